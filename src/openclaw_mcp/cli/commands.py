@@ -1,0 +1,69 @@
+"""Every command with its one-line summary; a command's module is imported when it is chosen."""
+
+import argparse
+import difflib
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+from .. import __version__
+from ..core.errors import OpenClawError
+
+COMMANDS = {
+    "up": "start every surface on this machine",
+    "echo": "an MCP server with one tool, to check that a client can reach us",
+}
+"""Command to summary. The module of the same name in this package defines `arguments(parser)` and `run(options)`."""
+
+DONE, FAILED, WRONG_USAGE = 0, 1, 2
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, on stderr, and exits with status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG_USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return DONE
+    if words[0] in ("-V", "--version"):
+        print(f"openclaw-mcp {__version__}")
+        return DONE
+    name = words[0]
+    if name not in COMMANDS:
+        print(_unknown(name), file=sys.stderr)
+        return WRONG_USAGE
+    module = import_module(f".{name.replace('-', '_')}", __package__)
+    parser = Parser(prog=f"openclaw {name}", description=COMMANDS[name], allow_abbrev=False)
+    module.arguments(parser)
+    options = parser.parse_args(words[1:])
+    try:
+        status: int = module.run(options)
+    except OpenClawError as exc:
+        print(f"openclaw {name}: {exc}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
+    return (
+        "usage: openclaw COMMAND [options]\n\n"
+        "Agents, machines and apps reachable through MCP.\n\n"
+        f"commands:\n{rows}\n\n"
+        "openclaw COMMAND --help tells a command's options; openclaw --version the version."
+    )
+
+
+def _unknown(name: str) -> str:
+    if name.startswith("-"):
+        return f"openclaw: unknown option {name}; see openclaw --help"
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean {close[0]}?" if close else "see openclaw --help"
+    return f"openclaw: there is no command {name!r}; {hint}"

@@ -1,0 +1,75 @@
+"""`openclaw echo`: an MCP server with one tool. The smallest surface, and the yardstick of the benchmarks."""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from ..core.bell import Bell
+from ..core.model import ToolCall, ToolResult, ToolSpec, said
+from ..mcp.server import Info, McpServer
+from ..mcp.stdio import Opened
+from ..mcp.stdio import serve as serve_pipe
+from ..tools.desk import Desk
+from ..tools.registry import Registry
+
+if TYPE_CHECKING:
+    pass
+
+DEFAULT_PORT = 8766
+
+ECHO = ToolSpec(
+    name="echo",
+    title="Echo",
+    description="Answers with the text it is given.",
+    input_schema={
+        "type": "object",
+        "properties": {"text": {"type": "string", "description": "What to say back."}},
+        "required": ["text"],
+    },
+    annotations={"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False},
+)
+
+
+class EchoTools:
+    """One tool, no effect."""
+
+    def __init__(self) -> None:
+        self.changed: Bell[None] = Bell()
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return (ECHO,)
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        return said(call.arguments["text"])
+
+
+def server() -> McpServer:
+    info = Info(name="openclaw-echo", version=__version__, title="OpenClaw echo")
+    return McpServer(info, Desk(Registry({"echo": EchoTools()})))
+
+
+def serve_stdio(opened: Opened | None = None) -> None:
+    asyncio.run(serve_pipe(server(), opened=opened))
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--http", action="store_true", help="serve HTTP at /mcp instead of stdin and stdout")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="port, 0 for any free one (default %(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    if not options.http:
+        serve_stdio()
+        return 0
+    # Here for start-up: the pipe needs no web server.
+    from ..mcp.http import McpHttp
+    from ..web import listen
+
+    listener = listen.bind(options.host, options.port)
+    host, port = listener.getsockname()[:2]
+    endpoint = McpHttp(server())
+    asyncio.run(listen.serve(endpoint, listener, ready=lambda: print(f"echo: http://{host}:{port}/mcp", flush=True)))
+    return 0

@@ -1,0 +1,207 @@
+"""Nouns. Frozen, plain, no behaviour beyond their own invariants.
+
+They are msgspec structs: light to import, fast to make, and content blocks encode themselves into MCP's shapes.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+if TYPE_CHECKING:
+    from .ports import Line
+
+Json = dict[str, Any]
+Effect = Literal["read", "write", "send", "run"]
+TaskMode = Literal["inline", "offered", "required"]
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Who is asking. Made once, at the door, from a credential; never from an argument."""
+
+    kind: Literal["local", "operator", "agent", "app", "node"]
+    name: str
+    scopes: frozenset[str] = frozenset()
+    session: str | None = None
+
+
+LOCAL = Caller(kind="local", name="local", scopes=frozenset({"*"}))
+"""The person at this machine, who started the server as their own child process."""
+
+
+# ---- content: what tools answer and resources hold -------------------------------------------------------------
+
+
+class Contents(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A resource's text or bytes; exactly one of the two."""
+
+    uri: str
+    mime_type: str | None = None
+    text: str | None = None
+    blob: bytes | None = None
+    meta: Json | None = field(default=None, name="_meta")
+
+
+class Text(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="text"):
+    text: str
+    annotations: Json | None = None
+    meta: Json | None = field(default=None, name="_meta")
+
+
+class Image(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="image"):
+    data: bytes
+    mime_type: str
+    annotations: Json | None = None
+    meta: Json | None = field(default=None, name="_meta")
+
+
+class Audio(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="audio"):
+    data: bytes
+    mime_type: str
+    annotations: Json | None = None
+    meta: Json | None = field(default=None, name="_meta")
+
+
+class Embedded(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="resource"):
+    resource: Contents
+    annotations: Json | None = None
+    meta: Json | None = field(default=None, name="_meta")
+
+
+class Link(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="resource_link"):
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    icons: list[Json] | None = None
+    annotations: Json | None = None
+    meta: Json | None = field(default=None, name="_meta")
+
+
+Block = Text | Image | Audio | Embedded | Link
+
+
+# ---- tools -----------------------------------------------------------------------------------------------------
+
+
+class ToolSpec(Struct, frozen=True, kw_only=True):
+    """A tool as its owner describes it; `input_schema` is raw JSON Schema and is passed on verbatim."""
+
+    name: str
+    description: str = ""
+    input_schema: Json = field(default_factory=lambda: {"type": "object"})
+    title: str | None = None
+    output_schema: Json | None = None
+    annotations: Json | None = None
+    icons: list[Json] | None = None
+    meta: Json | None = None
+    effect: Effect = "read"
+    deadline: float | None = None
+    """Seconds a call may take; None = the desk's own limit."""
+    task: TaskMode = "inline"
+    """`offered`: a client that knows the Tasks extension gets a task to poll instead of waiting; `required`:
+    other clients are refused. An `inline` tool may still turn into a task halfway: see `Line.detach`."""
+
+
+class ToolCall(Struct, frozen=True, kw_only=True):
+    caller: Caller
+    name: str
+    arguments: Json
+    line: "Line"
+
+
+class ToolResult(Struct, frozen=True):
+    content: tuple[Block, ...] = ()
+    structured: Any | UnsetType = UNSET
+    failed: bool = False
+    meta: Json | None = None
+
+
+def said(text: str, *, failed: bool = False) -> ToolResult:
+    """The result that is one text block."""
+    return ToolResult((Text(text),), failed=failed)
+
+
+# ---- questions to the person or model behind the client ---------------------------------------------------------
+
+
+class Ask(Struct, frozen=True):
+    """One question for the client, in MCP's own words."""
+
+    method: Literal["elicitation/create", "sampling/createMessage", "roots/list"]
+    params: Json = {}
+
+    @property
+    def capability(self) -> str:
+        return self.method.partition("/")[0]
+
+
+def form(message: str, schema: Json) -> Ask:
+    """Ask a person to fill in a flat form."""
+    return Ask("elicitation/create", {"mode": "form", "message": message, "requestedSchema": schema})
+
+
+# ---- resources and prompts ----------------------------------------------------------------------------------------
+
+
+class ResourceSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    icons: list[Json] | None = None
+    annotations: Json | None = None
+    meta: Json | None = field(default=None, name="_meta")
+
+
+class TemplateSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    uri_template: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    icons: list[Json] | None = None
+    annotations: Json | None = None
+    meta: Json | None = field(default=None, name="_meta")
+
+
+class PromptSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    name: str
+    title: str | None = None
+    description: str | None = None
+    arguments: list[Json] | None = None
+    icons: list[Json] | None = None
+    meta: Json | None = field(default=None, name="_meta")
+
+
+class PromptMessage(Struct, frozen=True):
+    role: Literal["user", "assistant"]
+    content: Block
+
+
+class Prompt(Struct, frozen=True, omit_defaults=True):
+    messages: tuple[PromptMessage, ...]
+    description: str | None = None
+
+
+class PromptCall(Struct, frozen=True, kw_only=True):
+    caller: Caller
+    name: str
+    arguments: Mapping[str, str]
+    line: "Line"
+
+
+class ResourceRead(Struct, frozen=True, kw_only=True):
+    caller: Caller
+    uri: str
+    line: "Line"
+
+
+class Completion(Struct, frozen=True, rename="camel"):
+    values: tuple[str, ...] = ()
+    total: int = 0
+    has_more: bool = False

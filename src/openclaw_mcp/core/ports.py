@@ -1,0 +1,125 @@
+"""Sockets in the wall: what one room needs from another, without naming it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from .bell import Bell
+from .errors import CannotAsk
+from .model import (
+    Ask,
+    Caller,
+    Completion,
+    Contents,
+    Json,
+    Prompt,
+    PromptCall,
+    PromptSpec,
+    ResourceRead,
+    ResourceSpec,
+    TemplateSpec,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
+
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+
+class Line(Protocol):
+    """The way back to whoever called, open while the call lasts."""
+
+    async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
+        """Say how far the call is. `value` must grow; nothing is sent to a client that did not ask."""
+
+    async def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None: ...
+
+    def can_ask(self, capability: str, mode: str = "") -> bool:
+        """Whether this client answers `elicitation` (mode `form` or `url`), `sampling` or `roots`."""
+
+    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+        """The client's answers by key. Raises CannotAsk when it declared no such capability.
+
+        Ask before acting: a client of the stateless era answers by sending the call again, and the tool then
+        runs from its beginning with the answers at hand. A key names one question per call.
+        """
+
+    async def detach(self) -> None:
+        """From here on the call may be long: a client that can poll gets a task, others go on waiting."""
+
+
+class Silence:
+    """The line of a caller that hears nothing until the result."""
+
+    async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
+        return
+
+    async def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
+        return
+
+    def can_ask(self, capability: str, mode: str = "") -> bool:
+        return False
+
+    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+        capability = next(iter(questions.values())).capability
+        raise CannotAsk("nobody can be asked on this connection", capability=capability)
+
+    async def detach(self) -> None:
+        return
+
+
+SILENCE: Line = Silence()
+
+
+class Toolbox(Protocol):
+    """What a door opens onto: a desk in this process or one far away; the door can't tell."""
+
+    @property
+    def changed(self) -> Bell[None]: ...
+
+    async def list(self, caller: Caller) -> Sequence[ToolSpec]:
+        """The tools this caller may call, in a stable order. The same object while nothing has changed."""
+
+    async def call(self, call: ToolCall) -> ToolResult: ...
+
+
+class ToolSource(Protocol):
+    """Something that owns tools: a room, a paired node, a connected app."""
+
+    @property
+    def changed(self) -> Bell[None]: ...
+
+    def specs(self) -> Sequence[ToolSpec]: ...
+
+    async def call(self, call: ToolCall) -> ToolResult: ...
+
+
+class Shelf(Protocol):
+    """Resources somebody may read."""
+
+    @property
+    def changed(self) -> Bell[None]: ...
+
+    @property
+    def updated(self) -> Bell[str]:
+        """Rings with the URI whose contents are new."""
+
+    async def list(self, caller: Caller) -> Sequence[ResourceSpec]: ...
+
+    async def templates(self, caller: Caller) -> Sequence[TemplateSpec]: ...
+
+    async def read(self, read: ResourceRead) -> Sequence[Contents]:
+        """Raises ResourceNotFound."""
+
+
+class PromptBook(Protocol):
+    @property
+    def changed(self) -> Bell[None]: ...
+
+    async def list(self, caller: Caller) -> Sequence[PromptSpec]: ...
+
+    async def get(self, call: PromptCall) -> Prompt:
+        """Raises PromptNotFound."""
+
+
+class Completer(Protocol):
+    async def complete(self, caller: Caller, ref: Json, argument: Json, context: Json) -> Completion: ...

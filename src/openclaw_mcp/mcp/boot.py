@@ -1,0 +1,172 @@
+"""First answers before heavy imports: a stdio server opens its pipe here and loads the rest meanwhile.
+
+A client's opening exchange — `initialize`, `server/discover`, `ping`, the first `tools/list` — is the same every time,
+so each surface ships those answers as a generated `Opening` (see `openings`), and a test proves that the real server
+gives the same. Everything else is left to the real server, which takes over with whatever was read but not answered.
+
+Imports nothing beyond the standard library's lightest: this is what the first answer waits for.
+"""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from .stdio import Opened
+
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+STATELESS_VERSION = "2026-07-28"
+LONGEST = 1 << 16  # a longer line is no opening message
+_PREFIX = "io.modelcontextprotocol/"
+
+
+class Opening(NamedTuple):
+    """A surface's opening answers, as JSON text. Generated from the real server."""
+
+    initialize: str
+    """The result of `initialize`; VERSION stands where the negotiated version goes."""
+    discover: str
+    tools: str | None
+    """The results of `tools/list` in the handshake era; None when the list is decided at run time."""
+    stateless_tools: str | None
+
+
+VERSION = "@VERSION@"
+
+
+def serve(opening: Opening, load: Callable[[], Callable[["Opened"], None]]) -> None:
+    """Answer the opening exchange while `load` imports the real server, then hand the pipe over to it."""
+    wire = os.dup(1)
+    os.dup2(2, 1)  # whatever prints to stdout from now on goes to stderr, never onto the wire
+    loader = _Loader(load)
+    pending, initialize = b"", None
+    while True:
+        try:
+            chunk = os.read(0, LONGEST)
+        except KeyboardInterrupt:
+            sys.exit(130)
+        pending += chunk
+        replies = []
+        while (end := pending.find(b"\n")) >= 0:
+            reply, said = answer(opening, pending[:end])
+            if reply is None:
+                break
+            initialize = said or initialize
+            replies.append(reply)
+            pending = pending[end + 1 :]
+        if replies:
+            _write(wire, b"".join(replies))
+        if not chunk and not pending:
+            return
+        loader.start()
+        if pending or not chunk:
+            break
+    run = loader.wait()
+    # Here for start-up: by now the loader has imported it anyway.
+    from .stdio import Opened
+
+    run(Opened(wire, pending, initialize))
+
+
+def answer(opening: Opening, line: bytes) -> tuple[bytes | None, dict[str, Any] | None]:
+    """The reply to one opening message (empty to a notification), or None for the real server to answer it.
+
+    Beside it the parameters of an `initialize`, which the real server will want to know.
+    """
+    if len(line) > LONGEST or b"\\ud" in line.lower():  # half a character may be hiding in such an escape
+        return None, None
+    try:
+        message = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None, None
+    if type(message) is not dict or message.get("jsonrpc") != "2.0":
+        return None, None
+    method, params, id = message.get("method"), message.get("params", {}), message.get("id")
+    if method == "notifications/initialized" and "id" not in message:
+        return b"", None
+    # 53 bits: far within what the real server accepts as an id, so nothing is answered that it would refuse.
+    if type(params) is not dict or not (type(id) is str or (type(id) is int and abs(id) < 1 << 53)):
+        return None, None
+    result = _result(opening, method, params)
+    if result is None:
+        return None, None
+    reply = f'{{"jsonrpc":"2.0","id":{json.dumps(id)},"result":{result}}}\n'
+    return reply.encode(), params if method == "initialize" else None
+
+
+def _result(opening: Opening, method: Any, params: dict[str, Any]) -> str | None:
+    meta = params.get("_meta")
+    if method == "initialize":
+        version = params.get("protocolVersion")
+        if type(version) is not str:
+            return None
+        known = version if version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+        return opening.initialize.replace(VERSION, known)
+    if type(meta) is dict and _PREFIX + "protocolVersion" in meta:
+        return _stateless(opening, method, params, meta)
+    if method == "ping":
+        return "{}"
+    if method == "tools/list" and params.get("cursor") is None:
+        return opening.tools
+    return None
+
+
+def _stateless(opening: Opening, method: Any, params: dict[str, Any], meta: dict[str, Any]) -> str | None:
+    proper = (
+        meta[_PREFIX + "protocolVersion"] == STATELESS_VERSION
+        and type(meta.get(_PREFIX + "clientCapabilities")) is dict
+        and _PREFIX + "logLevel" not in meta
+    )
+    if not proper:
+        return None
+    if method == "server/discover":
+        return opening.discover
+    if method == "tools/list" and params.get("cursor") is None:
+        return opening.stateless_tools
+    return None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _write(wire: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(wire, view) :]
+        except BrokenPipeError:  # the client is gone, and with it the reason to run
+            sys.exit(0)
+
+
+class _Loader:
+    """Imports in a second thread, so that the pipe stays attended."""
+
+    def __init__(self, load: Callable[[], Callable[["Opened"], None]]) -> None:
+        self._load = load
+        self._thread: threading.Thread | None = None
+        self._run: Callable[[Opened], None] | None = None
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
+
+    def wait(self) -> Callable[["Opened"], None]:
+        self.start()
+        assert self._thread is not None
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._run is not None
+        return self._run
+
+    def _work(self) -> None:
+        try:
+            self._run = self._load()
+        except BaseException as exc:  # noqa: BLE001  raised again where the main thread waits
+            self._error = exc

@@ -1,0 +1,103 @@
+"""Who gets to an HTTP door at all: peer, browser marks, Host, Origin, credential, size, slots."""
+
+import hmac
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ..core.errors import Unauthorized
+from ..core.model import LOCAL, Caller
+
+LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+LARGEST_BODY: Final = 4 << 20
+LONGEST_REQUEST: Final = 3600.0  # seconds from the first byte to the answer; tools have shorter limits of their own
+
+Headers = Mapping[str, str]
+Identify = Callable[[Headers], Caller]
+
+
+class Refusal(Exception):
+    """The request goes no further; one sentence says why."""
+
+    def __init__(self, status: int, reason: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.headers = headers
+
+
+class Gate(Struct, frozen=True, kw_only=True):
+    """One surface's rules. The defaults suit a server for this machine's own programs."""
+
+    identify: Identify = lambda _: LOCAL
+    """Credential to caller. Raises Unauthorized."""
+    loopback_peers: bool = False
+    """Refuse connections that do not come from this machine, whatever address we listen on."""
+    hosts: frozenset[str] | None = LOOPBACK_HOSTS
+    """Names a Host header may carry, without port; None = any. Keeps DNS rebinding out."""
+    origins: frozenset[str] | None = LOOPBACK_HOSTS
+    """Hosts an Origin header may name; an empty set refuses every Origin; None = any."""
+    browsers: bool = True
+    """False refuses what only browsers send: Sec-Fetch-Site, Referer. Node's fetch sends Sec-Fetch-Mode: allowed."""
+    json_only: bool = False
+    """Refuse a POST that is not application/json, which a page can't send without a preflight."""
+    largest_body: int = LARGEST_BODY
+    slots: int | None = None
+    """Requests served at once; None = no bound of its own."""
+    longest: float = LONGEST_REQUEST
+
+    def admit(self, scope: Mapping[str, Any], headers: Headers) -> Caller:
+        """The caller behind this request. Raises Refusal."""
+        if self.loopback_peers and not _is_loopback(scope.get("client")):
+            raise Refusal(403, "loopback only")
+        origin = headers.get("origin")
+        if origin and self.origins is not None and _origin_host(origin) not in self.origins:
+            raise Refusal(403, "origin not allowed")
+        if not self.browsers and (headers.get("sec-fetch-site") or headers.get("referer")):
+            raise Refusal(403, "browser context not allowed")
+        if self.hosts is not None and _host(headers.get("host", "")) not in self.hosts:
+            raise Refusal(403, "host not allowed")
+        try:
+            return self.identify(headers)
+        except Unauthorized as exc:
+            raise Refusal(401, str(exc), ((b"www-authenticate", b"Bearer"),)) from None
+
+    def check_body(self, headers: Headers) -> None:
+        """What a POST's headers tell before its body is read. Raises Refusal."""
+        if self.json_only and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Refusal(415, "application/json required")
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self.largest_body:
+            raise Refusal(413, f"request body too large: at most {self.largest_body} bytes")
+
+
+def bearer(token: str, caller: Caller) -> Identify:
+    """Admit whoever carries `token`. The comparison takes the same time however much of it is right."""
+    wanted = token.encode()
+
+    def identify(headers: Headers) -> Caller:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), wanted):
+            return caller
+        raise Unauthorized("missing or invalid bearer token")
+
+    return identify
+
+
+def _is_loopback(client: Any) -> bool:
+    host = client[0] if client else ""
+    return host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")
+
+
+def _host(value: str) -> str:
+    """A Host header without its port; what is no host at all comes back as something no set contains."""
+    if value.startswith("["):
+        name, bracket, port = value.partition("]")
+        return name.lower() + "]" if bracket and (not port or port.startswith(":")) else value
+    return value.partition(":")[0].lower()
+
+
+def _origin_host(origin: str) -> str:
+    scheme, separator, rest = origin.partition("://")
+    return _host(rest) if separator and scheme in ("http", "https") else origin

@@ -1,0 +1,118 @@
+"""The only way a tool is ever listed or called, whoever asks and however they came."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from ..core.bell import Bell
+from ..core.errors import OpenClawError, ToolDenied, ToolError, ToolNotFound, ToolTimeout
+from ..core.model import Caller, ToolCall, ToolResult, ToolSpec
+from .audit import Audit, Record, log
+from .policy import Decision, Policy, by_scope
+from .registry import Offer, Registry
+
+DEFAULT_DEADLINE: Final = 120.0  # a tool that may take longer says so in its spec
+KEPT_MENUS: Final = 256  # callers whose menu is remembered between changes
+
+
+class Desk:
+    """Choose, decide, validate, bound in time, make, audit. A `Toolbox`."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        policy: Policy = by_scope,
+        audit: Audit = log,
+        deadline: float = DEFAULT_DEADLINE,
+    ) -> None:
+        self._registry = registry
+        self._policy = policy
+        self._audit = audit
+        self._deadline = deadline
+        self._menus: dict[Caller, tuple[ToolSpec, ...]] = {}
+        registry.changed.listen(self._forget_menus)
+
+    @property
+    def changed(self) -> Bell[None]:
+        return self._registry.changed
+
+    def refresh(self) -> None:
+        """The rules have changed: menus are made anew and clients told."""
+        self.changed.ring(None)
+
+    async def list(self, caller: Caller) -> Sequence[ToolSpec]:
+        """Only what `caller` could call: the menu and the rules never disagree."""
+        menu = self._menus.get(caller)
+        if menu is None:
+            if len(self._menus) >= KEPT_MENUS:
+                self._menus.clear()
+            menu = self._menus[caller] = tuple(self._permitted(caller))
+        return menu
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        """Raises ToolError when the call was not made or did not end; a tool's own failure is a result."""
+        begun = time.perf_counter()
+        offer: Offer | None = None
+        decision = Decision(False, "unknown tool")
+        outcome = "cancelled"
+        try:
+            offer, decision = self._choose(call)
+            if not decision.allowed:
+                raise ToolDenied(decision.reason)
+            offer.form.check(call.arguments)
+            result = await self._make(offer, call)
+            outcome = "failed" if result.failed else "ok"
+            return result
+        except OpenClawError as exc:
+            outcome = exc.code
+            raise
+        except Exception:
+            outcome = "internal"
+            raise
+        finally:
+            self._audit(
+                Record(
+                    caller=f"{call.caller.kind} {call.caller.name}",
+                    session=call.caller.session,
+                    tool=call.name,
+                    source=offer.name if offer else None,
+                    rule=decision.reason,
+                    outcome=outcome,
+                    milliseconds=(time.perf_counter() - begun) * 1000,
+                )
+            )
+
+    async def _make(self, offer: Offer, call: ToolCall) -> ToolResult:
+        seconds = offer.spec.deadline or self._deadline
+        try:
+            async with asyncio.timeout(seconds) as bound:
+                return await offer.source.call(call)
+        except TimeoutError:
+            if not bound.expired():  # the tool's own timeout, not ours
+                raise ToolError(f"{call.name} timed out inside the tool") from None
+            raise ToolTimeout(f"{call.name} took longer than {seconds:g} s and was stopped") from None
+
+    def _choose(self, call: ToolCall) -> tuple[Offer, Decision]:
+        """The one offer this caller may order, or the first refusal."""
+        offers = self._registry.offers().get(call.name)
+        if not offers:
+            raise ToolNotFound(f"Unknown tool: {call.name}")
+        judged = [(offer, self._policy(call.caller, offer.name, offer.spec)) for offer in offers]
+        allowed = [pair for pair in judged if pair[1].allowed]
+        if len(allowed) > 1:
+            names = ", ".join(offer.name for offer, _ in allowed)
+            raise ToolDenied(f"{call.name} is offered by {names}; the credential must name one of them")
+        return (allowed or judged)[0]
+
+    def _permitted(self, caller: Caller) -> Sequence[ToolSpec]:
+        permitted = []
+        for offers in self._registry.offers().values():
+            allowed = [o.spec for o in offers if self._policy(caller, o.name, o.spec).allowed]
+            if len(allowed) == 1:
+                permitted.append(allowed[0])
+        return permitted
+
+    def _forget_menus(self, _: None) -> None:
+        self._menus.clear()

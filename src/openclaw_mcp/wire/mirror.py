@@ -1,0 +1,104 @@
+"""HTTP headers that mirror the body in the stateless era, and the rules for comparing them."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any, Final
+
+from .jsonrpc import RpcError
+from .mcp import HEADER_MISMATCH, PROTOCOL_VERSION
+
+Json = dict[str, Any]
+Mirrored = dict[tuple[str, ...], tuple[str, str | None]]
+
+NAMED: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""Methods whose subject the header `Mcp-Name` repeats, and the parameter it is in."""
+
+_DEEPEST = 32  # a schema nested deeper than this mirrors nothing further down
+
+
+def check_headers(headers: Mapping[str, str], method: str, params: Json) -> None:
+    """Compare the standard headers with the body. Names are lower-case, values trimmed. Raises RpcError."""
+    version = headers.get("mcp-protocol-version")
+    meta = params.get("_meta")
+    said = meta.get(PROTOCOL_VERSION) if type(meta) is dict else None
+    if version is None or (type(said) is str and said != version):
+        raise _mismatch("MCP-Protocol-Version")
+    if headers.get("mcp-method") != method:
+        raise _mismatch("Mcp-Method")
+    key = NAMED.get(method)
+    if key is None:
+        return
+    name = headers.get("mcp-name")
+    if name is None or (name != params.get(key) and decoded(name) != params.get(key)):
+        raise _mismatch("Mcp-Name")
+
+
+def check_arguments(headers: Mapping[str, str], mirrored: Mirrored, arguments: Json) -> None:
+    """Compare `Mcp-Param-*` headers with the arguments they mirror. Raises RpcError."""
+    for path, (token, type_name) in mirrored.items():
+        value: Any = arguments
+        for key in path:
+            value = value.get(key) if type(value) is dict else None
+        header = headers.get("mcp-param-" + token)
+        if value is None and header is None:
+            continue
+        if value is None or header is None or not _same(decoded(header), value, type_name):
+            raise _mismatch(f"Mcp-Param-{token}")
+
+
+def mirrored_arguments(schema: Json) -> Mirrored:
+    """Which arguments headers repeat: those marked `x-mcp-header`, reachable through `properties` alone."""
+    found: Mirrored = {}
+    _collect(schema, (), found)
+    return found
+
+
+def decoded(value: str) -> str | None:
+    """A header value as text; None when it claims to be base64 and is not."""
+    if not (value.startswith("=?base64?") and value.endswith("?=")):
+        return value
+    inner = value[9:-2]
+    try:
+        raw = base64.b64decode(inner, validate=True)
+        return raw.decode() if base64.b64encode(raw).decode() == inner else None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _collect(schema: Json, path: tuple[str, ...], found: Mirrored) -> None:
+    properties = schema.get("properties")
+    if type(properties) is not dict or len(path) >= _DEEPEST:
+        return
+    for name, below in properties.items():
+        if type(below) is not dict:
+            continue
+        token = below.get("x-mcp-header")
+        if type(token) is str:
+            found[(*path, name)] = (token.lower(), below.get("type"))
+        _collect(below, (*path, name), found)
+
+
+def _same(header: str | None, value: Any, type_name: str | None) -> bool:
+    if header is None:
+        return False
+    text = ("true" if value else "false") if type(value) is bool else str(value)
+    if header == text:
+        return True
+    if type_name != "integer":
+        return False
+    try:
+        return float(header) == float(text)
+    except ValueError:
+        return False
+
+
+def _mismatch(name: str) -> RpcError:
+    return RpcError(HEADER_MISMATCH, f"The {name} header is missing, repeated or does not match the request body")

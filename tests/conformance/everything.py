@@ -1,0 +1,444 @@
+"""The server the official conformance suite is run against: every tool, prompt and resource it asks for, on our core.
+
+Run as `python -m tests.conformance.everything PORT`.
+"""
+
+import asyncio
+import base64
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from openclaw_mcp.core.bell import Bell
+from openclaw_mcp.core.errors import BadRequest, CannotAsk, PromptNotFound, ResourceNotFound, ToolError
+from openclaw_mcp.core.model import (
+    Ask,
+    Audio,
+    Block,
+    Caller,
+    Completion,
+    Contents,
+    Embedded,
+    Image,
+    Json,
+    Prompt,
+    PromptCall,
+    PromptMessage,
+    PromptSpec,
+    ResourceRead,
+    ResourceSpec,
+    TaskMode,
+    TemplateSpec,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    form,
+    said,
+)
+from openclaw_mcp.core.ports import Line
+from openclaw_mcp.mcp.http import McpHttp
+from openclaw_mcp.mcp.server import Info, McpServer
+from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.web import listen
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
+)
+WAV = base64.b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=")
+PICTURE = Image(PNG, "image/png")
+
+NAME_FORM: Json = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+OK_FORM: Json = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+COLOR_FORM: Json = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
+CONFIRM_FORM: Json = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "confirm": {"type": "boolean"}},
+    "required": ["confirm"],
+}
+
+Work = Callable[[ToolCall], Awaitable[ToolResult]]
+
+
+def one_string(name: str) -> Json:
+    return {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
+
+
+def embedded(uri: str, mime_type: str, text: str) -> Embedded:
+    return Embedded(Contents(uri=uri, mime_type=mime_type, text=text))
+
+
+def sampling(text: str, tokens: int) -> Ask:
+    message = {"role": "user", "content": {"type": "text", "text": text}}
+    return Ask("sampling/createMessage", {"messages": [message], "maxTokens": tokens})
+
+
+class Everything:
+    """The tools. A method named after a tool serves it."""
+
+    def __init__(self) -> None:
+        self.changed: Bell[None] = Bell()
+        self.prompts_changed: Bell[None] = Bell()
+        self._specs: list[ToolSpec] = []
+        self._work: dict[str, Work] = {}
+        self._add_content()
+        self._add_talk()
+        self._add_questions()
+        self._add_tasks()
+        self._add_schemas()
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return self._specs
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        return await self._work[call.name](call)
+
+    def add(self, name: str, work: Work, schema: Json | None = None, task: TaskMode = "inline") -> None:
+        self._specs.append(
+            ToolSpec(
+                name=name, description=f"The suite's {name}.", input_schema=schema or {"type": "object"}, task=task
+            )
+        )
+        self._work[name] = work
+
+    # ---- content -------------------------------------------------------------------------------------------------
+
+    def _add_content(self) -> None:
+        def answers(name: str, *blocks: Block) -> None:
+            async def work(call: ToolCall) -> ToolResult:
+                return ToolResult(blocks)
+
+            self.add(name, work)
+
+        answers("test_simple_text", Text("This is a simple text response for testing."))
+        answers("test_image_content", PICTURE)
+        answers("test_audio_content", Audio(WAV, "audio/wav"))
+        answers(
+            "test_embedded_resource",
+            embedded("test://embedded-resource", "text/plain", "This is an embedded resource content."),
+        )
+        answers(
+            "test_multiple_content_types",
+            Text("Multiple content types test:"),
+            PICTURE,
+            embedded("test://mixed-content-resource", "application/json", '{"test":"data","value":123}'),
+        )
+
+        async def broken(call: ToolCall) -> ToolResult:
+            raise ToolError("This tool intentionally returns an error for testing")
+
+        self.add("test_error_handling", broken)
+
+    # ---- logging, progress, changes --------------------------------------------------------------------------------
+
+    def _add_talk(self) -> None:
+        async def logging(call: ToolCall) -> ToolResult:
+            for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+                await call.line.log("info", text)
+            return said("done")
+
+        async def progress(call: ToolCall) -> ToolResult:
+            for value in (0, 50, 100):
+                await call.line.progress(value, total=100, message=f"step {value}")
+            return said("done")
+
+        async def reconnection(call: ToolCall) -> ToolResult:
+            await call.line.detach()
+            await asyncio.sleep(0.1)
+            return said("the result came over a second connection")
+
+        async def tool_change(call: ToolCall) -> ToolResult:
+            self.changed.ring(None)
+            return said("ok")
+
+        async def prompt_change(call: ToolCall) -> ToolResult:
+            self.prompts_changed.ring(None)
+            return said("ok")
+
+        self.add("test_tool_with_logging", logging)
+        self.add("test_logging_tool", logging)
+        self.add("test_tool_with_progress", progress)
+        self.add("test_reconnection", reconnection)
+        self.add("test_trigger_tool_change", tool_change)
+        self.add("test_trigger_prompt_change", prompt_change)
+
+    # ---- questions ---------------------------------------------------------------------------------------------------
+
+    def _add_questions(self) -> None:
+        async def sample(call: ToolCall) -> ToolResult:
+            answers = await call.line.ask({"sample": sampling(call.arguments["prompt"], 100)})
+            return said(f"LLM response: {answers['sample']['content'].get('text', '')}")
+
+        self.add("test_sampling", sample, one_string("prompt"))
+
+        def elicits(name: str, schema: Json, arguments: Json | None = None) -> None:
+            async def work(call: ToolCall) -> ToolResult:
+                question = form(call.arguments.get("message", "Please fill in"), schema)
+                answer = (await call.line.ask({"form": question}))["form"]
+                return said(f"action={answer['action']}, content={json.dumps(answer.get('content', {}))}")
+
+            self.add(name, work, arguments)
+
+        person = {"type": "object", "properties": {"username": {"type": "string"}, "email": {"type": "string"}}}
+        elicits("test_elicitation", person, one_string("message"))
+        elicits("test_elicitation_sep1034_defaults", DEFAULTS_FORM)
+        elicits("test_elicitation_sep1330_enums", ENUMS_FORM)
+
+        async def missing(call: ToolCall) -> ToolResult:
+            if not call.line.can_ask("sampling"):
+                raise CannotAsk("this tool needs sampling", capability="sampling")
+            return said("ok")
+
+        self.add("test_missing_capability", missing)
+        prefix = "test_input_required_result_"
+        asks = {
+            "test_streaming_elicitation": {"user_name": form("What is your name?", NAME_FORM)},
+            prefix + "elicitation": {"user_name": form("What is your name?", NAME_FORM)},
+            prefix + "sampling": {"capital_question": sampling("What is the capital of France?", 100)},
+            prefix + "list_roots": {"client_roots": Ask("roots/list")},
+            prefix + "request_state": {"confirm": form("Please confirm", OK_FORM)},
+            prefix + "tampered_state": {"confirm": form("Please confirm", OK_FORM)},
+            prefix + "multiple_inputs": {
+                "user_name": form("What is your name?", NAME_FORM),
+                "greeting": sampling("Generate a greeting", 50),
+                "client_roots": Ask("roots/list"),
+            },
+        }
+        for name, questions in asks.items():
+            self._add_asking(name, questions)
+
+        async def rounds(call: ToolCall) -> ToolResult:
+            first = await call.line.ask({"step1": form("Step 1: What is your name?", NAME_FORM)})
+            second = await call.line.ask({"step2": form("Step 2: What is your favourite colour?", COLOR_FORM)})
+            return said(f"{_content(first, 'step1', 'name')} likes {_content(second, 'step2', 'color')}")
+
+        async def able(call: ToolCall) -> ToolResult:
+            questions: dict[str, Ask] = {}
+            if call.line.can_ask("sampling"):
+                questions["sample"] = sampling("Say hello", 50)
+            if call.line.can_ask("elicitation"):
+                questions["ask"] = form("What is your name?", NAME_FORM)
+            await call.line.ask(questions)
+            return said("asked what the client can answer")
+
+        self.add(prefix + "multi_round", rounds)
+        self.add(prefix + "capabilities", able)
+
+    def _add_asking(self, name: str, questions: Mapping[str, Ask]) -> None:
+        async def work(call: ToolCall) -> ToolResult:
+            answers = await call.line.ask(questions)
+            return said(f"state-ok: {json.dumps(dict(answers))}")
+
+        self.add(name, work)
+
+    # ---- the Tasks extension -----------------------------------------------------------------------------------------
+
+    def _add_tasks(self) -> None:
+        async def greet(call: ToolCall) -> ToolResult:
+            return said(f"Hello, {call.arguments['name']}!")
+
+        async def slow(call: ToolCall) -> ToolResult:
+            await asyncio.sleep(call.arguments["seconds"])
+            return said(f"{call.arguments['label']}: done")
+
+        async def failing(call: ToolCall) -> ToolResult:
+            await asyncio.sleep(0.2)
+            return said("the job failed", failed=True)
+
+        async def broken(call: ToolCall) -> ToolResult:
+            raise BadRequest("this job breaks the protocol on purpose")
+
+        async def confirm(call: ToolCall) -> ToolResult:
+            await call.line.ask({"confirm": form(f"Delete {call.arguments['filename']}?", CONFIRM_FORM)})
+            return said("deleted")
+
+        async def multiple(call: ToolCall) -> ToolResult:
+            await call.line.ask({"one": form("First?", CONFIRM_FORM), "two": form("Second?", CONFIRM_FORM)})
+            return said("both answered")
+
+        async def both(call: ToolCall) -> ToolResult:
+            answers = await call.line.ask({"user_name": form("What is your name?", NAME_FORM)})
+            await call.line.detach()
+            return said(f"Hello, {_content(answers, 'user_name', 'name')}!")
+
+        seconds = {"seconds": {"type": "number"}, "label": {"type": "string"}}
+        self.add("greet", greet, one_string("name"))
+        self.add("slow_compute", slow, {"type": "object", "properties": seconds}, "offered")
+        self.add("failing_job", failing, None, "required")
+        self.add("protocol_error_job", broken, None, "offered")
+        self.add("confirm_delete", confirm, one_string("filename"), "offered")
+        self.add("multi_input", multiple, None, "offered")
+        self.add("test_tool_with_task", both)
+
+    def _add_schemas(self) -> None:
+        async def ok(call: ToolCall) -> ToolResult:
+            return said("ok")
+
+        region = {"region": {"type": "string", "x-mcp-header": "Region"}}
+        self.add("test_x_mcp_header", ok, {"type": "object", "properties": region})
+        self.add("json_schema_2020_12_tool", ok, SCHEMA_2020_12)
+
+
+class Shelf:
+    def __init__(self) -> None:
+        self.changed: Bell[None] = Bell()
+        self.updated: Bell[str] = Bell()
+
+    async def list(self, caller: Caller) -> Sequence[ResourceSpec]:
+        return [
+            ResourceSpec(uri="test://static-text", name="static-text", mime_type="text/plain"),
+            ResourceSpec(uri="test://static-binary", name="static-binary", mime_type="image/png"),
+            ResourceSpec(uri="test://watched-resource", name="watched", mime_type="text/plain"),
+        ]
+
+    async def templates(self, caller: Caller) -> Sequence[TemplateSpec]:
+        return [TemplateSpec(uri_template="test://template/{id}/data", name="template", mime_type="application/json")]
+
+    async def read(self, read: ResourceRead) -> Sequence[Contents]:
+        uri = read.uri
+        match uri.removeprefix("test://").split("/"):
+            case ["static-text"]:
+                text = "This is the content of the static text resource."
+                return [Contents(uri=uri, mime_type="text/plain", text=text)]
+            case ["static-binary"]:
+                return [Contents(uri=uri, mime_type="image/png", blob=PNG)]
+            case ["watched-resource"]:
+                return [Contents(uri=uri, mime_type="text/plain", text="Watched resource content")]
+            case ["template", id, "data"]:
+                data = json.dumps({"id": id, "templateTest": True, "data": f"Data for ID: {id}"})
+                return [Contents(uri=uri, mime_type="application/json", text=data)]
+        raise ResourceNotFound("Resource not found")
+
+
+class Book:
+    """The prompts."""
+
+    def __init__(self, changed: Bell[None]) -> None:
+        self.changed = changed
+
+    async def list(self, caller: Caller) -> Sequence[PromptSpec]:
+        names = {
+            "test_simple_prompt": (),
+            "test_prompt_with_arguments": ("arg1", "arg2"),
+            "test_prompt_with_embedded_resource": ("resourceUri",),
+            "test_prompt_with_image": (),
+            "test_input_required_result_prompt": (),
+        }
+        return [
+            PromptSpec(
+                name=name,
+                description=f"The suite's {name}.",
+                arguments=[{"name": argument, "required": True} for argument in arguments],
+            )
+            for name, arguments in names.items()
+        ]
+
+    async def get(self, call: PromptCall) -> Prompt:
+        return Prompt(tuple(PromptMessage("user", block) for block in await self._blocks(call.name, call)))
+
+    async def _blocks(self, name: str, call: PromptCall) -> Sequence[Block]:
+        given = call.arguments
+        match name:
+            case "test_simple_prompt":
+                return [Text("This is a simple prompt for testing.")]
+            case "test_prompt_with_arguments":
+                return [Text(f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'")]
+            case "test_prompt_with_embedded_resource":
+                resource = embedded(given["resourceUri"], "text/plain", "Embedded resource content for testing.")
+                return [resource, Text("Please process the embedded resource above.")]
+            case "test_prompt_with_image":
+                return [PICTURE, Text("Please analyze the image above.")]
+            case "test_input_required_result_prompt":
+                return [Text(f"Context: {await _context(call.line)}")]
+        raise PromptNotFound(f"Unknown prompt: {name}")
+
+
+class Words:
+    async def complete(self, caller: Caller, ref: Json, argument: Json, context: Json) -> Completion:
+        return Completion((f"{argument['value']}-completed",), total=1)
+
+
+async def _context(line: Line) -> Any:
+    question = form("What context should the prompt use?", one_string("context"))
+    return _content(await line.ask({"user_context": question}), "user_context", "context")
+
+
+def _content(answers: Mapping[str, Json], key: str, field: str) -> Any:
+    return (answers[key].get("content") or {}).get(field)
+
+
+DEFAULTS_FORM: Json = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "default": "John Doe"},
+        "age": {"type": "integer", "default": 30},
+        "score": {"type": "number", "default": 95.5},
+        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+        "verified": {"type": "boolean", "default": True},
+    },
+}
+
+ENUMS_FORM: Json = {
+    "type": "object",
+    "properties": {
+        "untitledSingle": {"type": "string", "enum": ["option1", "option2", "option3"]},
+        "titledSingle": {
+            "type": "string",
+            "oneOf": [{"const": "low", "title": "Low"}, {"const": "high", "title": "High"}],
+        },
+        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": ["read", "write"]}},
+        "titledMulti": {
+            "type": "array",
+            "items": {"anyOf": [{"const": "bug", "title": "Bug"}, {"const": "doc", "title": "Doc"}]},
+        },
+        "legacyEnum": {"type": "string", "enum": ["small", "large"], "enumNames": ["Small", "Large"]},
+    },
+}
+
+SCHEMA_2020_12: Json = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
+
+
+def server() -> McpServer:
+    tools = Everything()
+    return McpServer(
+        Info(name="openclaw-everything", version="1.0.0"),
+        Desk(Registry({"suite": tools})),
+        resources=Shelf(),
+        prompts=Book(tools.prompts_changed),
+        completer=Words(),
+        instructions="Everything the conformance suite asks for.",
+    )
+
+
+async def main(port: int) -> None:
+    listener = listen.bind("127.0.0.1", port)
+    address = f"http://localhost:{listener.getsockname()[1]}/mcp"
+    await listen.serve(McpHttp(server()), listener, ready=lambda: print(address, flush=True))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1])))
