@@ -1,6 +1,5 @@
 """`openclaw echo`: an MCP server with one tool. The smallest surface, and the yardstick of the benchmarks."""
 
-import argparse
 import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -54,13 +53,13 @@ def serve_stdio(opened: Opened | None = None) -> None:
     asyncio.run(serve_pipe(server(), opened=opened))
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: "argparse.ArgumentParser") -> None:
     parser.add_argument("--http", action="store_true", help="serve HTTP at /mcp instead of stdin and stdout")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="port, 0 for any free one (default %(default)s)")
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: "argparse.Namespace") -> int:
     if not options.http:
         serve_stdio()
         return 0

@@ -1,13 +1,14 @@
 """The stdio servers' fast path: opening answers first, the real server loaded meanwhile."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from ..mcp import boot
 
+TYPE_CHECKING = False  # `typing` is too heavy for the fast path
 if TYPE_CHECKING:
-    from ..mcp.stdio import Opened
+    from ..mcp.boot import Run
 
 
 def serve(surface: str) -> int:
@@ -15,8 +16,8 @@ def serve(surface: str) -> int:
     # By name, so that this process imports its own surface's opening and no other's.
     opening: boot.Opening = import_module(f"..openings.{surface}", __package__).OPENING
 
-    def load() -> Callable[["Opened"], None]:
-        run: Callable[[Opened], None] = import_module(f".{surface}", __package__).serve_stdio
+    def load() -> Run:
+        run: Run = import_module(f".{surface}", __package__).serve_stdio
         return run
 
     boot.serve(opening, load)

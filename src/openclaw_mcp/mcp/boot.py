@@ -4,18 +4,25 @@ A client's opening exchange — `initialize`, `server/discover`, `ping`, the fir
 so each surface ships those answers as a generated `Opening` (see `openings`), and a test proves that the real server
 gives the same. Everything else is left to the real server, which takes over with whatever was read but not answered.
 
-Imports nothing beyond the standard library's lightest: this is what the first answer waits for.
+The first answer waits for this module's imports, so there are few: `typing` alone would cost as much as all of them.
 """
 
+from __future__ import annotations
+
+import gc
 import json
 import os
 import sys
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from typing import Any
+
     from .stdio import Opened
+
+    Run = Callable[[Opened], None]
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSION = "2026-07-28"
@@ -23,21 +30,22 @@ LONGEST = 1 << 16  # a longer line is no opening message
 _PREFIX = "io.modelcontextprotocol/"
 
 
-class Opening(NamedTuple):
+class Opening:
     """A surface's opening answers, as JSON text. Generated from the real server."""
 
-    initialize: str
-    """The result of `initialize`; VERSION stands where the negotiated version goes."""
-    discover: str
-    tools: str | None
-    """The results of `tools/list` in the handshake era; None when the list is decided at run time."""
-    stateless_tools: str | None
+    def __init__(self, *, initialize: str, discover: str, tools: str | None, stateless_tools: str | None) -> None:
+        self.initialize = initialize
+        """The result of `initialize`; VERSION stands where the negotiated version goes."""
+        self.discover = discover
+        self.tools = tools
+        """The result of `tools/list` in the handshake era; None when the list is decided at run time."""
+        self.stateless_tools = stateless_tools
 
 
 VERSION = "@VERSION@"
 
 
-def serve(opening: Opening, load: Callable[[], Callable[["Opened"], None]]) -> None:
+def serve(opening: Opening, load: Callable[[], Run]) -> None:
     """Answer the opening exchange while `load` imports the real server, then hand the pipe over to it."""
     wire = os.dup(1)
     os.dup2(2, 1)  # whatever prints to stdout from now on goes to stderr, never onto the wire
@@ -145,18 +153,20 @@ def _write(wire: int, data: bytes) -> None:
 class _Loader:
     """Imports in a second thread, so that the pipe stays attended."""
 
-    def __init__(self, load: Callable[[], Callable[["Opened"], None]]) -> None:
+    def __init__(self, load: Callable[[], Run]) -> None:
         self._load = load
         self._thread: threading.Thread | None = None
-        self._run: Callable[[Opened], None] | None = None
+        self._run: Run | None = None
         self._error: BaseException | None = None
 
     def start(self) -> None:
         if self._thread is None:
+            import threading  # here for start-up: by now the first answer is out
+
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
 
-    def wait(self) -> Callable[["Opened"], None]:
+    def wait(self) -> Run:
         self.start()
         assert self._thread is not None
         self._thread.join()
@@ -166,7 +176,9 @@ class _Loader:
         return self._run
 
     def _work(self) -> None:
+        gc.disable()  # nothing that is being imported is garbage, and looking for some takes time
         try:
             self._run = self._load()
         except BaseException as exc:  # noqa: BLE001  raised again where the main thread waits
             self._error = exc
+        gc.enable()
