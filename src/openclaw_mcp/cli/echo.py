@@ -16,6 +16,9 @@ from ..tools.registry import Registry
 if TYPE_CHECKING:
     pass
 
+if TYPE_CHECKING:
+    import argparse
+
 DEFAULT_PORT = 8766
 
 ECHO = ToolSpec(

@@ -1,7 +1,7 @@
 """The gateway's own words: methods rooms offer over the intercom, and events they publish.
 
-A room lists its methods; the caretaker hands them to the intercom, which checks the caller's scope, runs them and writes
-the answer. A room that has news publishes an event; the intercom decides who may hear it.
+A room lists its methods; the caretaker hands them to the intercom, which checks the caller's scope, runs them and
+writes the answer. A room that has news publishes an event; the intercom decides who may hear it.
 """
 
 from collections.abc import Awaitable, Callable
