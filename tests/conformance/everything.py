@@ -157,12 +157,43 @@ class Everything:
             self.prompts_changed.ring(None)
             return said("ok")
 
+        self._add_waits()
         self.add("test_tool_with_logging", logging)
         self.add("test_logging_tool", logging)
         self.add("test_tool_with_progress", progress)
         self.add("test_reconnection", reconnection)
         self.add("test_trigger_tool_change", tool_change)
         self.add("test_trigger_prompt_change", prompt_change)
+
+    def _add_waits(self) -> None:
+        """Not the suite's: tools whose running a test can see and steer."""
+        waiting: list[str] = []
+        second_step = asyncio.Event()
+
+        async def for_ever(call: ToolCall) -> ToolResult:
+            waiting.append(call.name)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                waiting.pop()
+            return said("never")
+
+        async def count(call: ToolCall) -> ToolResult:
+            return said(str(len(waiting)))
+
+        async def two_steps(call: ToolCall) -> ToolResult:
+            await call.line.progress(1)
+            await second_step.wait()
+            return said("both steps")
+
+        async def step(call: ToolCall) -> ToolResult:
+            second_step.set()
+            return said("ok")
+
+        self.add("test_wait_for_ever", for_ever)
+        self.add("test_count_running", count)
+        self.add("test_two_steps", two_steps)
+        self.add("test_second_step", step)
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
@@ -186,6 +217,9 @@ class Everything:
         elicits("test_elicitation_sep1034_defaults", DEFAULTS_FORM)
         elicits("test_elicitation_sep1330_enums", ENUMS_FORM)
 
+        self._add_rounds()
+
+    def _add_rounds(self) -> None:
         async def missing(call: ToolCall) -> ToolResult:
             if not call.line.can_ask("sampling"):
                 raise CannotAsk("this tool needs sampling", capability="sampling")

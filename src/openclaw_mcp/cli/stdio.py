@@ -20,5 +20,8 @@ def serve(surface: str) -> int:
         run: Run = import_module(f".{surface}", __package__).serve_stdio
         return run
 
-    boot.serve(opening, load)
+    try:
+        boot.serve(opening, load)
+    except KeyboardInterrupt:
+        return 130
     return 0

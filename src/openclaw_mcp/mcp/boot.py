@@ -52,10 +52,7 @@ def serve(opening: Opening, load: Callable[[], Run]) -> None:
     loader = _Loader(load)
     pending, initialize = b"", None
     while True:
-        try:
-            chunk = os.read(0, LONGEST)
-        except KeyboardInterrupt:
-            sys.exit(130)
+        chunk = os.read(0, LONGEST)
         pending += chunk
         replies = []
         while (end := pending.find(b"\n")) >= 0:

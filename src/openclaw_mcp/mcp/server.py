@@ -6,7 +6,7 @@ Each request is served in the era it speaks, whatever came before it on the same
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -16,16 +16,15 @@ from ..core.errors import (
     CannotAsk,
     InputRequired,
     OpenClawError,
-    PromptNotFound,
-    ResourceNotFound,
     ToolNotFound,
 )
-from ..core.model import Ask, Json, PromptCall, ResourceRead, ToolCall, ToolSpec, said
+from ..core.model import Ask, Json, ToolCall, ToolSpec, said
 from ..core.ports import Completer, Line, PromptBook, Shelf, Toolbox
 from ..wire import jsonrpc, mcp, mirror
 from ..wire.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError
 from .exchange import Exchange, invalid_params
-from .subscriptions import MOST_SUBSCRIPTIONS, Listener, Subscriptions, Wish
+from .reading import Completions, Prompts, Resources, paged
+from .subscriptions import Listener, Subscriptions, Wish
 from .tasks import Tasks
 
 if TYPE_CHECKING:
@@ -34,9 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAGE: Final = 500  # items a list answers at once
-MOST_COMPLETIONS: Final = 100  # the specification's own bound
 
-Item = TypeVar("Item")
 Handler = Callable[[Exchange, Json], Awaitable[Json]]
 
 _HANDSHAKE, _STATELESS, _BOTH = 1, 2, 3
@@ -201,7 +198,7 @@ class McpServer:
 
     async def _tools_list(self, exchange: Exchange, params: Json) -> Json:
         menu = await self._menu_of(exchange)
-        specs, following = self._paged(menu.specs, params, lambda spec: spec.name)
+        specs, following = paged(menu.specs, params, lambda spec: spec.name, self._page)
         return {"tools": [menu.shape(spec) for spec in specs], **following}
 
     async def _tools_call(self, exchange: Exchange, params: Json) -> Json:
@@ -259,84 +256,6 @@ class McpServer:
             self._menu = _Menu(specs)
         return self._menu
 
-    # ---- prompts, resources, completion ----------------------------------------------------------------------------
-
-    async def _prompts_list(self, exchange: Exchange, params: Json) -> Json:
-        assert self._prompts is not None
-        specs = await self._prompts.list(exchange.caller)
-        page, following = self._paged(specs, params, lambda spec: spec.name)
-        return {"prompts": page, **following}
-
-    async def _prompts_get(self, exchange: Exchange, params: Json) -> Json:
-        assert self._prompts is not None
-        book = self._prompts
-        name, arguments = params.get("name"), params.get("arguments") or {}
-        if type(name) is not str:
-            raise invalid_params("`name` must be a string")
-        if type(arguments) is not dict or not all(type(value) is str for value in arguments.values()):
-            raise invalid_params("`arguments` must be an object of strings")
-        call = PromptCall(caller=exchange.caller, name=name, arguments=arguments, line=exchange)
-
-        async def get() -> Json:
-            try:
-                prompt = await book.get(call)
-            except PromptNotFound as exc:
-                raise RpcError(jsonrpc.INVALID_PARAMS, str(exc)) from exc
-            shape: Json = {"messages": prompt.messages}
-            if prompt.description is not None:
-                shape["description"] = prompt.description
-            return shape
-
-        return await self._asking(exchange, params, {"name": name, "arguments": arguments}, get)
-
-    async def _resources_list(self, exchange: Exchange, params: Json) -> Json:
-        assert self._resources is not None
-        specs = await self._resources.list(exchange.caller)
-        page, following = self._paged(specs, params, lambda spec: spec.uri)
-        return {"resources": page, **following}
-
-    async def _templates_list(self, exchange: Exchange, params: Json) -> Json:
-        assert self._resources is not None
-        specs = await self._resources.templates(exchange.caller)
-        page, following = self._paged(specs, params, lambda spec: spec.uri_template)
-        return {"resourceTemplates": page, **following}
-
-    async def _resources_read(self, exchange: Exchange, params: Json) -> Json:
-        assert self._resources is not None
-        shelf = self._resources
-        read = ResourceRead(caller=exchange.caller, uri=_uri(params), line=exchange)
-
-        async def contents() -> Json:
-            try:
-                return {"contents": await shelf.read(read)}
-            except ResourceNotFound as exc:
-                code = jsonrpc.INVALID_PARAMS if exchange.envelope.stateless else mcp.LEGACY_RESOURCE_NOT_FOUND
-                raise RpcError(code, str(exc), {"uri": read.uri}) from exc
-
-        return await self._asking(exchange, params, {"uri": read.uri}, contents)
-
-    async def _subscribe(self, exchange: Exchange, params: Json) -> Json:
-        if len(exchange.peer.subscriptions) >= MOST_SUBSCRIPTIONS:
-            raise invalid_params(f"at most {MOST_SUBSCRIPTIONS} resources may be subscribed at once")
-        exchange.peer.subscriptions.add(_uri(params))
-        return {}
-
-    async def _unsubscribe(self, exchange: Exchange, params: Json) -> Json:
-        exchange.peer.subscriptions.discard(_uri(params))
-        return {}
-
-    async def _complete(self, exchange: Exchange, params: Json) -> Json:
-        assert self._completer is not None
-        ref, argument, context = params.get("ref"), params.get("argument"), params.get("context") or {}
-        if type(ref) is not dict or type(argument) is not dict or type(context) is not dict:
-            raise invalid_params("`ref` and `argument` must be objects")
-        if type(argument.get("name")) is not str or type(argument.get("value")) is not str:
-            raise invalid_params("`argument` needs the strings `name` and `value`")
-        found = await self._completer.complete(exchange.caller, ref, argument, context)
-        values = found.values[:MOST_COMPLETIONS]
-        more = found.has_more or len(found.values) > MOST_COMPLETIONS
-        return {"completion": {"values": values, "total": max(found.total, len(found.values)), "hasMore": more}}
-
     async def _subscriptions_listen(self, exchange: Exchange, params: Json) -> Json:
         """Ends only when the client does; everything it hears goes down this request's own stream."""
         wish = Wish.read(params, offers=self.list_changes)
@@ -372,16 +291,6 @@ class McpServer:
             self._made_seal = Seal(self._seal_key)
         return self._made_seal
 
-    def _paged(self, items: Sequence[Item], params: Json, key: Callable[[Item], str]) -> tuple[Sequence[Item], Json]:
-        """One page after the cursor, and the cursor for the next: the hex of the last item's key."""
-        start = 0
-        if params.get("cursor") is not None:
-            start = _after(params["cursor"], items, key)
-        page = items[start : start + self._page]
-        if start + self._page >= len(items):
-            return page, {}
-        return page, {"nextCursor": key(page[-1]).encode().hex()}
-
     def _stamp(self, method: str, result: Json) -> None:
         if result.setdefault("resultType", "complete") == "complete" and method in mcp.CACHEABLE:
             result["ttlMs"] = self._cache.milliseconds
@@ -404,16 +313,18 @@ class McpServer:
             routes["tools/list"] = (_BOTH, self._tools_list)
             routes["tools/call"] = (_BOTH, self._tools_call)
         if self._prompts is not None:
-            routes["prompts/list"] = (_BOTH, self._prompts_list)
-            routes["prompts/get"] = (_BOTH, self._prompts_get)
+            prompts = Prompts(self._prompts, self._asking, self._page)
+            routes["prompts/list"] = (_BOTH, prompts.list)
+            routes["prompts/get"] = (_BOTH, prompts.get)
         if self._resources is not None:
-            routes["resources/list"] = (_BOTH, self._resources_list)
-            routes["resources/templates/list"] = (_BOTH, self._templates_list)
-            routes["resources/read"] = (_BOTH, self._resources_read)
-            routes["resources/subscribe"] = (_HANDSHAKE, self._subscribe)
-            routes["resources/unsubscribe"] = (_HANDSHAKE, self._unsubscribe)
+            resources = Resources(self._resources, self._asking, self._page)
+            routes["resources/list"] = (_BOTH, resources.list)
+            routes["resources/templates/list"] = (_BOTH, resources.templates)
+            routes["resources/read"] = (_BOTH, resources.read)
+            routes["resources/subscribe"] = (_HANDSHAKE, resources.subscribe)
+            routes["resources/unsubscribe"] = (_HANDSHAKE, resources.unsubscribe)
         if self._completer is not None:
-            routes["completion/complete"] = (_BOTH, self._complete)
+            routes["completion/complete"] = (_BOTH, Completions(self._completer).complete)
         return routes
 
     def _listen(self) -> None:
@@ -434,13 +345,6 @@ def _announce(announce: Callable[[str], None], method: str, _: None) -> None:
     announce(method)
 
 
-def _uri(params: Json) -> str:
-    uri = params.get("uri")
-    if type(uri) is not str:
-        raise invalid_params("`uri` must be a string")
-    return uri
-
-
 def _answers(params: Json) -> dict[str, Json]:
     """What a repeated call answers. An answer that is no object counts as not given."""
     responses = params.get("inputResponses")
@@ -451,11 +355,3 @@ def _answers(params: Json) -> dict[str, Json]:
 
 def _question_shape(ask: Ask) -> Json:
     return {"method": ask.method, "params": ask.params}
-
-
-def _after(cursor: Any, items: Sequence[Item], key: Callable[[Item], str]) -> int:
-    if type(cursor) is str:
-        for index, item in enumerate(items):
-            if key(item).encode().hex() == cursor:
-                return index + 1
-    raise invalid_params("`cursor` is not one of this list's, or the list has changed; start again without it")

@@ -1,0 +1,67 @@
+# Two commands for a newcomer: `make up` and `make test`. The others are for those who change the code.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: up test check interop bench openings lock programs clean help
+
+help:            ## what there is
+	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+up: .venv/.run   ## start every surface on this machine
+	@$(BIN)/openclaw up
+
+test: .venv/.dev programs   ## run the tests
+	@echo "make: running the tests"
+	@$(BIN)/python -m pytest -m "not interop"
+
+interop: .venv/.dev programs   ## run the suites against real counterparts (conformance suite, official gateways and CLIs)
+	@echo "make: running the interop suites"
+	@$(BIN)/python -m pytest -m interop
+
+check: .venv/.dev   ## format, lint, types, architecture
+	@echo "make: checking format, lint, types, architecture, openings, locks"
+	@$(BIN)/ruff format --check --quiet . || { echo "make: run $(BIN)/ruff format ."; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/python scripts/openings.py --check
+	@$(BIN)/python -m pytest -q tests/test_architecture.py
+
+programs: .venv/.dev
+	@$(BIN)/python -m tests.programs install
+
+bench: .venv/.dev   ## measure against floors and peers (see benchmarks/README.md)
+	@$(BIN)/python benchmarks/prepare.py
+	@$(BIN)/python benchmarks/stdio.py
+	@$(BIN)/python benchmarks/http.py
+
+openings: .venv/.dev   ## write the stdio servers' opening answers anew
+	@$(BIN)/python scripts/openings.py
+
+LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
+       --custom-compile-command "make lock" pyproject.toml
+lock: .venv/.dev   ## resolve the dependencies anew
+	@$(LOCK) --all-extras -o requirements/run.lock
+	@$(LOCK) --all-extras --group dev -o requirements/dev.lock
+
+.venv/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: Python 3.11 or newer is needed; say which with make PYTHON=python3.12 …"; exit 1; }
+	@echo "make: creating the virtual environment .venv"
+	@$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.run: .venv/.made requirements/run.lock pyproject.toml
+	@echo "make: installing openclaw-mcp and what it needs into .venv"
+	@$(BIN)/pip install --quiet --require-hashes -r requirements/run.lock
+	@$(BIN)/pip install --quiet --no-deps --editable .
+	@$(BIN)/python -m compileall -q src
+	@touch $@
+
+.venv/.dev: .venv/.run requirements/dev.lock
+	@echo "make: installing the development tools into .venv"
+	@$(BIN)/pip install --quiet --require-hashes -r requirements/dev.lock
+	@touch $@
+
+clean:   ## remove everything that was made
+	@rm -rf .venv .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build

@@ -1,0 +1,5 @@
+// Peer: the TypeScript SDK over stdio.
+import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
+import { echoServer } from "./echo.mjs";
+
+await echoServer().connect(new StdioServerTransport());

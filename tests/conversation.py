@@ -1,0 +1,79 @@
+"""An MCP conversation with a server in this process: what a transport does, without one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from openclaw_mcp.core.bell import Bell
+from openclaw_mcp.core.model import LOCAL, Caller, Json, ToolCall, ToolResult, ToolSpec
+from openclaw_mcp.mcp.exchange import Exchange, Peer
+from openclaw_mcp.mcp.server import Info, McpServer
+from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.wire import jsonrpc, mcp
+
+
+class Tools:
+    """A source whose tools are plain functions of the call."""
+
+    def __init__(self, **tools: Any) -> None:
+        self.changed: Bell[None] = Bell()
+        self._tools: dict[str, tuple[ToolSpec, Any]] = {}
+        for name, work in tools.items():
+            self.add(ToolSpec(name=name), work)
+
+    def add(self, spec: ToolSpec, work: Any) -> None:
+        self._tools[spec.name] = (spec, work)
+        self.changed.ring(None)
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return [spec for spec, _ in self._tools.values()]
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        result = await self._tools[call.name][1](call)
+        assert isinstance(result, ToolResult)
+        return result
+
+
+def serving(tools: Tools, **options: Any) -> McpServer:
+    return McpServer(Info(name="test", version="1"), Desk(Registry({"test": tools})), **options)
+
+
+class Conversation:
+    """One client's side. Results come back as plain JSON values, as they would over a wire."""
+
+    def __init__(
+        self,
+        server: McpServer,
+        *,
+        stateless: bool = True,
+        capabilities: Json | None = None,
+        caller: Caller = LOCAL,
+        answers_us: bool = False,
+    ) -> None:
+        self.heard: list[Json] = []
+        self.peer = Peer(version=mcp.NEWEST_HANDSHAKE, answers_us=answers_us)
+        self.peer.capabilities = capabilities or {}
+        self._server = server
+        self._stateless = stateless
+        self._capabilities = capabilities or {}
+        self._caller = caller
+
+    async def ask(self, method: str, params: Json | None = None, *, headers: dict[str, str] | None = None) -> Any:
+        params = dict(params or {})
+        if self._stateless:
+            given = params.get("_meta", {})
+            required = {mcp.PROTOCOL_VERSION: mcp.STATELESS_VERSIONS[0], mcp.CLIENT_CAPABILITIES: self._capabilities}
+            params["_meta"] = {**required, **given}
+            envelope = mcp.stateless_envelope(params)
+        else:
+            envelope = mcp.handshake_envelope(params, version=self.peer.version, capabilities=self._capabilities)
+        exchange = Exchange(1, envelope, self._caller, peer=self.peer, write=self._hear, headers=headers)
+        return msgspec.json.decode(jsonrpc.encode(await self._server.answer(exchange, method, params)))
+
+    async def call(self, name: str, arguments: Json | None = None, **more: Any) -> Any:
+        return await self.ask("tools/call", {"name": name, "arguments": arguments or {}, **more})
+
+    async def _hear(self, message: bytes) -> None:
+        self.heard.append(msgspec.json.decode(message))

@@ -1,0 +1,144 @@
+"""The programs our tests drive: where they are, how they are installed, and what happens when one is missing.
+
+`python -m tests.programs install` installs what it may (Debian or Ubuntu, as root or with sudo; npm packages into
+`.tools/`), and names what it could not. A test asks with `need()`: without its program it is skipped, and under CI it
+fails.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOOLS = ROOT / ".tools"
+NPM_MANIFEST = Path(__file__).parent / "package.json"
+INSTALL_WAIT = 900  # seconds one package manager may take
+
+DEBIAN = {
+    "node": "nodejs",
+    "npm": "npm",
+}
+"""Program to the Debian package that brings it."""
+
+NODE_AT_LEAST = (22, 0)
+
+
+def need(name: str, *, package: str) -> str:
+    """The path of a program. Without it the test is skipped, saying what to install; under CI it fails."""
+    path = shutil.which(name)
+    if path is None:
+        _lacking(f"{name} is not installed (Debian package {package})")
+    return path
+
+
+def need_node() -> str:
+    """A Node.js new enough for the packages in `.tools/`."""
+    path = node()
+    if path is None:
+        _lacking(f"no Node.js {NODE_AT_LEAST[0]} or newer: run `make programs`")
+    return path
+
+
+def need_npm(package: str) -> Path:
+    """The folder of an npm package of `tests/package.json`."""
+    folder = TOOLS / "node_modules" / package
+    if not folder.exists():
+        _lacking(f"npm package {package} is not in .tools: run `make programs`")
+    return folder
+
+
+def node() -> str | None:
+    carried = sorted(TOOLS.glob("node_modules/node-*/bin/node"))
+    for candidate in [*map(str, carried), shutil.which("node")]:
+        if candidate is not None and _node_version(candidate) >= NODE_AT_LEAST:
+            return candidate
+    return None
+
+
+def install() -> int:
+    """Install what is missing. Exits 0 even when something could not be had: its tests say so themselves."""
+    missing = {name: package for name, package in DEBIAN.items() if shutil.which(name) is None}
+    if missing:
+        _install_debian(sorted(set(missing.values())))
+    _install_npm()
+    absent = [f"{name} ({package})" for name, package in DEBIAN.items() if shutil.which(name) is None]
+    if node() is None:
+        absent.append(f"Node.js >= {NODE_AT_LEAST[0]}")
+    if absent:
+        print(f"programs: could not install {', '.join(absent)}; the tests that drive them will be skipped")
+    return 1 if absent and os.environ.get("CI") else 0
+
+
+def _lacking(reason: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason}; under CI nothing is skipped")
+    pytest.skip(reason)
+
+
+def _install_debian(packages: list[str]) -> None:
+    command = ["apt-get"] if os.geteuid() == 0 else ["sudo", "-n", "apt-get"]
+    if shutil.which("apt-get") is None or shutil.which(command[0]) is None:
+        print(f"programs: not Debian or no right to install; please install {', '.join(packages)}")
+        return
+    print(f"programs: installing {', '.join(packages)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for words in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        result = subprocess.run(
+            [*command, "-qq", *words],
+            env=environment,
+            timeout=INSTALL_WAIT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode:
+            print(f"programs: apt-get {words[0]} failed: {result.stderr.strip().splitlines()[-1:]}")
+            return
+
+
+def _install_npm() -> None:
+    """The packages of tests/package.json, and a Node.js when this machine's own is too old for them."""
+    npm = shutil.which("npm")
+    stamp = TOOLS / "package.json"
+    if npm is None or (stamp.exists() and stamp.read_bytes() == NPM_MANIFEST.read_bytes() and node()):
+        return
+    print("programs: installing npm packages into .tools")
+    TOOLS.mkdir(exist_ok=True)
+    work = TOOLS / "installing"
+    work.mkdir(exist_ok=True)
+    shutil.copy(NPM_MANIFEST, work / "package.json")
+    words = [npm, "install", "--prefix", str(work), "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+    own = shutil.which("node")
+    extra = [] if own and _node_version(own) >= NODE_AT_LEAST else [f"node-{_platform()}@24"]
+    for packages in ([], extra):
+        result = subprocess.run([*words, *packages], timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
+        if result.returncode:
+            print(f"programs: npm install failed: {result.stderr.strip().splitlines()[-1:]}")
+            return
+    shutil.rmtree(TOOLS / "node_modules", ignore_errors=True)
+    (work / "node_modules").rename(TOOLS / "node_modules")
+    shutil.rmtree(work)
+    shutil.copy(NPM_MANIFEST, stamp)
+
+
+def _platform() -> str:
+    machine = {"x86_64": "x64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine(), platform.machine())
+    return f"{sys.platform}-{machine}"
+
+
+def _node_version(path: str) -> tuple[int, ...]:
+    result = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    numbers = result.stdout.strip().removeprefix("v").split(".")
+    return tuple(int(number) for number in numbers if number.isdecimal())
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["install"]:
+        sys.exit("usage: python -m tests.programs install")
+    sys.exit(install())
