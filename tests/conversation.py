@@ -1,5 +1,6 @@
 """An MCP conversation with a server in this process: what a transport does, without one."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from openclaw_mcp.mcp.server import Info, McpServer
 from openclaw_mcp.tools.desk import Desk
 from openclaw_mcp.tools.registry import Registry
 from openclaw_mcp.wire import jsonrpc, mcp
+
+HEAR_WAIT = 10.0
 
 
 class Tools:
@@ -53,6 +56,7 @@ class Conversation:
         answers_us: bool = False,
     ) -> None:
         self.heard: list[Json] = []
+        self._news = asyncio.Event()
         self.peer = Peer(version=mcp.NEWEST_HANDSHAKE, answers_us=answers_us)
         self.peer.capabilities = capabilities or {}
         self._server = server
@@ -75,5 +79,14 @@ class Conversation:
     async def call(self, name: str, arguments: Json | None = None, **more: Any) -> Any:
         return await self.ask("tools/call", {"name": name, "arguments": arguments or {}, **more})
 
+    async def hears(self, count: int) -> list[Json]:
+        """Wait until so many messages were heard; all of them so far."""
+        async with asyncio.timeout(HEAR_WAIT):
+            while len(self.heard) < count:
+                self._news.clear()
+                await self._news.wait()
+        return self.heard
+
     async def _hear(self, message: bytes) -> None:
         self.heard.append(msgspec.json.decode(message))
+        self._news.set()

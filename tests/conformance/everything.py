@@ -103,7 +103,7 @@ class Everything:
         )
         self._work[name] = work
 
-    # ---- content -------------------------------------------------------------------------------------------------
+    # ---- content ----
 
     def _add_content(self) -> None:
         def answers(name: str, *blocks: Block) -> None:
@@ -131,7 +131,7 @@ class Everything:
 
         self.add("test_error_handling", broken)
 
-    # ---- logging, progress, changes --------------------------------------------------------------------------------
+    # ---- logging, progress, changes ----
 
     def _add_talk(self) -> None:
         async def logging(call: ToolCall) -> ToolResult:
@@ -142,6 +142,7 @@ class Everything:
         async def progress(call: ToolCall) -> ToolResult:
             for value in (0, 50, 100):
                 await call.line.progress(value, total=100, message=f"step {value}")
+                await asyncio.sleep(0.02)  # the TypeScript client drops progress that arrives with the result
             return said("done")
 
         async def reconnection(call: ToolCall) -> ToolResult:
@@ -195,7 +196,7 @@ class Everything:
         self.add("test_two_steps", two_steps)
         self.add("test_second_step", step)
 
-    # ---- questions ---------------------------------------------------------------------------------------------------
+    # ---- questions ----
 
     def _add_questions(self) -> None:
         async def sample(call: ToolCall) -> ToolResult:
@@ -267,7 +268,7 @@ class Everything:
 
         self.add(name, work)
 
-    # ---- the Tasks extension -----------------------------------------------------------------------------------------
+    # ---- the Tasks extension ----
 
     def _add_tasks(self) -> None:
         async def greet(call: ToolCall) -> ToolResult:

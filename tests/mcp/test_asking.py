@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.model import LOCAL, Caller, Json, ToolCall, ToolResult, form, said
-from openclaw_mcp.mcp import seal
-from openclaw_mcp.mcp.seal import Seal
+from openclaw_mcp.mcp.seal import LIFETIME, Seal
 from openclaw_mcp.wire import jsonrpc
 from openclaw_mcp.wire.jsonrpc import RpcError
 from tests.conversation import Conversation, Tools, serving
@@ -103,10 +102,11 @@ def test_a_state_belongs_to_one_caller() -> None:
         sealed.open(state, Caller(kind="agent", name="thief"), {"name": "greet"})
 
 
-def test_a_state_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    sealed = Seal()
+def test_a_state_expires() -> None:
+    now = 0.0
+    sealed = Seal(clock=lambda: now)
     state = sealed.close(LOCAL, {}, {})
-    monkeypatch.setattr(seal.time, "time", lambda: 1e12)
+    now = LIFETIME + 1
 
     with pytest.raises(RpcError, match="expired"):
         sealed.open(state, LOCAL, {})
@@ -133,9 +133,7 @@ def test_a_handshake_client_is_asked_while_the_call_waits() -> None:
         )
         call = asyncio.ensure_future(client.call("greet"))
         for name in ("Ada", "Rome"):
-            while not client.heard:
-                await asyncio.sleep(0)
-            question = client.heard.pop()
+            question = (await client.hears(1)).pop()
             assert question["method"] == "elicitation/create"
             assert "mode" not in question["params"]
             client.peer.hear(jsonrpc.Response(question["id"], accept(name=name), None))
@@ -159,8 +157,7 @@ def test_a_handshake_client_that_refuses_the_question_fails_the_call() -> None:
             serving(Tools(greet=greet)), stateless=False, capabilities={"elicitation": {}}, answers_us=True
         )
         call = asyncio.ensure_future(client.call("greet"))
-        while not client.heard:
-            await asyncio.sleep(0)
+        await client.hears(1)
         client.peer.hear(jsonrpc.Response(client.heard[0]["id"], None, {"code": -1, "message": "no form here"}))
         return await call
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts.openings import FOLDER, SURFACES, opening, source
 
 from openclaw_mcp.mcp import boot
 from openclaw_mcp.openings.echo import OPENING
 from openclaw_mcp.wire import jsonrpc, mcp
 from openclaw_mcp.wire.jsonrpc import Request
-from scripts.openings import FOLDER, SURFACES, opening, source
 from tests.conversation import Conversation
 from tests.running import OPENCLAW, ROOT
 

@@ -49,8 +49,7 @@ def heard(wish: Any) -> list[tuple[str, Any]]:
         tools, shelf = Tools(hello=hello), Shelf()
         client = Conversation(serving(tools, resources=shelf))
         listening = asyncio.ensure_future(client.ask("subscriptions/listen", {"notifications": wish}))
-        while not client.heard and not listening.done():
-            await asyncio.sleep(0)
+        await client.hears(1)
         tools.add(ToolSpec(name="new"), hello)
         shelf.changed.ring(None)
         shelf.updated.ring("a://b")
@@ -85,7 +84,7 @@ def test_only_wished_for_changes_are_told() -> None:
 def test_a_wish_that_can_not_be_read_is_refused(wish: Any) -> None:
     client = Conversation(serving(Tools(hello=hello)))
 
-    with pytest.raises(RpcError, match="notifications|resourceSubscriptions"):
+    with pytest.raises(RpcError, match=r"notifications|resourceSubscriptions"):
         asyncio.run(client.ask("subscriptions/listen", {"notifications": wish}))
 
 
@@ -126,11 +125,9 @@ def test_a_task_is_watched_by_its_owner() -> None:
         id = (await client.call("long"))["taskId"]
         wish = {"notifications": {"taskIds": [id, "somebody-elses"]}}
         listening = asyncio.ensure_future(client.ask("subscriptions/listen", wish))
-        while not client.heard:
-            await asyncio.sleep(0)
+        await client.hears(1)
         gate.set()
-        while len(client.heard) < 2:
-            await asyncio.sleep(0)
+        await client.hears(2)
         listening.cancel()
         assert client.heard[0]["params"]["notifications"] == {"taskIds": [id]}
         return [client.heard[1]["method"], client.heard[1]["params"]["status"]]

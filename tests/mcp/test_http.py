@@ -31,7 +31,7 @@ def session(address: str, capabilities: Any = None, version: str = "2025-11-25")
     return opened.headers["mcp-session-id"]
 
 
-# ---- answers ---------------------------------------------------------------------------------------------------------
+# ---- answers ----
 
 
 def test_a_plain_result_is_plain_json(address: str) -> None:
@@ -105,7 +105,7 @@ def test_a_repeated_mcp_header_is_refused(address: str) -> None:
     assert b"more than once" in answer
 
 
-# ---- the gate ----------------------------------------------------------------------------------------------------------
+# ---- the gate ----
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "[::1", "", "localhost.evil.example:80"])
@@ -150,7 +150,7 @@ def test_a_client_that_takes_no_json_is_told_so(address: str) -> None:
     assert send(address, "POST", rpc("ping"), Accept="text/html").status == 406
 
 
-# ---- cancellation and endings ------------------------------------------------------------------------------------------
+# ---- cancellation and endings ----
 
 
 def running(address: str) -> int:
@@ -183,7 +183,7 @@ def test_closing_the_stream_cancels_the_call(address: str, era: str) -> None:
     until_running(address, 0)
 
 
-# ---- sessions ------------------------------------------------------------------------------------------------------------
+# ---- sessions ----
 
 
 def test_a_session_ends_when_it_is_deleted(address: str) -> None:

@@ -17,10 +17,10 @@ POLLS: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation
 MOST_POLLS = 1000
 
 
-def long_tool(work: Any, task: Any = "offered") -> McpServer:
+def long_tool(work: Any, task: Any = "offered", **options: Any) -> McpServer:
     tools = Tools()
     tools.add(ToolSpec(name="long", task=task), work)
-    return serving(tools)
+    return serving(tools, **options)
 
 
 async def until(client: Conversation, id: str, ready: Callable[[Any], bool]) -> Any:
@@ -196,15 +196,18 @@ def test_a_task_is_its_callers_alone() -> None:
     asyncio.run(talk())
 
 
-def test_an_expired_task_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_task_is_forgotten() -> None:
+    now = 0.0
+
     async def work(call: ToolCall) -> ToolResult:
         return said("old")
 
     async def talk() -> None:
-        client = Conversation(long_tool(work), capabilities=POLLS)
+        nonlocal now
+        client = Conversation(long_tool(work, clock=lambda: now), capabilities=POLLS)
         id = (await client.call("long"))["taskId"]
         await until(client, id, ended)
-        monkeypatch.setattr(tasks.time, "time", lambda: 1e12)
+        now = tasks.LIFETIME + 1
         with pytest.raises(RpcError, match="expired"):
             await client.ask("tasks/get", {"taskId": id})
 

@@ -57,9 +57,11 @@ def serve_stdio(opened: Opened | None = None) -> None:
 
 
 def arguments(parser: "argparse.ArgumentParser") -> None:
+    from .commands import port  # here for start-up: the pipe needs no parser
+
     parser.add_argument("--http", action="store_true", help="serve HTTP at /mcp instead of stdin and stdout")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="port, 0 for any free one (default %(default)s)")
+    parser.add_argument("--port", type=port, default=DEFAULT_PORT, help="0 for any free one (default %(default)s)")
 
 
 def run(options: "argparse.Namespace") -> int:

@@ -29,7 +29,7 @@ LOCAL = Caller(kind="local", name="local", scopes=frozenset({"*"}))
 """The person at this machine, who started the server as their own child process."""
 
 
-# ---- content: what tools answer and resources hold -------------------------------------------------------------
+# ---- content: what tools answer and resources hold ----
 
 
 class Contents(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -83,7 +83,7 @@ class Link(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="t
 Block = Text | Image | Audio | Embedded | Link
 
 
-# ---- tools -----------------------------------------------------------------------------------------------------
+# ---- tools ----
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ def said(text: str, *, failed: bool = False) -> ToolResult:
     return ToolResult((Text(text),), failed=failed)
 
 
-# ---- questions to the person or model behind the client ---------------------------------------------------------
+# ---- questions to the person or model behind the client ----
 
 
 class Ask(Struct, frozen=True):
@@ -143,7 +143,7 @@ def form(message: str, schema: Json) -> Ask:
     return Ask("elicitation/create", {"mode": "form", "message": message, "requestedSchema": schema})
 
 
-# ---- resources and prompts ----------------------------------------------------------------------------------------
+# ---- resources and prompts ----
 
 
 class ResourceSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

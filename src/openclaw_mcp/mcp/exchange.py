@@ -112,7 +112,7 @@ class Exchange:
     async def notify(self, method: str, params: Json) -> None:
         await self.write(jsonrpc.notification(method, params))
 
-    # ---- Line ------------------------------------------------------------------------------------------------
+    # ---- Line ----
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
         token = self.envelope.meta.get("progressToken")

@@ -82,7 +82,7 @@ class McpHttp:
         else:
             await self._handshake(message, version, headers, caller, Reply(receive, send, streams=streams))
 
-    # ---- stateless era ---------------------------------------------------------------------------------------------
+    # ---- stateless era ----
 
     async def _stateless(
         self, message: jsonrpc.Message, headers: Headers, repeated: str | None, caller: Caller, reply: Reply
@@ -120,7 +120,7 @@ class McpHttp:
             watch.stop()
             await reply.result(result)
 
-    # ---- handshake era -----------------------------------------------------------------------------------------------
+    # ---- handshake era ----
 
     async def _handshake(
         self, message: jsonrpc.Message, version: str | None, headers: Headers, caller: Caller, reply: Reply

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import os
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -37,12 +38,13 @@ _decode = msgspec.json.Decoder(_State).decode
 class Seal:
     """One key signs for one server; servers that share the key serve each other's repeats."""
 
-    def __init__(self, key: bytes | None = None) -> None:
+    def __init__(self, key: bytes | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._key = key or os.urandom(32)
         self._used: dict[str, float] = {}
 
     def close(self, caller: Caller, call: Json, answers: dict[str, Json]) -> str:
-        state = _State(os.urandom(12).hex(), time.time() + LIFETIME, _digest(caller, call), answers)
+        state = _State(os.urandom(12).hex(), self._clock() + LIFETIME, _digest(caller, call), answers)
         body = _encode(state)
         return f"{self._sign(body)}.{body.hex()}"
 
@@ -60,7 +62,7 @@ class Seal:
         state = _decode(body)
         if state.digest != _digest(caller, call):
             raise invalid_params("`requestState` belongs to another call; send this one without it")
-        now = time.time()
+        now = self._clock()
         if state.expires < now or state.nonce in self._used:
             raise invalid_params("`requestState` has expired or was used already; send the call without it")
         self._remember(state, now)

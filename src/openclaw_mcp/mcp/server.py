@@ -4,6 +4,7 @@ Each request is served in the era it speaks, whatever came before it on the same
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -96,6 +97,7 @@ class McpServer:
         cache: CacheHint = CacheHint(),
         page: int = PAGE,
         seal_key: bytes | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._info = msgspec.to_builtins(info)
         self._toolbox = toolbox
@@ -106,10 +108,11 @@ class McpServer:
         self._cache = cache
         self._page = page
         self._seal_key = seal_key
+        self._clock = clock
         self._made_seal: Seal | None = None
         self._menu = _Menu(())
         self.subscriptions = Subscriptions()
-        self.tasks = Tasks(self.subscriptions.task_changed)
+        self.tasks = Tasks(self.subscriptions.task_changed, clock=clock)
         self._methods = self._routes()
         self._listen()
 
@@ -148,7 +151,7 @@ class McpServer:
         """Stop the tasks that outlive their requests."""
         await self.tasks.aclose()
 
-    # ---- opening -----------------------------------------------------------------------------------------------
+    # ---- opening ----
 
     def capabilities(self, *, stateless: bool) -> Json:
         declared: Json = {"logging": {}}
@@ -194,7 +197,7 @@ class McpServer:
         exchange.peer.log_level = level
         return {}
 
-    # ---- tools ---------------------------------------------------------------------------------------------------
+    # ---- tools ----
 
     async def _tools_list(self, exchange: Exchange, params: Json) -> Json:
         menu = await self._menu_of(exchange)
@@ -265,7 +268,7 @@ class McpServer:
             while True:
                 await exchange.write(await listener.next())
 
-    # ---- what every method shares -----------------------------------------------------------------------------------
+    # ---- what every method shares ----
 
     async def _asking(self, exchange: Exchange, params: Json, call: Json, make: Callable[[], Awaitable[Json]]) -> Json:
         """Make a call that may need the client's answers, giving it those that came with a repeated call."""
@@ -288,7 +291,7 @@ class McpServer:
             # Here for start-up: signing loads OpenSSL, and a server whose tools ask nothing never signs.
             from .seal import Seal
 
-            self._made_seal = Seal(self._seal_key)
+            self._made_seal = Seal(self._seal_key, clock=self._clock)
         return self._made_seal
 
     def _stamp(self, method: str, result: Json) -> None:

@@ -82,7 +82,7 @@ class _Pipe(asyncio.Protocol):
         self._input: asyncio.ReadTransport | None = None
         self._disconnect: Callable[[], None] | None = None
 
-    # ---- bytes in ----------------------------------------------------------------------------------------------
+    # ---- bytes in ----
 
     async def open_input(self) -> None:
         try:
@@ -109,7 +109,7 @@ class _Pipe(asyncio.Protocol):
         if not self.ended.done():
             self.ended.set_result(None)
 
-    # ---- messages ------------------------------------------------------------------------------------------------
+    # ---- messages ----
 
     def _take(self, line: bytes | None) -> None:
         if line is None:
@@ -177,7 +177,7 @@ class _Pipe(asyncio.Protocol):
         if task is not None:
             task.cancel()
 
-    # ---- bytes out -----------------------------------------------------------------------------------------------
+    # ---- bytes out ----
 
     async def open_output(self, descriptor: int) -> None:
         self._output = _Output(self)

@@ -25,13 +25,14 @@ MOST_TASKS: Final = 1000  # tasks kept at once, running or done
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 Announce = Callable[[str, Json], None]
+Clock = Callable[[], float]
 Make = Callable[["_Task"], Awaitable[Json]]
 
 
 class _Task:
     """One call that goes on after its request was answered. A `Line` for the tool."""
 
-    def __init__(self, exchange: Exchange, announce: Announce) -> None:
+    def __init__(self, exchange: Exchange, announce: Announce, clock: Clock) -> None:
         self.id = os.urandom(16).hex()
         self.caller = exchange.caller
         self.status: Status = "working"
@@ -39,14 +40,15 @@ class _Task:
         self.result: Json | None = None
         self.error: RpcError | None = None
         self.questions: dict[str, Ask] = {}
-        self.expires = time.time() + LIFETIME
+        self.expires = clock() + LIFETIME
         self.work: asyncio.Task[Json] | None = None
         self.detached = asyncio.Event()
         self._exchange = exchange
         self._announce = announce
         self._asked: set[str] = set()
         self._answers: dict[str, asyncio.Future[Json]] = {}
-        self._made = self._changed = time.time()
+        self._clock = clock
+        self._made = self._changed = clock()
 
     def shape(self) -> Json:
         shape: Json = {
@@ -105,11 +107,11 @@ class _Task:
 
     def _become(self, status: Status) -> None:
         self.status = status
-        self._changed = time.time()
+        self._changed = self._clock()
         if self.detached.is_set():
             self._announce(self.id, self.detail())
 
-    # ---- Line: until it is detached, the call speaks as any other ----------------------------------------------
+    # ---- Line: until it is detached, the call speaks as any other ----
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
         if not self.detached.is_set():
@@ -160,8 +162,9 @@ class _Task:
 class Tasks:
     """The tasks of one server."""
 
-    def __init__(self, announce: Announce) -> None:
+    def __init__(self, announce: Announce, *, clock: Clock = time.time) -> None:
         self._announce = announce
+        self._clock = clock
         self._kept: dict[str, _Task] = {}
 
     def declared(self, exchange: Exchange) -> bool:
@@ -171,7 +174,7 @@ class Tasks:
 
     async def run(self, exchange: Exchange, spec: ToolSpec, make: Make) -> Json:
         """Make the call; its result, or the task it turned into. Only for clients that declared the extension."""
-        task = _Task(exchange, self._announce)
+        task = _Task(exchange, self._announce, self._clock)
         if spec.task != "inline":
             task.detached.set()
         work = task.work = asyncio.ensure_future(make(task))
@@ -232,13 +235,13 @@ class Tasks:
             raise _undeclared()
         id = params.get("taskId")
         task = self._kept.get(id) if type(id) is str else None
-        if task is None or task.expires < time.time() or not _same(task.caller, exchange.caller):
+        if task is None or task.expires < self._clock() or not _same(task.caller, exchange.caller):
             raise invalid_params("`taskId` names no task of yours; it may have expired")
         return task
 
     def _keep(self, task: _Task) -> None:
         if len(self._kept) >= MOST_TASKS:
-            now = time.time()
+            now = self._clock()
             self._kept = {id: kept for id, kept in self._kept.items() if kept.expires > now}
         if len(self._kept) >= MOST_TASKS:
             assert task.work is not None

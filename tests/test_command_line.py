@@ -1,0 +1,71 @@
+"""The command line as a person meets it."""
+
+import socket
+import subprocess
+
+import pytest
+
+from openclaw_mcp import __version__
+from openclaw_mcp.cli.commands import COMMANDS
+from tests.running import OPENCLAW
+
+
+def openclaw(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([OPENCLAW, *words], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("word", ["--version", "-V"])
+def test_the_version_is_told(word: str) -> None:
+    done = openclaw(word)
+
+    assert (done.returncode, done.stdout) == (0, f"openclaw-mcp {__version__}\n")
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)])
+def test_help_lists_every_command_with_its_summary(words: tuple[str, ...]) -> None:
+    done = openclaw(*words)
+
+    assert done.returncode == 0
+    for name, summary in COMMANDS.items():
+        assert name in done.stdout
+        assert summary in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str) -> None:
+    done = openclaw(name, "--help")
+
+    assert done.returncode == 0
+    assert f"openclaw {name}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("ecko",), "did you mean echo?"),
+        (("zzz",), "there is no command 'zzz'"),
+        (("--loud",), "unknown option --loud"),
+        (("echo", "--loud"), "--loud"),
+        (("echo", "--port", "many"), "--port"),
+        (("echo", "--http", "--port", "99999"), "--port"),
+    ],
+)
+def test_wrong_usage_is_one_clear_line_and_status_2(words: tuple[str, ...], says: str) -> None:
+    done = openclaw(*words)
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert says in done.stderr
+
+
+def test_a_taken_port_is_one_clear_line_and_status_1() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        done = openclaw("echo", "--http", "--port", str(port))
+
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert f"port {port}" in done.stderr
