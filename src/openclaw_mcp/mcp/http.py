@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ..core.errors import OpenClawError
 from ..core.model import Caller
+from ..core.rounds import Rounds
 from ..wire import jsonrpc, mcp, mirror
 from ..wire.jsonrpc import Malformed, Notification, Request, Response, RpcError
 from .exchange import Exchange, Peer
@@ -19,7 +20,7 @@ from .server import McpServer
 from .sessions import Session, Sessions
 
 BODY_WAIT: Final = 30.0  # seconds a client may take to send its body
-WATCH_AFTER: Final = 0.05  # a call that takes longer is watched: has the client gone? is it due a sign of life?
+SLOW: Final = 0.05  # about so many seconds into a call it is watched: has the client gone? is a sign of life due?
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -36,6 +37,7 @@ class McpHttp:
         self._gate = gate
         self._sessions = Sessions() if sessions else None
         self._busy = 0
+        self._slow: Rounds[_Watch] = Rounds(SLOW, _Watch.begin)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, repeated = read_headers(scope)
@@ -89,7 +91,7 @@ class McpHttp:
 
     async def _inline(self, exchange: Exchange, request: Request, reply: Reply) -> None:
         """Serve within the request's own task; the client's going ends it."""
-        watch = _Watch(reply, self._gate.longest)
+        watch = _Watch(reply, self._gate.longest, self._slow)
         try:
             result = await self._server.answer(exchange, request.method, request.params)
         except RpcError as exc:
@@ -151,21 +153,27 @@ class McpHttp:
 class _Watch:
     """Minds a slow call: cancels it when the client goes or time is up, and keeps its stream alive."""
 
-    __slots__ = ("_longest", "_reply", "_serving", "_task", "_timer", "_verdict")
+    __slots__ = ("_longest", "_minding", "_reply", "_rounds", "_serving", "_verdict")
 
-    def __init__(self, reply: Reply, longest: float) -> None:
+    def __init__(self, reply: Reply, longest: float, rounds: "Rounds[_Watch]") -> None:
         loop = asyncio.get_running_loop()
         self._reply = reply
         self._longest = longest
-        self._serving = asyncio.current_task()
-        self._task: asyncio.Task[None] | None = None
+        self._rounds = rounds
+        self._serving = asyncio.current_task(loop)
+        self._minding: asyncio.Task[None] | None = None
         self._verdict: str | None = None
-        self._timer = loop.call_later(WATCH_AFTER, self._begin)
+        rounds.add(self, loop)
+
+    def begin(self, _: float) -> None:
+        """The call is slow enough to be minded."""
+        self._rounds.discard(self)
+        self._minding = asyncio.get_running_loop().create_task(self._mind())
 
     def stop(self) -> None:
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
+        self._rounds.discard(self)
+        if self._minding is not None:
+            self._minding.cancel()
 
     async def settle(self) -> None:
         """After a cancellation: ours is answered, anybody else's goes on."""
@@ -175,9 +183,6 @@ class _Watch:
         if self._verdict == "late":
             error = RpcError(jsonrpc.INTERNAL_ERROR, f"The request took longer than {self._longest:g} s")
             await self._reply.error(error, status=408)
-
-    def _begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._mind())
 
     async def _mind(self) -> None:
         try:

@@ -1,57 +1,37 @@
-"""One clock for every call at a desk.
+"""How long a call may take, watched by one clock for all calls at a desk.
 
-A timer for each call costs more than most calls do. So the clock looks at all running calls a few times a second, and
-only a deadline shorter than that gets a timer of its own.
+A timer for each call costs more than most calls do. Only a deadline shorter than the clock's round gets one of its own.
 """
 
 import asyncio
 from types import TracebackType
 from typing import Final
 
-TICK: Final = 0.25  # seconds between two looks: how late a deadline may be noticed
+from ..core.rounds import Rounds
+
+ROUND: Final = 0.25  # seconds between two looks: how late a deadline may be noticed
 
 
 class Deadlines:
     """`with deadlines.bound(seconds) as bound:` raises TimeoutError in a task that runs over; `bound.expired` tells."""
 
-    __slots__ = ("_loop", "_running", "_timer")
+    __slots__ = ("_rounds",)
 
     def __init__(self) -> None:
-        self._running: set[Bound] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._rounds: Rounds[Bound] = Rounds(ROUND, _look)
 
     def bound(self, seconds: float) -> "Bound":
-        return Bound(self, seconds)
-
-    def _begin(self, bound: "Bound", loop: asyncio.AbstractEventLoop) -> None:
-        self._running.add(bound)
-        if self._timer is None or self._loop is not loop:
-            self._loop = loop
-            self._timer = loop.call_later(TICK, self._look)
-
-    def _end(self, bound: "Bound") -> None:
-        self._running.discard(bound)
-
-    def _look(self) -> None:
-        assert self._loop is not None
-        now = self._loop.time()
-        for bound in list(self._running):
-            if bound.due <= now:
-                self._running.discard(bound)
-                bound.expire()
-        # Kept going while anything runs; the first call after a quiet moment winds it up again.
-        self._timer = self._loop.call_later(TICK, self._look) if self._running else None
+        return Bound(self._rounds, seconds)
 
 
 class Bound:
     """One call's time. Nests as `asyncio.timeout` does: a cancellation from elsewhere passes through."""
 
-    __slots__ = ("_cancelling", "_deadlines", "_seconds", "_task", "_timer", "due", "expired")
+    __slots__ = ("_cancelling", "_rounds", "_seconds", "_task", "_timer", "due", "expired")
 
-    def __init__(self, deadlines: Deadlines, seconds: float) -> None:
+    def __init__(self, rounds: "Rounds[Bound]", seconds: float) -> None:
         self.expired = False
-        self._deadlines = deadlines
+        self._rounds = rounds
         self._seconds = seconds
         self._timer: asyncio.TimerHandle | None = None
 
@@ -62,10 +42,10 @@ class Bound:
         self._task = task
         self._cancelling = task.cancelling()
         self.due = loop.time() + self._seconds
-        if self._seconds < TICK:
+        if self._seconds < ROUND:
             self._timer = loop.call_at(self.due, self.expire)
         else:
-            self._deadlines._begin(self, loop)  # noqa: SLF001  two halves of one thing
+            self._rounds.add(self, loop)
         return self
 
     def __exit__(
@@ -74,10 +54,16 @@ class Bound:
         if self._timer is not None:
             self._timer.cancel()
         else:
-            self._deadlines._end(self)  # noqa: SLF001
+            self._rounds.discard(self)
         if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
     def expire(self) -> None:
         self.expired = True
+        self._rounds.discard(self)
         self._task.cancel()
+
+
+def _look(bound: Bound, now: float) -> None:
+    if bound.due <= now:
+        bound.expire()
