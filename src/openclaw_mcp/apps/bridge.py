@@ -78,7 +78,6 @@ class Bridge:
     """Serves one connection from `run`'s beginning to its end. Everybody else calls `invoke`."""
 
     __slots__ = (
-        "_count",
         "_ending",
         "_limits",
         "_outbox",
@@ -92,18 +91,20 @@ class Bridge:
         "_waiting",
         "_writer",
         "bad_frames",
+        "count",
         "heard",
         "session",
     )
 
-    def __init__(self, session: str, socket: Socket, *, limits: Limits, retool: Retool, first: int = 0) -> None:
+    def __init__(self, session: str, socket: Socket, *, limits: Limits, retool: Retool) -> None:
         self.session = session
         self.heard = asyncio.get_running_loop().time()
         self.bad_frames = 0
         self._socket = socket
         self._limits = limits
         self._retool = retool
-        self._count = first
+        self.count = 0
+        """The number of the last call; the next bridge of this session goes on from there."""
         self._waiting: dict[str, _Waiting] = {}
         self._outbox: deque[str] = deque()
         self._unsent = 0
@@ -118,12 +119,7 @@ class Bridge:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    @property
-    def count(self) -> int:
-        """The number of the last call; the next bridge of this session goes on from there."""
-        return self._count
-
-    # ---- calls ---------------------------------------------------------------------------------------------------
+    # ---- calls ----
 
     async def invoke(self, tool: str, arguments: Any, tell: Tell | None) -> tuple[Frame, int]:
         """Have the app run a tool: its answer, and the size of the question. Cancelling this tells the app."""
@@ -133,8 +129,8 @@ class Bridge:
             raise ToolBusy(f"{self._limits.calls} calls wait for this app already; try again when some are done")
         if self._unsent > MOST_UNSENT:
             raise ToolBusy("The app reads its calls too slowly; try again when it has caught up")
-        self._count += 1
-        id = f"{self.session}:{self._count}"
+        self.count += 1
+        id = f"{self.session}:{self.count}"
         waiting = _Waiting(asyncio.get_running_loop().create_future(), tell)
         self._waiting[id] = waiting
         text = frames.invoke(self.session, id, tool, arguments)
@@ -153,7 +149,7 @@ class Bridge:
             if waiting.telling is not None:
                 waiting.telling.cancel()
 
-    # ---- life ----------------------------------------------------------------------------------------------------
+    # ---- life ----
 
     async def run(self) -> None:
         """Take frames until the app goes or the bridge is closed; then fail every waiting call at once."""
@@ -216,7 +212,7 @@ class Bridge:
             self.close(NO_SIGN_OF_LIFE, "the app gave no sign of life when another bridge came")
             return False
 
-    # ---- frames --------------------------------------------------------------------------------------------------
+    # ---- frames ----
 
     async def _take(self, message: str | bytes) -> None:
         self.heard = asyncio.get_running_loop().time()
@@ -274,7 +270,7 @@ class Bridge:
         if waiting is not None and not waiting.answer.done():
             waiting.answer.set_exception(ToolError(reason))
 
-    # ---- sending -------------------------------------------------------------------------------------------------
+    # ---- sending ----
 
     def _put(self, text: str) -> None:
         """Queue a frame; a task that lives only while there is something to send takes it from here."""

@@ -26,11 +26,14 @@ class Desk:
         policy: Policy = by_scope,
         audit: Audit = log,
         deadline: float = DEFAULT_DEADLINE,
+        check: bool = True,
     ) -> None:
+        """`check=False` leaves the arguments to the tools themselves."""
         self._registry = registry
         self._policy = policy
         self._audit = audit
         self._deadline = deadline
+        self._check = check
         self._menus: dict[Caller, tuple[ToolSpec, ...]] = {}
         registry.changed.listen(self._forget_menus)
 
@@ -57,13 +60,16 @@ class Desk:
         offer: Offer | None = None
         decision = Decision(False, "unknown tool")
         outcome = "cancelled"
+        traffic = None
         try:
             offer, decision = self._choose(call)
             if not decision.allowed:
                 raise ToolDenied(decision.reason)
-            offer.form.check(call.arguments)
+            if self._check:
+                offer.form.check(call.arguments)
             result = await self._make(offer, call)
             outcome = "failed" if result.failed else "ok"
+            traffic = result.traffic
             return result
         except OpenClawError as exc:
             outcome = exc.code
@@ -81,6 +87,7 @@ class Desk:
                     rule=decision.reason,
                     outcome=outcome,
                     milliseconds=(time.perf_counter() - begun) * 1000,
+                    traffic=traffic,
                 )
             )
 

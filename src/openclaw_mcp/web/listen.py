@@ -14,6 +14,9 @@ BACKLOG: Final = 2048
 GRACE: Final = 5  # seconds open requests get after a stop was asked for
 KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most clients' pools
 
+LARGEST_MESSAGE: Final = 16 << 20  # bytes of one WebSocket message
+DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
+
 logger = logging.getLogger(__name__)
 
 
@@ -27,6 +30,9 @@ def bind(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Inherited by what we accept: a peer that stopped reading can't hold its connection open for ever.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER)
         listener.bind((host, port))
         listener.listen(BACKLOG)
     except OSError as exc:
@@ -40,7 +46,13 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve(app: Any, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> None:
+async def serve(
+    app: Any,
+    listener: socket.socket,
+    *,
+    ready: Callable[[], None] | None = None,
+    largest_message: int = LARGEST_MESSAGE,
+) -> None:
     """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered."""
     config = uvicorn.Config(
         app,
@@ -54,6 +66,8 @@ async def serve(app: Any, listener: socket.socket, *, ready: Callable[[], None] 
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
         ws_ping_interval=None,
+        ws_max_size=largest_message,
+        ws_per_message_deflate=False,  # costs each connection a window of memory, and each message more than it saves
     )
     server = _Server(config, ready)
     await server.serve(sockets=[listener])
