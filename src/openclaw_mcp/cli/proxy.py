@@ -1,7 +1,6 @@
 """`openclaw proxy`: the app-tool proxy over HTTP."""
 
 import argparse
-import asyncio
 import logging
 import sys
 
@@ -33,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     level = logging.DEBUG if options.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     check(settings, host=options.host, insecure=options.insecure)
-    asyncio.run(serve(settings, host=options.host, port=options.port))
+    listen.run(serve(settings, host=options.host, port=options.port))
     return 0
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
+from ..core.alarm import alarm
 from ..core.model import Caller
 from ..wire import jsonrpc, mcp, mirror
 from ..wire.jsonrpc import Malformed, Message, Request, Response, RpcError
@@ -106,16 +107,16 @@ class _Watch:
     __slots__ = ("_longest", "_reply", "_serving", "_task", "_timer", "_verdict")
 
     def __init__(self, reply: Reply, longest: float) -> None:
-        loop = asyncio.get_running_loop()
         self._reply = reply
         self._longest = longest
         self._serving = asyncio.current_task()
         self._task: asyncio.Task[None] | None = None
         self._verdict: str | None = None
-        self._timer = loop.call_later(WATCH_AFTER, self._begin)
+        self._timer = alarm(WATCH_AFTER)
+        self._timer.set(self, self._begin)
 
     def stop(self) -> None:
-        self._timer.cancel()
+        self._timer.clear(self)
         if self._task is not None:
             self._task.cancel()
 

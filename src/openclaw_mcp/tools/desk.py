@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from ..core.alarm import alarm
 from ..core.bell import Bell
 from ..core.errors import OpenClawError, ToolDenied, ToolError, ToolNotFound, ToolTimeout
 from ..core.model import Caller, ToolCall, ToolResult, ToolSpec
@@ -93,13 +94,19 @@ class Desk:
 
     async def _make(self, offer: Offer, call: ToolCall) -> ToolResult:
         seconds = offer.spec.deadline or self._deadline
+        bound = _Bound()
+        limit = alarm(seconds)
+        limit.set(bound, bound.ring)
         try:
-            async with asyncio.timeout(seconds) as bound:
-                return await offer.source.call(call)
+            return await offer.source.call(call)
         except TimeoutError:
-            if not bound.expired():  # the tool's own timeout, not ours
-                raise ToolError(f"{call.name} timed out inside the tool") from None
-            raise ToolTimeout(f"{call.name} took longer than {seconds:g} s and was stopped") from None
+            raise ToolError(f"{call.name} timed out inside the tool") from None
+        except asyncio.CancelledError:
+            if bound.ours():
+                raise ToolTimeout(f"{call.name} took longer than {seconds:g} s and was stopped") from None
+            raise
+        finally:
+            limit.clear(bound)
 
     def _choose(self, call: ToolCall) -> tuple[Offer, Decision]:
         """The one offer this caller may order, or the first refusal."""
@@ -123,3 +130,23 @@ class Desk:
 
     def _forget_menus(self, _: None) -> None:
         self._menus.clear()
+
+
+class _Bound:
+    """The limit on one call: cancels the task that makes it, and knows its own cancellation from others'."""
+
+    __slots__ = ("_before", "_rung", "_task")
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._before = self._task.cancelling() if self._task is not None else 0
+        self._rung = False
+
+    def ring(self) -> None:
+        if self._task is not None:
+            self._rung = True
+            self._task.cancel()
+
+    def ours(self) -> bool:
+        """Whether the cancellation that arrived is this bound's alone; if so it is taken back."""
+        return self._rung and self._task is not None and self._task.uncancel() <= self._before
