@@ -112,11 +112,19 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     line: "Line"
 
 
+class Traffic(Struct, frozen=True):
+    """Bytes a far tool was sent and answered with, for the audit."""
+
+    sent: int
+    received: int
+
+
 class ToolResult(Struct, frozen=True):
     content: tuple[Block, ...] = ()
     structured: Any | UnsetType = UNSET
     failed: bool = False
     meta: Json | None = None
+    traffic: Traffic | None = None
 
 
 def said(text: str, *, failed: bool = False) -> ToolResult:

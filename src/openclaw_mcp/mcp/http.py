@@ -4,27 +4,24 @@ Both eras at one address. The stateless era needs nothing kept, and closing its 
 era gets a session when it opens with `initialize`; a request without one is served as it stands.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final
-
 from ..core.errors import OpenClawError
 from ..core.model import Caller
-from ..core.rounds import Rounds
-from ..wire import jsonrpc, mcp, mirror
-from ..wire.jsonrpc import Malformed, Notification, Request, Response, RpcError
-from .exchange import Exchange, Peer
+from ..wire import jsonrpc
+from ..wire.jsonrpc import Notification, Request, Response, RpcError
 from .gate import Gate, Headers, Refusal
-from .reply import Reply, refuse, send_json, send_status
+from .inline import (
+    Receive,
+    Scope,
+    Send,
+    answer_handshake,
+    answer_stateless,
+    is_stateless,
+    read_headers,
+    read_post,
+)
+from .reply import Reply, refuse, send_status
 from .server import McpServer
 from .sessions import Session, Sessions
-
-BODY_WAIT: Final = 30.0  # seconds a client may take to send its body
-SLOW: Final = 0.05  # about so many seconds into a call it is watched: has the client gone? is a sign of life due?
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _ALLOW_POST = ((b"allow", b"POST"),)
 
@@ -37,7 +34,6 @@ class McpHttp:
         self._gate = gate
         self._sessions = Sessions() if sessions else None
         self._busy = 0
-        self._slow: Rounds[_Watch] = Rounds(SLOW, _Watch.begin)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, repeated = read_headers(scope)
@@ -47,10 +43,7 @@ class McpHttp:
             caller = self._gate.admit(scope, headers)
             self._busy += 1
             try:
-                if scope["method"] == "POST":
-                    await self._post(headers, repeated, caller, receive, send)
-                else:
-                    await self._other(scope["method"], headers, caller, receive, send)
+                await self._serve(scope["method"], headers, repeated, caller, receive, send)
             finally:
                 self._busy -= 1
         except Refusal as refusal:
@@ -62,50 +55,24 @@ class McpHttp:
             await self._sessions.aclose()
         await self._server.aclose()
 
-    async def _other(self, method: str, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
-        if self._sessions is None or method not in ("GET", "DELETE") or _is_stateless(headers):
-            raise Refusal(405, "POST only", _ALLOW_POST)
-        await self._sessions.serve(method, headers, caller, receive, send)
-
-    async def _post(self, headers: Headers, repeated: str | None, caller: Caller, receive: Receive, send: Send) -> None:
-        self._gate.check_body(headers)
-        reply = Reply(receive, send, streams=_accepts(headers.get("accept")))
-        message = jsonrpc.decode(await read_body(receive, self._gate.largest_body))
-        if isinstance(message, Malformed):
-            await send_json(send, jsonrpc.error(message.id, message.error), status=400)
-        elif not _is_stateless(headers):
+    async def _serve(
+        self, method: str, headers: Headers, repeated: str | None, caller: Caller, receive: Receive, send: Send
+    ) -> None:
+        stateless = is_stateless(headers)
+        if method != "POST":
+            if stateless or self._sessions is None or method not in ("GET", "DELETE"):
+                raise Refusal(405, "POST only", _ALLOW_POST)
+            await self._sessions.serve(method, headers, caller, receive, send)
+            return
+        post = await read_post(self._gate, headers, receive, send)
+        if post is None:
+            return
+        message, reply = post
+        if stateless:
+            longest = self._gate.longest
+            await answer_stateless(self._server, message, headers, repeated, caller, reply, longest=longest)
+        else:
             await self._handshake(message, headers, caller, reply)
-        elif isinstance(message, Request):
-            reply.id = message.id
-            try:
-                envelope = _checked(headers, repeated, message)
-            except RpcError as exc:
-                await reply.error(exc, status=mcp.HTTP_STATUS.get(exc.code, 400))
-                return
-            exchange = Exchange(message.id, envelope, caller, peer=_NOBODY, write=reply.write, headers=headers)
-            await self._inline(exchange, message, reply)
-        elif isinstance(message, Response):
-            raise Refusal(400, "the stateless era has no responses from clients")
-        else:
-            await send_status(send, 202)
-
-    async def _inline(self, exchange: Exchange, request: Request, reply: Reply) -> None:
-        """Serve within the request's own task; the client's going ends it."""
-        watch = _Watch(reply, self._gate.longest, self._slow)
-        try:
-            result = await self._server.answer(exchange, request.method, request.params)
-        except RpcError as exc:
-            watch.stop()
-            status = mcp.HTTP_STATUS.get(exc.code, 200) if exchange.envelope.stateless else 200
-            await reply.error(exc, status=status)
-        except asyncio.CancelledError:
-            watch.stop()
-            await watch.settle()
-        else:
-            watch.stop()
-            await reply.result(result)
-
-    # ---- handshake era ----
 
     async def _handshake(self, message: jsonrpc.Message, headers: Headers, caller: Caller, reply: Reply) -> None:
         session = self._session(headers, caller)
@@ -121,11 +88,6 @@ class McpHttp:
             return
         assert isinstance(message, Request)
         reply.id = message.id
-        version = headers.get("mcp-protocol-version")
-        if version is None and mcp.is_stateless(message.method, message.params):
-            error = RpcError(mcp.HEADER_MISMATCH, "The MCP-Protocol-Version header is required with such a body")
-            await reply.error(error, status=400)
-            return
         try:
             if message.method == "initialize" and self._sessions is not None:
                 session = self._sessions.begin(message.params, caller, self._server)
@@ -138,121 +100,10 @@ class McpHttp:
         except RpcError as exc:
             await reply.error(exc, status=200)
             return
-        peer = Peer(version=version or mcp.ASSUMED_OVER_HTTP)
-        envelope = mcp.handshake_envelope(message.params, version=peer.version, capabilities={})
-        exchange = Exchange(message.id, envelope, caller, peer=peer, write=reply.write, headers=headers)
-        await self._inline(exchange, message, reply)
+        await answer_handshake(self._server, message, headers, caller, reply, longest=self._gate.longest)
 
     def _session(self, headers: Headers, caller: Caller) -> Session | None:
         id = headers.get("mcp-session-id")
         if id is None or self._sessions is None:
             return None
         return self._sessions.find(id, caller)
-
-
-class _Watch:
-    """Minds a slow call: cancels it when the client goes or time is up, and keeps its stream alive."""
-
-    __slots__ = ("_longest", "_minding", "_reply", "_rounds", "_serving", "_verdict")
-
-    def __init__(self, reply: Reply, longest: float, rounds: "Rounds[_Watch]") -> None:
-        loop = asyncio.get_running_loop()
-        self._reply = reply
-        self._longest = longest
-        self._rounds = rounds
-        self._serving = asyncio.current_task(loop)
-        self._minding: asyncio.Task[None] | None = None
-        self._verdict: str | None = None
-        rounds.add(self, loop)
-
-    def begin(self, _: float) -> None:
-        """The call is slow enough to be minded."""
-        self._rounds.discard(self)
-        self._minding = asyncio.get_running_loop().create_task(self._mind())
-
-    def stop(self) -> None:
-        self._rounds.discard(self)
-        if self._minding is not None:
-            self._minding.cancel()
-
-    async def settle(self) -> None:
-        """After a cancellation: ours is answered, anybody else's goes on."""
-        if self._verdict is None or self._serving is None:
-            raise asyncio.CancelledError
-        self._serving.uncancel()
-        if self._verdict == "late":
-            error = RpcError(jsonrpc.INTERNAL_ERROR, f"The request took longer than {self._longest:g} s")
-            await self._reply.error(error, status=408)
-
-    async def _mind(self) -> None:
-        try:
-            async with asyncio.timeout(self._longest):
-                await self._reply.until_gone()
-            self._verdict = "gone"
-        except TimeoutError:
-            self._verdict = "late"
-        assert self._serving is not None
-        self._serving.cancel()
-
-
-_NOBODY: Final = Peer()
-"""The stateless era remembers no peer."""
-
-
-def _is_stateless(headers: Headers) -> bool:
-    version = headers.get("mcp-protocol-version")
-    return version is not None and version not in mcp.HANDSHAKE_VERSIONS
-
-
-def _checked(headers: Headers, repeated: str | None, request: Request) -> mcp.Envelope:
-    """The request's envelope, once its headers agree with its body. Raises RpcError."""
-    if repeated is not None:
-        raise RpcError(mcp.HEADER_MISMATCH, f"The {repeated} header appears more than once")
-    mirror.check_headers(headers, request.method, request.params)
-    return mcp.stateless_envelope(request.params)
-
-
-def read_headers(scope: Scope) -> tuple[dict[str, str], str | None]:
-    """Headers by lower-case name, values trimmed (not every server does), and the first MCP header that repeats."""
-    headers: dict[str, str] = {}
-    repeated = None
-    for key, value in scope["headers"]:
-        name = key.decode("latin-1")
-        if name in headers and name.startswith("mcp-"):
-            repeated = name
-        headers[name] = value.decode("latin-1").strip(" \t")
-    return headers, repeated
-
-
-async def read_body(receive: Receive, largest: int) -> bytes:
-    """The whole body. Raises Refusal when it is too large, too slow or cut off."""
-    event = await receive()
-    if not event.get("more_body"):
-        body: bytes = event.get("body", b"")
-        if len(body) > largest:
-            raise Refusal(413, f"request body too large: at most {largest} bytes")
-        return body
-    chunks = [event.get("body", b"")]
-    size = len(chunks[0])
-    try:
-        async with asyncio.timeout(BODY_WAIT):
-            while event.get("more_body"):
-                event = await receive()
-                if event["type"] == "http.disconnect":
-                    raise Refusal(400, "the body was cut off")
-                chunks.append(event.get("body", b""))
-                size += len(chunks[-1])
-                if size > largest:
-                    raise Refusal(413, f"request body too large: at most {largest} bytes")
-    except TimeoutError:
-        raise Refusal(408, f"the body did not arrive within {BODY_WAIT:g} s") from None
-    return b"".join(chunks)
-
-
-def _accepts(accept: str | None) -> bool:
-    """Whether the client takes a stream. Raises Refusal when it takes no JSON."""
-    if accept is None or "*/*" in accept:
-        return accept is not None
-    if "application/json" not in accept and "application/*" not in accept:
-        raise Refusal(406, "Accept must include application/json, and text/event-stream for streams")
-    return "text/event-stream" in accept

@@ -69,6 +69,13 @@ class Reply:
         else:
             await send_json(self.send, body, status=status, headers=self.headers)
 
+    async def give_up(self) -> None:
+        """End without a result: nobody wants it any more."""
+        if self._streaming:
+            await self.raw(b"", more=False)
+        else:
+            await send_status(self.send, 202)
+
     async def until_gone(self) -> None:
         """Return when the client has gone; meanwhile give it signs of life."""
         leaving = asyncio.ensure_future(self._left())

@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from ..core.model import Traffic
+
 logger = logging.getLogger(__name__)
 
 
@@ -19,6 +21,8 @@ class Record(Struct, frozen=True, kw_only=True):
     outcome: str
     """`ok`, `failed`, or the stable code of the error that ended the call."""
     milliseconds: float
+    traffic: Traffic | None = None
+    """Sizes, when the tool is far away and was asked."""
 
 
 Audit = Callable[[Record], None]

@@ -8,7 +8,7 @@ from ..core.bell import Bell
 from ..core.errors import OpenClawError, ToolDenied, ToolNotFound, ToolTimeout
 from ..core.model import Caller, ToolCall, ToolResult, ToolSpec
 from .audit import Audit, Record, log
-from .deadline import Deadlines
+from .deadline import Bound
 from .policy import Decision, Policy, by_scope
 from .registry import Offer, Registry
 
@@ -26,12 +26,14 @@ class Desk:
         policy: Policy = by_scope,
         audit: Audit = log,
         deadline: float = DEFAULT_DEADLINE,
+        check: bool = True,
     ) -> None:
+        """`check=False` leaves the arguments to the tools themselves."""
         self._registry = registry
         self._policy = policy
         self._audit = audit
         self._deadline = deadline
-        self._deadlines = Deadlines()
+        self._check = check
         self._menus: dict[Caller, _Menu] = {}
         registry.changed.listen(self._forget_menus)
 
@@ -53,15 +55,18 @@ class Desk:
         offer: Offer | None = None
         decision = Decision(False, "unknown tool")
         outcome = "cancelled"
+        traffic = None
         try:
             offer, decision = self._choose(call)
             if not decision.allowed:
                 raise ToolDenied(decision.reason)
-            offer.form.check(call.arguments)
+            if self._check:
+                offer.form.check(call.arguments)
             seconds = offer.spec.deadline or self._deadline
-            with self._deadlines.bound(seconds) as bound:
+            with Bound(seconds) as bound:
                 result = await offer.source.call(call)
             outcome = "failed" if result.failed else "ok"
+            traffic = result.traffic
             return result
         except TimeoutError:
             outcome = ToolTimeout.code
@@ -84,6 +89,7 @@ class Desk:
                     rule=decision.reason,
                     outcome=outcome,
                     milliseconds=(time.perf_counter() - begun) * 1000,
+                    traffic=traffic,
                 )
             )
 

@@ -10,16 +10,14 @@ from typing import Any, Final
 
 import uvicorn
 
-if sys.platform == "win32":
-    new_event_loop = asyncio.new_event_loop
-else:
-    from uvloop import new_event_loop
-
 from ..core.errors import OpenClawError
 
 BACKLOG: Final = 2048
 GRACE: Final = 5  # seconds open requests get after a stop was asked for
 KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most clients' pools
+
+LARGEST_MESSAGE: Final = 16 << 20  # bytes of one WebSocket message
+DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +29,13 @@ class PortTaken(OpenClawError):
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes any free one. Raises PortTaken, or OSError for an address not ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol by its name: the loop turns off Nagle's delay only on sockets that say they are TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Inherited by what we accept: a peer that stopped reading can't hold its connection open for ever.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER)
         listener.bind((host, port))
         listener.listen(BACKLOG)
     except OSError as exc:
@@ -47,13 +49,13 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(life: Coroutine[Any, Any, None]) -> None:
-    """Run a server's whole life, on the fastest event loop this platform has."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(life)
-
-
-async def serve(app: Any, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> None:
+async def serve(
+    app: Any,
+    listener: socket.socket,
+    *,
+    ready: Callable[[], None] | None = None,
+    largest_message: int = LARGEST_MESSAGE,
+) -> None:
     """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered."""
     config = uvicorn.Config(
         app,
@@ -67,9 +69,25 @@ async def serve(app: Any, listener: socket.socket, *, ready: Callable[[], None] 
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
         ws_ping_interval=None,
+        ws_max_size=largest_message,
+        ws_per_message_deflate=False,  # costs each connection a window of memory, and each message more than it saves
     )
     server = _Server(config, ready)
     await server.serve(sockets=[listener])
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a server's main coroutine on the fastest loop this platform has."""
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        runner.run(main)
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if sys.platform == "win32":
+        return None
+    import uvloop  # here for start-up: what only binds a port needs no loop, and Windows has no such module
+
+    return uvloop.new_event_loop
 
 
 class _Server(uvicorn.Server):

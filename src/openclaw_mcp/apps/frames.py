@@ -1,0 +1,139 @@
+"""Bridge frames, text to values and back. Both spellings in, both spellings out. Pure."""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from ..core.errors import BadRequest
+
+LONGEST_REASON: Final = 300  # characters of a reason; an app's mistake must not be echoed at length
+
+Json = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class BadFrame(BadRequest):
+    """A frame that can't be used; `request_id` names the call it was about, when that much could be read."""
+
+    def __init__(self, reason: str, request_id: str | None = None) -> None:
+        super().__init__(reason)
+        self.request_id = request_id
+
+
+class Frame(Struct, frozen=True, omit_defaults=True):
+    """What an app said. Which fields count depends on `type`; unknown ones are ignored."""
+
+    type: str
+    mcp_session_id: str | None = field(default=None, name="mcpSessionId")
+    request_id: str | None = None
+    camel_request_id: str | None = field(default=None, name="requestId")
+    ok: bool | None = None
+    content: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+    mcp: bool | None = None
+    progress: float | None = None
+    total: float | None = None
+    message: str | None = None
+    tools: Raw | UnsetType = UNSET
+
+    @property
+    def request(self) -> str | None:
+        return self.request_id or self.camel_request_id
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload, for the audit."""
+        return sum(len(memoryview(part)) for part in (self.content, self.error) if isinstance(part, Raw))
+
+
+class _Named(Struct):
+    """The least that tells which call a broken frame was about."""
+
+    request_id: Any = None
+    camel_request_id: Any = field(default=None, name="requestId")
+
+
+class _Invoke(Struct, tag="invoke_tool", tag_field="type"):
+    mcpSessionId: str  # noqa: N815  the wire's own spelling
+    request_id: str
+    requestId: str  # noqa: N815
+    tool_name: str
+    toolName: str  # noqa: N815
+    arguments: Any
+
+
+_frame = msgspec.json.Decoder(Frame).decode
+_named = msgspec.json.Decoder(_Named).decode
+
+
+def read(text: str) -> Frame:
+    """One frame from an app. Raises BadFrame saying what is wrong with it."""
+    try:
+        frame = _frame(text)
+    except msgspec.ValidationError as exc:
+        raise BadFrame(f"the frame is not what the bridge takes: {short(exc)}", _call_in(text)) from None
+    except RecursionError:
+        raise BadFrame("the frame is nested too deeply") from None
+    except ValueError as exc:  # DecodeError and UnicodeDecodeError both are
+        raise BadFrame(f"the frame is not JSON: {short(exc)}") from None
+    if frame.type == "invoke_result":
+        if frame.request is None:
+            raise BadFrame("invoke_result needs `request_id`")
+        if frame.ok is None:
+            raise BadFrame("invoke_result needs `ok`, true or false", frame.request)
+    elif frame.type == "progress" and (frame.request is None or frame.progress is None):
+        raise BadFrame("progress needs `request_id` and the number `progress`")
+    return frame
+
+
+def read_bytes(_: bytes) -> Frame:
+    """The bridge speaks text only."""
+    raise BadFrame("binary frames are not used here; send JSON as text")
+
+
+def invoke(session: str, request_id: str, tool: str, arguments: Any) -> str:
+    return _encode(_Invoke(session, request_id, request_id, tool, tool, arguments)).decode()
+
+
+def cancel(session: str, request_id: str) -> str:
+    return _say("cancel_tool", session, request_id=request_id, requestId=request_id, reason="nobody waits for it")
+
+
+def ping(session: str) -> str:
+    return _say("ping", session)
+
+
+def pong(session: str) -> str:
+    return _say("pong", session)
+
+
+def tools_updated(session: str, count: int) -> str:
+    return _say("tools_updated", session, tool_count=count)
+
+
+def error(session: str, reason: str, request_id: str | None) -> str:
+    if request_id is None:
+        return _say("error", session, reason=reason)
+    return _say("error", session, reason=reason, request_id=request_id, requestId=request_id)
+
+
+def short(exc: Exception) -> str:
+    """The decoder's own words: they name a position and types, never the text around it."""
+    return str(exc)[:LONGEST_REASON]
+
+
+def _say(type: str, session: str, **fields: Any) -> str:
+    return _encode({"type": type, "mcpSessionId": session, **fields}).decode()
+
+
+def _call_in(text: str) -> str | None:
+    try:
+        named = _named(text)
+    except (ValueError, RecursionError):
+        return None
+    for id in (named.request_id, named.camel_request_id):
+        if type(id) is str:
+            return id
+    return None

@@ -1,0 +1,65 @@
+"""`openclaw proxy`: the app-tool proxy over HTTP."""
+
+import argparse
+import logging
+import sys
+
+from ..core.errors import BadRequest
+from ..proxy import settings as configuration
+from ..proxy.front import Front
+from ..proxy.house import House
+from ..proxy.settings import Settings
+from ..web import listen
+from .commands import port
+
+DEFAULT_PORT = 8000
+HARD_LIMIT = 2  # times the largest frame: beyond it a message is not even read, below it the call alone fails
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    parser.add_argument("--port", type=port, default=DEFAULT_PORT, help="0 for any free one (default %(default)s)")
+    parser.add_argument("--insecure", action="store_true", help="listen beyond this machine even without tokens")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
+    parser.add_argument("--stdio", action="store_true", help="forward one session over stdin and stdout instead")
+    parser.add_argument("--session", metavar="ID", help="with --stdio: the session (OPENCLAW_PROXY_SESSION_ID)")
+    parser.add_argument("--device", metavar="ID", help="with --stdio: the newest session of this device")
+    parser.add_argument("--proxy-base-url", metavar="URL", help="with --stdio: where the proxy is")
+
+
+def run(options: argparse.Namespace) -> int:
+    settings = configuration.read()
+    level = logging.DEBUG if options.verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    check(settings, host=options.host, insecure=options.insecure)
+    listen.run(serve(settings, host=options.host, port=options.port))
+    return 0
+
+
+def check(settings: Settings, *, host: str, insecure: bool) -> None:
+    """Say what is open, and refuse to open it to other machines unasked. Raises BadRequest."""
+    names = {"OPENCLAW_PROXY_APP_TOKEN": settings.app_token, "OPENCLAW_PROXY_OPENCLAW_TOKEN": settings.mcp_token}
+    empty = [name for name, token in names.items() if not token]
+    if not empty:
+        return
+    if not is_loopback(host) and not insecure:
+        raise BadRequest(f"set {' and '.join(empty)} before listening on {host}, or add --insecure to be open to all")
+    where = "this machine" if is_loopback(host) else "everybody who can reach it"
+    print(f"proxy: {' and '.join(empty)} not set: open to {where}", file=sys.stderr)
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+async def serve(settings: Settings, *, host: str, port: int) -> None:
+    listener = listen.bind(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{listener.getsockname()[1]}"
+    async with House(settings) as house:
+        await listen.serve(
+            Front(house),
+            listener,
+            ready=lambda: print(f"proxy: {address}", flush=True),
+            largest_message=HARD_LIMIT * settings.bridge.result,
+        )

@@ -1,0 +1,193 @@
+"""One HTTP request, served within its own task: its headers, its body, its answer, and the watch over its client."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from ..core.alarm import alarm
+from ..core.model import Caller
+from ..wire import jsonrpc, mcp, mirror
+from ..wire.jsonrpc import Malformed, Message, Request, Response, RpcError
+from .exchange import Exchange, Peer
+from .gate import Gate, Headers, Refusal
+from .reply import Reply, send_json, send_status
+from .server import McpServer
+
+BODY_WAIT: Final = 30.0  # seconds a client may take to send its body
+WATCH_AFTER: Final = 0.05  # a call that takes longer is watched: has the client gone? is it due a sign of life?
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+def is_stateless(headers: Headers) -> bool:
+    """Whether the headers speak the stateless era; an unknown version is its to refuse."""
+    version = headers.get("mcp-protocol-version")
+    return version is not None and version not in mcp.HANDSHAKE_VERSIONS
+
+
+async def read_post(gate: Gate, headers: Headers, receive: Receive, send: Send) -> tuple[Message, Reply] | None:
+    """The message of a POST and the way to answer it; None when it was answered already. Raises Refusal."""
+    gate.check_body(headers)
+    streams = _accepts(headers.get("accept"))
+    message = jsonrpc.decode(await read_body(receive, gate.largest_body))
+    if isinstance(message, Malformed):
+        await send_json(send, jsonrpc.error(message.id, message.error), status=400)
+        return None
+    if isinstance(message, Request):
+        unsaid = "mcp-protocol-version" not in headers
+        if unsaid and mcp.is_stateless(message.method, message.params):
+            error = RpcError(mcp.HEADER_MISMATCH, "The MCP-Protocol-Version header is required with such a body")
+            await send_json(send, jsonrpc.error(message.id, error), status=400)
+            return None
+    return message, Reply(receive, send, streams=streams)
+
+
+async def answer_stateless(
+    server: McpServer,
+    message: Message,
+    headers: Headers,
+    repeated: str | None,
+    caller: Caller,
+    reply: Reply,
+    *,
+    longest: float,
+) -> None:
+    """Serve one message of the stateless era. Raises Refusal."""
+    if isinstance(message, Response):
+        raise Refusal(400, "the stateless era has no responses from clients")
+    if not isinstance(message, Request):
+        await send_status(reply.send, 202)
+        return
+    reply.id = message.id
+    try:
+        if repeated is not None:
+            raise RpcError(mcp.HEADER_MISMATCH, f"The {repeated} header appears more than once")
+        mirror.check_headers(headers, message.method, message.params)
+        envelope = mcp.stateless_envelope(message.params)
+    except RpcError as exc:
+        await reply.error(exc, status=mcp.HTTP_STATUS.get(exc.code, 400))
+        return
+    exchange = Exchange(message.id, envelope, caller, peer=_NOBODY, write=reply.write, headers=headers)
+    await answer(server, exchange, message, reply, longest=longest)
+
+
+async def answer_handshake(
+    server: McpServer, request: Request, headers: Headers, caller: Caller, reply: Reply, *, longest: float
+) -> None:
+    """Serve one request of the handshake era as it stands, remembering nothing."""
+    reply.id = request.id
+    peer = Peer(version=headers.get("mcp-protocol-version", mcp.ASSUMED_OVER_HTTP))
+    envelope = mcp.handshake_envelope(request.params, version=peer.version, capabilities={})
+    exchange = Exchange(request.id, envelope, caller, peer=peer, write=reply.write, headers=headers)
+    await answer(server, exchange, request, reply, longest=longest)
+
+
+async def answer(server: McpServer, exchange: Exchange, request: Request, reply: Reply, *, longest: float) -> None:
+    """Serve within the request's own task; the client's going ends it."""
+    watch = _Watch(reply, longest)
+    try:
+        result = await server.answer(exchange, request.method, request.params)
+    except RpcError as exc:
+        watch.stop()
+        status = mcp.HTTP_STATUS.get(exc.code, 200) if exchange.envelope.stateless else 200
+        await reply.error(exc, status=status)
+    except asyncio.CancelledError:
+        watch.stop()
+        await watch.settle()
+    else:
+        watch.stop()
+        await reply.result(result)
+
+
+class _Watch:
+    """Minds a slow call: cancels it when the client goes or time is up, and keeps its stream alive."""
+
+    __slots__ = ("_longest", "_reply", "_serving", "_task", "_timer", "_verdict")
+
+    def __init__(self, reply: Reply, longest: float) -> None:
+        self._reply = reply
+        self._longest = longest
+        self._serving = asyncio.current_task()
+        self._task: asyncio.Task[None] | None = None
+        self._verdict: str | None = None
+        self._timer = alarm(WATCH_AFTER)
+        self._timer.set(self, self._begin)
+
+    def stop(self) -> None:
+        self._timer.clear(self)
+        if self._task is not None:
+            self._task.cancel()
+
+    async def settle(self) -> None:
+        """After a cancellation: ours is answered, anybody else's goes on."""
+        if self._verdict is None or self._serving is None:
+            raise asyncio.CancelledError
+        self._serving.uncancel()
+        if self._verdict == "late":
+            error = RpcError(jsonrpc.INTERNAL_ERROR, f"The request took longer than {self._longest:g} s")
+            await self._reply.error(error, status=408)
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._mind())
+
+    async def _mind(self) -> None:
+        try:
+            async with asyncio.timeout(self._longest):
+                await self._reply.until_gone()
+            self._verdict = "gone"
+        except TimeoutError:
+            self._verdict = "late"
+        assert self._serving is not None
+        self._serving.cancel()
+
+
+_NOBODY: Final = Peer()
+"""The stateless era remembers no peer."""
+
+
+def read_headers(scope: Scope) -> tuple[dict[str, str], str | None]:
+    """Headers by lower-case name, values trimmed (not every server does), and the first MCP header that repeats."""
+    headers: dict[str, str] = {}
+    repeated = None
+    for key, value in scope["headers"]:
+        name = key.decode("latin-1")
+        if name in headers and name.startswith("mcp-"):
+            repeated = name
+        headers[name] = value.decode("latin-1").strip(" \t")
+    return headers, repeated
+
+
+async def read_body(receive: Receive, largest: int) -> bytes:
+    """The whole body. Raises Refusal when it is too large, too slow or cut off."""
+    event = await receive()
+    if not event.get("more_body"):
+        body: bytes = event.get("body", b"")
+        if len(body) > largest:
+            raise Refusal(413, f"request body too large: at most {largest} bytes")
+        return body
+    chunks = [event.get("body", b"")]
+    size = len(chunks[0])
+    try:
+        async with asyncio.timeout(BODY_WAIT):
+            while event.get("more_body"):
+                event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise Refusal(400, "the body was cut off")
+                chunks.append(event.get("body", b""))
+                size += len(chunks[-1])
+                if size > largest:
+                    raise Refusal(413, f"request body too large: at most {largest} bytes")
+    except TimeoutError:
+        raise Refusal(408, f"the body did not arrive within {BODY_WAIT:g} s") from None
+    return b"".join(chunks)
+
+
+def _accepts(accept: str | None) -> bool:
+    """Whether the client takes a stream. Raises Refusal when it takes no JSON."""
+    if accept is None or "*/*" in accept:
+        return accept is not None
+    if "application/json" not in accept and "application/*" not in accept:
+        raise Refusal(406, "Accept must include application/json, and text/event-stream for streams")
+    return "text/event-stream" in accept

@@ -1,0 +1,157 @@
+"""Many MCP servers behind one HTTP endpoint: whoever routes chooses the door, each request is served as it stands.
+
+Nothing of a client is kept between requests, so that any process can serve the next one. A handshake-era client gets
+an `Mcp-Session-Id` all the same: it tells one client's requests from another's when it cancels one.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..core.model import Caller
+from ..wire.jsonrpc import Id, Notification, Request
+from .exchange import Peer
+from .gate import Gate, Headers, Refusal
+from .inline import Receive, Send, answer_handshake, answer_stateless, is_stateless, read_post
+from .reply import Reply, send_status
+from .server import McpServer
+
+MOST_UNHEARD: Final = 64  # list changes waiting for a listener that does not read; each only says *look again*
+LISTEN: Final = "subscriptions/listen"
+
+Elsewhere = Callable[[str, Id], None]
+_ALLOWED = ((b"allow", b"GET, POST"),)
+
+
+class Door:
+    """One server, the requests it is serving, and its open streams."""
+
+    __slots__ = ("_calls", "_closed", "_streams", "caller", "server")
+
+    def __init__(self, server: McpServer, caller: Caller) -> None:
+        self.server = server
+        self.caller = caller
+        self._calls: dict[tuple[str, Id], asyncio.Task[Any]] = {}
+        self._streams: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    def cancel(self, client: str, id: Id) -> bool:
+        """End a client's request; whether it was being served here."""
+        task = self._calls.pop((client, id), None)
+        if task is not None:
+            task.cancel()
+        return task is not None
+
+    def close(self) -> None:
+        """Streams end now; calls end when what they wait for fails, and say why."""
+        self._closed = True
+        for task in list(self._streams):
+            task.cancel()
+
+    async def call(self, client: str, request: Request, headers: Headers, reply: Reply, longest: float) -> None:
+        """Serve a handshake-era request that its client may cancel."""
+        key = (client, request.id)
+        if key in self._calls:
+            raise Refusal(400, "this request `id` is still being served")
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls[key] = task
+        try:
+            await answer_handshake(self.server, request, headers, self.caller, reply, longest=longest)
+        except asyncio.CancelledError:
+            if key in self._calls or task.uncancel() > 0:  # not the client's wish, or not its alone
+                raise
+            await reply.give_up()
+        finally:
+            self._calls.pop(key, None)
+
+    async def stream(self, reply: Reply) -> None:
+        """Tell a handshake-era listener of list changes until it goes or the door closes."""
+        unheard: deque[bytes] = deque(maxlen=MOST_UNHEARD)
+        news = asyncio.Event()
+
+        def push(message: bytes) -> None:
+            unheard.append(message)
+            news.set()
+
+        async def relay() -> None:
+            while True:
+                await news.wait()
+                news.clear()
+                while unheard:
+                    await reply.event(unheard.popleft())
+
+        disconnect = self.server.subscriptions.connect(Peer(), push)
+        try:
+            await reply.raw(b":\r\n\r\n")
+            await self.until_closed(reply, reply.while_there(relay()))
+        finally:
+            disconnect()
+
+    async def until_closed(self, reply: Reply, work: Any) -> None:
+        """Run a stream that ends, properly, when the door closes."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams.add(task)
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not self._closed or task.uncancel() > 0:
+                raise
+            await reply.give_up()
+        finally:
+            self._streams.discard(task)
+
+
+async def serve(
+    door: Door,
+    method: str,
+    headers: Headers,
+    repeated: str | None,
+    receive: Receive,
+    send: Send,
+    *,
+    gate: Gate,
+    client: str | None,
+    introduce: bool,
+    elsewhere: Elsewhere,
+) -> None:
+    """Serve one request at `door`. Raises Refusal.
+
+    `client` tells requests of one handshake-era client from another's; with `introduce`, one that has no such name
+    gets it with `initialize`. A request it cancels that is not served here is handed to `elsewhere`.
+    """
+    stateless = is_stateless(headers)
+    if method != "POST":
+        if method != "GET" or stateless or "text/event-stream" not in headers.get("accept", ""):
+            raise Refusal(405, "POST a message, or GET a text/event-stream of list changes", _ALLOWED)
+        await door.stream(Reply(receive, send, streams=True))
+        return
+    post = await read_post(gate, headers, receive, send)
+    if post is None:
+        return
+    message, reply = post
+    if stateless:
+        work = answer_stateless(door.server, message, headers, repeated, door.caller, reply, longest=gate.longest)
+        if isinstance(message, Request) and message.method == LISTEN:
+            work = door.until_closed(reply, work)
+        await work
+    elif isinstance(message, Request):
+        if introduce and message.method == "initialize":
+            reply.headers = ((b"mcp-session-id", os.urandom(16).hex().encode()),)
+        if client is None:
+            await answer_handshake(door.server, message, headers, door.caller, reply, longest=gate.longest)
+        else:
+            await door.call(client, message, headers, reply, gate.longest)
+    else:
+        if isinstance(message, Notification) and client is not None:
+            _heed(door, client, message, elsewhere)
+        await send_status(send, 202)
+
+
+def _heed(door: Door, client: str, message: Notification, elsewhere: Elsewhere) -> None:
+    id = message.params.get("requestId")
+    if message.method == "notifications/cancelled" and isinstance(id, str | int) and not door.cancel(client, id):
+        elsewhere(client, id)

@@ -1,0 +1,97 @@
+"""Audit lines: one JSON object a call, to a file or to stderr, written beside the calls and never in their way."""
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from ..core.errors import BadRequest
+from ..tools.audit import Record
+
+MOST_LINES: Final = 20_000  # lines waiting for a slow disk; more are dropped, and a line says how many
+STDERR: Final = 2
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Book:
+    """`write` queues; a thread puts whole batches where they belong. Its life is an `async with`."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._lines: list[bytes] = []
+        self._dropped = 0
+        self._news = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+        self._descriptor = STDERR
+
+    async def __aenter__(self) -> Self:
+        if self._where not in ("off", "stderr"):
+            try:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+                self._descriptor = os.open(Path(self._where), flags, 0o600)
+            except OSError as exc:
+                raise BadRequest(f"the audit file can't be written: {exc.strerror}; choose another") from None
+        if self._where != "off":
+            self._writer = asyncio.create_task(self._write())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.cancel()
+            await asyncio.wait((self._writer,))
+            self._put(self._take())
+        if self._descriptor != STDERR:
+            os.close(self._descriptor)
+
+    def write(self, record: Record) -> None:
+        if self._writer is None:
+            return
+        if len(self._lines) >= MOST_LINES:
+            self._dropped += 1
+            return
+        traffic = record.traffic
+        self._lines.append(
+            _encode(
+                {
+                    "time": _now(),
+                    "session": record.session,
+                    "tool": record.tool[:200],
+                    "caller": record.caller,
+                    "outcome": record.outcome,
+                    "milliseconds": round(record.milliseconds, 3),
+                    "sent": traffic.sent if traffic else None,
+                    "received": traffic.received if traffic else None,
+                }
+            )
+        )
+        self._news.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await asyncio.shield(asyncio.to_thread(self._put, self._take()))
+
+    def _take(self) -> bytes:
+        lines, self._lines = self._lines, []
+        if self._dropped:
+            note: dict[str, Any] = {"time": _now(), "dropped": self._dropped}
+            lines.append(_encode(note))
+            self._dropped = 0
+        return b"".join(line + b"\n" for line in lines)
+
+    def _put(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError:  # a full disk or a closed pipe must not stop the calls; the lines are lost
+            self._dropped += data.count(b"\n")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,232 @@
+"""What every entrance of the proxy shares: the sessions, the doors onto them, the counters, the limits."""
+
+import math
+import os
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final, Self
+
+import msgspec
+from msgspec import Raw, Struct
+
+from .. import __version__
+from ..apps.guest import Guest, Session
+from ..apps.limits import Bucket, Rate
+from ..apps.memory import Engine, Memory
+from ..apps.menu import EMPTY, BadTools, Menu, read_menu
+from ..core.errors import BadRequest
+from ..core.model import Caller, Json
+from ..mcp.gate import LOOPBACK_HOSTS, Gate, Refusal, bearer
+from ..mcp.many import Door
+from ..mcp.server import Info, McpServer
+from ..tools.audit import Record
+from ..tools.desk import Desk
+from ..tools.registry import Registry
+from ..tools.schema import Form
+from .book import Book
+from .metrics import Metrics
+from .settings import Settings
+
+LARGEST_ABOUT: Final = 16 << 10  # bytes an app may say of itself besides its tools; each session keeps them
+ANY: Final = "*"
+
+APP: Final = Caller(kind="app", name="app")
+CLIENT: Final = Caller(kind="agent", name="mcp")
+
+_INFO = Info(name="openclaw-proxy", version=__version__, title="OpenClaw app tools")
+_CAMEL: Final = {"deviceId", "deviceName", "appVersion", "chatId"}
+_STRINGS: Final = (
+    "device_id",
+    "deviceId",
+    "device_name",
+    "deviceName",
+    "app_version",
+    "appVersion",
+    "chat_id",
+    "chatId",
+)
+
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_text: Callable[[Raw], str | None] = msgspec.json.Decoder(str | None).decode
+_switch = msgspec.json.Decoder(bool).decode
+
+
+class Registered(Struct, frozen=True):
+    session: Session
+    camel: bool
+    """The app writes camelCase, and is answered so."""
+
+
+class House:
+    """Its life is an `async with`."""
+
+    engine: Engine
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self._book = Book(settings.audit)
+        self._stack = AsyncExitStack()
+        self.app_gate = self._gate(settings.app_token, APP)
+        self.mcp_gate = self._gate(settings.mcp_token, CLIENT)
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._book)
+        settings = self.settings
+        if settings.redis_url:
+            # Here for start-up: a proxy that runs alone needs no Redis, nor the extra that brings its client.
+            from ..apps.shared import Shared
+
+            shared = Shared(
+                settings.redis_url,
+                ttl=settings.session_ttl,
+                most=settings.most_sessions,
+                ping=settings.bridge.ping,
+                part=self._part,
+                cancel=self._cancel,
+                read=self.menu,
+            )
+            self.engine = await self._stack.enter_async_context(shared)
+        else:
+            memory = Memory(
+                ttl=settings.session_ttl, most=settings.most_sessions, ping=settings.bridge.ping, part=self._part
+            )
+            self.engine = await self._stack.enter_async_context(memory)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    # ---- sessions ----
+
+    async def register(self, body: bytes) -> Registered:
+        """A new session from a create body. Raises BadRequest."""
+        fields = _fields(body)
+        tools = fields.pop("tools", None)
+        menu = EMPTY if tools is None or bytes(tools) == b"null" else self.menu(bytes(tools))
+        said = {name: _string(name, fields[name]) for name in _STRINGS if name in fields}
+        about = msgspec.json.encode(fields)
+        if len(about) > LARGEST_ABOUT:
+            raise BadTools(f"everything besides `tools` may take {LARGEST_ABOUT} bytes; say less")
+        session = Session(
+            id=os.urandom(16).hex(),
+            created=time.time(),
+            about=about,
+            device=said.get("device_id") or said.get("deviceId"),
+            validate=_bool("validate", fields),
+        )
+        await self.engine.add(session, menu)
+        camel = not _CAMEL.isdisjoint(fields) or (tools is not None and b'"inputSchema"' in bytes(tools))
+        return Registered(session, camel)
+
+    def menu(self, raw: bytes) -> Menu:
+        return read_menu(raw, most=self.settings.most_tools, check=Form)
+
+    async def retool(self, guest: Guest, raw: bytes) -> int:
+        menu = self.menu(raw)
+        await self.engine.retool(guest, menu)
+        return len(menu.specs)
+
+    async def find(self, id: str) -> Guest:
+        guest = self.engine.near(id) or await self.engine.find(id)
+        if guest is None:
+            self.metrics.refused("unknown_session")
+            raise Refusal(404, "no such session; it was deleted, has expired, or never was")
+        return guest
+
+    def door(self, guest: Guest) -> Door:
+        door = guest.door
+        if door is None:
+            id = guest.session.id
+            source = f"app/{id}"
+            caller = Caller(kind="agent", name="mcp", scopes=frozenset({f"source:{source}"}), session=id)
+            desk = Desk(
+                Registry({source: guest}),
+                audit=self._audit,
+                deadline=self.settings.tool_timeout,
+                check=guest.session.validate,
+            )
+            door = guest.door = Door(McpServer(_INFO, desk), caller)
+        assert isinstance(door, Door)
+        return door
+
+    # ---- limits ----
+
+    async def admit(self, *buckets: tuple[str, Rate | None]) -> None:
+        """Count a request against its limits. Raises Refusal."""
+        limited = [Bucket(name, rate) for name, rate in buckets if rate is not None]
+        if not limited:
+            return
+        wait = await self.engine.take(limited)
+        if wait > 0:
+            self.metrics.refused("rate")
+            headers = ((b"retry-after", b"%d" % math.ceil(wait)),)
+            raise Refusal(429, f"too many requests; try again in {math.ceil(wait)} s", headers)
+
+    def _gate(self, token: str, caller: Caller) -> Gate:
+        settings = self.settings
+        hosts = None if settings.app_token and settings.mcp_token and settings.hosts is None else LOOPBACK_HOSTS
+        if settings.hosts is not None:
+            hosts = None if ANY in settings.hosts else LOOPBACK_HOSTS | settings.hosts
+        pages = {origin.partition("://")[2].partition(":")[0] or origin for origin in settings.origins}
+        return Gate(
+            identify=bearer(token, caller) if token else lambda _: caller,
+            hosts=hosts,
+            origins=None if ANY in pages else LOOPBACK_HOSTS | pages,
+            largest_body=settings.largest_body,
+        )
+
+    def _audit(self, record: Record) -> None:
+        self.metrics.call(record)
+        self._book.write(record)
+
+    def _part(self, guest: Guest) -> None:
+        if guest.door is not None:
+            guest.door.close()
+
+    def _cancel(self, guest: Guest, client: str, id: str | int) -> None:
+        if guest.door is not None:
+            guest.door.cancel(client, id)
+
+
+def _fields(body: bytes) -> dict[str, Raw]:
+    try:
+        return _object(body)
+    except msgspec.ValidationError:
+        raise BadTools("the body must be a JSON object") from None
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is not JSON") from None
+
+
+def tools_in(body: bytes) -> bytes:
+    """The list in `{"tools": […]}`, or the bare list. Raises BadRequest."""
+    if body.lstrip()[:1] == b"[":
+        try:
+            msgspec.json.decode(body, type=Raw)
+        except (ValueError, RecursionError):
+            raise BadRequest("the body is not JSON") from None
+        return body.strip()
+    tools = _fields(body).get("tools")
+    if tools is None:
+        raise BadTools("`tools` is missing: send a list of tools, or an object that has one")
+    return bytes(tools)
+
+
+def _string(name: str, raw: Raw) -> str | None:
+    try:
+        return _text(raw)
+    except ValueError:
+        raise BadTools(f"`{name}` must be a string") from None
+
+
+def _bool(name: str, fields: dict[str, Raw]) -> bool:
+    try:
+        return _switch(fields[name]) if name in fields else True
+    except ValueError:
+        raise BadTools(f"`{name}` must be true or false") from None
+
+
+def about(session: Session) -> Json:
+    shape: dict[str, Any] = msgspec.json.decode(session.about)
+    return shape

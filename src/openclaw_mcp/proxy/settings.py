@@ -1,0 +1,123 @@
+"""What `openclaw proxy` can be told, by environment, by `.env`, by flags; the environment wins over the file."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from ..apps import limits
+from ..apps.bridge import Limits
+from ..apps.limits import Rate
+from ..core.errors import BadRequest
+
+PREFIX: Final = "OPENCLAW_PROXY_"
+DEFAULT_URL: Final = "http://127.0.0.1:8000"
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    app_token: str = ""
+    mcp_token: str = ""
+    server_url: str = DEFAULT_URL
+    session_ttl: float = 300.0
+    tool_timeout: float = 120.0
+    session_id: str = ""
+    public_url: str = ""
+    origins: frozenset[str] = frozenset()
+    hosts: frozenset[str] | None = None
+    redis_url: str = ""
+    audit: str = "stderr"
+    app_rate: Rate | None = None
+    mcp_rate: Rate | None = None
+    session_rate: Rate | None = None
+    largest_body: int = 4 << 20
+    most_tools: int = 512
+    most_sessions: int = 20_000
+    bridge: Limits = Limits()
+
+
+def read(environment: Mapping[str, str] | None = None, *, folder: Path | None = None) -> Settings:
+    """Settings from the environment and from `.env` in `folder`. Raises BadRequest naming the variable at fault."""
+    given = os.environ if environment is None else environment
+    said = {**dotenv((folder or Path.cwd()) / ".env"), **given}
+    values = _Values(said)
+    return Settings(
+        app_token=values.text("APP_TOKEN"),
+        mcp_token=values.text("OPENCLAW_TOKEN"),
+        server_url=values.text("SERVER_URL") or DEFAULT_URL,
+        session_ttl=values.seconds("SESSION_TTL_SECONDS", 300.0),
+        tool_timeout=values.seconds("TOOL_TIMEOUT_SECONDS", 120.0),
+        session_id=values.text("SESSION_ID"),
+        public_url=values.text("PUBLIC_URL").rstrip("/"),
+        origins=values.listed("ORIGINS"),
+        hosts=values.listed("HOSTS") or None,
+        redis_url=values.text("REDIS_URL"),
+        audit=values.text("AUDIT") or "stderr",
+        app_rate=values.rate("APP_RATE"),
+        mcp_rate=values.rate("MCP_RATE"),
+        session_rate=values.rate("SESSION_RATE"),
+        largest_body=values.count("MAX_BODY_BYTES", 4 << 20),
+        most_tools=values.count("MAX_TOOLS", 512),
+        most_sessions=values.count("MAX_SESSIONS", 20_000),
+        bridge=Limits(
+            calls=values.count("MAX_CALLS", Limits().calls),
+            result=values.count("MAX_RESULT_BYTES", Limits().result),
+            ping=values.seconds("PING_SECONDS", Limits().ping),
+        ),
+    )
+
+
+def dotenv(path: Path) -> dict[str, str]:
+    """`NAME=value` lines of a file, quotes and `export` allowed; nothing when there is no such file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError):
+        raise BadRequest(f"{path.name} can't be read; make it readable UTF-8 text or remove it") from None
+    found = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and not name.startswith("#"):
+            found[name.strip()] = _unquoted(value.strip())
+    return found
+
+
+def _unquoted(value: str) -> str:
+    if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
+        return value[1:-1]
+    return value.partition(" #")[0].rstrip()
+
+
+class _Values:
+    def __init__(self, said: Mapping[str, str]) -> None:
+        self._said = said
+
+    def text(self, name: str) -> str:
+        return self._said.get(PREFIX + name, "").strip()
+
+    def listed(self, name: str) -> frozenset[str]:
+        return frozenset(part.strip().rstrip("/").lower() for part in self.text(name).split(",") if part.strip())
+
+    def seconds(self, name: str, default: float) -> float:
+        text = self.text(name)
+        try:
+            value = float(text) if text else default
+        except ValueError:
+            value = 0.0
+        if not 0 < value < float("inf"):
+            raise BadRequest(f"{PREFIX}{name} is {text!r}; give a number of seconds above 0")
+        return value
+
+    def count(self, name: str, default: int) -> int:
+        text = self.text(name)
+        if text and (not text.isdecimal() or int(text) == 0):
+            raise BadRequest(f"{PREFIX}{name} is {text!r}; give a whole number above 0")
+        return int(text) if text else default
+
+    def rate(self, name: str) -> Rate | None:
+        try:
+            return limits.parse(self.text(name))
+        except BadRequest as exc:
+            raise BadRequest(f"{PREFIX}{name}: {exc}") from None
