@@ -6,7 +6,7 @@ does the framing.
 """
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
@@ -113,8 +113,7 @@ class Socket(asyncio.Protocol):
     # ---- for asyncio ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit asyncio's
 
     def data_received(self, data: bytes) -> None:
         self.alive = True

@@ -1,5 +1,6 @@
 """Put an ASGI app on a port: bound before anything else starts, ready means answering."""
 
+import asyncio
 import errno
 import logging
 import socket
@@ -40,12 +41,21 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve(app: Any, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> None:
-    """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered."""
+async def serve(
+    app: Any,
+    listener: socket.socket,
+    *,
+    ready: Callable[[], None] | None = None,
+    websockets: Callable[..., asyncio.Protocol] | None = None,
+) -> None:
+    """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered.
+
+    `websockets` makes the protocol of an upgraded connection; without it WebSockets go to the app.
+    """
     config = uvicorn.Config(
         app,
         http="httptools",
-        ws="websockets-sansio",
+        ws="websockets-sansio" if websockets is None else websockets,  # type: ignore[arg-type]  # any maker will do
         lifespan="off",
         log_config=None,
         access_log=False,
