@@ -70,10 +70,12 @@ def test_events_are_heard(tmp_path: Path) -> None:
 
 def test_a_call_has_its_time(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
+        room = Echo()
+        async with running(tmp_path, rooms=[room]) as house, house.client() as client:
             with pytest.raises(CallTimeout, match=r"wait was not answered within 0\.05 s"):
                 await client.call("wait", within=0.05)
             assert (await client.call("echo"))["kind"] == "operator"
+            room.go.set()
 
     within(test())
 
@@ -117,6 +119,7 @@ def test_the_loss_of_a_devices_standing_ends_its_connections(tmp_path: Path) -> 
                 with pytest.raises(ConnectionGone, match="4001: device removed"):
                     await waiting
             assert (await owner.call("device.pair.list"))["paired"] == []
+            room.go.set()
 
     within(test())
 
@@ -151,7 +154,12 @@ async def refuses(client: Client, words: str, *, lasting: bool) -> None:
 
 def test_a_gateway_that_never_answers_is_given_up() -> None:
     async def test() -> None:
-        quiet = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+
+        quiet = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
         async with quiet:
             port = quiet.sockets[0].getsockname()[1]
             url = f"ws://127.0.0.1:{port}"
@@ -175,6 +183,7 @@ def test_it_redials_and_waiting_calls_fail_at_once(tmp_path: Path) -> None:
             async with client:
                 waiting = asyncio.create_task(client.call("wait"))
                 await room.begun.wait()
+                asyncio.get_running_loop().call_later(0.3, room.go.set)  # the house waits for it, we do not
                 await house.stop()
                 with pytest.raises(ConnectionGone, match="1012: service restart"):
                     await waiting
