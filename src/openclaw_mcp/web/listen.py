@@ -1,25 +1,32 @@
 """Put an ASGI app on a port: bound before anything else starts, ready means answering."""
 
 import asyncio
+import contextlib
 import errno
-import logging
+import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Final
 
 import uvicorn
+
+if sys.platform == "win32":
+    from asyncio import new_event_loop
+else:
+    from uvloop import new_event_loop
 
 from ..core.errors import OpenClawError
 
 BACKLOG: Final = 2048
 GRACE: Final = 5  # seconds open requests get after a stop was asked for
 KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most clients' pools
-
 LARGEST_MESSAGE: Final = 16 << 20  # bytes of one WebSocket message
 DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
 
-logger = logging.getLogger(__name__)
+Upgrade = Callable[..., asyncio.Protocol]
+"""Makes the protocol of a connection that asks to become a WebSocket."""
 
 
 class PortTaken(OpenClawError):
@@ -41,12 +48,17 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as exc:
         listener.close()
         if exc.errno == errno.EADDRINUSE:
-            raise PortTaken(
-                f"port {port} on {host} is taken; stop what holds it or choose another with --port"
-            ) from exc
+            reason = f"port {port} on {host} is taken; stop what holds it or choose another with --port"
+            raise PortTaken(reason) from exc
         raise
     listener.setblocking(False)
     return listener
+
+
+def run(life: Coroutine[Any, Any, None]) -> None:
+    """Run a server's whole life, on the fastest event loop this platform has."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(life)
 
 
 async def serve(
@@ -54,13 +66,43 @@ async def serve(
     listener: socket.socket,
     *,
     ready: Callable[[], None] | None = None,
+    websockets: Upgrade | None = None,
     largest_message: int = LARGEST_MESSAGE,
 ) -> None:
-    """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered."""
-    config = uvicorn.Config(
+    """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered.
+
+    Without `websockets`, WebSockets go to the app as well.
+    """
+    server = _Server(_config(app, websockets, largest_message), ready)
+    try:
+        await server.serve(sockets=[listener])
+    except asyncio.CancelledError:
+        if server.started:
+            await server.shutdown(sockets=[listener])
+        raise
+
+
+@contextlib.asynccontextmanager
+async def serving(app: Any, listener: socket.socket, *, websockets: Upgrade | None = None) -> AsyncIterator[None]:
+    """Answer while the block runs; signals are the caller's affair. Leaving gives open requests their grace."""
+    ready = asyncio.Event()
+    server = _Quiet(_config(app, websockets, LARGEST_MESSAGE), ready.set)
+    work = asyncio.ensure_future(server.serve(sockets=[listener]))
+    opening = asyncio.ensure_future(ready.wait())
+    try:
+        await asyncio.wait((work, opening), return_when=asyncio.FIRST_COMPLETED)
+        yield
+    finally:
+        opening.cancel()
+        server.should_exit = True
+        await work
+
+
+def _config(app: Any, websockets: Upgrade | None, largest_message: int) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         http="httptools",
-        ws="websockets-sansio",
+        ws="websockets-sansio" if websockets is None else websockets,  # type: ignore[arg-type]  # any maker will do
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -72,22 +114,6 @@ async def serve(
         ws_max_size=largest_message,
         ws_per_message_deflate=False,  # costs each connection a window of memory, and each message more than it saves
     )
-    server = _Server(config, ready)
-    await server.serve(sockets=[listener])
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a server's main coroutine on the fastest loop this platform has."""
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(main)
-
-
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if sys.platform == "win32":
-        return None
-    import uvloop  # here for start-up: what only binds a port needs no loop, and Windows has no such module
-
-    return uvloop.new_event_loop
 
 
 class _Server(uvicorn.Server):
@@ -99,3 +125,28 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self._ready is not None and not self.should_exit:
             self._ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM end `serve`, and no more than that.
+
+        uvicorn would raise the signal again once it has stopped, which ends the process before its rooms are closed.
+        """
+        if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+            with super().capture_signals():
+                yield
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+class _Quiet(_Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
