@@ -15,6 +15,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "openings": {"mcp"},
     "web": {"core"},
     "apps": {"core", "wire"},
+    "rpc": {"core", "wire"},
 }
 CARETAKERS = {"cli", "proxy"}
 """Rooms that may know every other."""
