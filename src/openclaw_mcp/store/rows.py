@@ -114,7 +114,7 @@ def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bo
         "entry": to_json(new.entry),
     }
     statement = upsert(connection, sessions).values(values).on_conflict_do_nothing(index_elements=["key"])
-    made = connection.execute(statement).rowcount == 1
+    made = connection.execute(statement.returning(sessions.c.id)).first() is not None
     if made:
         count(connection, new.agent_id, archived=False, by=1)
     session = find_session(connection, new.key, lock=True)

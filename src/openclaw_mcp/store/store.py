@@ -43,7 +43,11 @@ class Store:
         self.pulse: Pulse = (
             FilePulse(self._path, self.instance) if self._path else AdvisoryPulse(self._read_engine, self.instance)
         )
-        self._begin()
+        try:
+            self._begin()
+        except BaseException:
+            _dispose(self._write_engine, self._read_engine)
+            raise
         self._writer = Writer(self._write_engine, where=self.where)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._closing = threading.Event()
