@@ -1,5 +1,6 @@
 """What an agent is given and what it says while it works. Any runtime fits: a model's API, a CLI, the demo."""
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
@@ -8,8 +9,6 @@ from .model import Caller, Json
 
 if TYPE_CHECKING:
     from .ports import Toolbox
-
-StopReason = Literal["stop", "toolUse", "length", "rpc", "timeout", "steered", "error", "restart"]
 
 
 class Attachment(Struct, frozen=True, kw_only=True):
@@ -27,6 +26,9 @@ class Attachment(Struct, frozen=True, kw_only=True):
         return family if family in ("image", "audio", "video") else "file"
 
 
+Recall = Callable[[int], Awaitable[tuple[Json, ...]]]
+
+
 class Turn(Struct, frozen=True, kw_only=True):
     """One thing asked of an agent."""
 
@@ -36,8 +38,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     session_id: str
     prompt: str
     attachments: tuple[Attachment, ...] = ()
-    history: tuple[Json, ...] = ()
-    """Earlier messages, oldest first, as `{role, content}`; a runtime with a memory of its own skips them."""
+    recall: Recall | None = None
+    """Ask for the last so many messages before this one, oldest first; a runtime with a memory of its own does not."""
     system_prompt: str | None = None
     model: str | None = None
     thinking: str | None = None

@@ -23,7 +23,9 @@ from .model import (
 )
 
 if TYPE_CHECKING:
-    from .agent import AgentEvent, Turn  # for the types alone: the stdio servers start without agents
+    # For the types alone: the stdio servers start without agents.
+    from .agent import AgentEvent, Turn
+    from .records import Admission, Run, RunNews, RunRequest
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -141,3 +143,19 @@ class AgentRuntime(Protocol):
     def run(self, turn: "Turn") -> AsyncIterator["AgentEvent"]:
         """Answer, ending with `Final` or `Failed`. Closing the iterator or cancelling the wait aborts the turn:
         the runtime stops what it started before it lets go."""
+
+
+class Runner(Protocol):
+    """Whoever has runs carried out."""
+
+    @property
+    def news(self) -> "Bell[RunNews]": ...
+
+    async def submit(self, request: "RunRequest") -> "Admission":
+        """Admit it, on disk when this returns; it is carried out now or when its turn comes."""
+
+    async def abort(self, key: str, *, run_id: str | None = None, queued: bool = True) -> Sequence[str]:
+        """Stop what goes in a session, and drop what waits; the ids of those ended or about to be."""
+
+    async def wait(self, run_id: str, *, seconds: float) -> "Run | None":
+        """The run once it has ended; None when the time is up first."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from .agent import Attachment
+from .agent import AgentEvent, Attachment
 from .model import Json
 
 QueueMode = Literal["steer", "followup", "collect", "interrupt"]
@@ -238,3 +238,33 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
     raw: str
     note: str | None = None
     paths: tuple[str, ...] = ()
+
+
+# ---- news of runs --------------------------------------------------------------------------------------------
+
+
+class RunBegun(Struct, frozen=True, kw_only=True):
+    claim: Claim
+
+
+class RunSaid(Struct, frozen=True, kw_only=True):
+    run: Run
+    event: AgentEvent
+
+
+class MessagesAdded(Struct, frozen=True, kw_only=True):
+    """`messages` are in the transcript, on disk."""
+
+    run: Run
+    messages: tuple[Message, ...]
+
+
+class RunOver(Struct, frozen=True, kw_only=True):
+    """It has ended and its result is on disk. `messages` joined the transcript with it."""
+
+    run: Run
+    session: Session | None = None
+    messages: tuple[Message, ...] = ()
+
+
+RunNews = RunBegun | RunSaid | MessagesAdded | RunOver
