@@ -14,6 +14,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mcp": {"core", "wire"},
     "openings": {"mcp"},
     "web": {"core"},
+    "rpc": {"core", "wire"},
+    "store": {"core"},
+    "sessions": {"core"},
+    "agents": {"core"},
+    "config": {"core"},
 }
 CARETAKERS = {"cli"}
 """Rooms that may know every other."""

@@ -158,7 +158,7 @@ class Runs:
             if following is not None:
                 task, going = going.task, _Going(following)
                 going.task = task
-                if self._closing:
+                if self._closing:  # it was taken up in the moment before
                     going.stop("restart")
 
     async def _perform(self, going: "_Going") -> Outcome:
@@ -227,7 +227,7 @@ class Runs:
         wait = RETRY_FIRST
         while True:
             try:
-                return await self._book.finish(run_id, outcome)
+                return await self._book.finish(run_id, outcome, go_on=not self._closing)
             except StoreError as exc:
                 logger.error("run %s ended but can't be stored, trying again: %s", run_id, exc)  # noqa: TRY400  (one line; it repeats)
                 if self._closing:

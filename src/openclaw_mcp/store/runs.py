@@ -69,13 +69,13 @@ class Runs:
 
         return await self._store.write(work)
 
-    async def finish(self, run_id: str, outcome: Outcome) -> Finish | None:
+    async def finish(self, run_id: str, outcome: Outcome, *, go_on: bool = True) -> Finish | None:
         def work(connection: Connection) -> Finish | None:
             if not self._ours(connection, run_id):
                 return None
             session = _end(connection, run_id, outcome)
             session, added = append(connection, session, outcome.drafts)
-            following = self._claim(connection, session)
+            following = self._claim(connection, session) if go_on else None
             return Finish(run=_must(connection, run_id), session=session, messages=added, next=following)
 
         return await self._store.write(work)
