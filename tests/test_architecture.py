@@ -16,6 +16,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "web": {"core"},
     "apps": {"core", "wire"},
     "rpc": {"core", "wire"},
+    "store": {"core"},
+    "sessions": {"core"},
+    "agents": {"core"},
+    "config": {"core"},
 }
 CARETAKERS = {"cli", "proxy"}
 """Rooms that may know every other."""

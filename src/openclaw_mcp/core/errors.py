@@ -6,6 +6,10 @@
     * ResourceNotFound      nothing stands at that URI
     * PromptNotFound
     * InputRequired         the stateless era's way of asking: the call is to be sent again with answers
+    * StoreError            the store could not do what was asked; nothing half-done is left
+        * StoreDamaged      the database is broken, or not one of ours; a person must act
+        * StoreFull         no room on the disk; what was stored before is safe
+        * StoreBusy         too much is waiting, or another process holds the database; try again
     * ToolError             a call could not be completed
         * ToolNotFound      no such tool for this caller
         * ToolArguments     the arguments do not fit the schema
@@ -45,6 +49,22 @@ class InputRequired(OpenClawError):
     """Raised by a line, caught by the door; a tool lets it pass."""
 
     code = "input_required"
+
+
+class StoreError(OpenClawError):
+    code = "store_error"
+
+
+class StoreDamaged(StoreError):
+    code = "store_damaged"
+
+
+class StoreFull(StoreError):
+    code = "store_full"
+
+
+class StoreBusy(StoreError):
+    code = "store_busy"
 
 
 class ToolError(OpenClawError):

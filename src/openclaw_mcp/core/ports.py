@@ -1,7 +1,7 @@
 """Sockets in the wall: what one room needs from another, without naming it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from .bell import Bell
 from .errors import CannotAsk
@@ -21,6 +21,11 @@ from .model import (
     ToolResult,
     ToolSpec,
 )
+
+if TYPE_CHECKING:
+    # For the types alone: the stdio servers start without agents.
+    from .agent import AgentEvent, Turn
+    from .records import Admission, Run, RunNews, RunRequest
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -123,3 +128,34 @@ class PromptBook(Protocol):
 
 class Completer(Protocol):
     async def complete(self, caller: Caller, ref: Json, argument: Json, context: Json) -> Completion: ...
+
+
+class AgentRuntime(Protocol):
+    """Something that answers: a model behind an API, a CLI, the built-in demo."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """MIME prefixes of the attachments it can see."""
+
+    def run(self, turn: "Turn") -> AsyncIterator["AgentEvent"]:
+        """Answer, ending with `Final` or `Failed`. Closing the iterator or cancelling the wait aborts the turn:
+        the runtime stops what it started before it lets go."""
+
+
+class Runner(Protocol):
+    """Whoever has runs carried out."""
+
+    @property
+    def news(self) -> "Bell[RunNews]": ...
+
+    async def submit(self, request: "RunRequest") -> "Admission":
+        """Admit it, on disk when this returns; it is carried out now or when its turn comes."""
+
+    async def abort(self, key: str, *, run_id: str | None = None, queued: bool = True) -> Sequence[str]:
+        """Stop what goes in a session, and drop what waits; the ids of those ended or about to be."""
+
+    async def wait(self, run_id: str, *, seconds: float) -> "Run | None":
+        """The run once it has ended; None when the time is up first."""

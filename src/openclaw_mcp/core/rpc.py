@@ -91,6 +91,8 @@ class Event(Struct, frozen=True, kw_only=True):
     scope: str | None = "operator.read"
     topic: str | None = None
     """When set, only connections interested in this topic hear it."""
+    also: str | None = None
+    """A second topic: connections interested in either hear it, once."""
     state_version: Json | None = None
 
 

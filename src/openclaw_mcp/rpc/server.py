@@ -125,7 +125,8 @@ class Intercom:
         hearers = [
             guest
             for guest in self._guests.values()
-            if guest.may_hear(event.scope) and (event.topic is None or event.topic in guest.topics)
+            if guest.may_hear(event.scope)
+            and (event.topic is None or event.topic in guest.topics or event.also in guest.topics)
         ]
         if not hearers:
             return
@@ -191,6 +192,9 @@ class Intercom:
         """The connection is in: its hello."""
         self._no_stranger(connection)
         self._guests[connection.id] = connection
+        assert connection.admitted is not None
+        # What a client says it understands is a topic: rooms send the richer events only to those.
+        connection.topics.update(f"cap:{cap}" for cap in connection.admitted.connect.caps)
         self.counts["handshakes", "ok"] += 1
         if _is_present(connection):
             # After the hello, which holds the presence list: this is news for the others.

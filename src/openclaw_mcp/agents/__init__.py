@@ -1,0 +1,1 @@
+"""The workshop: agents that answer, and the runs in which they do."""

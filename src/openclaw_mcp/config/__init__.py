@@ -1,0 +1,1 @@
+"""The blueprint: the config file, its schema, its changes."""

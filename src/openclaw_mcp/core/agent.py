@@ -1,0 +1,135 @@
+"""What an agent is given and what it says while it works. Any runtime fits: a model's API, a CLI, the demo."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from .model import Caller, Json
+
+if TYPE_CHECKING:
+    from .ports import Toolbox
+
+
+class Attachment(Struct, frozen=True, kw_only=True):
+    """A file that goes with a message, either way. Its bytes, or where they are."""
+
+    mime_type: str
+    name: str | None = None
+    data: bytes | None = None
+    url: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """`image`, `audio`, `video` or `file`."""
+        family = self.mime_type.partition("/")[0]
+        return family if family in ("image", "audio", "video") else "file"
+
+
+Recall = Callable[[int], Awaitable[tuple[Json, ...]]]
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One thing asked of an agent."""
+
+    run_id: str
+    agent_id: str
+    session_key: str
+    session_id: str
+    prompt: str
+    attachments: tuple[Attachment, ...] = ()
+    recall: Recall | None = None
+    """Ask for the last so many messages before this one, oldest first; a runtime with a memory of its own does not."""
+    system_prompt: str | None = None
+    model: str | None = None
+    thinking: str | None = None
+    resume: str | None = None
+    """The runtime's own id of this conversation, as its last `Final` gave it."""
+    cwd: str | None = None
+    settings: Json = {}
+    caller: Caller
+    """Who the agent acts for when it calls tools."""
+    tools: "Toolbox | None" = None
+
+
+class Partial(Struct, frozen=True, tag="partial"):
+    """More of the answer. `replace`: the text so far was wrong, this is all of it."""
+
+    text: str
+    replace: bool = False
+
+
+class Block(Struct, frozen=True, tag="block"):
+    """A finished part of the answer, fit to be delivered on its own; its text came as partials or comes here."""
+
+    text: str
+
+
+class Thinking(Struct, frozen=True, tag="thinking"):
+    text: str
+
+
+class Media(Struct, frozen=True, tag="media"):
+    attachment: Attachment
+
+
+class Model(Struct, frozen=True, tag="model"):
+    """Who answers, once it is known."""
+
+    provider: str
+    model: str
+
+
+class ToolUse(Struct, frozen=True, tag="tool_use"):
+    id: str
+    name: str
+    arguments: Json
+
+
+class ToolUpdate(Struct, frozen=True, tag="tool_update"):
+    id: str
+    name: str
+    content: tuple[Json, ...]
+
+
+class ToolOutcome(Struct, frozen=True, tag="tool_outcome"):
+    """`content` holds MCP-shaped blocks."""
+
+    id: str
+    name: str
+    content: tuple[Json, ...]
+    failed: bool = False
+
+
+class Usage(Struct, frozen=True, tag="usage", kw_only=True):
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost_usd: float | None = None
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write
+
+
+class Final(Struct, frozen=True, tag="final", kw_only=True):
+    """The end of a turn that went well. `text` None: what the partials said."""
+
+    text: str | None = None
+    stop_reason: str = "stop"
+    usage: Usage | None = None
+    resume: str | None = None
+
+
+class Failed(Struct, frozen=True, tag="failed", kw_only=True):
+    """The end of a turn that did not. `message` is one sentence for the person who asked."""
+
+    message: str
+    kind: Literal["refusal", "timeout", "rate_limit", "context_length", "unknown"] = "unknown"
+    detail: dict[str, Any] | None = None
+    drop_resume: bool = False
+    """The runtime's own conversation can't be taken up again; the next turn starts afresh."""
+
+
+AgentEvent = Partial | Block | Thinking | Media | Model | ToolUse | ToolUpdate | ToolOutcome | Usage | Final | Failed

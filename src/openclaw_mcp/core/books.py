@@ -1,0 +1,138 @@
+"""The store as the rooms see it: what each may ask to be remembered. All that returns is on disk."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from .model import Json
+from .records import (
+    Admission,
+    Claim,
+    ConfigChange,
+    Draft,
+    Finish,
+    HistoryPage,
+    Message,
+    NewSession,
+    Outcome,
+    Run,
+    RunRequest,
+    SearchHit,
+    Session,
+    SessionPage,
+    SessionQuery,
+)
+
+
+class SessionBook(Protocol):
+    """Sessions and their transcripts."""
+
+    async def get(self, key: str) -> Session | None: ...
+
+    async def find(
+        self, *, session_id: str | None = None, label: str | None = None, agent_id: str | None = None
+    ) -> Sequence[Session]:
+        """Sessions with that id or label, the latest first, a few at most."""
+
+    async def page(self, query: SessionQuery) -> SessionPage: ...
+
+    async def create(self, new: NewSession) -> tuple[Session, bool]:
+        """The session of that key, and whether it is new. Raises Fault when the label is taken."""
+
+    async def patch(self, key: str, columns: Mapping[str, Any], entry: Mapping[str, Any]) -> Session | None:
+        """Set columns and entry fields; None clears an entry field. Raises Fault when the label is taken."""
+
+    async def reset(self, key: str) -> Session | None:
+        """Begin a new epoch: the transcript is empty again, the old one is kept out of sight."""
+
+    async def delete(self, key: str, *, transcript: bool) -> bool:
+        """Forget the session. `transcript` False keeps its messages under a new key, archived."""
+
+    async def append(self, key: str, drafts: Sequence[Draft]) -> tuple[Session, Sequence[Message]] | None: ...
+
+    async def history(
+        self, key: str, *, limit: int, offset: int = 0, after: tuple[int, int] | None = None
+    ) -> HistoryPage:
+        """The newest messages but `offset`; or, with `after` = (epoch, seq), those that came later, oldest first."""
+
+    async def message(self, key: str, uid: str) -> Message | None: ...
+
+    async def search(
+        self, text: str, *, keys: Sequence[str] | None, agent_id: str | None, limit: int
+    ) -> Sequence[SearchHit]: ...
+
+    async def active(self, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Run ids queued or running, by session key."""
+
+    async def pending(self, key: str) -> Sequence[Run]:
+        """Runs that wait, first in first."""
+
+    async def blob(self, key: str, sha256: str) -> bytes | None: ...
+
+
+class RunBook(Protocol):
+    """Runs: at most one goes per session, whichever process carries it out."""
+
+    @property
+    def instance(self) -> str:
+        """This process, as the owner of runs."""
+
+    async def admit(self, request: RunRequest) -> Admission:
+        """Remember the request, once; take it up at once when its session is free."""
+
+    async def finish(self, run_id: str, outcome: Outcome, *, go_on: bool = True) -> Finish | None:
+        """Remember how it ended and, to `go_on`, take up what waits. None: the run is no longer ours, nothing was written."""
+
+    async def note(self, run_id: str, drafts: Sequence[Draft]) -> Sequence[Message]:
+        """Add to the transcript of a run of ours while it goes."""
+
+    async def get(self, run_id: str) -> Run | None: ...
+
+    async def drop(self, key: str, *, run_id: str | None = None) -> Sequence[Run]:
+        """End runs that wait in this session, as aborted."""
+
+    async def ask_stop(self, run_ids: Sequence[str]) -> None:
+        """Ask whichever process carries these out to stop."""
+
+    async def unsettled(self) -> bool:
+        """Whether any run waits or goes, ours or not. Cheap: asked every second."""
+
+    async def sweep(self) -> tuple[Sequence[Claim], Sequence[Run]]:
+        """Take up what waits in free sessions; and runs whose process died, now ended as cut short."""
+
+    async def signals(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Of our running runs: those asked to stop, and those with an impatient message waiting behind them."""
+
+    async def working(self) -> Sequence[Run]:
+        """Runs that go now, in any process."""
+
+
+class ConfigHistory(Protocol):
+    async def add(self, change: ConfigChange) -> None: ...
+
+    async def last(self, limit: int = 20) -> Sequence[ConfigChange]:
+        """The newest first."""
+
+
+class AuditTrail(Protocol):
+    async def record(
+        self, *, actor: str, action: str, target: str | None, outcome: str, detail: Json | None = None
+    ) -> None: ...
+
+
+class Answers(Protocol):
+    """Answers already given to an idempotency key."""
+
+    async def recall(self, scope: str, key: str) -> Json | None: ...
+
+    async def keep(self, scope: str, key: str, answer: Json) -> Json:
+        """Keep `answer` unless one is kept already; the one that stands."""
+
+
+class PairingBook(Protocol):
+    """Devices: asked to pair, paired, or refused. `record` is the intercom's own shape."""
+
+    async def all(self) -> dict[str, Json]: ...
+
+    async def put(self, device_id: str, record: Json) -> None: ...
+
+    async def remove(self, device_id: str) -> bool: ...

@@ -1,0 +1,270 @@
+"""What the store remembers: sessions, their messages, the runs that answered them. Times are Unix milliseconds."""
+
+import time
+from typing import Literal
+
+from msgspec import Struct
+
+from .agent import AgentEvent, Attachment
+from .model import Json
+
+QueueMode = Literal["steer", "followup", "collect", "interrupt"]
+RunStatus = Literal["queued", "running", "ok", "error", "aborted"]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """A conversation. `session_id` names it for good; a reset starts a new `epoch` of its transcript."""
+
+    key: str
+    agent_id: str
+    session_id: str
+    epoch: int
+    revision: str
+    classification: str
+    created_at: int
+    updated_at: int
+    last_interaction_at: int | None = None
+    label: str | None = None
+    display_name: str | None = None
+    title: str | None = None
+    """The first words said in it."""
+    preview: str | None = None
+    """The last words said in it."""
+    archived: bool = False
+    pinned: bool = False
+    unread: bool = False
+    status: str | None = None
+    last_run_id: str | None = None
+    run_started_at: int | None = None
+    run_ended_at: int | None = None
+    parent_key: str | None = None
+    spawned_by: str | None = None
+    spawn_depth: int | None = None
+    message_count: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    model_provider: str | None = None
+    model: str | None = None
+    entry: Json = {}
+    """What `sessions.patch` may set and nothing here acts on by itself."""
+    position: int = 0
+    """Its place in the store; with `updated_at`, what a page ends at."""
+
+
+class NewSession(Struct, frozen=True, kw_only=True):
+    key: str
+    agent_id: str
+    classification: str
+    label: str | None = None
+    display_name: str | None = None
+    parent_key: str | None = None
+    spawned_by: str | None = None
+    spawn_depth: int | None = None
+    entry: Json = {}
+
+
+class Draft(Struct, frozen=True, kw_only=True):
+    """A message about to join a transcript."""
+
+    role: Literal["user", "assistant", "toolResult"]
+    body: Json
+    """The message as clients see it, without its place in the transcript."""
+    text: str = ""
+    """What full-text search finds it by."""
+    run_id: str | None = None
+    idempotency_key: str | None = None
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    uid: str
+    session_key: str
+    epoch: int
+    seq: int
+    """1 for the first of its epoch, without gaps: a page is found by arithmetic."""
+    role: str
+    body: Json
+    at: int
+    run_id: str | None = None
+    idempotency_key: str | None = None
+
+
+class SessionQuery(Struct, frozen=True, kw_only=True):
+    limit: int = 100
+    offset: int = 0
+    after: tuple[int, int] | None = None
+    """(sort value, position) of the last row of the page before: costs the same however deep."""
+    sort: Literal["updated_at", "last_interaction_at"] = "updated_at"
+    agent_id: str | None = None
+    label: str | None = None
+    spawned_by: str | None = None
+    archived: bool | None = False
+    """None = both."""
+    pinned: bool | None = None
+    active_since: int | None = None
+    active_only: bool = False
+    exclude: tuple[str, ...] = ()
+    """Classifications to leave out."""
+    search: str | None = None
+
+
+class SessionPage(Struct, frozen=True, kw_only=True):
+    sessions: tuple[Session, ...]
+    total: int
+    active: dict[str, tuple[str, ...]]
+    """Run ids that are queued or running, by session key."""
+
+
+class HistoryPage(Struct, frozen=True, kw_only=True):
+    session: Session | None
+    messages: tuple[Message, ...]
+    """Oldest first."""
+    total: int
+    more: bool
+
+
+class SearchHit(Struct, frozen=True, kw_only=True):
+    session_key: str
+    session_id: str
+    uid: str
+    role: str
+    at: int
+    snippet: str
+    score: float
+
+
+class Stored(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An attachment whose bytes lie in the store."""
+
+    sha256: str
+    mime_type: str
+    size_bytes: int
+    file_name: str | None = None
+
+
+class RunRequest(Struct, frozen=True, kw_only=True):
+    """A message that wants an answer. `run_id` is the caller's idempotency key."""
+
+    run_id: str
+    session: NewSession
+    message: str
+    attachments: tuple[Attachment, ...] = ()
+    mode: QueueMode = "steer"
+    timeout_ms: int | None = None
+    options: Json = {}
+    """Everything else the caller asked for: thinking, model, provenance."""
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    run_id: str
+    session_key: str
+    session_id: str
+    agent_id: str
+    status: RunStatus
+    mode: QueueMode
+    message: str
+    accepted_at: int
+    options: Json = {}
+    attachments: tuple[Stored, ...] = ()
+    timeout_ms: int | None = None
+    owner: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    stop_reason: str | None = None
+    error: str | None = None
+    result: Json | None = None
+    """`{text, media, usage, provider, model}` of a run that answered."""
+    merged_into: str | None = None
+    """The run that answers in this one's place."""
+
+    @property
+    def ended(self) -> bool:
+        return self.status not in ("queued", "running")
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """A run this process has to carry out now, and the messages that joined the transcript with it."""
+
+    run: Run
+    session: Session
+    prompt: str
+    attachments: tuple[Attachment, ...]
+    messages: tuple[Message, ...]
+    merged: tuple[Run, ...] = ()
+    """Runs that ended because this one answers for them."""
+
+
+class Admission(Struct, frozen=True, kw_only=True):
+    """What became of a request: a run that exists already, one that waits, or one to carry out now."""
+
+    run: Run
+    fresh: bool
+    claim: Claim | None = None
+    busy: Run | None = None
+    """The run that is in the way."""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a run ended, and what it leaves in the transcript."""
+
+    status: RunStatus
+    stop_reason: str
+    error: str | None = None
+    result: Json | None = None
+    drafts: tuple[Draft, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    provider: str | None = None
+    model: str | None = None
+    resume: str | None = None
+    """None keeps what is stored; an empty text drops it."""
+
+
+class Finish(Struct, frozen=True, kw_only=True):
+    run: Run
+    session: Session
+    messages: tuple[Message, ...]
+    next: Claim | None
+
+
+class ConfigChange(Struct, frozen=True, kw_only=True):
+    at: int
+    hash: str
+    actor: str
+    method: str
+    raw: str
+    note: str | None = None
+    paths: tuple[str, ...] = ()
+
+
+# ---- news of runs --------------------------------------------------------------------------------------------
+
+
+class RunBegun(Struct, frozen=True, kw_only=True):
+    claim: Claim
+
+
+class RunSaid(Struct, frozen=True, kw_only=True):
+    run: Run
+    event: AgentEvent
+
+
+class MessagesAdded(Struct, frozen=True, kw_only=True):
+    """`messages` are in the transcript, on disk."""
+
+    run: Run
+    messages: tuple[Message, ...]
+
+
+class RunOver(Struct, frozen=True, kw_only=True):
+    """It has ended and its result is on disk. `messages` joined the transcript with it."""
+
+    run: Run
+    session: Session | None = None
+    messages: tuple[Message, ...] = ()
+
+
+RunNews = RunBegun | RunSaid | MessagesAdded | RunOver

@@ -1,0 +1,111 @@
+"""The smaller books: answers already given, devices, config history, audit."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Connection, delete, insert, select
+
+from ..core.model import Json
+from ..core.records import ConfigChange, now_ms
+from .rows import from_json, to_json, upsert
+from .store import Store
+from .tables import answers, audit, config_history, devices
+
+ANSWERS_KEPT_MS: Final = 24 * 3600 * 1000  # a client that retries does so within minutes
+AUDIT_KEPT_MS: Final = 90 * 24 * 3600 * 1000
+CONFIGS_KEPT: Final = 200  # each holds a whole file
+
+
+class Answers:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def recall(self, scope: str, key: str) -> Json | None:
+        statement = select(answers.c.answer).where(answers.c.scope == scope, answers.c.key == key)
+        found = await self._store.read(lambda connection: connection.execute(statement).scalar())
+        return None if found is None else from_json(found)
+
+    async def keep(self, scope: str, key: str, answer: Json) -> Json:
+        def work(connection: Connection) -> Json:
+            at = now_ms()
+            connection.execute(delete(answers).where(answers.c.at < at - ANSWERS_KEPT_MS))
+            new = upsert(connection, answers).values(scope=scope, key=key, at=at, answer=to_json(answer))
+            connection.execute(new.on_conflict_do_nothing(index_elements=["scope", "key"]))
+            kept = select(answers.c.answer).where(answers.c.scope == scope, answers.c.key == key)
+            stands: Json = from_json(connection.execute(kept).scalar_one())
+            return stands
+
+        return await self._store.write(work)
+
+
+class Devices:
+    """A `PairingBook` over the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def all(self) -> dict[str, Json]:
+        statement = select(devices.c.device_id, devices.c.record).order_by(devices.c.updated_at)
+        return await self._store.read(lambda c: {row.device_id: from_json(row.record) for row in c.execute(statement)})
+
+    async def put(self, device_id: str, record: Json) -> None:
+        def work(connection: Connection) -> None:
+            values = {"updated_at": now_ms(), "record": to_json(record)}
+            statement = upsert(connection, devices).values(device_id=device_id, **values)
+            connection.execute(statement.on_conflict_do_update(index_elements=["device_id"], set_=values))
+
+        await self._store.write(work)
+
+    async def remove(self, device_id: str) -> bool:
+        statement = delete(devices).where(devices.c.device_id == device_id)
+        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+
+
+class ConfigBook:
+    """A `ConfigHistory` over the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def add(self, change: ConfigChange) -> None:
+        def work(connection: Connection) -> None:
+            values = {name: getattr(change, name) for name in ("at", "hash", "actor", "method", "note", "raw")}
+            added = connection.execute(insert(config_history).values(**values, paths=to_json(change.paths)))
+            oldest = added.inserted_primary_key[0] - CONFIGS_KEPT  # type: ignore[index]  # one row was inserted
+            connection.execute(delete(config_history).where(config_history.c.id <= oldest))
+
+        await self._store.write(work)
+
+    async def last(self, limit: int = 20) -> Sequence[ConfigChange]:
+        statement = select(config_history).order_by(config_history.c.id.desc()).limit(limit)
+
+        def work(connection: Connection) -> Sequence[ConfigChange]:
+            return [
+                ConfigChange(
+                    **{name: getattr(row, name) for name in ("at", "hash", "actor", "method", "note", "raw")},
+                    paths=tuple(from_json(row.paths)),
+                )
+                for row in connection.execute(statement)
+            ]
+
+        return await self._store.read(work)
+
+
+class Audit:
+    """An `AuditTrail` over the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def record(
+        self, *, actor: str, action: str, target: str | None, outcome: str, detail: Json | None = None
+    ) -> None:
+        def work(connection: Connection) -> None:
+            at = now_ms()
+            text = None if detail is None else to_json(detail)
+            connection.execute(
+                insert(audit).values(at=at, actor=actor, action=action, target=target, outcome=outcome, detail=text)
+            )
+            connection.execute(delete(audit).where(audit.c.at < at - AUDIT_KEPT_MS))
+
+        await self._store.write(work)

@@ -1,0 +1,72 @@
+"""Connections: how SQLite and PostgreSQL are opened so that what is committed stays."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.pool import QueuePool
+
+BUSY_WAIT: Final = 30.0  # seconds a write waits for another process's; a commit takes milliseconds
+READERS: Final = 4  # readers never block; more than this only contend for the interpreter
+WAL_KEPT: Final = 64 * 1024 * 1024  # a burst may grow the log; it shrinks back to this
+CACHE_KIB: Final = 16 * 1024
+
+
+def is_url(where: str) -> bool:
+    return "://" in where
+
+
+def shown(where: str) -> str:
+    """`where` for messages: no password."""
+    return make_url(where).render_as_string(hide_password=True) if is_url(where) else where
+
+
+def engines(where: str) -> tuple[Engine, Engine]:
+    """The writer's engine (one connection) and the readers'."""
+    if is_url(where):
+        return _postgresql(where)
+    return _sqlite(where, begin="BEGIN IMMEDIATE", size=1, pragmas=("query_only=OFF",)), _sqlite(
+        where, begin="BEGIN", size=READERS, pragmas=("query_only=ON",)
+    )
+
+
+def _postgresql(where: str) -> tuple[Engine, Engine]:
+    url = make_url(where)
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    # pre_ping: a connection the server dropped while idle is replaced before it is used.
+    writer = create_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=True)
+    return writer, create_engine(url, pool_size=READERS, max_overflow=0, pool_pre_ping=True)
+
+
+def _sqlite(path: str, *, begin: str, size: int, pragmas: tuple[str, ...]) -> Engine:
+    engine = create_engine(
+        f"sqlite:///{path}",
+        poolclass=QueuePool,
+        pool_size=size,
+        max_overflow=0,
+        connect_args={"timeout": BUSY_WAIT, "check_same_thread": False},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
+        connection.isolation_level = None  # the driver begins nothing by itself: see below
+        # FULL: each commit waits for its fsync. Acknowledged means on disk, through a power cut too.
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY",
+                       f"journal_size_limit={WAL_KEPT}", f"cache_size=-{CACHE_KIB}", *pragmas):  # fmt: skip
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # IMMEDIATE: a writer waits its turn at the start, where waiting is safe, not halfway, where it would fail.
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def prepare_place(path: Path) -> None:
+    """The database holds conversations and secrets: its owner alone may look."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.touch(mode=0o600, exist_ok=True)

@@ -1,0 +1,1 @@
+"""Alembic's folder: one file per change of the tables."""

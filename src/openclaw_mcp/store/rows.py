@@ -1,0 +1,206 @@
+"""Rows and values: how each is made of the other, and the few statements every book needs."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, Select, Table, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from ..core.records import Draft, Message, NewSession, Run, Session, Stored, now_ms
+from .tables import messages, runs, session_counts, sessions
+
+encode = msgspec.json.Encoder().encode
+_json = msgspec.json.Decoder().decode
+_stored = msgspec.json.Decoder(tuple[Stored, ...]).decode
+
+SESSION_COLUMNS = [c for c in sessions.c if c.name not in ("id", "entry")]
+PREVIEW = 200  # characters of a message kept beside its session, for lists
+
+
+def to_json(value: Any) -> str:
+    return encode(value).decode()
+
+
+def from_json(text: str) -> Any:
+    return _json(text)
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def upsert(connection: Connection, table: Table) -> Any:
+    """An INSERT that knows ON CONFLICT, in the words of this database."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def session_of(row: Row[Any]) -> Session:
+    named = row._mapping  # noqa: SLF001  (SQLAlchemy's public name for a row as a mapping)
+    fields = {column.name: named[column] for column in SESSION_COLUMNS}
+    return Session(**fields, entry=from_json(named[sessions.c.entry]), position=named[sessions.c.id])
+
+
+def message_of(row: Row[Any], key: str) -> Message:
+    return Message(
+        uid=row.uid,
+        session_key=key,
+        epoch=row.epoch,
+        seq=row.seq,
+        role=row.role,
+        body=from_json(row.body),
+        at=row.at,
+        run_id=row.run_id,
+        idempotency_key=row.idempotency_key,
+    )
+
+
+RUN = select(runs, sessions.c.key, sessions.c.session_id, sessions.c.agent_id).join(
+    sessions, sessions.c.id == runs.c.session
+)
+
+
+def run_of(row: Row[Any]) -> Run:
+    return Run(
+        run_id=row.run_id,
+        session_key=row.key,
+        session_id=row.session_id,
+        agent_id=row.agent_id,
+        status=row.status,
+        mode=row.mode,
+        message=row.message,
+        accepted_at=row.accepted_at,
+        options=from_json(row.options),
+        attachments=_stored(row.attachments),
+        timeout_ms=row.timeout_ms,
+        owner=row.owner,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        stop_reason=row.stop_reason,
+        error=row.error,
+        result=None if row.result is None else from_json(row.result),
+        merged_into=row.merged_into,
+    )
+
+
+def runs_where(connection: Connection, statement: Select[Any]) -> list[Run]:
+    return [run_of(row) for row in connection.execute(statement)]
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------
+
+
+def find_session(connection: Connection, key: str, *, lock: bool = False) -> Session | None:
+    """`lock`: nobody else changes it until this transaction ends. (SQLite's writer is alone anyway.)"""
+    statement = select(sessions).where(sessions.c.key == key)
+    row = connection.execute(statement.with_for_update() if lock else statement).first()
+    return None if row is None else session_of(row)
+
+
+def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bool]:
+    """The session of that key, locked, and whether it was made just now."""
+    found = find_session(connection, new.key, lock=True)
+    if found is not None:
+        return found, False
+    at = now_ms()
+    values = {
+        **{name: getattr(new, name) for name in ("key", "agent_id", "classification", "label", "display_name")},
+        **{name: getattr(new, name) for name in ("parent_key", "spawned_by", "spawn_depth")},
+        "session_id": new_id(),
+        "revision": new_id(),
+        "created_at": at,
+        "updated_at": at,
+        "entry": to_json(new.entry),
+    }
+    statement = upsert(connection, sessions).values(values).on_conflict_do_nothing(index_elements=["key"])
+    made = connection.execute(statement.returning(sessions.c.id)).first() is not None
+    if made:
+        count(connection, new.agent_id, archived=False, by=1)
+    session = find_session(connection, new.key, lock=True)
+    assert session is not None
+    return session, made
+
+
+def count(connection: Connection, agent_id: str, *, archived: bool, by: int) -> None:
+    statement = upsert(connection, session_counts).values(agent_id=agent_id, archived=archived, n=by)
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["agent_id", "archived"], set_={"n": session_counts.c.n + statement.excluded.n}
+        )
+    )
+
+
+def set_session(connection: Connection, position: int, **values: Any) -> Session:
+    """`updated_at` never goes back, whatever the clock does."""
+    row = connection.execute(
+        update(sessions).where(sessions.c.id == position).values(values).returning(*sessions.c)
+    ).one()
+    return session_of(row)
+
+
+def later(session: Session) -> int:
+    return max(now_ms(), session.updated_at + 1)
+
+
+def forget_session(connection: Connection, session: Session) -> None:
+    connection.execute(delete(sessions).where(sessions.c.id == session.position))
+    count(connection, session.agent_id, archived=session.archived, by=-1)
+
+
+# ---- messages --------------------------------------------------------------------------------------------------
+
+
+def append(connection: Connection, session: Session, drafts: Sequence[Draft]) -> tuple[Session, tuple[Message, ...]]:
+    """Add to the transcript; a draft whose idempotency key is there already is left out."""
+    drafts = [draft for draft in drafts if not _known(connection, session, draft)]
+    if not drafts:
+        return session, ()
+    at = later(session)
+    rows: list[dict[str, Any]] = [
+        {
+            "session": session.position,
+            "epoch": session.epoch,
+            "seq": session.message_count + 1 + index,
+            "uid": new_id(),
+            "role": draft.role,
+            "at": at,
+            "run_id": draft.run_id,
+            "idempotency_key": draft.idempotency_key,
+            "body": to_json(draft.body),
+            "text": draft.text.replace("\0", ""),  # PostgreSQL's text has no room for it
+        }
+        for index, draft in enumerate(drafts)
+    ]
+    connection.execute(messages.insert(), rows)
+    session = set_session(connection, session.position, **_told(session, drafts, at))
+    added = tuple(
+        Message(
+            session_key=session.key,
+            body=draft.body,
+            **{name: row[name] for name in ("uid", "epoch", "seq", "role", "at", "run_id", "idempotency_key")},
+        )
+        for row, draft in zip(rows, drafts, strict=True)
+    )
+    return session, added
+
+
+def _known(connection: Connection, session: Session, draft: Draft) -> bool:
+    if draft.idempotency_key is None:
+        return False
+    where = (messages.c.session == session.position) & (messages.c.idempotency_key == draft.idempotency_key)
+    return connection.execute(select(messages.c.id).where(where)).first() is not None
+
+
+def _told(session: Session, drafts: Sequence[Draft], at: int) -> dict[str, Any]:
+    """What the session's own row says about its transcript now."""
+    spoken = [d.text for d in drafts if d.text and d.role != "toolResult"]
+    asked = next((d.text for d in drafts if d.role == "user" and d.text), None)
+    values: dict[str, Any] = {"message_count": session.message_count + len(drafts), "updated_at": at}
+    if spoken:
+        values["preview"] = spoken[-1].replace("\0", "")[:PREVIEW]
+    if asked is not None:
+        values["last_interaction_at"] = at
+        if session.title is None:
+            values["title"] = asked.replace("\0", "")[:PREVIEW]
+    return values

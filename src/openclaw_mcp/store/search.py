@@ -1,0 +1,72 @@
+"""Full-text search: SQLite's FTS5 or PostgreSQL's tsvector, behind one function."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, TextClause, bindparam, text
+
+from ..core.records import SearchHit
+
+CANDIDATES: Final = 1000  # the newest matches, of which the best are shown: a common word costs no more than a rare one
+MOST_WORDS: Final = 32
+
+_SQLITE = """
+SELECT s.key, s.session_id, m.uid, m.role, m.at,
+       snippet(message_words, 0, '', '', '…', 24) AS snippet, -bm25(message_words) AS score
+FROM message_words JOIN messages m ON m.id = message_words.rowid JOIN sessions s ON s.id = m.session
+WHERE message_words MATCH :query AND m.role IN ('user', 'assistant') AND m.epoch = s.epoch {filters}
+ORDER BY message_words.rowid DESC LIMIT :candidates
+"""
+_POSTGRESQL = """
+SELECT s.key, s.session_id, m.uid, m.role, m.at,
+       ts_headline('simple', left(m.text, 20000), q, 'StartSel="", StopSel="", MaxWords=24, MinWords=8') AS snippet,
+       ts_rank(m.words, q) AS score
+FROM to_tsquery('simple', :query) q, messages m JOIN sessions s ON s.id = m.session
+WHERE m.words @@ q AND m.role IN ('user', 'assistant') AND m.epoch = s.epoch {filters}
+ORDER BY m.id DESC LIMIT :candidates
+"""
+
+
+def find(
+    connection: Connection, words: str, *, keys: Sequence[str] | None, agent_id: str | None, limit: int
+) -> list[SearchHit]:
+    """Messages that hold every word, the last one perhaps only begun; best first."""
+    terms = _terms(words)
+    if not terms:
+        return []
+    postgresql = connection.dialect.name == "postgresql"
+    filters, values = "", {"candidates": CANDIDATES}
+    given: dict[str, Any] = dict(values)
+    if agent_id is not None:
+        filters += " AND s.agent_id = :agent_id"
+        given["agent_id"] = agent_id
+    if keys is not None:
+        filters += " AND s.key IN :keys"
+        given["keys"] = list(keys)
+    given["query"] = _postgresql_query(terms) if postgresql else _sqlite_query(terms)
+    statement: TextClause = text((_POSTGRESQL if postgresql else _SQLITE).format(filters=filters))
+    if keys is not None:
+        statement = statement.bindparams(bindparam("keys", expanding=True))
+    rows = connection.execute(statement, given).all()
+    best = sorted(rows, key=lambda row: (-row.score, -row.at))[:limit]
+    return [
+        SearchHit(
+            session_key=row.key, session_id=row.session_id, uid=row.uid, role=row.role, at=row.at,
+            snippet=row.snippet, score=round(float(row.score), 6),
+        )
+        for row in best
+    ]  # fmt: skip
+
+
+def _terms(words: str) -> list[str]:
+    """Letters and digits only: nothing a caller writes is read as a search operator."""
+    plain = "".join(letter if letter.isalnum() else " " for letter in words)
+    return plain.split()[:MOST_WORDS]
+
+
+def _sqlite_query(terms: list[str]) -> str:
+    return " AND ".join(f'"{term}"' for term in terms) + "*"
+
+
+def _postgresql_query(terms: list[str]) -> str:
+    return " & ".join(f"'{term}'" for term in terms) + ":*"

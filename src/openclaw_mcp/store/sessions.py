@@ -1,0 +1,274 @@
+"""The book of sessions: rows, transcripts, pages that cost the same however many there are."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection, Select, and_, func, or_, select, tuple_
+from sqlalchemy.exc import IntegrityError
+
+from ..core.records import (
+    Draft,
+    HistoryPage,
+    Message,
+    NewSession,
+    Run,
+    SearchHit,
+    Session,
+    SessionPage,
+    SessionQuery,
+)
+from ..core.rpc import Fault
+from . import search
+from .rows import (
+    RUN,
+    append,
+    count,
+    ensure_session,
+    find_session,
+    forget_session,
+    later,
+    message_of,
+    new_id,
+    run_of,
+    session_of,
+    set_session,
+    to_json,
+)
+from .store import Store
+from .tables import blobs, messages, runs, session_counts, sessions
+
+T = TypeVar("T")
+
+FEW: Final = 10  # candidates when a label or id is not unique: enough to choose from
+
+
+class Sessions:
+    """A `SessionBook` over the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get(self, key: str) -> Session | None:
+        return await self._store.read(lambda connection: find_session(connection, key))
+
+    async def find(
+        self, *, session_id: str | None = None, label: str | None = None, agent_id: str | None = None
+    ) -> Sequence[Session]:
+        statement = select(sessions).order_by(sessions.c.updated_at.desc()).limit(FEW)
+        for column, value in (("session_id", session_id), ("label", label), ("agent_id", agent_id)):
+            if value is not None:
+                statement = statement.where(sessions.c[column] == value)
+        return await self._store.read(lambda c: [session_of(row) for row in c.execute(statement)])
+
+    async def page(self, query: SessionQuery) -> SessionPage:
+        return await self._store.read(lambda connection: _page(connection, query))
+
+    async def create(self, new: NewSession) -> tuple[Session, bool]:
+        def work(connection: Connection) -> tuple[Session, bool]:
+            _label_is_free(connection, new.agent_id, new.label, but=new.key)
+            return ensure_session(connection, new)
+
+        return await self._labelled(self._store.write(work))
+
+    async def patch(self, key: str, columns: Mapping[str, Any], entry: Mapping[str, Any]) -> Session | None:
+        def work(connection: Connection) -> Session | None:
+            session = find_session(connection, key, lock=True)
+            if session is None:
+                return None
+            _label_is_free(connection, session.agent_id, columns.get("label"), but=key)
+            merged = {**session.entry, **entry}
+            merged = {name: value for name, value in merged.items() if value is not None}
+            archived = columns.get("archived", session.archived)
+            if archived != session.archived:
+                count(connection, session.agent_id, archived=session.archived, by=-1)
+                count(connection, session.agent_id, archived=archived, by=1)
+            return set_session(
+                connection, session.position, **columns, entry=to_json(merged), updated_at=later(session)
+            )
+
+        return await self._labelled(self._store.write(work))
+
+    async def _labelled(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except IntegrityError as exc:  # another process took it between the look and the write
+            raise Fault("label already in use; choose another") from exc
+
+    async def reset(self, key: str) -> Session | None:
+        def work(connection: Connection) -> Session | None:
+            session = find_session(connection, key, lock=True)
+            if session is None:
+                return None
+            fresh: dict[str, Any] = dict.fromkeys(("title", "preview", "status", "last_run_id"))
+            fresh |= dict.fromkeys(("run_started_at", "run_ended_at"))
+            fresh |= {"message_count": 0, "input_tokens": 0, "output_tokens": 0, "epoch": session.epoch + 1}
+            kept = {name: value for name, value in session.entry.items() if name != "resume"}
+            fresh |= {"revision": new_id(), "updated_at": later(session), "entry": to_json(kept)}
+            return set_session(connection, session.position, **fresh)
+
+        return await self._store.write(work)
+
+    async def delete(self, key: str, *, transcript: bool) -> bool:
+        def work(connection: Connection) -> bool:
+            session = find_session(connection, key, lock=True)
+            if session is None:
+                return False
+            if transcript:
+                forget_session(connection, session)
+            else:
+                _put_away(connection, session)
+            return True
+
+        return await self._store.write(work)
+
+    async def append(self, key: str, drafts: Sequence[Draft]) -> tuple[Session, Sequence[Message]] | None:
+        def work(connection: Connection) -> tuple[Session, Sequence[Message]] | None:
+            session = find_session(connection, key, lock=True)
+            return None if session is None else append(connection, session, drafts)
+
+        return await self._store.write(work)
+
+    async def history(
+        self, key: str, *, limit: int, offset: int = 0, after: tuple[int, int] | None = None
+    ) -> HistoryPage:
+        return await self._store.read(lambda c: _history(c, key, limit=limit, offset=offset, after=after))
+
+    async def message(self, key: str, uid: str) -> Message | None:
+        statement = select(messages).join(sessions).where(sessions.c.key == key, messages.c.uid == uid)
+
+        def work(connection: Connection) -> Message | None:
+            row = connection.execute(statement).first()
+            return None if row is None else message_of(row, key)
+
+        return await self._store.read(work)
+
+    async def search(
+        self, text: str, *, keys: Sequence[str] | None, agent_id: str | None, limit: int
+    ) -> Sequence[SearchHit]:
+        return await self._store.read(lambda c: search.find(c, text, keys=keys, agent_id=agent_id, limit=limit))
+
+    async def active(self, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        where = sessions.c.key.in_(keys)
+        return await self._store.read(lambda connection: _active(connection, where))
+
+    async def pending(self, key: str) -> Sequence[Run]:
+        statement = RUN.where(sessions.c.key == key, runs.c.status == "queued").order_by(runs.c.id)
+        return await self._store.read(lambda c: [run_of(row) for row in c.execute(statement)])
+
+    async def blob(self, key: str, sha256: str) -> bytes | None:
+        statement = select(blobs.c.data).join(sessions).where(sessions.c.key == key, blobs.c.sha256 == sha256)
+        return await self._store.read(lambda connection: connection.execute(statement).scalar())
+
+
+def _label_is_free(connection: Connection, agent_id: str, label: str | None, *, but: str) -> None:
+    if label is None:
+        return
+    where = and_(sessions.c.agent_id == agent_id, sessions.c.label == label, sessions.c.key != but)
+    if connection.execute(select(sessions.c.id).where(where)).first() is not None:
+        raise Fault(f"label already in use: {label}")
+
+
+def _put_away(connection: Connection, session: Session) -> None:
+    """Out of the way under another name, its transcript kept."""
+    count(connection, session.agent_id, archived=session.archived, by=-1)
+    count(connection, session.agent_id, archived=True, by=1)
+    away = f"agent:{session.agent_id}:deleted:{session.session_id}"
+    set_session(connection, session.position, key=away, archived=True, label=None, updated_at=later(session))
+
+
+# ---- pages -------------------------------------------------------------------------------------------------------
+
+
+def _page(connection: Connection, query: SessionQuery) -> SessionPage:
+    order = sessions.c[query.sort]
+    conditions = _conditions(query)
+    ids = select(sessions.c.id).where(*conditions)
+    if query.after is not None:
+        ids = ids.where(tuple_(order, sessions.c.id) < tuple_(*query.after))
+    # The index alone finds the page, skipped rows included; only the rows shown are read.
+    page = ids.order_by(order.desc(), sessions.c.id.desc()).limit(query.limit).offset(query.offset)
+    rows = connection.execute(
+        select(sessions).where(sessions.c.id.in_(page)).order_by(order.desc(), sessions.c.id.desc())
+    )
+    found = tuple(session_of(row) for row in rows)
+    return SessionPage(
+        sessions=found,
+        total=_total(connection, query, conditions),
+        active=_active(connection, sessions.c.id.in_([session.position for session in found])),
+    )
+
+
+def _conditions(query: SessionQuery) -> list[Any]:
+    conditions = [
+        sessions.c[name] == value
+        for name in ("agent_id", "label", "spawned_by", "archived", "pinned")
+        if (value := getattr(query, name)) is not None
+    ]
+    if query.archived is None:
+        conditions.append(sessions.c.archived.in_([False, True]))
+    if query.sort == "last_interaction_at":
+        conditions.append(sessions.c.last_interaction_at.is_not(None))
+    if query.active_since is not None:
+        conditions.append(sessions.c.updated_at >= query.active_since)
+    if query.active_only:
+        conditions.append(sessions.c.id.in_(select(runs.c.session).where(runs.c.status.in_(("queued", "running")))))
+    if query.exclude:
+        conditions.append(sessions.c.classification.not_in(query.exclude))
+    if query.search:
+        conditions.append(_mentions(query.search))
+    return conditions
+
+
+def _mentions(words: str) -> Any:
+    names = ("display_name", "label", "title", "session_id", "key")
+    return or_(*(func.lower(sessions.c[name]).contains(words.lower(), autoescape=True) for name in names))
+
+
+COUNTED = {"agent_id", "archived"}
+
+
+def _total(connection: Connection, query: SessionQuery, conditions: list[Any]) -> int:
+    plain = SessionQuery(agent_id=query.agent_id, archived=query.archived)
+    narrow = ("label", "spawned_by", "pinned", "active_since", "active_only", "exclude", "search")
+    if query.sort == "updated_at" and all(getattr(query, name) == getattr(plain, name) for name in narrow):
+        kept: Select[Any] = select(func.coalesce(func.sum(session_counts.c.n), 0))
+        for name in COUNTED:
+            if (value := getattr(query, name)) is not None:
+                kept = kept.where(session_counts.c[name] == value)
+        return int(connection.execute(kept).scalar_one())
+    return int(connection.execute(select(func.count()).select_from(sessions).where(*conditions)).scalar_one())
+
+
+def _active(connection: Connection, where: Any) -> dict[str, tuple[str, ...]]:
+    statement = (
+        select(sessions.c.key, runs.c.run_id)
+        .join(sessions)
+        .where(where, runs.c.status.in_(("queued", "running")))
+        .order_by(runs.c.id)
+    )
+    found: dict[str, tuple[str, ...]] = {}
+    for key, run_id in connection.execute(statement):
+        found[key] = (*found.get(key, ()), run_id)
+    return found
+
+
+def _history(
+    connection: Connection, key: str, *, limit: int, offset: int, after: tuple[int, int] | None
+) -> HistoryPage:
+    session = find_session(connection, key)
+    if session is None:
+        return HistoryPage(session=None, messages=(), total=0, more=False)
+    mine = select(messages).where(messages.c.session == session.position, messages.c.epoch == session.epoch)
+    if after is not None:
+        epoch, seq = after
+        fresh = epoch == session.epoch
+        rows = (
+            connection.execute(mine.where(messages.c.seq > seq).order_by(messages.c.seq).limit(limit)) if fresh else ()
+        )
+        found = tuple(message_of(row, key) for row in rows)
+        return HistoryPage(session=session, messages=found, total=session.message_count, more=not fresh)
+    last = session.message_count - offset  # no gaps in seq: the page is found by arithmetic, not by skipping
+    rows = connection.execute(mine.where(messages.c.seq <= last).order_by(messages.c.seq.desc()).limit(limit))
+    found = tuple(message_of(row, key) for row in rows)[::-1]
+    more = bool(found) and found[0].seq > 1
+    return HistoryPage(session=session, messages=found, total=session.message_count, more=more)

@@ -1,0 +1,176 @@
+"""The tables, in words both SQLite and PostgreSQL know. Times are Unix milliseconds, JSON is text."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite numbers rows by itself only in a column declared INTEGER, which there holds 64 bits anyway.
+Big = BigInteger().with_variant(Integer, "sqlite")
+NO, ZERO = text("false"), text("0")
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("key", String(512), nullable=False, unique=True),
+    Column("agent_id", String(64), nullable=False),
+    Column("session_id", String(64), nullable=False, index=True),
+    Column("epoch", Integer, nullable=False, server_default=text("1")),
+    Column("revision", String(64), nullable=False),
+    Column("classification", String(32), nullable=False),
+    Column("created_at", Big, nullable=False),
+    Column("updated_at", Big, nullable=False),
+    Column("last_interaction_at", Big),
+    Column("label", String(512)),
+    Column("display_name", String(512)),
+    Column("title", Text),
+    Column("preview", Text),
+    Column("archived", Boolean, nullable=False, server_default=NO),
+    Column("pinned", Boolean, nullable=False, server_default=NO),
+    Column("unread", Boolean, nullable=False, server_default=NO),
+    Column("status", String(16)),
+    Column("last_run_id", String(256)),
+    Column("run_started_at", Big),
+    Column("run_ended_at", Big),
+    Column("parent_key", String(512)),
+    Column("spawned_by", String(512)),
+    Column("spawn_depth", Integer),
+    Column("message_count", Integer, nullable=False, server_default=ZERO),
+    Column("input_tokens", Big, nullable=False, server_default=ZERO),
+    Column("output_tokens", Big, nullable=False, server_default=ZERO),
+    Column("model_provider", String(128)),
+    Column("model", String(256)),
+    Column("entry", Text, nullable=False, server_default=text("'{}'")),
+    UniqueConstraint("agent_id", "label"),
+)
+# Every list is one walk down one of these; `id` settles equal times, so that a page has one place to go on from.
+Index("ix_sessions_recent", sessions.c.archived, sessions.c.updated_at, sessions.c.id)
+Index("ix_sessions_of_agent", sessions.c.agent_id, sessions.c.archived, sessions.c.updated_at, sessions.c.id)
+Index("ix_sessions_interaction", sessions.c.archived, sessions.c.last_interaction_at, sessions.c.id)
+Index("ix_sessions_children", sessions.c.spawned_by, sessions.c.archived, sessions.c.updated_at, sessions.c.id)
+
+session_counts = Table(
+    # Counting a hundred thousand sessions for each page would make the page slower with each session.
+    "session_counts",
+    metadata,
+    Column("agent_id", String(64), primary_key=True),
+    Column("archived", Boolean, primary_key=True),
+    Column("n", Big, nullable=False),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("session", Big, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("uid", String(64), nullable=False, index=True),
+    Column("role", String(16), nullable=False),
+    Column("at", Big, nullable=False),
+    Column("run_id", String(256)),
+    Column("idempotency_key", String(300)),
+    Column("body", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    UniqueConstraint("session", "epoch", "seq"),
+    UniqueConstraint("session", "idempotency_key"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("run_id", String(256), nullable=False, unique=True),
+    Column("session", Big, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("mode", String(16), nullable=False),
+    Column("message", Text, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("attachments", Text, nullable=False),
+    Column("timeout_ms", Big),
+    Column("owner", String(64)),
+    Column("stop_asked", Boolean, nullable=False, server_default=NO),
+    Column("accepted_at", Big, nullable=False),
+    Column("started_at", Big),
+    Column("ended_at", Big),
+    Column("stop_reason", String(32)),
+    Column("error", Text),
+    Column("result", Text),
+    Column("merged_into", String(256)),
+)
+_running = text("status = 'running'")
+_open = text("status IN ('queued', 'running')")
+# This index is the lock: a session with a run that goes can't be given a second one, by any process.
+Index("uq_runs_one_per_session", runs.c.session, unique=True, sqlite_where=_running, postgresql_where=_running)
+Index("ix_runs_open", runs.c.session, runs.c.id, sqlite_where=_open, postgresql_where=_open)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("session", Big, ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
+    Column("sha256", String(64), primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+
+answers = Table(
+    "answers",
+    metadata,
+    Column("scope", String(64), primary_key=True),
+    Column("key", String(256), primary_key=True),
+    Column("at", Big, nullable=False, index=True),
+    Column("answer", Text, nullable=False),
+)
+
+devices = Table(
+    "devices",
+    metadata,
+    Column("device_id", String(128), primary_key=True),
+    Column("updated_at", Big, nullable=False),
+    Column("record", Text, nullable=False),
+)
+
+config_history = Table(
+    "config_history",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("at", Big, nullable=False),
+    Column("hash", String(128), nullable=False),
+    Column("actor", String(256), nullable=False),
+    Column("method", String(64), nullable=False),
+    Column("note", Text),
+    Column("paths", Text, nullable=False),
+    Column("raw", Text, nullable=False),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("at", Big, nullable=False, index=True),
+    Column("actor", String(256), nullable=False),
+    Column("action", String(128), nullable=False),
+    Column("target", Text),
+    Column("outcome", String(64), nullable=False),
+    Column("detail", Text),
+)

@@ -1,0 +1,141 @@
+"""One writer per process, with group commit: whatever waits while one commit goes shares the next one's fsync."""
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from ..core.errors import OpenClawError, StoreBusy
+from .faults import translated
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MOST_PER_COMMIT: Final = 256  # bounds how long a write waits for its companions, and what one failure undoes
+MOST_WAITING: Final = 10_000  # beyond this the disk can't keep up; refusing is kinder than growing
+CLOSE_GRACE: Final = 30.0  # seconds; what was accepted is written before the door closes
+
+
+class _Job:
+    __slots__ = ("error", "future", "loop", "result", "work")
+
+    def __init__(self, work: Callable[[Connection], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        if self.future.done():  # the one who asked has left; what they asked for is done all the same
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Writer:
+    """Runs functions of a connection, each whole or not at all, in the order they came."""
+
+    def __init__(self, engine: Engine, *, where: str) -> None:
+        self._engine = engine
+        self._where = where
+        self._jobs: deque[_Job] = deque()
+        self._bell = threading.Condition()
+        self._closing = False
+        self.broken: OpenClawError | None = None
+        """When set, every write is refused with it."""
+        self.commits = 0
+        self._thread = threading.Thread(target=self._serve, name="store-writer", daemon=True)
+        self._thread.start()
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, once it is on disk. `work` may run again only if its first try left nothing."""
+        job = _Job(work, asyncio.get_running_loop())
+        with self._bell:
+            if self._closing:
+                raise StoreBusy("The store is closing.")
+            if self.broken is not None:
+                raise self.broken
+            if len(self._jobs) >= MOST_WAITING:
+                raise StoreBusy("Too many writes are waiting for the disk; try again shortly.")
+            self._jobs.append(job)
+            self._bell.notify()
+        result: T = await job.future
+        return result
+
+    def close(self) -> None:
+        """Write what waits, then stop. Blocks; call it off the loop."""
+        with self._bell:
+            self._closing = True
+            self._bell.notify()
+        self._thread.join(CLOSE_GRACE)
+
+    def _serve(self) -> None:
+        while True:
+            with self._bell:
+                while not self._jobs and not self._closing:
+                    self._bell.wait()
+                if not self._jobs:
+                    return
+                batch = [self._jobs.popleft() for _ in range(min(len(self._jobs), MOST_PER_COMMIT))]
+            self._commit(batch)
+            self._settle(batch)
+
+    def _commit(self, batch: list[_Job]) -> None:
+        try:
+            with self._engine.begin() as connection:
+                for job in batch:
+                    self._run(connection, job, alone=len(batch) == 1)
+            self.commits += 1
+        except Exception as exc:  # noqa: BLE001  (whatever it is, those who wait must hear of it)
+            # Nothing of this batch is on disk, so nobody in it may be told otherwise.
+            error = self._in_our_words(exc)
+            for job in batch:
+                job.error = job.error or error
+
+    def _run(self, connection: Connection, job: _Job, *, alone: bool) -> None:
+        if alone:
+            job.result = job.work(connection)
+            return
+        try:
+            with connection.begin_nested():
+                job.result = job.work(connection)
+        except DBAPIError as exc:
+            if not isinstance(exc, IntegrityError):
+                raise  # the database itself is in trouble, and so is the batch
+            job.error = self._in_our_words(exc)
+        except Exception as exc:  # noqa: BLE001  (this one's own fault: its companions' work stands)
+            job.error = self._in_our_words(exc)
+
+    def _in_our_words(self, exc: Exception) -> Exception:
+        if isinstance(exc, DBAPIError | sqlite3.Error):
+            known = translated(exc, self._where)
+            if known is not None:
+                logger.error("store: %s", known)
+                return known
+        if not isinstance(exc, OpenClawError):
+            logger.error("store: a write failed", exc_info=exc)
+        return exc
+
+    def _settle(self, batch: list[_Job]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        for job in batch:
+            by_loop.setdefault(job.loop, []).append(job)
+        for loop, jobs in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_settle_all, jobs)
+            except RuntimeError:  # that loop has closed: nobody is left to hear
+                logger.debug("store: %d writes done after their loop closed", len(jobs))
+
+
+def _settle_all(jobs: list[_Job]) -> None:
+    for job in jobs:
+        job.settle()

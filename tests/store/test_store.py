@@ -1,0 +1,347 @@
+"""What the store promises: on disk when acknowledged, whole or refused, shared by several processes."""
+
+import asyncio
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import text
+
+from openclaw_mcp.core.errors import StoreDamaged, StoreFull
+from openclaw_mcp.core.records import ConfigChange, Draft, NewSession, Outcome, RunRequest, SessionQuery
+from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.store.books import Answers, ConfigBook, Devices
+from openclaw_mcp.store.migrate import HEAD, HERE
+from openclaw_mcp.store.runs import QUEUE_CAP, Runs
+from openclaw_mcp.store.sessions import Sessions
+from openclaw_mcp.store.store import Store, opened
+from openclaw_mcp.store.tables import metadata
+
+
+def new(name: str, **more: str) -> NewSession:
+    return NewSession(key=f"agent:main:{name}", agent_id="main", classification="custom", **more)  # type: ignore[arg-type]
+
+
+def said(text: str) -> Draft:
+    return Draft(role="user", body={"role": "user", "content": text}, text=text)
+
+
+def asking(run_id: str, name: str = "a", message: str = "hello", **more: object) -> RunRequest:
+    return RunRequest(run_id=run_id, session=new(name), message=message, **more)  # type: ignore[arg-type]
+
+
+DONE = Outcome(status="ok", stop_reason="stop", result={"text": "hi"})
+
+
+def test_the_tables_are_what_the_migrations_make(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as store:
+
+            def differences(connection):  # type: ignore[no-untyped-def]
+                found = compare_metadata(MigrationContext.configure(connection), metadata)
+                return [d for d in found if "message_words" not in str(d) and "words" not in str(d)]
+
+            assert await store.read(differences) == []
+
+    asyncio.run(story())
+    assert max(path.name[:4] for path in (HERE / "versions").glob("0*.py")) == HEAD
+
+
+def test_what_was_written_is_there_after_reopening(where: str) -> None:
+    async def write() -> None:
+        async with opened(where) as store:
+            await Sessions(store).create(new("a", label="Mine"))
+            await Sessions(store).append("agent:main:a", [said("one"), said("two")])
+            await Answers(store).keep("sessions.create", "k", {"n": 1})
+            await Devices(store).put("d1", {"name": "phone"})
+            await ConfigBook(store).add(ConfigChange(at=1, hash="h", actor="me", method="config.set", raw="{}"))
+
+    async def read() -> None:
+        async with opened(where) as store:
+            page = await Sessions(store).history("agent:main:a", limit=10)
+            assert [m.body["content"] for m in page.messages] == ["one", "two"]
+            assert [m.seq for m in page.messages] == [1, 2]
+            assert page.session is not None
+            assert (page.session.label, page.session.title, page.session.preview) == ("Mine", "one", "two")
+            assert await Answers(store).keep("sessions.create", "k", {"n": 2}) == {"n": 1}
+            assert await Devices(store).all() == {"d1": {"name": "phone"}}
+            assert [change.hash for change in await ConfigBook(store).last()] == ["h"]
+
+    asyncio.run(write())
+    asyncio.run(read())
+
+
+def test_many_writes_share_one_fsync_and_one_bad_one_spoils_none(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as store:
+            book = Sessions(store)
+            await book.create(new("a", label="taken"))
+            before = store.commits
+            writes = [book.append("agent:main:a", [said(str(n))]) for n in range(100)]
+            clash = book.create(new("b", label="taken"))
+            results = await asyncio.gather(*writes, clash, return_exceptions=True)
+            assert isinstance(results[-1], Fault)
+            assert not [r for r in results[:-1] if isinstance(r, BaseException)]
+            assert store.commits - before < 20
+            page = await book.history("agent:main:a", limit=1000)
+            assert [m.seq for m in page.messages] == list(range(1, 101))
+            assert await book.get("agent:main:b") is None
+
+    asyncio.run(story())
+
+
+def test_pages_go_on_where_the_last_one_ended(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as store:
+            book = Sessions(store)
+            for n in range(25):
+                await book.create(new(f"s{n}"))
+            await book.patch("agent:main:s3", {"archived": True}, {})
+            seen: list[str] = []
+            after = None
+            while True:
+                page = await book.page(SessionQuery(limit=10, after=after))
+                assert page.total == 24
+                if not page.sessions:
+                    break
+                seen += [s.key for s in page.sessions]
+                after = (page.sessions[-1].updated_at, page.sessions[-1].position)
+            assert len(seen) == len(set(seen)) == 24
+            by_offset = await book.page(SessionQuery(limit=10, offset=10))
+            assert [s.key for s in by_offset.sessions] == seen[10:20]
+            assert (await book.page(SessionQuery(archived=True))).total == 1
+            assert (await book.page(SessionQuery(search="S1"))).total == 11
+            assert await book.delete("agent:main:s4", transcript=True)
+            assert (await book.page(SessionQuery())).total == 23
+
+    asyncio.run(story())
+
+
+def test_search_finds_words_and_takes_no_orders_from_the_query(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as store:
+            book = Sessions(store)
+            await book.create(new("a"))
+            await book.create(new("b"))
+            await book.append("agent:main:a", [said("The quick brown fox"), said("nothing here")])
+            await book.append("agent:main:b", [said("a slow fox, \0 quickly painted")])
+
+            async def keys(query: str, **more: object) -> set[str]:
+                options: dict[str, object] = {"keys": None, "agent_id": None, "limit": 10, **more}
+                return {hit.session_key for hit in await book.search(query, **options)}  # type: ignore[arg-type]
+
+            assert await keys("fox") == {"agent:main:a", "agent:main:b"}
+            assert await keys("brown qui") == {"agent:main:a"}
+            assert await keys("fox", keys=["agent:main:b"]) == {"agent:main:b"}
+            assert await keys("fox", agent_id="other") == set()
+            for nasty in ('"', "fox OR", "text:fox*", "fox)", "' & !", "NEAR(fox"):
+                await keys(nasty)
+            await book.delete("agent:main:a", transcript=True)
+            assert await keys("fox") == {"agent:main:b"}
+            await book.reset("agent:main:b")
+            assert await keys("fox") == set()
+
+    asyncio.run(story())
+
+
+def test_a_run_is_admitted_once_and_goes_alone(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as store, opened(where) as other:
+            here, there = Runs(store), Runs(other)
+            first = await here.admit(asking("r1"))
+            assert first.claim is not None
+            again = await there.admit(asking("r1"))
+            assert (again.fresh, again.run.status) == (False, "running")
+            waits = await there.admit(asking("r2", mode="followup"))
+            assert waits.claim is None
+            assert waits.busy is not None
+            assert await there.finish("r1", DONE) is None  # not theirs to end
+            done = await here.finish("r1", DONE)
+            assert done is not None
+            assert done.next is not None
+            assert done.next.run.run_id == "r2"
+            history = await Sessions(store).history("agent:main:a", limit=10)
+            assert [m.idempotency_key for m in history.messages] == ["r1:user", "r2:user"]
+            assert await here.finish("r1", DONE) is None  # once
+
+    asyncio.run(story())
+
+
+def test_messages_that_may_be_answered_together_are(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as store:
+            book = Runs(store)
+            await book.admit(asking("r1"))
+            for name, mode in (("r2", "collect"), ("r3", "collect"), ("r4", "followup")):
+                await book.admit(asking(name, message=name, mode=mode))
+            done = await book.finish("r1", DONE)
+            assert done is not None
+            assert done.next is not None
+            assert (done.next.run.run_id, done.next.prompt) == ("r3", "r2\n\nr3")
+            assert [(r.run_id, r.status, r.merged_into) for r in done.next.merged] == [("r2", "ok", "r3")]
+            done = await book.finish("r3", DONE)
+            assert done is not None
+            assert done.next is not None
+            assert done.next.run.run_id == "r4"
+
+    asyncio.run(story())
+
+
+def test_a_queue_has_an_end(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as store:
+            book = Runs(store)
+            for n in range(QUEUE_CAP + 1):
+                await book.admit(asking(f"r{n}"))
+            with pytest.raises(Fault, match="already wait"):
+                await book.admit(asking("one too many"))
+
+    asyncio.run(story())
+
+
+CLAIM_AND_DIE = """
+import asyncio, os, sys
+from openclaw_mcp.store.store import opened
+from openclaw_mcp.store.runs import Runs
+from tests.store.test_store import asking
+async def main():
+    async with opened(sys.argv[1]) as store:
+        book = Runs(store)
+        assert (await book.admit(asking("r1"))).claim
+        assert not (await book.admit(asking("r2", mode="followup"))).claim
+        os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+
+
+def test_a_dead_processs_run_is_ended_as_cut_short_and_what_waited_goes_on(where: str) -> None:
+    assert subprocess.run([sys.executable, "-c", CLAIM_AND_DIE, where], timeout=60, check=False).returncode == -9
+
+    async def story() -> None:
+        async with opened(where) as store:
+            claims, cut = await Runs(store).sweep()
+            assert [(run.run_id, run.status, run.stop_reason) for run in cut] == [("r1", "error", "restart")]
+            assert [claim.run.run_id for claim in claims] == ["r2"]
+            assert await Runs(store).sweep() == ([], [])
+
+    asyncio.run(story())
+
+
+def test_the_database_is_its_owners_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(str(tmp_path / "s" / "db")) as store:
+            await Sessions(store).create(new("a"))
+            for file in (tmp_path / "s").glob("db*"):
+                assert file.stat().st_mode & 0o077 == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("harm", ["header", "middle", "truncated", "other"])
+def test_a_damaged_database_stops_the_start_and_is_left_alone(tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "db"
+
+    async def fill() -> None:
+        async with opened(str(path)) as store:
+            await Sessions(store).create(new("a"))
+            for _ in range(20):
+                await Sessions(store).append("agent:main:a", [said("word " * 500)])
+
+    asyncio.run(fill())
+    sqlite3.connect(path).execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+    harmed = bytearray(path.read_bytes())
+    if harm == "header":
+        harmed[:16] = b"\0" * 16
+    elif harm == "middle":
+        harmed[4096:-4096] = os.urandom(len(harmed) - 8192)
+    elif harm == "truncated":
+        del harmed[len(harmed) // 2 :]
+    else:
+        harmed[:] = b"{} this is no database"
+    path.write_bytes(harmed)
+    with pytest.raises(StoreDamaged, match="recover"):
+        Store(str(path))
+    assert path.read_bytes() == harmed
+
+
+def test_a_database_of_a_newer_version_is_refused(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as store:
+            await store.write(lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'")) and None)
+        with pytest.raises(StoreDamaged, match="newer version"):
+            Store(where)
+
+    asyncio.run(story())
+
+
+FILL_THE_DISK = """
+import asyncio, resource, sys
+from openclaw_mcp.core.errors import StoreFull
+from openclaw_mcp.store.store import opened
+from openclaw_mcp.store.sessions import Sessions
+from tests.store.test_store import new, said
+async def main():
+    async with opened(sys.argv[1]) as store:
+        book = Sessions(store)
+        await book.create(new("a"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        kept = 0
+        try:
+            while True:
+                await book.append("agent:main:a", [said("x" * 20_000)])
+                kept += 1
+        except StoreFull as exc:
+            print(kept, flush=True)
+            print(exc, flush=True)
+        page = await book.history("agent:main:a", limit=1000)
+        assert page.total == kept, (page.total, kept)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        await book.append("agent:main:a", [said("room again")])
+asyncio.run(main())
+"""
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
+    path = tmp_path / "db"
+    ran = subprocess.run(
+        [sys.executable, "-c", FILL_THE_DISK, str(path)], timeout=120, check=False, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    kept, message = ran.stdout.splitlines()
+    assert int(kept) > 5
+    assert "full" in message
+    assert StoreFull.code == "store_full"
+
+    async def read() -> None:
+        async with opened(str(path)) as store:
+            assert (await Sessions(store).history("agent:main:a", limit=1)).total == int(kept) + 1
+
+    asyncio.run(read())
+
+
+def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(str(tmp_path / "db")) as store:
+            book = Sessions(store)
+            await book.create(new("a"))
+            holding, release = asyncio.Event(), asyncio.Event()
+            loop = asyncio.get_running_loop()
+
+            def hold(_connection: object) -> None:
+                loop.call_soon_threadsafe(holding.set)
+                asyncio.run_coroutine_threadsafe(release.wait(), loop).result(30)
+
+            writing = asyncio.ensure_future(store.write(hold))
+            await holding.wait()
+            assert await asyncio.wait_for(book.get("agent:main:a"), 10) is not None
+            release.set()
+            await writing
+
+    asyncio.run(story())
