@@ -1,0 +1,234 @@
+"""An order from the tool call to the one answer, against a gateway played by a script."""
+
+import asyncio
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.core.errors import OpenClawError
+from openclaw_mcp.core.model import Json
+from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.mcp.server import Info, McpServer
+from openclaw_mcp.order.conversation import Hear, carried
+from openclaw_mcp.order.tools import OrderTools, Spoken
+from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.tools.registry import Registry
+from tests.conversation import Conversation
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
+
+
+class Script:
+    """A gateway that tells these events once an order is sent."""
+
+    def __init__(self, *events: tuple[str, Json], refuse: OpenClawError | None = None, end: Json | None = None) -> None:
+        self.calls: list[tuple[str, Json]] = []
+        self.hears: list[Hear] = []
+        self._events = events
+        self._refuse = refuse
+        self._end = end
+
+    async def call(self, method: str, params: Json, *, within: float) -> Any:
+        self.calls.append((method, params))
+        if method == "agent.wait":
+            return self._end
+        if method == "chat.send":
+            if self._refuse is not None:
+                raise self._refuse
+            for event, payload in self._events:
+                for hear in self.hears:
+                    hear(event, {"runId": params["idempotencyKey"], **payload})
+        return {}
+
+    def listen(self, hear: Hear) -> Callable[[], None]:
+        self.hears.append(hear)
+        return lambda: self.hears.remove(hear)
+
+
+def delta(text: str, **more: Any) -> tuple[str, Json]:
+    return "chat", {"state": "delta", "message": {"content": [{"type": "text", "text": text}]}, **more}
+
+
+def final(text: str, *blocks: Json) -> tuple[str, Json]:
+    return "chat", {"state": "final", "message": {"content": [{"type": "text", "text": text}, *blocks]}}
+
+
+def served(script: Script) -> Conversation:
+    desk = Desk(Registry({"order": OrderTools(lambda order: carried(script, order))}))
+    return Conversation(McpServer(Info(name="order", version="1"), Spoken(desk)), stateless=False)
+
+
+def ordered(script: Script, **arguments: Any) -> Any:
+    client = served(script)
+    return asyncio.run(asyncio.wait_for(client.call("order_openclaw", {"message": "do it", **arguments}), 10))
+
+
+def answer(*events: tuple[str, Json]) -> str:
+    result = ordered(Script(*events))
+    assert result["isError"] is False
+    return str(result["content"][0]["text"])
+
+
+def test_the_final_text_is_the_answer() -> None:
+    assert answer(final("done")) == "done"
+
+
+def test_what_was_streamed_is_not_said_twice() -> None:
+    assert answer(delta("Hel"), delta("Hello"), final("Hello")) == "Hello"
+
+
+def test_parts_said_before_and_after_a_tool_are_both_in_the_answer() -> None:
+    tool = ("agent", {"stream": "tool", "data": {"phase": "start", "name": "ls", "toolCallId": "1"}})
+
+    assert answer(delta("Looking."), tool, delta("Found it."), final("Found it.")) == "Looking.\n\nFound it."
+
+
+def test_a_text_that_was_rewritten_is_said_as_rewritten() -> None:
+    assert answer(delta("Wrong"), delta("Right", replace=True), final("Right")) == "Right"
+
+
+def test_other_runs_are_not_heard() -> None:
+    assert answer(("chat", {"runId": "another", "state": "final"}), final("mine")) == "mine"
+
+
+def test_the_message_goes_out_byte_for_byte() -> None:
+    script = Script(final("ok"))
+    message = '  \tline\r\nüñí 🎉 {"json": true} \u200b /status  '
+
+    ordered(script, message=message)
+
+    assert script.calls[0][1]["message"] == message
+
+
+def test_pictures_go_out_as_they_came_and_come_back_as_blocks() -> None:
+    script = Script(final("see", {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}))
+
+    result = ordered(script, images=[{"data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}])
+
+    (sent,) = script.calls[0][1]["attachments"]
+    assert base64.b64decode(sent["content"]) == PNG
+    assert (sent["type"], sent["mimeType"], sent["fileName"]) == ("image", "image/png", "image-1.png")
+    assert [block["type"] for block in result["content"]] == ["text", "image"]
+
+
+def test_a_picture_a_tool_made_is_in_the_answer() -> None:
+    block = {"type": "image", "source": {"media_type": "image/png", "data": base64.b64encode(PNG).decode()}}
+    tool = ("agent", {"stream": "tool", "data": {"phase": "result", "name": "snap", "result": {"content": [block]}}})
+
+    result = ordered(Script(tool, final("there")))
+
+    assert result["content"][1]["mimeType"] == "image/png"
+
+
+def test_unrelated_orders_never_share_a_session() -> None:
+    keys = set()
+    for _ in range(20):
+        script = Script(final("ok"))
+        ordered(script)
+        keys.add(script.calls[0][1]["sessionKey"])
+
+    assert len(keys) == 20
+    assert all(key.startswith("mcp-") and len(key.split("-")) == 3 for key in keys)
+
+
+def test_a_given_session_key_is_used() -> None:
+    script = Script(final("ok"))
+
+    ordered(script, sessionKey="user-123-conversation")
+
+    assert script.calls[0][1]["sessionKey"] == "user-123-conversation"
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (Script(("chat", {"state": "error", "errorMessage": "no model"})), "Error: no model"),
+        (Script(("chat", {"state": "aborted"})), "Error: the order was stopped"),
+        (Script(refuse=Fault("unknown agent")), "Error: unknown agent"),
+    ],
+)
+def test_what_goes_wrong_is_an_error_in_so_many_words(script: Script, says: str) -> None:
+    result = ordered(script)
+
+    assert result["isError"] is True
+    assert result["content"][0]["text"].startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"message": ""}, "empty"),
+        ({"message": " \n"}, "empty"),
+        ({"message": "a\0b"}, "NUL"),
+        ({"message": 5}, "message"),
+        ({"sessionKey": ""}, "sessionKey"),
+        ({"sessionKey": "a\nb"}, "sessionKey"),
+        ({"sessionKey": "x" * 513}, "sessionKey"),
+        ({"images": [{"data": "!", "mimeType": "image/png"}]}, "images[0]"),
+        ({"images": [{"mimeType": "image/png"}]}, "data"),
+        ({"files": "report.pdf"}, "files"),
+    ],
+)
+def test_a_bad_order_is_one_sentence_and_nothing_is_sent(arguments: Json, says: str) -> None:
+    script = Script(final("never"))
+
+    result = ordered(script, **arguments)
+
+    assert result["isError"] is True
+    assert result["content"][0]["text"].startswith("Error: ")
+    assert says in result["content"][0]["text"]
+    assert script.calls == []
+
+
+def test_a_lost_connection_loses_no_answer() -> None:
+    script = Script(delta("Hel"), ("hello", {}), end={"status": "ok", "terminalReply": {"text": "Hello"}})
+
+    assert ordered(script)["content"][0]["text"] == "Hello"
+
+
+def test_a_cancelled_order_stops_the_run() -> None:
+    script = Script(delta("thinking"))
+
+    async def talk() -> None:
+        client = served(script)
+        call = asyncio.ensure_future(
+            client.ask(
+                "tools/call",
+                {
+                    "name": "order_openclaw",
+                    "arguments": {"message": "long"},
+                    "_meta": {"progressToken": 1},
+                },
+            )
+        )
+        await client.hears(1)
+        call.cancel()
+        await asyncio.wait((call,))
+
+    asyncio.run(talk())
+
+    (_, sent), (method, stopped) = script.calls
+    assert (method, stopped["runId"]) == ("chat.abort", sent["idempotencyKey"])
+    assert script.hears == []
+
+
+def test_progress_tells_the_text_so_far_and_the_tool_in_use() -> None:
+    tool = ("agent", {"stream": "tool", "data": {"phase": "start", "name": "ls", "toolCallId": "1"}})
+    client = served(Script(delta("Hel"), delta("Hello"), tool, final("Hello")))
+    order = {"name": "order_openclaw", "arguments": {"message": "x"}, "_meta": {"progressToken": 1}}
+
+    asyncio.run(client.ask("tools/call", order))
+
+    assert [message["params"]["message"] for message in client.heard] == ["Hel", "Hello", "using ls"]
+
+
+def test_the_tool_reads_to_the_letter() -> None:
+    tool = asyncio.run(served(Script()).ask("tools/list"))["tools"]
+
+    assert [one["name"] for one in tool] == ["order_openclaw"]
+    assert tool[0]["inputSchema"]["required"] == ["message"]
+    assert tool[0]["inputSchema"]["properties"]["images"]["description"] == (
+        "Optional base64-encoded images (max 10, 15MB each)"
+    )
