@@ -12,6 +12,7 @@ from ..core.errors import OpenClawError
 COMMANDS = {
     "up": "start every surface on this machine",
     "gateway": "serve the gateway, or call a method of one",
+    "config": "read, change and check openclaw.json",
     "echo": "an MCP server with one tool, to check that a client can reach us",
 }
 """Command to summary. The module of the same name in this package defines `arguments(parser)` and `run(options)`."""
