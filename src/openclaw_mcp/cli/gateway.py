@@ -55,8 +55,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace, folder: Path) -> int:
     # Here for start-up: `gateway call` needs no server.
-    import uvloop
-
     from ..gateway import Gateway
     from ..web import listen
 
@@ -71,8 +69,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
     def ready() -> None:
         print(f"gateway  ws://{host}:{number}  http://{host}:{number}/mcp\nstate    {folder}", flush=True)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(gateway.serve(listener, ready=ready))
+    listen.run(gateway.serve(listener, ready=ready))
     return 0
 
 

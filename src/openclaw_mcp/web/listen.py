@@ -8,10 +8,15 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 import uvicorn
+
+try:
+    from uvloop import new_event_loop
+except ImportError:  # Windows has none
+    from asyncio import new_event_loop
 
 from ..core.errors import OpenClawError
 
@@ -76,6 +81,12 @@ async def serve(
         if server.started:
             await server.shutdown(sockets=[listener])
         raise
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a server to its end on the fastest loop there is."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main)
 
 
 class _Server(uvicorn.Server):
