@@ -16,7 +16,7 @@ import uvicorn
 try:
     from uvloop import new_event_loop
 except ImportError:  # Windows has none
-    from asyncio import new_event_loop
+    from asyncio import new_event_loop  # type: ignore[assignment]  # another type of loop, the same use
 
 from ..core.errors import OpenClawError
 
