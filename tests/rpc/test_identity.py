@@ -48,7 +48,8 @@ def test_a_signature_holds_for_its_words_alone() -> None:
 def test_a_public_key_is_read_in_each_spelling() -> None:
     raw = identity.read_public_key("A6EHv_POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg")
     assert identity.read_public_key("A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=") == raw
-    pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=\n-----END PUBLIC KEY-----\n"
+    body = "MCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg="
+    pem = f"-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n"
     assert identity.read_public_key(pem) == raw
     for wrong in ("", "AAAA", "not base64 at all"):
         with pytest.raises(ValueError, match=r"base64|Ed25519"):

@@ -54,10 +54,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace, folder: Path) -> int:
-    import uvloop  # here for start-up: `gateway call` needs no server
-
-    from ..assembly import Plan, serve  # here for start-up, as above
-    from ..web import listen  # here for start-up, as above
+    # Here for start-up: `gateway call` needs no server.
+    from ..assembly import Plan, serve
+    from ..web import listen
 
     _log_to(folder, verbose=options.verbose)
     _allow_many_files()
@@ -72,8 +71,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         def ready(host: str = host, number: int = number) -> None:
             print(f"gateway  ws://{host}:{number}  http://{host}:{number}/mcp\nstate    {folder}", flush=True)
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            again = runner.run(serve(plan, listener, ready=ready))
+        again = listen.run(serve(plan, listener, ready=ready))
         listener.close()
         if not again:
             return 0

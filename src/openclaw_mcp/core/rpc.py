@@ -129,7 +129,7 @@ def read_params(params: Any, shape: type[Shape], method: str) -> Shape:
 def in_schema_words(said: str) -> str:
     """A msgspec complaint as JSON Schema validators put it: `at /client/id: must be integer`."""
     complaint, _, place = said.partition(" - at `")
-    path = place.rstrip("`").removeprefix("$").replace("[...]", "").replace(".", "/")
+    path = place.rstrip("`").removeprefix("$").replace("[...]", "").replace("[", "/").replace("]", "").replace(".", "/")
     where = f"at {path}: " if path else ""
     if complaint.startswith("Object missing required field"):
         return f"{where}must have required property '{complaint.split('`')[1]}'"

@@ -293,7 +293,7 @@ def _words(connect: Connect, visitor: Visitor, reason: str) -> str:
             else "provide gateway auth token"
         )
     return {
-        "token_missing": f"gateway token missing ({hint})",
+        "token_missing": f"gateway token missing ({_PAGE_HINT if page else hint})",
         "token_mismatch": f"gateway token mismatch ({hint})",
         "device_token_mismatch": "device token mismatch (rotate/reissue device token)",
         "scope_mismatch": "device token scope mismatch (re-pair or approve scope upgrade)",
@@ -309,6 +309,8 @@ def _origin_host(origin: str) -> str:
     host = rest.partition("/")[0].lower()
     return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
 
+
+_PAGE_HINT: Final = "paste in Control UI settings or openclaw doctor --generate-gateway-token; restart"
 
 _NEXT_STEP: Final = {
     "token_missing": "update_auth_configuration",

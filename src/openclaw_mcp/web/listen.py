@@ -1,15 +1,26 @@
 """Put an ASGI app on a port: bound before anything else starts, ready means answering."""
 
 import asyncio
+import contextlib
 import errno
 import logging
+import signal
 import socket
-from collections.abc import Callable
-from typing import Any, Final
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
 
 import uvicorn
 
+try:
+    from uvloop import new_event_loop
+except ImportError:  # Windows has none
+    from asyncio import new_event_loop  # type: ignore[assignment]  # another type of loop, the same use
+
 from ..core.errors import OpenClawError
+
+T = TypeVar("T")
 
 BACKLOG: Final = 2048
 GRACE: Final = 5  # seconds open requests get after a stop was asked for
@@ -66,13 +77,43 @@ async def serve(
         ws_ping_interval=None,
     )
     server = _Server(config, ready)
-    await server.serve(sockets=[listener])
+    try:
+        await server.serve(sockets=[listener])
+    except asyncio.CancelledError:
+        if server.started:
+            await server.shutdown(sockets=[listener])
+        raise
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a server to its end on the fastest loop there is."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
 
 
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None] | None) -> None:
         super().__init__(config)
         self._ready = ready
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM end `serve`, and no more than that.
+
+        uvicorn would raise the signal again once it has stopped, which ends the process before its rooms are closed.
+        """
+        if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+            with super().capture_signals():
+                yield
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
