@@ -28,25 +28,7 @@ from openclaw_mcp.store.tables import messages, session_counts, sessions
 
 ROUNDS = 300
 BATCH = 20_000
-WORDS = [
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "jumps",
-    "over",
-    "a",
-    "lazy",
-    "dog",
-    "near",
-    "some",
-    "old",
-    "river",
-    "bank",
-    "while",
-    "rain",
-    "falls",
-]
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "near", "some", "old", "river", "bank"]
 
 
 class NoLink:
