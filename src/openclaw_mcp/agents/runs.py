@@ -75,6 +75,11 @@ class Runs:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing goes in this process."""
+        return not self._going
+
     async def submit(self, request: RunRequest) -> Admission:
         admission = await self._book.admit(request)
         if admission.claim is not None:

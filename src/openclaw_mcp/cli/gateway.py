@@ -29,8 +29,8 @@ EVERY_SCOPE: Final = (READ, WRITE, ADMIN, APPROVALS, PAIRING)
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    default = os.environ.get("OPENCLAW_GATEWAY_PORT", str(DEFAULT_PORT))
-    parser.add_argument("--port", type=port, default=default, help="port, 0 for any free one (default %(default)s)")
+    words = f"port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's gateway.port, {DEFAULT_PORT})"
+    parser.add_argument("--port", type=port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=words)
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
     verbs = parser.add_subparsers(dest="verb", metavar="call")
@@ -55,25 +55,42 @@ def run(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace, folder: Path) -> int:
     # Here for start-up: `gateway call` needs no server.
-    import uvloop
-
-    from ..gateway import Gateway
+    from ..assembly import Plan, serve
     from ..web import listen
 
     _log_to(folder, verbose=options.verbose)
     _allow_many_files()
-    token = gateway_token(folder)
-    listener = listen.bind(options.host, options.port)
-    host, number = listener.getsockname()[:2]
-    hosts = frozenset() if host in ("127.0.0.1", "::1") else frozenset({options.host})
-    gateway = Gateway(folder, token, hosts=hosts)
+    number, again = _port(options, folder), False
+    while True:
+        token = os.environ.get("OPENCLAW_GATEWAY_TOKEN") or _configured(folder, "gateway", "auth", "token")
+        listener = listen.bind(options.host, number)
+        host, number = listener.getsockname()[:2]
+        hosts = frozenset() if host in ("127.0.0.1", "::1") else frozenset({options.host})
+        plan = Plan(folder=folder, token=str(token or gateway_token(folder)), hosts=hosts, again=again)
 
-    def ready() -> None:
-        print(f"gateway  ws://{host}:{number}  http://{host}:{number}/mcp\nstate    {folder}", flush=True)
+        def ready(host: str = host, number: int = number) -> None:
+            print(f"gateway  ws://{host}:{number}  http://{host}:{number}/mcp\nstate    {folder}", flush=True)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(gateway.serve(listener, ready=ready))
-    return 0
+        again = listen.run(serve(plan, listener, ready=ready))
+        listener.close()
+        if not again:
+            return 0
+
+
+def _port(options: argparse.Namespace, folder: Path) -> int:
+    chosen = options.port if options.port is not None else _configured(folder, "gateway", "port")
+    return DEFAULT_PORT if chosen is None else int(str(chosen))
+
+
+def _configured(folder: Path, *path: str) -> object:
+    """What the config file says there. Raises ConfigInvalid rather than serve with half a config."""
+    from ..config.file import ConfigFile, invalid  # here for start-up: `gateway call` needs no config
+    from ..config.text import at  # here for start-up, as above
+
+    snapshot = ConfigFile(folder).read()
+    if not snapshot.valid:
+        raise invalid(snapshot.issues)
+    return at(snapshot.resolved, path)
 
 
 def _log_to(folder: Path, *, verbose: bool) -> None:
@@ -119,7 +136,7 @@ async def _asked(options: argparse.Namespace, folder: Path, params: Json) -> Any
     me = ClientInfo(id="cli", mode="cli", version=__version__, platform=sys.platform)
     credentials = Credentials(token=options.token or known_gateway_token(folder))
     async with Client(
-        options.url or gateway_url(int(options.port)),
+        options.url or gateway_url(int(options.port or DEFAULT_PORT)),
         Introduction(client=me, scopes=EVERY_SCOPE),
         credentials=credentials,
         redial=False,

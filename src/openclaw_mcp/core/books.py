@@ -80,7 +80,7 @@ class RunBook(Protocol):
         """Remember the request, once; take it up at once when its session is free."""
 
     async def finish(self, run_id: str, outcome: Outcome, *, go_on: bool = True) -> Finish | None:
-        """Remember how it ended and, to `go_on`, take up what waits. None: the run is no longer ours, nothing was written."""
+        """Remember how it ended and, to `go_on`, take up what waits. None: no longer ours, nothing was written."""
 
     async def note(self, run_id: str, drafts: Sequence[Draft]) -> Sequence[Message]:
         """Add to the transcript of a run of ours while it goes."""

@@ -46,7 +46,7 @@ class Store:
         try:
             self._begin()
         except BaseException:
-            _dispose(self._write_engine, self._read_engine)
+            _dispose(self._read_engine, self._write_engine)
             raise
         self._writer = Writer(self._write_engine, where=self.where)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
@@ -103,7 +103,7 @@ class Store:
         if self._looking is not None:
             self._looking.join()
         self.pulse.stop()
-        _dispose(self._write_engine, self._read_engine)
+        _dispose(self._read_engine, self._write_engine)
 
 
 @asynccontextmanager

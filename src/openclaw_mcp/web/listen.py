@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import uvicorn
 
@@ -25,6 +25,7 @@ KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most c
 LARGEST_MESSAGE: Final = 16 << 20  # bytes of one WebSocket message
 DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
 
+T = TypeVar("T")
 Upgrade = Callable[..., asyncio.Protocol]
 """Makes the protocol of a connection that asks to become a WebSocket."""
 
@@ -55,10 +56,10 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(life: Coroutine[Any, Any, None]) -> None:
+def run(life: Coroutine[Any, Any, T]) -> T:
     """Run a server's whole life, on the fastest event loop this platform has."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(life)
+        return runner.run(life)
 
 
 async def serve(

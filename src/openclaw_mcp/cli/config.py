@@ -1,0 +1,118 @@
+"""`openclaw config`: read, change and check the config file; print its schema."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..config import merge, text
+from ..config.file import ConfigFile, invalid
+from ..config.schema import Blueprint
+from ..core.errors import BadRequest
+from ..core.model import Json
+from ..state import state_dir
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    verbs = parser.add_subparsers(dest="verb", metavar="get|set|validate|schema", required=True)
+    get = verbs.add_parser("get", help="print the config, or one part of it; secrets are hidden")
+    get.add_argument("path", nargs="?", help="such as gateway.port")
+    get.add_argument("--defaults", action="store_true", help="fill in what is not set")
+    change = verbs.add_parser("set", help="change one value")
+    change.add_argument("path", help="such as gateway.port")
+    change.add_argument("value", nargs="?", help="JSON5, or plain text; - reads it from stdin")
+    change.add_argument("--unset", action="store_true", help="remove it")
+    validate = verbs.add_parser("validate", help="check the config, or another file")
+    validate.add_argument("file", nargs="?", type=Path)
+    validate.add_argument("--json", action="store_true", help="print {valid, issues}")
+    verbs.add_parser("schema", help="print the JSON Schema, for editors")
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.verb == "schema":
+        print(json.dumps(Blueprint().schema, indent=2, ensure_ascii=False))
+        return 0
+    file = ConfigFile(state_dir(options.state_dir))
+    if options.verb == "get":
+        return _get(file, options)
+    if options.verb == "set":
+        return _set(file, options)
+    return _validate(file, options)
+
+
+def _get(file: ConfigFile, options: argparse.Namespace) -> int:
+    snapshot = file.read()
+    if not snapshot.valid:
+        raise invalid(snapshot.issues)
+    value: Any = text.redacted(snapshot.config if options.defaults else snapshot.parsed)
+    if options.path:
+        value = text.at(value, _steps(options.path))
+        if value is None:
+            print(f"openclaw config: {options.path} is not set", file=sys.stderr)
+            return 1
+    print(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _set(file: ConfigFile, options: argparse.Namespace) -> int:
+    steps = _steps(options.path)
+    if (options.value is None) != options.unset:
+        raise BadRequest("give a value, or --unset")
+    value = None if options.unset else _value(sys.stdin.read() if options.value == "-" else options.value)
+    if any(isinstance(step, int) for step in steps):
+        raise BadRequest("an entry of a list can't be set by its number; set the whole list")
+    patch: Any = value
+    for step in reversed(steps):
+        patch = {step: patch}
+    before = file.read()
+    if not before.valid:
+        raise invalid(before.issues)
+    result: Json = merge.merged(before.parsed, patch)
+    if value is not None:  # a merge patch can't say "exactly this"
+        holder = text.at(result, steps[:-1])
+        holder[steps[-1]] = text.keep_secrets(value, text.at(before.parsed, steps))
+    raw = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
+    _, after = file.replace(raw, base=before.hash)
+    kind = file.blueprint.reload(steps)
+    done = {"hot": "a running gateway takes it over", "restart": "restart the gateway for it"}
+    verb = "removed from" if options.unset else "set in"
+    print(f"{options.path} {verb} {after.path}; {done.get(kind, 'used from now on')}")
+    return 0
+
+
+def _validate(file: ConfigFile, options: argparse.Namespace) -> int:
+    if options.file is not None:
+        try:
+            snapshot = file.judge(options.file.read_text(encoding="utf-8"))
+        except OSError as exc:
+            raise BadRequest(f"{options.file} can't be read: {exc.strerror}") from exc
+    else:
+        snapshot = file.read()
+    if options.json:
+        print(json.dumps({"valid": snapshot.valid, "issues": snapshot.issues, "warnings": snapshot.warnings}))
+        return 0 if snapshot.valid else 1
+    where = options.file or file.path
+    for issue in [*snapshot.issues, *snapshot.warnings]:
+        print(f"{issue['path'] or where}: {issue['message']}", file=sys.stderr)
+    if snapshot.valid:
+        print(f"{where} is valid" if snapshot.exists or options.file else f"{where} does not exist; defaults are used")
+    return 0 if snapshot.valid else 1
+
+
+def _steps(path: str) -> text.Path:
+    steps = [step for step in path.replace("[", ".").replace("]", "").split(".") if step]
+    if not steps:
+        raise BadRequest("name a part of the config, such as gateway.port")
+    return tuple(int(step) if step.isdecimal() else step for step in steps)
+
+
+def _value(written: str) -> Any:
+    """JSON5 when it is that, else the text itself; `null` is not a value, --unset removes."""
+    try:
+        return text.parse(f'{{"value": {written}}}')["value"]
+    except (BadRequest, msgspec.DecodeError):
+        return written

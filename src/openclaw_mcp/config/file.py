@@ -1,0 +1,148 @@
+"""The config file: read whole, checked, replaced whole, with a lock so that two writers do not undo each other."""
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from ..core.disk import keep_once, private_folder, read_whole, write_whole
+from ..core.errors import BadRequest, OpenClawError
+from ..core.model import Json
+from . import text
+from .schema import Blueprint
+
+try:
+    import fcntl
+except ImportError:  # Windows: the base hash alone guards a write
+    fcntl = None  # type: ignore[assignment]  # stands for "no such module"
+
+NAME: Final = "openclaw.json"
+KEY_FILE: Final = "config-hash.key"
+
+
+class ConfigInvalid(OpenClawError):
+    """`issues` holds `{path, message}` for each thing wrong."""
+
+    code = "config_invalid"
+
+    def __init__(self, message: str, issues: list[Json]) -> None:
+        super().__init__(message)
+        self.issues = issues
+
+
+class ConfigStale(OpenClawError):
+    code = "config_stale"
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """The file at one moment."""
+
+    path: Path
+    exists: bool
+    raw: str
+    hash: str
+    parsed: Json
+    resolved: Json
+    config: Json
+    """With defaults."""
+    issues: list[Json]
+    warnings: list[Json] = []
+
+    @property
+    def valid(self) -> bool:
+        return not self.issues
+
+
+class ConfigFile:
+    def __init__(
+        self, folder: Path, blueprint: Blueprint | None = None, *, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        self.path = folder / NAME
+        self.blueprint = blueprint or Blueprint()
+        self._environment = environment
+        private_folder(folder)
+        # Keyed, so that a hash shown to clients tells nothing about the secrets it covers.
+        self._key = keep_once(folder / KEY_FILE, secrets.token_bytes(32))
+
+    def read(self) -> Snapshot:
+        """What the file says now. A file that can't be understood is a snapshot with issues, not an empty config."""
+        data = read_whole(self.path)
+        return self.judge("" if data is None else data.decode(errors="replace"), exists=data is not None)
+
+    def judge(self, raw: str, *, exists: bool = True) -> Snapshot:
+        parsed: Json = {}
+        issues: list[Json] = []
+        try:
+            parsed = text.parse(raw) if raw.strip() else {}
+        except BadRequest as exc:
+            issues = [{"path": "", "message": str(exc)}]
+        resolved, warnings = text.resolved(parsed, self._environment)
+        issues = issues or self.blueprint.issues(resolved)
+        return Snapshot(
+            path=self.path,
+            exists=exists,
+            raw=raw,
+            hash=self._hash(raw),
+            parsed=parsed,
+            resolved=resolved,
+            config=self.blueprint.with_defaults(resolved),
+            issues=issues,
+            warnings=warnings,
+        )
+
+    def _hash(self, raw: str) -> str:
+        digest = hmac.digest(self._key, raw.encode(), hashlib.sha256)
+        return f"hmac-sha256:v1:{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+
+    @contextmanager
+    def locked(self) -> Iterator[Snapshot]:
+        """The file as it is, nobody else writing it meanwhile."""
+        descriptor = os.open(self.path.with_name(f".{NAME}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield self.read()
+        finally:
+            os.close(descriptor)
+
+    def replace(self, raw: str, *, base: str | None, force: bool = False) -> tuple[Snapshot, Snapshot]:
+        """Write `raw`, secrets restored: what was, and what is now on disk.
+
+        Raises ConfigStale unless `base` is the hash of what is there (`force` skips that), ConfigInvalid for contents
+        that can't be used. What was there stays beside it as `openclaw.json.bak`.
+        """
+        with self.locked() as before:
+            if not force:
+                check_base(before, base)
+            after = self._checked(text.restored(raw, before.parsed))
+            if before.exists:
+                write_whole(self.path.with_name(f"{NAME}.bak"), before.raw.encode())
+            write_whole(self.path, after.raw.encode())
+            return before, after
+
+    def _checked(self, raw: str) -> Snapshot:
+        after = self.judge(raw)
+        if not after.valid:
+            raise invalid(after.issues)
+        return after
+
+
+def check_base(before: Snapshot, base: str | None) -> None:
+    if not before.exists:
+        return
+    if base is None:
+        raise ConfigStale("config base hash required; re-run config.get and retry")
+    if not hmac.compare_digest(base.encode(), before.hash.encode()):
+        raise ConfigStale("config changed since last load; re-run config.get and retry")
+
+
+def invalid(issues: list[Json]) -> ConfigInvalid:
+    said = "; ".join(f"{i['path']}: {i['message']}" if i["path"] else str(i["message"]) for i in issues[:3])
+    return ConfigInvalid(f"invalid config: {said}", issues)

@@ -1,0 +1,264 @@
+"""The config's JSON Schema: what may be written, what a change of it takes. Published for editors."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import jsonschema_rs
+
+from ..core.model import Json
+from .text import SECRET_NAME, Path
+
+Reload = Literal["hot", "restart", "none"]
+ID: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def section(title: str, properties: Json, *, reload: Reload = "none", open: bool = False, **more: Any) -> Json:
+    """An object of the config. `open`: further keys are somebody else's and pass."""
+    return {
+        "type": "object",
+        "title": title,
+        "properties": properties,
+        "additionalProperties": open,
+        "x-reload": reload,
+        **more,
+    }
+
+
+def text(title: str, **more: Any) -> Json:
+    return {"type": "string", "title": title, **more}
+
+
+def flag(title: str, default: bool | None = None) -> Json:
+    return {"type": "boolean", "title": title} | ({} if default is None else {"default": default})
+
+
+def number(title: str, *, least: int = 0, most: int | None = None, **more: Any) -> Json:
+    return {"type": "integer", "title": title, "minimum": least} | ({} if most is None else {"maximum": most}) | more
+
+
+def texts(title: str) -> Json:
+    return {"type": "array", "title": title, "items": {"type": "string"}}
+
+
+def free(title: str, *, reload: Reload = "none") -> Json:
+    """A part that other rooms describe, or that is passed on as it is."""
+    return {"type": "object", "title": title, "additionalProperties": True, "x-reload": reload}
+
+
+MODEL: Final[Json] = {
+    "title": "Model, as provider/model",
+    "oneOf": [
+        text("Model"),
+        section("Model with fallbacks", {"primary": text("First choice"), "fallbacks": texts("Others")}),
+    ],
+}
+AGENT: Final[Json] = section(
+    "One agent",
+    {
+        "id": text("Id", pattern="^[a-z0-9][a-z0-9_-]{0,63}$"),
+        "name": text("Name"),
+        "default": flag("The one that answers when none is named"),
+        "runtime": text("Runtime that answers: demo, or one that is set up"),
+        "model": MODEL,
+        "workspace": text("Folder the agent works in"),
+        "systemPrompt": text("What it is told first"),
+        "tools": free("Tools it may use"),
+        "identity": free("How it presents itself"),
+        "subagents": free("Agents it may start"),
+    },
+    required=["id"],
+)
+AUTH: Final[Json] = section(
+    "Who may connect",
+    {
+        "mode": {"enum": ["token", "password", "none"], "title": "How clients prove themselves", "default": "token"},
+        "token": text("Shared token"),
+        "password": text("Shared password"),
+    },
+    reload="restart",
+)
+ENDPOINTS: Final[Json] = section(
+    "HTTP endpoints",
+    {
+        "chatCompletions": section("POST /v1/chat/completions", {"enabled": flag("Offered", True)}, reload="hot"),
+        "responses": section("POST /v1/responses", {"enabled": flag("Offered")}, reload="hot"),
+    },
+)
+GATEWAY: Final[Json] = section(
+    "The gateway",
+    {
+        "mode": {"enum": ["local", "remote"], "title": "Serve here, or use one elsewhere"},
+        "port": number("Port", least=0, most=65535, default=18789),
+        "bind": {"enum": ["loopback", "lan", "auto", "custom"], "title": "Where to listen", "default": "loopback"},
+        "auth": AUTH,
+        "http": section("HTTP", {"endpoints": ENDPOINTS}),
+        "tools": section("Tools over HTTP and RPC", {"allow": texts("Allowed"), "deny": texts("Denied")}, reload="hot"),
+        "remote": section("A gateway elsewhere", {"url": text("Address"), "token": text("Its token")}),
+        "reload": section(
+            "Changes of this file",
+            {"mode": {"enum": ["hybrid", "hot", "restart", "off"], "title": "What a change does", "default": "hybrid"}},
+        ),
+        "nodes": free("Nodes", reload="hot"),
+        "controlUi": free("The control page", reload="restart"),
+    },
+    reload="restart",
+)
+SESSION: Final[Json] = section(
+    "Sessions",
+    {
+        "mainKey": text("Name of the main session", default="main", pattern="^[a-z0-9][a-z0-9_-]{0,63}$"),
+        "scope": {"enum": ["per-sender", "global"], "title": "Who shares a session"},
+        "dmScope": text("How direct chats are told apart"),
+        "agentToAgent": free("Agents talking to each other"),
+        "sendPolicy": free("Where agents may send"),
+    },
+)
+DEFAULTS: Final[Json] = section(
+    "What every agent starts with",
+    {
+        "model": MODEL,
+        "runtime": text("Runtime"),
+        "workspace": text("Folder"),
+        "timeoutSeconds": number("Longest run", default=600),
+        "maxConcurrent": number("Runs at once", least=1),
+        "heartbeat": free("Heartbeat", reload="hot"),
+        "subagents": free("Sub-agents"),
+    },
+)
+SECTIONS: Final[Mapping[str, Json]] = {
+    "meta": free("Written by programs about this file"),
+    "gateway": GATEWAY,
+    "agents": section("Agents", {"defaults": DEFAULTS, "list": {"type": "array", "title": "Agents", "items": AGENT}}),
+    "models": section(
+        "Models",
+        {
+            "mode": {"enum": ["merge", "replace"], "title": "With the built-in list"},
+            "providers": free("Providers by name"),
+        },
+    ),
+    "session": SESSION,
+    "channels": free("Channels by name", reload="hot"),
+    "bindings": {
+        "type": "array",
+        "title": "Which agent answers where",
+        "items": {"type": "object"},
+        "x-reload": "none",
+    },
+    "tools": free("What agents may use"),
+    "commands": section(
+        "Commands people write", {"restart": flag("/restart and config-caused restarts", True)}, open=True
+    ),
+    "messages": free("How messages are treated"),
+    "cron": free("The clock", reload="hot"),
+    "hooks": free("Web hooks", reload="hot"),
+    "node": free("This machine as a node", reload="restart"),
+    "proxy": free("The app-tool proxy", reload="restart"),
+    "mcp": free("MCP servers agents may use"),
+    "store": section("The database", {"url": text("PostgreSQL URL; without it, SQLite here")}, reload="restart"),
+    "logging": section("Logs", {"level": text("Level"), "file": text("File")}, open=True),
+    "env": free("Environment of agents"),
+    "secrets": free("Where secrets come from"),
+    "ui": section("Appearance", {"seamColor": text("Colour"), "assistant": free("Assistant")}),
+    "plugins": free("Plugins", reload="restart"),
+    "skills": free("Skills"),
+    "browser": free("Browser", reload="hot"),
+    "talk": free("Speech"),
+    "wizard": free("Set-up"),
+}
+
+
+class Blueprint:
+    """The whole schema: our sections, and those other rooms bring."""
+
+    def __init__(self, extra: Mapping[str, Json] | None = None) -> None:
+        self.schema: Json = {
+            "$schema": ID,
+            "title": "openclaw.json",
+            "type": "object",
+            "properties": {"$schema": text("This schema, for editors"), **SECTIONS, **(extra or {})},
+            "additionalProperties": False,
+        }
+
+    @cached_property
+    def _validator(self) -> Any:
+        return jsonschema_rs.validator_for(self.schema, mask="the value")
+
+    def issues(self, config: Json) -> list[Json]:
+        """What is wrong, by path; values are never repeated, they may be secret."""
+        found: list[Json] = []
+        for error in self._validator.iter_errors(config):
+            path = ".".join(str(step) for step in error.instance_path)
+            unexpected = getattr(error.kind, "unexpected", None)
+            if unexpected:
+                found += [{"path": path, "message": f'Unrecognized key: "{key}"'} for key in unexpected]
+            else:
+                found.append({"path": path, "message": str(error.message)[:300]})
+        return found
+
+    def node(self, path: Path) -> Json | None:
+        """The schema at a path; None where there is none."""
+        node: Json | None = self.schema
+        for step in path:
+            if node is None:
+                return None
+            node = _below(node, step)
+        return node
+
+    def reload(self, path: Path) -> Reload:
+        """What a change there takes: the nearest part that says."""
+        kind: Reload = "restart"  # a part nobody described
+        node: Json | None = self.schema
+        for step in path:
+            node = None if node is None else _below(node, step)
+            if node is None:
+                break
+            kind = node.get("x-reload", kind)
+        return kind
+
+    def hints(self) -> Json:
+        return dict(_hints(self.schema, ""))
+
+    def with_defaults(self, config: Json) -> Json:
+        filled: Json = _filled(self.schema, config)
+        return filled
+
+
+def _below(node: Json, step: str | int) -> Json | None:
+    if isinstance(step, int) or step in ("*", "[]") or step.isdecimal():
+        items = node.get("items")
+        if isinstance(items, dict):
+            return items
+    found = node.get("properties", {}).get(step)
+    if found is not None:
+        inner: Json = found
+        return inner
+    return {} if node.get("additionalProperties") is True else None
+
+
+def hint_of(name: str, node: Json) -> Json:
+    hint: Json = {"label": node.get("title", name)}
+    if SECRET_NAME.search(name):
+        hint["sensitive"] = True
+    return hint
+
+
+def _hints(node: Json, path: str) -> Any:
+    for name, inner in node.get("properties", {}).items():
+        place = f"{path}.{name}" if path else name
+        yield place, hint_of(name, inner)
+        yield from _hints(inner, place)
+        if isinstance(inner.get("items"), dict):
+            yield from _hints(inner["items"], f"{place}[]")
+
+
+def _filled(node: Json, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    result = dict(value)
+    for name, inner in node.get("properties", {}).items():
+        if name in result:
+            result[name] = _filled(inner, result[name])
+        elif "default" in inner:
+            result[name] = inner["default"]
+    return result

@@ -1,0 +1,267 @@
+"""The config: read with secrets hidden, written whole or not at all, checked, watched, told."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from openclaw_mcp.config import merge, text
+from openclaw_mcp.config.file import ConfigFile, ConfigInvalid
+from openclaw_mcp.config.room import Change, ConfigRoom
+from openclaw_mcp.config.schema import Blueprint
+from openclaw_mcp.core.errors import BadRequest
+from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.store.books import ConfigBook
+from openclaw_mcp.store.store import opened
+from tests.sessions.house import House, TwinLink
+
+WRITTEN = """{
+  // the door
+  gateway: { port: 18800, auth: { mode: 'token', token: 's3cret-"quoted"' }, },
+  models: { providers: { fake: { apiKey: "${FAKE_KEY}", baseUrl: "http://127.0.0.1:1" } } },
+  channels: { telegram: { botToken: "123:abc" } },
+}
+"""
+
+
+def rooms(folder: Path, raw: str | None = WRITTEN, **more: Any) -> tuple[House, ConfigRoom]:
+    if raw is not None:
+        (folder / "openclaw.json").write_text(raw)
+    house = House()
+    room = ConfigRoom(ConfigFile(folder, environment={"FAKE_KEY": "from-env"}), house.publish, **more)
+    house.offer(room.methods())
+    return house, room
+
+
+def test_secrets_are_hidden_everywhere_and_come_back_unchanged(tmp_path: Path) -> None:
+    async def story() -> None:
+        house, _ = rooms(tmp_path)
+        got = await house.call("config.get")
+        assert (got["valid"], got["exists"], got["issues"]) == (True, True, [])
+        assert got["hash"].startswith("hmac-sha256:v1:")
+        assert len(got["hash"].rpartition(":")[2]) == 43
+        everything = json.dumps(got)
+        for secret in ("s3cret", "123:abc", "from-env"):
+            assert secret not in everything
+        assert got["parsed"]["gateway"]["auth"]["token"] == text.REDACTED
+        assert got["parsed"]["models"]["providers"]["fake"]["apiKey"] == "${FAKE_KEY}"
+        assert "// the door" in got["raw"]
+        assert got["config"]["gateway"]["bind"] == "loopback"
+        done = await house.call("config.set", {"raw": got["raw"].replace("18800", "18801"), "baseHash": got["hash"]})
+        assert done["ok"]
+        assert (tmp_path / "openclaw.json").read_text() == WRITTEN.replace("18800", "18801").replace(
+            "'s3cret-\"quoted\"'", "'s3cret-\\\"quoted\\\"'"
+        )
+        assert text.parse((tmp_path / "openclaw.json").read_text())["gateway"]["auth"]["token"] == 's3cret-"quoted"'
+        assert (tmp_path / "openclaw.json.bak").read_text() == WRITTEN
+        assert len(house.heard("config.changed", hash=done["hash"])) == 1
+
+    asyncio.run(story())
+
+
+def test_a_write_needs_the_hash_of_what_is_there(tmp_path: Path) -> None:
+    async def story() -> None:
+        house, _ = rooms(tmp_path)
+        with pytest.raises(Fault, match="base hash required"):
+            await house.call("config.set", {"raw": "{}"})
+        with pytest.raises(Fault, match="changed since last load"):
+            await house.call("config.patch", {"raw": "{}", "baseHash": "hmac-sha256:v1:other"})
+        assert (tmp_path / "openclaw.json").read_text() == WRITTEN
+
+    asyncio.run(story())
+
+
+def test_the_first_write_needs_none(tmp_path: Path) -> None:
+    async def story() -> None:
+        house, _ = rooms(tmp_path, None)
+        assert not (await house.call("config.get"))["exists"]
+        assert (await house.call("config.set", {"raw": "{session:{mainKey:'home'}}"}))["ok"]
+        assert (await house.call("config.get"))["parsed"] == {"session": {"mainKey": "home"}}
+        assert (tmp_path / "openclaw.json").stat().st_mode & 0o077 == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "reason"),
+    [
+        ("{ui:{bogus:1}}", "ui", 'Unrecognized key: "bogus"'),
+        ("{bogus:{}}", "", 'Unrecognized key: "bogus"'),
+        ("{gateway:{port:'x'}}", "gateway.port", "integer"),
+        ("{gateway:{port:99999}}", "gateway.port", "maximum"),
+        ("{agents:{list:[{name:'x'}]}}", "agents.list.0", "id"),
+    ],
+)
+def test_bad_contents_are_refused_by_path_and_reason(tmp_path: Path, raw: str, path: str, reason: str) -> None:
+    async def story() -> None:
+        house, _ = rooms(tmp_path)
+        base = (await house.call("config.get"))["hash"]
+        with pytest.raises(Fault, match="invalid config") as refused:
+            await house.call("config.set", {"raw": raw, "baseHash": base})
+        (issue,) = refused.value.details["issues"]
+        assert issue["path"] == path
+        assert reason in issue["message"]
+        with pytest.raises(Fault, match=r"not valid JSON5 \(line 2"):
+            await house.call("config.set", {"raw": "{\n a: }", "baseHash": base})
+
+    asyncio.run(story())
+
+
+def test_a_patch_merges_deletes_and_does_not_shorten_lists_by_accident(tmp_path: Path) -> None:
+    async def story() -> None:
+        raw = '{"agents":{"list":[{"id":"main","name":"A"},{"id":"b"}]},"gateway":{"tools":{"allow":["x","y"]}}}'
+        house, room = rooms(tmp_path, raw)
+
+        async def patch(change: Any, **more: Any) -> Any:
+            base = (await house.call("config.get"))["hash"]
+            return await house.call("config.patch", {"raw": json.dumps(change), "baseHash": base, **more})
+
+        done = await patch({"agents": {"list": [{"id": "b", "name": "B"}]}, "session": {"mainKey": "m"}}, note="why")
+        assert done["changedPaths"] == ["agents.list", "session"]
+        assert done["sentinel"]["payload"]["message"] == "why"
+        assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is False
+        assert room.current.parsed["agents"]["list"] == [{"id": "main", "name": "A"}, {"id": "b", "name": "B"}]
+        with pytest.raises(Fault, match=r"gateway\.tools\.allow.*replacePaths"):
+            await patch({"gateway": {"tools": {"allow": ["x"]}}})
+        done = await patch({"gateway": {"tools": {"allow": ["x"]}}}, replacePaths=["gateway.tools.allow"])
+        assert done["ok"]
+        done = await patch({"session": None, "gateway": {"port": 1}})
+        assert "session" not in room.current.parsed
+        assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is True
+
+    asyncio.run(story())
+
+
+def test_an_edit_by_hand_is_taken_in_and_a_broken_one_is_not(tmp_path: Path) -> None:
+    async def story() -> None:
+        house, room = rooms(tmp_path, '{"session":{"mainKey":"a"}}')
+        changes: list[Change] = []
+        changed = asyncio.Event()
+        room.changed.listen(changes.append)
+        room.changed.listen(lambda _: changed.set())
+        async with room:
+            (tmp_path / "openclaw.json").write_text('{"session":{"mainKey":"bb"}}')
+            await asyncio.wait_for(changed.wait(), 20)
+            assert room.current.config["session"]["mainKey"] == "bb"
+            assert (changes[0].paths, changes[0].reload) == (("session.mainKey",), "none")
+            (tmp_path / "openclaw.json").write_text("{ nonsense")
+            await room.look()
+            assert room.current.config["session"]["mainKey"] == "bb"
+            got = await house.call("config.get")
+            assert (got["valid"], got["raw"], len(got["issues"])) == (False, None, 1)
+        assert len(changes) == 1
+
+    asyncio.run(story())
+
+
+def test_a_broken_file_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="invalid config"):
+        rooms(tmp_path, "{ nonsense")
+    assert (tmp_path / "openclaw.json").read_text() == "{ nonsense"
+
+
+def test_history_keeps_every_change_even_one_made_while_we_were_away(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(str(tmp_path / "db")) as store:
+            book = ConfigBook(store)
+            house, room = rooms(tmp_path, "{}", history=book)
+            async with room:
+                base = (await house.call("config.get"))["hash"]
+                await house.call("config.set", {"raw": '{"ui":{}}', "baseHash": base})
+            (tmp_path / "openclaw.json").write_text('{"ui":{"seamColor":"red"}}')
+            _, again = rooms(tmp_path, None, history=book)
+            async with again:
+                assert [change.method for change in await book.last()] == ["start", "config.set", "start"]
+
+    asyncio.run(story())
+
+
+def test_the_schema_tells_what_may_stand_where_and_what_a_change_takes(tmp_path: Path) -> None:
+    async def story() -> None:
+        house, _ = rooms(tmp_path)
+        answer = await house.call("config.schema")
+        assert {"schema", "uiHints", "version", "generatedAt"} == set(answer)
+        assert answer["uiHints"]["gateway.auth.token"]["sensitive"]
+        found = await house.call("config.schema.lookup", {"path": "gateway.auth"})
+        assert (found["path"], found["reloadKind"]) == ("gateway.auth", "restart")
+        assert [child["key"] for child in found["children"]] == ["mode", "token", "password"]
+        assert (await house.call("config.schema.lookup", {"path": "channels.telegram"}))["reloadKind"] == "hot"
+        with pytest.raises(Fault, match="not found"):
+            await house.call("config.schema.lookup", {"path": "gateway.nothing"})
+        with pytest.raises(Fault, match="missing scope"):
+            await house.call("config.set", {"raw": "{}"}, link=TwinLink("operator.write"))
+
+    asyncio.run(story())
+
+
+def test_the_published_schema_is_ours_and_is_one() -> None:
+    published = Path(__file__).parents[2] / "docs" / "reference" / "openclaw.schema.json"
+    assert json.loads(published.read_text()) == Blueprint().schema
+    jsonschema_rs.meta.validate(Blueprint().schema)
+
+
+Values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b", "token", "id", "apiKey", "x y"]), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no finding
+@given(config=st.dictionaries(st.sampled_from(["a", "token", "password", "n"]), Values, max_size=4))
+def test_whatever_is_hidden_comes_back(config: Any) -> None:
+    raw = json.dumps(config)
+    shown = text.redacted_text(raw, config)
+    for path, value in text.walk(text.parse(shown)):
+        assert not text.is_secret(path, value) or value == text.REDACTED
+    assert text.parse(text.restored(shown, config)) == config
+    assert text.keep_secrets(text.redacted(config), config) == config
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no finding
+@given(base=Values, patch=Values)
+def test_a_patch_applied_twice_changes_nothing_more(base: Any, patch: Any) -> None:
+    once = merge.merged(base, patch)
+    assert merge.merged(once, patch) == once
+
+
+def test_a_hidden_secret_with_nothing_behind_it_is_refused() -> None:
+    with pytest.raises(BadRequest, match="token"):
+        text.restored(f'{{"token":"{text.REDACTED}"}}', {})
+
+
+def openclaw(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "import sys; from openclaw_mcp.cli import main; sys.exit(main())", *words]
+    environment = {**os.environ, "OPENCLAW_STATE_DIR": str(folder)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_command_line_reads_changes_and_checks(tmp_path: Path) -> None:
+    assert "does not exist" in openclaw(tmp_path, "config", "validate").stdout
+    assert openclaw(tmp_path, "config", "set", "gateway.auth.token", "hush").returncode == 0
+    changed = openclaw(tmp_path, "config", "set", "gateway.port", "18800")
+    assert "restart the gateway" in changed.stdout
+    assert openclaw(tmp_path, "config", "get", "gateway.port").stdout == "18800\n"
+    assert openclaw(tmp_path, "config", "get", "gateway.auth.token").stdout == f"{text.REDACTED}\n"
+    assert json.loads((tmp_path / "openclaw.json").read_text())["gateway"]["auth"]["token"] == "hush"
+    refused = openclaw(tmp_path, "config", "set", "gateway.port", "no")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "gateway.port" in refused.stderr
+    assert openclaw(tmp_path, "config", "set", "gateway.port", "--unset").returncode == 0
+    assert openclaw(tmp_path, "config", "get", "gateway.port").returncode == 1
+    (tmp_path / "bad.json").write_text("{ui:{bogus:1}}")
+    bad = openclaw(tmp_path, "config", "validate", str(tmp_path / "bad.json"))
+    assert (bad.returncode, bad.stderr) == (1, 'ui: Unrecognized key: "bogus"\n')
+    schema = json.loads(openclaw(tmp_path, "config", "schema").stdout)
+    assert schema == Blueprint().schema
