@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sessions": {"core"},
     "agents": {"core"},
     "config": {"core"},
+    "order": {"core"},
 }
 CARETAKERS = {"cli", "proxy"}
 """Rooms that may know every other."""

@@ -105,6 +105,7 @@ def _config(app: Any, websockets: Upgrade | None, largest_message: int) -> uvico
         http="httptools",
         ws="websockets-sansio" if websockets is None else websockets,  # type: ignore[arg-type]  # any maker will do
         lifespan="off",
+        proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
         log_config=None,
         access_log=False,
         server_header=False,
