@@ -60,6 +60,7 @@ async def serve(app: Any, listener: socket.socket, *, ready: Callable[[], None] 
         http="httptools",
         ws="websockets-sansio",
         lifespan="off",
+        proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
         log_config=None,
         access_log=False,
         server_header=False,
