@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import openclaw_mcp.openings
-from openclaw_mcp.cli import echo
+from openclaw_mcp.cli import echo, mcp_server
 from openclaw_mcp.core.model import LOCAL
 from openclaw_mcp.mcp.boot import VERSION, Opening
 from openclaw_mcp.mcp.exchange import Exchange, Peer
 from openclaw_mcp.mcp.server import McpServer
+from openclaw_mcp.orders import Orders
 from openclaw_mcp.wire import jsonrpc, mcp
 
 FOLDER = Path(openclaw_mcp.openings.__file__).parent
-SURFACES: dict[str, Callable[[], McpServer]] = {"echo": echo.server}
+SURFACES: dict[str, Callable[[], McpServer]] = {
+    "echo": echo.server,
+    "mcp_server": lambda: mcp_server.server(Orders(Path())),
+}
 LIST_AT_RUN_TIME: frozenset[str] = frozenset()
 """Surfaces whose tools depend on who asks."""
 

@@ -2,7 +2,7 @@
 
 import sys
 
-STDIO: dict[tuple[str, ...], str] = {("echo",): "echo"}
+STDIO: dict[tuple[str, ...], str] = {("echo",): "echo", ("mcp-server",): "mcp_server"}
 """Command lines of stdio servers that answer before the parser of all commands is even imported."""
 
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "proxy": "lend the tools of apps to MCP clients, over HTTP or stdio",
     "gateway": "serve the gateway, or call a method of one",
     "config": "read, change and check openclaw.json",
+    "mcp-server": "order_openclaw for MCP clients, over stdin and stdout",
     "echo": "an MCP server with one tool, to check that a client can reach us",
 }
 """Command to summary. The module of the same name in this package defines `arguments(parser)` and `run(options)`."""

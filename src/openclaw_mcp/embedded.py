@@ -1,0 +1,69 @@
+"""The agent in this very process: the gateway's rooms without its doors, on the same store."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from .assembly import database, roster_of
+from .config.file import ConfigFile, invalid
+from .core.bell import Bell
+from .core.errors import ToolTimeout
+from .core.model import Caller, Json
+from .core.rpc import ADMIN, Event, Fault, Method, RpcCall
+from .memory import remembering
+from .order.conversation import Hear
+
+ME = Caller(kind="operator", name="embedded", scopes=frozenset({ADMIN}))
+"""Whoever started this process could as well have opened the store themselves."""
+
+
+class Embedded:
+    """Answers the methods of the rooms it holds, and tells their events. Also the `Link` of its own calls."""
+
+    def __init__(self, folder: Path) -> None:
+        self.id = "embedded"
+        self._folder = folder
+        self._stack = AsyncExitStack()
+        self._methods: dict[str, Method] = {}
+        self._events: Bell[Event] = Bell()
+        self._interests: set[str] = set()
+
+    async def __aenter__(self) -> "Embedded":
+        snapshot = await asyncio.to_thread(lambda: ConfigFile(self._folder).read())
+        if not snapshot.valid:
+            raise invalid(snapshot.issues)
+        roster = roster_of(snapshot.config)
+        memory = await self._stack.enter_async_context(
+            remembering(database(self._folder, snapshot.config), self._events.ring, roster=lambda: roster)
+        )
+        self._methods = {method.name: method for room in memory.rooms for method in room.methods()}
+        return self
+
+    async def __aexit__(self, *ending: Any) -> None:
+        await self._stack.__aexit__(*ending)
+
+    async def call(self, method: str, params: Json, *, within: float) -> Any:
+        found = self._methods.get(method)
+        if found is None:
+            raise Fault(f"unknown method: {method}")
+        try:
+            async with asyncio.timeout(within):
+                return await found.run(RpcCall(method=method, params=params, caller=ME, link=self))
+        except TimeoutError:
+            raise ToolTimeout(f"{method} was not answered within {within:g} s") from None
+
+    def listen(self, hear: Hear) -> Callable[[], None]:
+        return self._events.listen(lambda event: hear(event.name, event.payload))
+
+    # ---- Link ----
+
+    def tell(self, event: str, payload: Any) -> None:
+        self._events.ring(Event(name=event, payload=payload))
+
+    def interests(self) -> set[str]:
+        return self._interests
+
+    async def accepted(self, payload: Any) -> None:
+        return
