@@ -35,7 +35,7 @@ class Orders:
 
     async def carry(self, order: Order) -> AsyncGenerator[AgentEvent, None]:
         """Have an order carried out; closing the iterator stops it. Raises OpenClawError when nobody can."""
-        async with aclosing(carried(await self._gateway(), order)) as events:
+        async with aclosing(carried(await self.gateway(), order)) as events:
             async for event in events:
                 yield event
 
@@ -45,8 +45,8 @@ class Orders:
             await asyncio.wait((self._finding,))
         await self._stack.aclose()
 
-    async def _gateway(self) -> Gateway:
-        """One search at a time; a failed one is tried again by the next order."""
+    async def gateway(self) -> Gateway:
+        """Whoever carries orders. One search at a time; a failed one is tried again by the next order."""
         if self._finding is None or (self._finding.done() and not _fine(self._finding)):
             self._finding = asyncio.ensure_future(self._find())
         return await asyncio.shield(self._finding)

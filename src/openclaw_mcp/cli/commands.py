@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import os
 import sys
 from importlib import import_module
 from typing import NoReturn
@@ -55,6 +56,9 @@ def run(words: list[str]) -> int:
         status: int = module.run(options)
     except OpenClawError as exc:
         print(f"openclaw {name}: {exc}", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:  # whoever read our output has had enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:
         return 130

@@ -9,6 +9,7 @@ from .. import __version__
 from ..mcp.server import Info, McpServer
 from ..mcp.stdio import Opened
 from ..mcp.stdio import serve as serve_pipe
+from ..order.shelf import SessionShelf
 from ..order.tools import OrderTools, Spoken
 from ..orders import Orders
 from ..state import state_dir
@@ -24,7 +25,8 @@ LAST_ANSWERS = 30.0  # seconds an order still gets when its client has closed th
 
 def server(orders: Orders) -> McpServer:
     info = Info(name="openclaw", version=__version__, title="OpenClaw")
-    return McpServer(info, Spoken(Desk(Registry({"order": OrderTools(orders.carry)}))))
+    toolbox = Spoken(Desk(Registry({"order": OrderTools(orders.carry)})))
+    return McpServer(info, toolbox, resources=SessionShelf(orders.gateway))
 
 
 def serve_stdio(opened: Opened | None = None) -> None:

@@ -1,0 +1,152 @@
+"""`openclaw mcp-server` as a client starts it: orders, sessions, transcripts, endings."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from openclaw_mcp import __version__
+from tests.running import OPENCLAW, StdioServer, http_server, process
+
+NOBODY = "1"
+"""A port nothing listens on: the agent stays in the process."""
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 64).decode()
+
+
+def settings(folder: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "OPENCLAW_STATE_DIR": str(folder), "OPENCLAW_GATEWAY_PORT": NOBODY, **more}
+
+
+@contextlib.contextmanager
+def server(folder: Path, **more: str) -> Iterator[StdioServer]:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+    with process(OPENCLAW, "mcp-server", env=settings(folder, **more), **pipes) as child:
+        yield StdioServer(child)
+
+
+def order(server: StdioServer, message: str, id: int = 1, **more: Any) -> Any:
+    params = {"name": "order_openclaw", "arguments": {"message": message, **more}}
+    return server.ask("tools/call", params, id=id)["result"]
+
+
+def said(result: Any) -> str:
+    assert result["isError"] is False, result
+    return str(result["content"][0]["text"])
+
+
+def transcript(server: StdioServer, key: str) -> list[Any]:
+    uri = f"openclaw://sessions/{key}"
+    read = server.ask("resources/read", {"uri": uri}, id=99)
+    return list(json.loads(read["result"]["contents"][0]["text"]))
+
+
+def words(message: Any) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
+
+
+def test_an_order_is_answered_with_nothing_configured(tmp_path: Path) -> None:
+    with server(tmp_path) as one:
+        assert "hello there" in said(order(one, "hello there"))
+
+
+def test_a_conversation_goes_on_in_another_process(tmp_path: Path) -> None:
+    for message in ("remember blue", "which colour?"):
+        with server(tmp_path) as one:
+            order(one, message, sessionKey="colours")
+            assert one.hang_up() == 0
+    with server(tmp_path) as one:
+        asked = [words(message) for message in transcript(one, "colours") if message["role"] == "user"]
+
+    assert asked == ["remember blue", "which colour?"]
+
+
+def test_orders_without_a_key_leave_sessions_of_their_own(tmp_path: Path) -> None:
+    with server(tmp_path) as one:
+        for id, message in enumerate(("first", "second"), 1):
+            order(one, message, id=id)
+        listed = one.ask("resources/list", id=9)["result"]["resources"]
+
+    assert len({resource["name"] for resource in listed}) == 2
+    assert all(":mcp-" in resource["name"] for resource in listed)
+
+
+def test_two_servers_take_turns_in_one_session(tmp_path: Path) -> None:
+    with server(tmp_path) as one, server(tmp_path) as two:
+        for number in range(5):
+            for each in (one, two):
+                params = {"name": "order_openclaw", "arguments": {"message": f"n{number}", "sessionKey": "shared"}}
+                each.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+        for each in (one, two):
+            answers = [each.receive(60) for _ in range(5)]
+            assert sorted(answer["id"] for answer in answers) == list(range(5))
+            assert not any(answer["result"]["isError"] for answer in answers)
+        roles = [message["role"] for message in transcript(one, "shared")]
+
+    assert roles == ["user", "assistant"] * 10
+
+
+def test_orders_go_to_a_running_gateway(tmp_path: Path) -> None:
+    gateway = tmp_path / "gateway"
+    with http_server(OPENCLAW, "gateway", "--port", "0", "--state-dir", str(gateway)) as address:
+        url = address.replace("http://", "ws://").removesuffix("/mcp")
+        token = (gateway / "gateway-token.txt").read_text()
+        more = {"OPENCLAW_GATEWAY_URL": url, "OPENCLAW_GATEWAY_TOKEN": token}
+        with server(tmp_path / "client", **more) as one:
+            assert "through the gateway" in said(
+                order(one, "through the gateway", images=[{"data": PNG, "mimeType": "image/png"}])
+            )
+            bad = order(one, "x", sessionKey="agent:nobody:x")
+    assert bad["content"][0]["text"].startswith("Error: ")
+    assert (gateway / "openclaw.sqlite").exists()
+    assert not (tmp_path / "client" / "openclaw.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"OPENCLAW_GATEWAY_URL": "ws://127.0.0.1:1"}, "ws://127.0.0.1:1"),
+        ({"OPENCLAW_GATEWAY_URL": "nonsense"}, "nonsense"),
+    ],
+)
+def test_a_gateway_that_was_named_and_can_not_be_reached_is_said_so(
+    tmp_path: Path, more: dict[str, str], says: str
+) -> None:
+    with server(tmp_path, **more) as one:
+        result = order(one, "hello")
+
+    assert result["isError"] is True
+    assert result["content"][0]["text"].startswith("Error: ")
+    assert says in result["content"][0]["text"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+def test_the_official_client_orders(tmp_path: Path, mode: str) -> None:
+    async def visit() -> str:
+        parameters = StdioServerParameters(command=OPENCLAW, args=["mcp-server"], env=settings(tmp_path))
+        async with asyncio.timeout(60), Client(stdio_client(parameters), mode=mode) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["order_openclaw"]
+            result = await client.call_tool("order_openclaw", {"message": "from the official client"})
+            return str(result.content[0].text)  # type: ignore[union-attr]
+
+    assert "from the official client" in asyncio.run(visit())
+
+
+def test_the_version_and_help_are_told() -> None:
+    for word, says in (("--version", __version__), ("-h", "--verbose"), ("--help", "--verbose")):
+        done = subprocess.run([OPENCLAW, "mcp-server", word], capture_output=True, text=True, timeout=60, check=True)
+        assert says in done.stdout
+
+
+def test_an_unknown_session_is_no_resource(tmp_path: Path) -> None:
+    with server(tmp_path) as one:
+        assert one.ask("resources/read", {"uri": "openclaw://sessions/none"})["error"]["code"] == -32002
