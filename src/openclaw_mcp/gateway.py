@@ -34,6 +34,9 @@ from .web.metrics import Metric, written
 from .web.plain import App, Receive, Scope, Send
 
 HEALTH_EVERY: Final = 60.0  # seconds between `health` events
+TASK_TROUBLES: Final = (
+    "stale_queued", "stale_running", "lost", "delivery_failed", "missing_cleanup", "inconsistent_timestamps",
+)  # fmt: skip
 LOG_FILE: Final = "gateway.log"
 
 
@@ -132,6 +135,7 @@ class Gateway:
             "defaultAgentId": "main",
             "agents": [],
             "sessions": {"path": str(self.folder), "count": 0, "recent": []},
+            "modelRuntime": {"degraded": False, "pendingAgents": []},
             "eventLoop": self._vitals.event_loop(),
         }
         for room in self._rooms:
@@ -149,7 +153,7 @@ class Gateway:
             "degradedSecretOwners": [],
             "degradedPlugins": [],
             "tasks": _no_tasks(),
-            "taskAudit": {"total": 0, "warnings": 0, "errors": 0, "byCode": {}},
+            "taskAudit": {"total": 0, "warnings": 0, "errors": 0, "byCode": dict.fromkeys(TASK_TROUBLES, 0)},
             "sessions": {"paths": [], "count": 0, "defaults": {}, "recent": [], "byAgent": []},
             "modelRuntime": {"degraded": False, "pendingAgents": []},
             "eventLoop": self._vitals.event_loop(),
