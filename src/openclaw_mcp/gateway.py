@@ -23,6 +23,7 @@ from .mcp.http import McpHttp
 from .mcp.server import Info, McpServer
 from .rpc.admission import Door
 from .rpc.devices import Devices
+from .rpc.identity import Identity
 from .rpc.logs import Logs
 from .rpc.pairing import FileShelf, Pairing, Shelf, now_ms
 from .rpc.server import Intercom
@@ -208,6 +209,7 @@ class Gateway:
             Method("system-presence", READ, self._presence),
             Method("system.info", READ, self._info),
             Method("last-heartbeat", READ, self._last_heartbeat),
+            Method("gateway.identity.get", READ, self._identity),
         )
 
     async def _health(self, call: RpcCall) -> Json:
@@ -230,6 +232,10 @@ class Gateway:
 
     async def _last_heartbeat(self, call: RpcCall) -> None:
         return None
+
+    async def _identity(self, call: RpcCall) -> Json:
+        own = await asyncio.to_thread(Identity.load, self.folder / "identity.json")
+        return {"deviceId": own.id, "publicKey": own.public_key}
 
     async def _tell_health(self) -> None:
         while True:

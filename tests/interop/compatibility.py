@@ -25,6 +25,7 @@ PROBES: dict[str, dict[str, Any]] = {
     "system-presence": {},
     "system.info": {},
     "last-heartbeat": {},
+    "gateway.identity.get": {},
     "logs.tail": {"limit": 2},
     "device.pair.list": {},
     "device.pair.approve": {"requestId": "unknown"},
