@@ -305,7 +305,7 @@ class Gateway:
         if scope["method"] != "POST":
             await plain.answer_text(send, "Method Not Allowed", status=405, extra={"allow": "POST"})
             return
-        if not self._bears_token(plain.headers_of(scope)):
+        if not self.bears_token(plain.headers_of(scope)):
             await plain.answer_json(send, _error("unauthorized", "Unauthorized"), status=401)
             return
         try:
@@ -344,11 +344,12 @@ class Gateway:
         return McpHttp(McpServer(info, self.desk), gate=gate)
 
     def _identify(self, headers: Mapping[str, str]) -> Caller:
-        if not self._bears_token(headers):
+        if not self.bears_token(headers):
             raise Unauthorized("the gateway's token is needed: Authorization: Bearer TOKEN")
         return operator("gateway-token")
 
-    def _bears_token(self, headers: Mapping[str, str]) -> bool:
+    def bears_token(self, headers: Mapping[str, str]) -> bool:
+        """Whether an HTTP request carries the shared token."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token)
 

@@ -8,6 +8,7 @@ from ..core.records import Message, Run, Session, now_ms
 from ..core.roster import Roster
 
 PREVIEW: Final = 120  # characters of a list's titles and last messages
+NOT_PLACED: Final = {"cloudPlacementSupported": False, "devicePlacementSupported": False}
 INLINE: Final = ("image", "audio", "video", "file")
 
 
@@ -32,7 +33,7 @@ def session_row(
             ("modelOverrideSource", "user" if session.entry.get("model") else None),
             ("parentSessionKey", session.parent_key),
             ("spawnedBy", session.spawned_by),
-            ("spawnDepth", session.spawn_depth),
+            ("spawnDepth", session.spawn_depth or 0),
         )
         if value is not None
     }
@@ -78,13 +79,14 @@ def choices(agent_id: str, roster: Roster) -> Json:
         "modelProvider": provider,
         "model": model,
         "modelOverrideSource": None,
-        "agentRuntime": {"id": card.runtime if card else "demo", "source": "implicit"},
+        "agentRuntime": {"id": card.runtime if card else "demo", "source": "implicit", **NOT_PLACED},
         "runtimeSelectionLocked": False,
         "thinkingLevels": [{"id": "off", "label": "off"}],
         "thinkingOptions": ["off"],
         "thinkingDefault": "off",
         "effectiveFastMode": False,
         "effectiveFastModeSource": "default",
+        "fastAutoOnSeconds": 60,
         "effectiveResponseUsage": "off",
         "permissionModePending": False,
         "createdVia": "operator",
