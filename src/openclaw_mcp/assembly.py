@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from .completions import Completions
 from .config.file import ConfigFile, Snapshot
 from .config.room import Change, ConfigRoom
 from .core.books import SessionBook
@@ -46,6 +47,11 @@ def roster_of(config: Json) -> Roster:
     cards = tuple(_card(entry, defaults) for entry in agents.get("list", [])) or (_card({"id": "main"}, defaults),)
     chosen = next((entry["id"] for entry in agents.get("list", []) if entry.get("default")), cards[0].id)
     return Roster(agents=cards, default_id=chosen, main_key=config.get("session", {}).get("mainKey", "main"))
+
+
+def _offered(config: Json) -> bool:
+    endpoints = config.get("gateway", {}).get("http", {}).get("endpoints", {})
+    return bool(endpoints.get("chatCompletions", {}).get("enabled", True))
 
 
 def _card(entry: Json, defaults: Json) -> AgentCard:
@@ -98,7 +104,10 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         config.changed.listen(restart.config_changed)
         report = Report(memory, roster)
         await report.count()
-        for room in (*memory.rooms, config, restart, report):
+        completions = Completions(
+            memory.runs, roster=roster, bears_token=gateway.bears_token, offered=lambda: _offered(config.current.config)
+        )
+        for room in (*memory.rooms, config, restart, report, completions):
             gateway.add(room)
         return await _until_done(gateway, listener, restart, report, ready)
 

@@ -23,6 +23,7 @@ from .mcp.http import McpHttp
 from .mcp.server import Info, McpServer
 from .rpc.admission import Door
 from .rpc.devices import Devices
+from .rpc.identity import Identity
 from .rpc.logs import Logs
 from .rpc.pairing import FileShelf, Pairing, Shelf, now_ms
 from .rpc.server import Intercom
@@ -34,6 +35,9 @@ from .web.metrics import Metric, written
 from .web.plain import App, Receive, Scope, Send
 
 HEALTH_EVERY: Final = 60.0  # seconds between `health` events
+TASK_TROUBLES: Final = (
+    "stale_queued", "stale_running", "lost", "delivery_failed", "missing_cleanup", "inconsistent_timestamps",
+)  # fmt: skip
 LOG_FILE: Final = "gateway.log"
 
 
@@ -132,6 +136,7 @@ class Gateway:
             "defaultAgentId": "main",
             "agents": [],
             "sessions": {"path": str(self.folder), "count": 0, "recent": []},
+            "modelRuntime": {"degraded": False, "pendingAgents": []},
             "eventLoop": self._vitals.event_loop(),
         }
         for room in self._rooms:
@@ -149,7 +154,7 @@ class Gateway:
             "degradedSecretOwners": [],
             "degradedPlugins": [],
             "tasks": _no_tasks(),
-            "taskAudit": {"total": 0, "warnings": 0, "errors": 0, "byCode": {}},
+            "taskAudit": {"total": 0, "warnings": 0, "errors": 0, "byCode": dict.fromkeys(TASK_TROUBLES, 0)},
             "sessions": {"paths": [], "count": 0, "defaults": {}, "recent": [], "byAgent": []},
             "modelRuntime": {"degraded": False, "pendingAgents": []},
             "eventLoop": self._vitals.event_loop(),
@@ -204,6 +209,7 @@ class Gateway:
             Method("system-presence", READ, self._presence),
             Method("system.info", READ, self._info),
             Method("last-heartbeat", READ, self._last_heartbeat),
+            Method("gateway.identity.get", READ, self._identity),
         )
 
     async def _health(self, call: RpcCall) -> Json:
@@ -226,6 +232,10 @@ class Gateway:
 
     async def _last_heartbeat(self, call: RpcCall) -> None:
         return None
+
+    async def _identity(self, call: RpcCall) -> Json:
+        own = await asyncio.to_thread(Identity.load, self.folder / "identity.json")
+        return {"deviceId": own.id, "publicKey": own.public_key}
 
     async def _tell_health(self) -> None:
         while True:
@@ -295,7 +305,7 @@ class Gateway:
         if scope["method"] != "POST":
             await plain.answer_text(send, "Method Not Allowed", status=405, extra={"allow": "POST"})
             return
-        if not self._bears_token(plain.headers_of(scope)):
+        if not self.bears_token(plain.headers_of(scope)):
             await plain.answer_json(send, _error("unauthorized", "Unauthorized"), status=401)
             return
         try:
@@ -334,11 +344,12 @@ class Gateway:
         return McpHttp(McpServer(info, self.desk), gate=gate)
 
     def _identify(self, headers: Mapping[str, str]) -> Caller:
-        if not self._bears_token(headers):
+        if not self.bears_token(headers):
             raise Unauthorized("the gateway's token is needed: Authorization: Bearer TOKEN")
         return operator("gateway-token")
 
-    def _bears_token(self, headers: Mapping[str, str]) -> bool:
+    def bears_token(self, headers: Mapping[str, str]) -> bool:
+        """Whether an HTTP request carries the shared token."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token)
 

@@ -40,6 +40,7 @@ class Vitals:
         worst = max(self._delays, default=0.0)
         return {
             "degraded": worst > LATE,
+            "degradedSinceMs": None,
             "reasons": ["event_loop_delay"] if worst > LATE else [],
             "intervalMs": round(self._interval * 1000, 1),
             "delayP99Ms": round(worst * 1000, 1),
@@ -77,6 +78,7 @@ def machine(folder: Path) -> Json:
         "loadAverage": list(os.getloadavg()),
         "memoryTotalBytes": pages,
         "memoryFreeBytes": free,
+        "disks": [{"path": str(folder), "totalBytes": disk.total, "availableBytes": disk.free}],
         "diskTotalBytes": disk.total,
         "diskAvailableBytes": disk.free,
         "diskPath": str(folder),

@@ -24,6 +24,9 @@ def test_status_health_and_the_machine(tmp_path: Path) -> None:
             [own] = await client.call("system-presence")
             assert (own["mode"], own["reason"]) == ("gateway", "self")
             assert await client.call("last-heartbeat") is None
+            own = await client.call("gateway.identity.get")
+            assert own == await client.call("gateway.identity.get")
+            assert set(own) == {"deviceId", "publicKey"}
 
     within(test())
 

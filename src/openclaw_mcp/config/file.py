@@ -135,7 +135,7 @@ class ConfigFile:
 
 
 def check_base(before: Snapshot, base: str | None) -> None:
-    if not before.exists:
+    if base is None and not before.exists:
         return
     if base is None:
         raise ConfigStale("config base hash required; re-run config.get and retry")

@@ -110,7 +110,7 @@ class ConfigRoom:
             "warnings": snapshot.warnings,
             "legacyIssues": [],
             "includedPaths": [],
-            "includeProvenance": {},
+            "includeProvenance": [],
             "agentRosterIncludeOwned": False,
             "bindingsIncludeOwned": False,
             "configRevisionHash": snapshot.hash,

@@ -22,6 +22,7 @@ DIAL_WITHIN: Final = 20.0  # seconds from dialling to hello; the real gateway st
 CALL_WITHIN: Final = 60.0  # seconds a call may take unless the caller says otherwise
 FIRST_WAIT: Final = 0.5  # seconds before the first redial; doubles with each failure
 LONGEST_WAIT: Final = 30.0
+GOODBYE: Final = 1.0  # seconds a gateway gets to answer our goodbye
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class Client:
         if self._session is not None:
             self._session.end(ConnectionGone("the connection was closed on this side"))
             self._session.socket.close()
+            await self._session.socket.ended(GOODBYE)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
@@ -134,14 +136,18 @@ class Client:
             async with asyncio.timeout(self._dial_within):
                 await session.open(self._introduction, self._credentials, self._signer)
         except TimeoutError:
-            session.socket.cut()
+            await self._give_up(session)
             raise CannotConnect(
                 f"the gateway at {self.url} did not answer within {self._dial_within:g} s; is it a gateway, and awake?"
             ) from None
         except BaseException:
-            session.socket.cut()
+            await self._give_up(session)
             raise
         return session
+
+    async def _give_up(self, session: Outgoing) -> None:
+        session.socket.cut()
+        await session.socket.ended(GOODBYE)
 
     async def _keep(self) -> None:
         """Mind the connection; when it ends, dial until there is one again."""

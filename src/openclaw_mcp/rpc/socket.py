@@ -44,6 +44,7 @@ class Socket(asyncio.Protocol):
         self._closing = False
         self._gone = False
         self._writable: asyncio.Future[None] | None = None
+        self._lost: asyncio.Future[None] | None = None
         self.received = 0
         """Bytes since the last whole message."""
         self.alive = True
@@ -101,6 +102,18 @@ class Socket(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    async def ended(self, within: float) -> None:
+        """Wait for the connection to be gone; it is cut when the peer takes longer than `within` seconds."""
+        if self._transport is None:
+            return
+        if self._lost is None:
+            self._lost = asyncio.get_running_loop().create_future()
+        timer = asyncio.get_running_loop().call_later(within, self._transport.abort)
+        try:
+            await asyncio.shield(self._lost)
+        finally:
+            timer.cancel()
+
     def pause(self) -> None:
         """Read no further for now; the peer's own writes will wait."""
         if self._transport is not None:
@@ -127,6 +140,9 @@ class Socket(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._lost is not None:
+            self._lost.set_result(None)
         if self._timer is not None:
             self._timer.cancel()
         self.resume_writing()

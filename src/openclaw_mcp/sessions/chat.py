@@ -213,15 +213,22 @@ class ChatRoom:
         waiting = [] if session is None else await self._book.pending(session.key)
         active = {} if session is None else await self._book.active([session.key])
         told: Json = {"messages": messages, "pendingInputs": shapes.pending(waiting)}
-        if session is not None:
+        if session is None:
+            key, roster = self._key(asked.session_key, asked.agent_id), self._roster()
+            told["sessionInfo"] = shapes.nobody(key, keys.classification(key, roster), roster)
+        else:
             ids = active.get(session.key, ())
             told["sessionInfo"] = shapes.session_row(session, self._roster(), active=ids)
             told["deltaCursor"] = _cursor(page)
         if asked.cursor is not None:
             return {"kind": "reset"} if page.more or session is None else {"kind": "delta", **told}
         more = page.more or len(messages) < len(page.messages)
-        told |= {"sessionKey": asked.session_key, "sessionId": session and session.session_id, "hasMore": more}
-        told |= {"totalMessages": page.total, "defaults": shapes.defaults(self._roster()), "offset": offset}
+        told |= {"sessionKey": asked.session_key, "hasMore": more, "totalMessages": page.total}
+        told["defaults"] = shapes.defaults(self._roster())
+        if session is not None:
+            told["sessionId"] = session.session_id
+        if offset:
+            told["offset"] = offset
         if more:
             told["nextOffset"] = offset + len(messages)
         return told

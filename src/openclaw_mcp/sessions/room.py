@@ -160,7 +160,8 @@ class SessionRoom:
         if found:
             names = ", ".join(session.key for session in found)
             raise Fault(f"several sessions fit: {names}; name one by its key or add agentId")
-        raise Fault(f"No session found: {getattr(asked, given[0])}")
+        how = {"key": "", "session_id": " with sessionId", "label": " with label"}[given[0]]
+        raise Fault(f"No session found{how}: {getattr(asked, given[0])}")
 
     async def _search(self, call: RpcCall) -> Json:
         asked = read_params(call.params, params.SearchParams, call.method)
@@ -231,7 +232,7 @@ class SessionRoom:
         if fresh:
             self._feed.changed(session, reason="create")
         made: Json = {"ok": True, "key": key, "sessionId": session.session_id, "runStarted": False}
-        made |= {"entry": await self._row(session), "resolved": shapes.defaults(roster)}
+        made |= {"entry": await self._row(session), "resolved": shapes.resolved(session.agent_id, roster)}
         text = asked.message if asked.message is not None else asked.task
         if text or asked.attachments:
             run_id = asked.idempotency_key or str(uuid.uuid4())
@@ -255,7 +256,8 @@ class SessionRoom:
             session, _ = await self._book.create(keys.new_session(key, self._roster()))
             session = await self._book.patch(key, columns, entry) or session
         self._feed.changed(session, reason="patch")
-        return {"ok": True, "path": self._path, "key": key, "entry": await self._row(session)}
+        resolved = shapes.resolved(session.agent_id, self._roster())
+        return {"ok": True, "path": self._path, "key": key, "entry": await self._row(session), "resolved": resolved}
 
     async def _expected(self, key: str, given: Json) -> None:
         wanted = {"expectedSessionId": "session_id", "expectedLifecycleRevision": "revision"}
@@ -279,7 +281,8 @@ class SessionRoom:
         if session is None:
             session, _ = await self._book.create(keys.new_session(key, self._roster()))
         self._feed.changed(session, reason="reset")
-        return {"ok": True, "key": key, "entry": await self._row(session), "resolved": shapes.defaults(self._roster())}
+        resolved = shapes.resolved(session.agent_id, self._roster())
+        return {"ok": True, "key": key, "entry": await self._row(session), "resolved": resolved}
 
     async def _stop(self, key: str) -> None:
         for run_id in await self._runner.abort(key):
@@ -318,14 +321,11 @@ class SessionRoom:
         roster = self._roster()
         agents = []
         for card in roster.agents:
-            agent: Json = {"id": card.id, "kind": "agent", "thinkingLevels": [{"id": "off", "label": "off"}]}
-            agent |= {"thinkingDefault": "off", "agentRuntime": {"id": card.runtime, "source": "agent"}}
-            for name, value in (("name", card.name), ("workspace", card.workspace)):
-                if value is not None:
-                    agent[name] = value
-            if card.model is not None:
-                agent["model"] = {"primary": card.model}
-            agents.append(agent)
+            chosen = shapes.choices(card.id, roster)
+            names = ("agentRuntime", "thinkingLevels", "thinkingOptions", "thinkingDefault")
+            agent: Json = {"id": card.id, "kind": "agent", **{name: chosen[name] for name in names}}
+            agent["model"] = {"primary": f"{chosen['modelProvider']}/{chosen['model']}"}
+            agents.append(agent | {n: v for n, v in (("name", card.name), ("workspace", card.workspace)) if v})
         listed: Json = {"defaultId": roster.default_id, "ownership": "sole", "selectionRequired": False}
         return {**listed, "mainKey": roster.main_key, "scope": "per-sender", "agents": agents}
 

@@ -8,6 +8,7 @@ from ..core.records import Message, Run, Session, now_ms
 from ..core.roster import Roster
 
 PREVIEW: Final = 120  # characters of a list's titles and last messages
+NOT_PLACED: Final = {"cloudPlacementSupported": False, "devicePlacementSupported": False}
 INLINE: Final = ("image", "audio", "video", "file")
 
 
@@ -16,22 +17,23 @@ def session_row(
 ) -> Json:
     ids = list(active)
     row: Json = {**session.entry, **_nature(session), **_counts(session), **_times(session)}
+    row |= choices(session.agent_id, roster)
     row |= {"hasActiveRun": bool(ids), "activeRunIds": ids, "snapshotAt": now_ms(), "effectiveQueueMode": "steer"}
     row |= {
         name: value
         for name, value in (
             ("label", session.label),
             ("displayName", session.display_name or session.label),
-            ("derivedTitle", _cut(session.title) if titles else None),
+            ("derivedTitle", _cut(session.title or session.label) if titles else None),
             ("lastMessagePreview", _cut(session.preview) if last else None),
             ("lastInteractionAt", session.last_interaction_at),
             ("lastRunId", session.last_run_id),
             ("modelProvider", session.model_provider),
             ("model", session.entry.get("model") or session.model),
+            ("modelOverrideSource", "user" if session.entry.get("model") else None),
             ("parentSessionKey", session.parent_key),
             ("spawnedBy", session.spawned_by),
-            ("spawnDepth", session.spawn_depth),
-            ("agentRuntime", _runtime(session, roster)),
+            ("spawnDepth", session.spawn_depth or 0),
         )
         if value is not None
     }
@@ -69,11 +71,34 @@ def _counts(session: Session) -> Json:
     }
 
 
-def _runtime(session: Session, roster: Roster) -> Json | None:
-    for card in roster.agents:
-        if card.id == session.agent_id:
-            return {"id": card.runtime, "source": "implicit"}
-    return None
+def choices(agent_id: str, roster: Roster) -> Json:
+    """What a session of this agent works with unless it says otherwise."""
+    card = next((card for card in roster.agents if card.id == agent_id), None)
+    provider, _, model = ((card and card.model) or "demo/demo-echo").partition("/")
+    return {
+        "modelProvider": provider,
+        "model": model,
+        "modelOverrideSource": None,
+        "agentRuntime": {"id": card.runtime if card else "demo", "source": "implicit", **NOT_PLACED},
+        "runtimeSelectionLocked": False,
+        "thinkingLevels": [{"id": "off", "label": "off"}],
+        "thinkingOptions": ["off"],
+        "thinkingDefault": "off",
+        "effectiveFastMode": False,
+        "effectiveFastModeSource": "default",
+        "fastAutoOnSeconds": 60,
+        "effectiveResponseUsage": "off",
+        "permissionModePending": False,
+        "createdVia": "operator",
+    }
+
+
+def nobody(key: str, classification: str, roster: Roster) -> Json:
+    """The row of a session that has yet to come into being."""
+    row: Json = {"key": key, "agentId": key.split(":")[1], "kind": "direct", "classification": classification}
+    row |= {"isMain": classification == "main", "isBackground": False, "archived": False, "pinned": False}
+    row |= {"unread": False, "updatedAt": None, "totalTokensFresh": False, "effectiveQueueMode": "steer"}
+    return {**row, **choices(row["agentId"], roster), "hasActiveRun": False, "activeRunIds": [], "snapshotAt": now_ms()}
 
 
 def _times(session: Session) -> Json:
@@ -93,8 +118,14 @@ def _cut(text: str | None) -> str | None:
 
 def defaults(roster: Roster) -> Json:
     """What a session starts with."""
-    provider, _, model = (roster.card(roster.default_id).model or "demo/demo-echo").partition("/")
-    return {"modelProvider": provider, "model": model, "contextTokens": None, "thinkingDefault": "off"}
+    chosen = choices(roster.default_id, roster)
+    names = ("modelProvider", "model", "agentRuntime", "thinkingLevels", "thinkingOptions", "thinkingDefault")
+    return {**{name: chosen[name] for name in names}, "contextTokens": None, "modelSelectionTarget": "session"}
+
+
+def resolved(agent_id: str, roster: Roster) -> Json:
+    chosen = choices(agent_id, roster)
+    return {name: chosen[name] for name in ("modelProvider", "model", "agentRuntime", "runtimeSelectionLocked")}
 
 
 def message(message: Message, *, max_chars: int | None = None, inline: bool = False) -> Json:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, Table, delete, select, update
+from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ..core.records import Draft, Message, NewSession, Run, Session, Stored, now_ms
@@ -15,7 +15,7 @@ encode = msgspec.json.Encoder().encode
 _json = msgspec.json.Decoder().decode
 _stored = msgspec.json.Decoder(tuple[Stored, ...]).decode
 
-SESSION_COLUMNS = [c for c in sessions.c if c.name not in ("id", "entry")]
+_NAMES = ["position" if column.name == "id" else column.name for column in sessions.c]
 PREVIEW = 200  # characters of a message kept beside its session, for lists
 
 
@@ -37,9 +37,9 @@ def upsert(connection: Connection, table: Table) -> Any:
 
 
 def session_of(row: Row[Any]) -> Session:
-    named = row._mapping  # noqa: SLF001  (SQLAlchemy's public name for a row as a mapping)
-    fields = {column.name: named[column] for column in SESSION_COLUMNS}
-    return Session(**fields, entry=from_json(named[sessions.c.entry]), position=named[sessions.c.id])
+    """Of a row that holds every column of `sessions`, in their order."""
+    fields: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    return Session(**fields | {"entry": from_json(fields["entry"])})
 
 
 def message_of(row: Row[Any], key: str) -> Message:
@@ -84,6 +84,14 @@ def run_of(row: Row[Any]) -> Run:
     )
 
 
+_RUN_BY_ID = RUN.where(runs.c.run_id == bindparam("wanted"))
+
+
+def find_run(connection: Connection, run_id: str) -> Run | None:
+    row = connection.execute(_RUN_BY_ID, {"wanted": run_id}).first()
+    return None if row is None else run_of(row)
+
+
 def runs_where(connection: Connection, statement: Select[Any]) -> list[Run]:
     return [run_of(row) for row in connection.execute(statement)]
 
@@ -91,10 +99,15 @@ def runs_where(connection: Connection, statement: Select[Any]) -> list[Run]:
 # ---- sessions --------------------------------------------------------------------------------------------------
 
 
+# Built once: making a statement costs more than running it.
+_BY_KEY = select(sessions).where(sessions.c.key == bindparam("wanted"))
+_BY_KEY_LOCKED = _BY_KEY.with_for_update()
+_SET = update(sessions).where(sessions.c.id == bindparam("position")).returning(*sessions.c)
+
+
 def find_session(connection: Connection, key: str, *, lock: bool = False) -> Session | None:
     """`lock`: nobody else changes it until this transaction ends. (SQLite's writer is alone anyway.)"""
-    statement = select(sessions).where(sessions.c.key == key)
-    row = connection.execute(statement.with_for_update() if lock else statement).first()
+    row = connection.execute(_BY_KEY_LOCKED if lock else _BY_KEY, {"wanted": key}).first()
     return None if row is None else session_of(row)
 
 
@@ -133,10 +146,7 @@ def count(connection: Connection, agent_id: str, *, archived: bool, by: int) -> 
 
 def set_session(connection: Connection, position: int, **values: Any) -> Session:
     """`updated_at` never goes back, whatever the clock does."""
-    row = connection.execute(
-        update(sessions).where(sessions.c.id == position).values(values).returning(*sessions.c)
-    ).one()
-    return session_of(row)
+    return session_of(connection.execute(_SET, {**values, "position": position}).one())
 
 
 def later(session: Session) -> int:

@@ -25,6 +25,7 @@ from .rows import (
     RUN,
     append,
     ensure_session,
+    find_run,
     find_session,
     from_json,
     later,
@@ -55,7 +56,7 @@ class Runs:
 
     async def admit(self, request: RunRequest) -> Admission:
         def work(connection: Connection) -> Admission:
-            known = _run(connection, request.run_id)
+            known = find_run(connection, request.run_id)
             if known is not None:
                 return Admission(run=known, fresh=False)
             session, _ = ensure_session(connection, request.session)
@@ -91,7 +92,7 @@ class Runs:
         return await self._store.write(work)
 
     async def get(self, run_id: str) -> Run | None:
-        return await self._store.read(lambda connection: _run(connection, run_id))
+        return await self._store.read(lambda connection: find_run(connection, run_id))
 
     async def drop(self, key: str, *, run_id: str | None = None) -> Sequence[Run]:
         def work(connection: Connection) -> Sequence[Run]:
@@ -236,13 +237,8 @@ def _waiting(connection: Connection) -> list[Session]:
     return [session for session in found if session is not None]
 
 
-def _run(connection: Connection, run_id: str) -> Run | None:
-    row = connection.execute(RUN.where(runs.c.run_id == run_id)).first()
-    return None if row is None else run_of(row)
-
-
 def _must(connection: Connection, run_id: str) -> Run:
-    run = _run(connection, run_id)
+    run = find_run(connection, run_id)
     assert run is not None
     return run
 

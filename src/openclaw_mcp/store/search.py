@@ -7,7 +7,7 @@ from sqlalchemy import Connection, TextClause, bindparam, text
 
 from ..core.records import SearchHit
 
-CANDIDATES: Final = 1000  # the newest matches, of which the best are shown: a common word costs no more than a rare one
+CANDIDATES: Final = 1000  # the newest matches, of which the best are shown: bounds what is joined, cut out and ranked
 MOST_WORDS: Final = 32
 
 _SQLITE = """
