@@ -143,6 +143,8 @@ class Stage:
         except TimeoutError:
             self._order("Runtime.terminateExecution")
             raise ToolTimeout(f"CANVAS_TIMEOUT: the script took longer than {EVAL_WAIT:g} s") from None
+        except cdp.Refused as exc:  # the page went away under the script, or its value is no JSON
+            raise ToolError(f"CANVAS_EVAL_FAILED: {str(exc)[:LONGEST_REASON]}") from None
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             text = details.get("exception", {}).get("description") or details.get("text", "it failed")
