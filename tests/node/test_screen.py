@@ -3,8 +3,11 @@
 import asyncio
 import io
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +16,9 @@ import pytest
 from PIL import Image
 
 from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolUnavailable
-from openclaw_mcp.core.model import ToolCall
+from openclaw_mcp.core.model import Json, ToolCall
 from openclaw_mcp.node.screen import Screen
-from tests.node.calling import Heard, agree, call, children, film, picture, probed, told, virtual_screen
+from tests.node.calling import Heard, agree, call, children, film, picture, probed, running, told, virtual_screen
 from tests.programs import need
 
 BLUE = (0x33, 0x66, 0xCC)
@@ -202,6 +205,51 @@ def test_on_wayland_the_remedy_names_grim_or_x11(tmp_path: Path, monkeypatch: py
     assert "grim" in snapshot.remedy
     assert record is not None
     assert "X11" in record.remedy
+
+
+@pytest.fixture
+def sway(tmp_path: Path) -> Iterator[Environ]:
+    """A Wayland desktop without a monitor. It refuses to run as root, so root starts it as nobody."""
+    need("grim", package="grim")
+    runtime, configuration = Path(tempfile.mkdtemp(prefix="oc-")), tmp_path / "config"
+    configuration.write_text(
+        "output HEADLESS-1 resolution 1024x640\noutput HEADLESS-1 background #3366cc solid_color\n"
+    )
+    words = [need("sway", package="sway"), "-c", str(runtime / "config")]
+    shutil.copy(configuration, runtime / "config")
+    if os.geteuid() == 0:
+        words = [need("setpriv", package="util-linux"), "--reuid=65534", "--regid=65534", "--clear-groups", *words]
+        for path in (runtime, runtime / "config"):
+            os.chown(path, 65534, 65534)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(runtime), "XDG_RUNTIME_DIR": str(runtime)}
+    headless = {"WLR_BACKENDS": "headless", "WLR_LIBINPUT_NO_DEVICES": "1", "WLR_RENDERER": "pixman"}
+    try:
+        with running(*words, env={**environ, **headless}):
+            found: list[Path] = []
+            end = time.monotonic() + 20
+            while not found:
+                assert time.monotonic() < end, "sway does not listen"
+                time.sleep(0.05)
+                found = [path for path in runtime.glob("wayland-*") if path.suffix != ".lock"]
+            yield {**environ, "WAYLAND_DISPLAY": found[0].name}
+    finally:
+        shutil.rmtree(runtime, ignore_errors=True)
+
+
+def test_on_a_wlroots_desktop_the_pixels_are_read_with_grim(sway: Environ) -> None:
+    screen = Screen(consent=agree, environ=sway)
+
+    def shot() -> tuple[Json, Image.Image]:
+        result = asyncio.run(call(screen, "screen.snapshot", maxWidth=512))
+        return told(result), opened(picture(result))
+
+    end = time.monotonic() + 20
+    value, image = shot()
+    while not near(image.getpixel((20, 200)), BLUE):  # the background is drawn by a program of its own, a little later
+        assert time.monotonic() < end
+        value, image = shot()
+    assert value == {"format": "png", "width": 512, "height": 320}
+    assert image.size == (512, 320)
 
 
 def test_a_display_that_died_gives_one_clear_sentence(tmp_path: Path) -> None:
