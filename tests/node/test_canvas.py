@@ -6,7 +6,10 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,7 +22,7 @@ from PIL import Image
 from openclaw_mcp.core.errors import ToolArguments, ToolError, ToolTimeout, ToolUnavailable
 from openclaw_mcp.node import stage
 from openclaw_mcp.node.canvas import Canvas
-from tests.node.calling import call, children, picture, told, virtual_screen
+from tests.node.calling import call, children, picture, running, told, virtual_screen
 from tests.programs import need
 
 NO_SCREEN = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
@@ -339,6 +342,49 @@ def test_a_browser_that_died_is_back_with_what_it_showed_at_the_next_call(tmp_pa
             assert "Guests" in await value(made, "document.body.innerText")
 
     asyncio.run(scene())
+
+
+def test_a_call_cancelled_at_any_moment_leaves_a_canvas_that_works(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with canvas(tmp_path) as made:
+            for moment in (0.05, 0.3, 0.6):
+                opening = asyncio.ensure_future(call(made, "canvas.present", html=RED))
+                await asyncio.wait((opening,), timeout=moment)
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
+            await call(made, "canvas.present", html=RED)
+            looping = asyncio.ensure_future(call(made, "canvas.eval", script="for (;;) {}"))
+            await asyncio.wait((looping,), timeout=0.3)
+            looping.cancel()
+            await asyncio.gather(looping, return_exceptions=True)
+            assert await value(made, "6 * 7") == 42
+
+    asyncio.run(scene())
+
+
+def test_a_browser_does_not_outlive_a_node_that_is_killed_outright(tmp_path: Path) -> None:
+    need("chromium", package="chromium")
+    code = (
+        "import asyncio, sys\nfrom pathlib import Path\nfrom tests.node.calling import call\n"
+        "from openclaw_mcp.node.canvas import Canvas\n"
+        "async def main():\n"
+        "    made = Canvas(state_dir=Path(sys.argv[1]))\n"
+        "    await call(made, 'canvas.present', html='x')\n"
+        "    print(made.browser_pid, flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "asyncio.run(main())"
+    )
+    root = Path(__file__).parents[2]
+    with running(sys.executable, "-c", code, str(tmp_path), cwd=root, env=NO_SCREEN, stdout=subprocess.PIPE) as node:
+        assert node.stdout is not None
+        browser = int(node.stdout.readline())
+        node.kill()
+        node.wait(10)
+        node.stdout.close()
+        end = time.monotonic() + 10
+        while Path(f"/proc/{browser}").exists() and b"Z" not in Path(f"/proc/{browser}/stat").read_bytes().split()[2:3]:
+            assert time.monotonic() < end, "the browser lives on"
+            time.sleep(0.05)
 
 
 def test_a_page_that_crashes_its_process_fails_at_once_and_the_next_call_works(tmp_path: Path) -> None:

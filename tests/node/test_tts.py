@@ -1,4 +1,4 @@
-"""Speech: heard on a real sound server that plays into nothing, and asked of a stand-in for ElevenLabs."""
+"""Sound: speech heard on a real sound server, asked of a stand-in for ElevenLabs, and what a film hears."""
 
 import asyncio
 import contextlib
@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import ToolArguments, ToolError, ToolUnavailable
+from openclaw_mcp.node.camera import Camera
 from openclaw_mcp.node.keys import ELEVENLABS, BadKey, Keys
 from openclaw_mcp.node.tts import Tts
 from openclaw_mcp.node.voices import Speech, seconds
-from tests.node.calling import END_WAIT, Heard, call, children, running, sound, told
+from tests.node.calling import END_WAIT, Heard, agree, call, children, film, running, sound, told
 from tests.programs import need
 
 LOUD = 1000  # of 32767; speech reaches ten times as much, silence none
@@ -154,6 +155,23 @@ def test_the_duration_is_what_another_program_measures(ear: Environ, tmp_path: P
     measured = float(subprocess.run([soxi, "-D", path], capture_output=True, check=True, timeout=30).stdout)
 
     assert abs(measured - (seconds(Speech(sound(result), "audio/wav")) or 0)) < 0.01
+
+
+def test_a_film_hears_what_the_sound_server_plays(ear: Environ, tmp_path: Path) -> None:
+    ffmpeg = need("ffmpeg", package="ffmpeg")
+
+    async def scene() -> bytes:
+        camera = Camera(consent=agree, source="lavfi:testsrc2=size=320x240:rate=10", environ=ear)
+        filming = asyncio.ensure_future(call(camera, "camera.clip", durationMs=4000))
+        await call(tts(tmp_path, ear), "tts.speak", text="This is heard in the film. This is heard in the film.")
+        result = await filming
+        assert told(result)["hasAudio"] is True
+        return film(result)
+
+    path = tmp_path / "film.mp4"
+    path.write_bytes(asyncio.run(scene()))
+    words = [ffmpeg, "-v", "error", "-i", str(path), "-f", "s16le", "-ac", "1", "pipe:1"]
+    assert loudest(subprocess.run(words, capture_output=True, check=True, timeout=30).stdout) > LOUD
 
 
 def test_a_newer_call_that_interrupts_makes_the_older_ones_fail(ear: Environ, tmp_path: Path) -> None:

@@ -168,7 +168,9 @@ class Camera:
         async with self._alone():
             heard = " with sound" if microphone else ""
             await self._consent(call, f"film with the camera {device.name} for {lasting / 1000:g} s{heard}")
-            film = await ffmpeg.film(call, video=device.video, audio=microphone, seconds=lasting / 1000)
+            film = await ffmpeg.film(
+                call, video=device.video, audio=microphone, seconds=lasting / 1000, environ=self._environ
+            )
         value = {"format": "mp4", "durationMs": lasting, "hasAudio": microphone is not None}
         return filmed(value, film, uri="openclaw://camera/clip.mp4")
 

@@ -106,11 +106,15 @@ class Chromium:
             os.close(number)
         try:
             reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_MESSAGE)
-            chromium = cls(process, reader, writer, hear)
-            await chromium.call("Browser.getVersion", wait=LAUNCH_WAIT)
         except BaseException:
             ours.close()
             await end(process)
+            raise
+        chromium = cls(process, reader, writer, hear)
+        try:
+            await chromium.call("Browser.getVersion", wait=LAUNCH_WAIT)
+        except BaseException:
+            await chromium.kill()
             raise
         return chromium
 

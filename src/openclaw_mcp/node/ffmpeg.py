@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,7 @@ async def film(
     audio: Sequence[str] | None,
     seconds: float,
     fps: float | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> bytes:
     """Record an MP4, telling the caller how far it is. `video` and `audio` are ffmpeg's input options."""
     with tempfile.TemporaryDirectory(prefix="openclaw-film-") as folder:
@@ -44,7 +45,7 @@ async def film(
         argv = [found() or "ffmpeg", *COMMON, "-progress", "pipe:1", "-stats_period", "0.5", *video, *(audio or ())]
         argv += ["-t", f"{seconds:.3f}", *(() if fps is None else ("-r", f"{fps:g}")), *_encoding(seconds)]
         argv += ["-c:a", "aac", "-b:a", str(AUDIO_RATE), "-shortest"] if audio else ["-an"]
-        async with child([*argv, str(path)], stdin=DEVNULL, stdout=PIPE, stderr=PIPE) as process:
+        async with child([*argv, str(path)], stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environ) as process:
             assert process.stdout is not None
             assert process.stderr is not None
             try:

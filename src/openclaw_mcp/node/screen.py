@@ -168,7 +168,9 @@ class Screen:
         self._tell("Recording of the screen has started.")
         try:
             video = grabbing(area, index=index, fps=fps, display=self._display())
-            film = await ffmpeg.film(call, video=video, audio=microphone, seconds=lasting / 1000, fps=fps)
+            film = await ffmpeg.film(
+                call, video=video, audio=microphone, seconds=lasting / 1000, fps=fps, environ=self._environ
+            )
         finally:
             self._tell("Recording of the screen has ended.")
         value = {

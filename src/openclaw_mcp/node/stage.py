@@ -25,6 +25,7 @@ SHOT_TRIES: Final = 3  # a page that is just changing refuses the first picture
 SHOT_PAUSE: Final = 0.2
 MOST_FILE: Final = 16 << 20  # bytes of one of our own files
 LONGEST_REASON: Final = 300  # characters of a page's own error text
+HINT: Final = "try it from a terminal; in a container it may lack the right to build its sandbox"
 A2UI_PAGE: Final = Path(__file__).with_name("a2ui.html")
 
 FLAGS: Final = (
@@ -140,9 +141,11 @@ class Stage:
                 awaitPromise=True,
                 userGesture=True,
             )
-        except TimeoutError:
-            self._order("Runtime.terminateExecution")
-            raise ToolTimeout(f"CANVAS_TIMEOUT: the script took longer than {EVAL_WAIT:g} s") from None
+        except (TimeoutError, asyncio.CancelledError) as exc:
+            self._order("Runtime.terminateExecution")  # or the next call would wait for it
+            if isinstance(exc, TimeoutError):
+                raise ToolTimeout(f"CANVAS_TIMEOUT: the script took longer than {EVAL_WAIT:g} s") from None
+            raise
         except cdp.Refused as exc:  # the page went away under the script, or its value is no JSON
             raise ToolError(f"CANVAS_EVAL_FAILED: {str(exc)[:LONGEST_REASON]}") from None
         if "exceptionDetails" in answer:
@@ -177,8 +180,9 @@ class Stage:
         return False
 
     async def _launch(self, window: Window) -> None:
-        if self._chromium is not None:
-            await self._chromium.kill()
+        old, self._chromium = self._chromium, None
+        if old is not None:
+            await old.kill()
         browser = cdp.find(self._browser)
         assert browser is not None, "asked before"
         make_private(self._profile)
@@ -192,9 +196,14 @@ class Stage:
         try:
             self._chromium = await cdp.Chromium.launch(browser, options, hear=self._hear, environ=self._environ)
             await self._attach()
-        except (cdp.Gone, cdp.Refused, TimeoutError) as exc:
-            await self.close()
-            raise ToolError("CANVAS_NOT_AVAILABLE: the browser did not start") from exc
+        except BaseException as exc:
+            # Also when the call was cancelled: a browser without its page is of no use to the next one.
+            chromium, self._chromium = self._chromium, None
+            if chromium is not None:
+                await chromium.kill()
+            if isinstance(exc, cdp.Gone | cdp.Refused | TimeoutError):
+                raise ToolError(f"CANVAS_NOT_AVAILABLE: {Path(browser).name} did not start; {HINT}") from exc
+            raise
 
     async def _attach(self) -> None:
         """Hold the window's page, and see to it that no other opens."""
@@ -286,7 +295,8 @@ class Stage:
         elif method == "Page.loadEventFired":
             self._loaded.set()
         elif method == "Page.javascriptDialogOpening":
-            self._order("Page.handleJavaScriptDialog", accept=False)  # nobody may be there to press the button
+            # Nobody may be there to press the button; a page that does not want to be left is left.
+            self._order("Page.handleJavaScriptDialog", accept=params.get("type") == "beforeunload")
         elif method in ("Inspector.targetCrashed", "Inspector.detached"):
             self._crash()
         elif method == "Page.frameNavigated" and _astray(params["frame"]):
