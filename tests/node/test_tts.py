@@ -205,6 +205,47 @@ def test_a_cancelled_call_stops_speaking_at_once(ear: Environ, tmp_path: Path) -
     asyncio.run(scene())
 
 
+@pytest.fixture
+def dispatcher(ear: Environ, tmp_path: Path) -> Iterator[Environ]:
+    """A machine whose only voice is speech-dispatcher, which plays by itself."""
+    server = need("speech-dispatcher", package="speech-dispatcher")
+    programs, socket = tmp_path / "bin", tmp_path / "speechd"
+    programs.mkdir()
+    (programs / "spd-say").symlink_to(need("spd-say", package="speech-dispatcher"))
+    environ = {**ear, "SPEECHD_ADDRESS": f"unix_socket:{socket}", "XDG_RUNTIME_DIR": str(tmp_path)}
+    words = (server, "-s", "-S", str(socket), "-P", str(tmp_path / "pid"), "-L", str(tmp_path))
+    with running(*words, env=environ):
+        wait_for(socket.exists, "speech-dispatcher does not listen")
+        yield {**environ, "PATH": str(programs)}
+
+
+def test_speech_dispatcher_speaks_when_it_is_the_only_voice_and_falls_silent_when_cancelled(
+    ear: Environ, dispatcher: Environ, tmp_path: Path
+) -> None:
+    made, recording = tts(tmp_path, dispatcher), tmp_path / "heard.raw"
+    assert made.missing("tts.speak") is None
+
+    with listening(ear, recording):
+        result = asyncio.run(call(made, "tts.speak", text="Hello from the dispatcher."))
+    assert told(result)["spoken"] is True
+    assert len(result.content) == 1
+    assert loudest(recording.read_bytes()) > LOUD
+
+    async def scene() -> None:
+        line = Heard()
+        task = asyncio.ensure_future(call(made, "tts.speak", line=line, text="Again and again. " * 100))
+        await asyncio.wait_for(line.begun.wait(), 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scene())
+    time.sleep(0.5)  # what is in the sound server's buffers is still played
+    with listening(ear, recording):
+        time.sleep(0.5)
+    assert loudest(recording.read_bytes()) < LOUD
+
+
 def test_text_is_never_taken_for_an_option_and_is_bounded(ear: Environ, tmp_path: Path) -> None:
     made = tts(tmp_path, ear)
 

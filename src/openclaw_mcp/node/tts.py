@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import tempfile
 import time
 from asyncio.subprocess import DEVNULL, PIPE
@@ -28,6 +29,7 @@ PLAY_GRACE: Final = 15.0  # seconds a player may take beyond the sound's own len
 QUEUE_WAIT: Final = 900.0  # seconds behind other speech
 KEY_WAIT: Final = 10.0  # seconds for the keyring
 CONVERT_WAIT: Final = 30.0
+STOP_WAIT: Final = 2.0  # seconds to make speech-dispatcher fall silent
 PROGRESS_EVERY: Final = 1.0  # seconds between two words on how far it is
 
 INTERRUPTED: Final = "Speak canceled: a newer call interrupted it"
@@ -167,7 +169,7 @@ class Tts:
             if hushed.is_set():
                 raise ToolError(INTERRUPTED)
             if speech is None:
-                await self._play(call, ("spd-say", "--wait", "--", text), None, hushed)
+                await self._dispatch(call, text, hushed)
             else:
                 await self._play_speech(call, speech, hushed)
         kind = speech.mime_type if speech else "audio/wav"
@@ -258,6 +260,21 @@ class Tts:
                 self._turn.release()
         finally:
             self._speaking.discard(hushed)
+
+    async def _dispatch(self, call: ToolCall, text: str, hushed: asyncio.Event) -> None:
+        """Have speech-dispatcher say it. It goes on by itself, so it is told when to stop."""
+        spoken = False
+        try:
+            await self._play(call, (self._program("spd-say"), "--wait", "--", text), None, hushed)
+            spoken = True
+        finally:
+            if not spoken:
+                stop = run((self._program("spd-say"), "--cancel"), seconds=STOP_WAIT, most=1024, env=self._environ)
+                with contextlib.suppress(ToolError):
+                    await asyncio.shield(stop)
+
+    def _program(self, name: str) -> str:
+        return shutil.which(name, path=self._environ.get("PATH")) or name
 
     async def _play_speech(self, call: ToolCall, speech: Speech, hushed: asyncio.Event) -> None:
         player = sound.player(self._environ)
