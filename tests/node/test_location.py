@@ -20,7 +20,6 @@ from tests.programs import need
 
 CLIENT = "/org/freedesktop/GeoClue2/Client/1"
 PLACE = "/org/freedesktop/GeoClue2/Client/1/Location/0"
-GEOCLUE = Path("/usr/libexec/geoclue")
 CONFIGURATION = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig><type>system</type><listen>unix:path={socket}</listen><auth>EXTERNAL</auth>
@@ -166,8 +165,7 @@ def test_geoclue_is_asked_with_the_wished_accuracy_and_its_place_told(bus: str) 
 def test_a_real_geoclue_that_nobody_allowed_us_or_that_finds_nothing_gives_the_right_code(
     bus: str, tmp_path: Path
 ) -> None:
-    if not GEOCLUE.exists():
-        need("geoclue", package="geoclue-2.0")
+    geoclue = need("/usr/libexec/geoclue", package="geoclue-2.0")
     environ = {"PATH": os.environ["PATH"], "DBUS_SYSTEM_BUS_ADDRESS": bus, "HOME": str(tmp_path)}
 
     async def named() -> None:
@@ -182,7 +180,7 @@ def test_a_real_geoclue_that_nobody_allowed_us_or_that_finds_nothing_gives_the_r
         finally:
             connection.disconnect()
 
-    with running(str(GEOCLUE), env=environ):
+    with running(geoclue, env=environ):
         asyncio.run(named())
         with pytest.raises((ToolDenied, ToolTimeout), match=r"LOCATION_(PERMISSION_REQUIRED|TIMEOUT)"):
             asyncio.run(call(Location(bus=bus), "location.get", timeoutMs=1500))
