@@ -23,6 +23,22 @@ INSTALL_WAIT = 900  # seconds one package manager may take
 DEBIAN = {
     "node": "nodejs",
     "npm": "npm",
+    "Xvfb": "xvfb",
+    "xsetroot": "x11-xserver-utils",
+    "sway": "sway",
+    "grim": "grim",
+    "ffmpeg": "ffmpeg",
+    "chromium": "chromium",
+    "espeak-ng": "espeak-ng",
+    "speech-dispatcher": "speech-dispatcher",
+    "pulseaudio": "pulseaudio",
+    "paplay": "pulseaudio-utils",
+    "soxi": "sox",
+    "dbus-run-session": "dbus",
+    "dbus-daemon": "dbus-daemon",
+    "gnome-keyring-daemon": "gnome-keyring",
+    "/usr/libexec/geoclue": "geoclue-2.0",
+    "/usr/lib/speech-dispatcher-modules/sd_espeak-ng": "speech-dispatcher-espeak-ng",
 }
 """Program to the Debian package that brings it."""
 

@@ -21,6 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agents": {"core"},
     "config": {"core"},
     "order": {"core"},
+    "node": {"core"},
 }
 CARETAKERS = {"cli", "proxy"}
 """Rooms that may know every other."""
