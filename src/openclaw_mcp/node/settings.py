@@ -1,0 +1,3 @@
+"""What the person at this machine has switched on. A JSON file they may edit while the node runs."""
+
+from msgspec import Struct
