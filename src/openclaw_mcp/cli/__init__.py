@@ -2,7 +2,7 @@
 
 import sys
 
-STDIO: dict[tuple[str, ...], str] = {("echo",): "echo"}
+STDIO: dict[tuple[str, ...], str] = {("echo",): "echo", ("node", "--stdio"): "node"}
 """Command lines of stdio servers that answer before the parser of all commands is even imported."""
 
 

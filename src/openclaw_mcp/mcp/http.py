@@ -15,11 +15,12 @@ from ..wire import jsonrpc, mcp, mirror
 from ..wire.jsonrpc import Malformed, Notification, Request, Response, RpcError
 from .exchange import Exchange, Peer
 from .gate import Gate, Headers, Refusal
-from .reply import Reply, refuse, send_json, send_status
+from .reply import Reply, refuse, send_json, send_status, send_text
 from .server import McpServer
 from .sessions import Session, Sessions
 
 BODY_WAIT: Final = 30.0  # seconds a client may take to send its body
+SLOT_WAIT: Final = 0.05  # seconds a request waits for a slot: a burst passes, a jam is told at once
 SLOW: Final = 0.05  # about so many seconds into a call it is watched: has the client gone? is a sign of life due?
 
 Scope = MutableMapping[str, Any]
@@ -30,29 +31,32 @@ _ALLOW_POST = ((b"allow", b"POST"),)
 
 
 class McpHttp:
-    """One endpoint. `sessions=False` serves the handshake era without memory, as behind a load balancer."""
+    """One endpoint. `sessions=False` serves the handshake era without memory, as behind a load balancer.
 
-    def __init__(self, server: McpServer, *, gate: Gate = Gate(), sessions: bool = True) -> None:
+    `probe` is what a plain GET is answered, by people who look whether we are here.
+    """
+
+    def __init__(
+        self, server: McpServer, *, gate: Gate = Gate(), sessions: bool = True, probe: str | None = None
+    ) -> None:
         self._server = server
         self._gate = gate
         self._sessions = Sessions() if sessions else None
-        self._busy = 0
+        self._probe = probe
+        self._slots = asyncio.Semaphore(gate.slots) if gate.slots is not None else None
         self._slow: Rounds[_Watch] = Rounds(SLOW, _Watch.begin)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await send({"type": "websocket.close"})  # there is no socket here, whoever asks
+            return
         headers, repeated = read_headers(scope)
         try:
-            if self._gate.slots is not None and self._busy >= self._gate.slots:
-                raise Refusal(503, "server busy", ((b"retry-after", b"1"),))
             caller = self._gate.admit(scope, headers)
-            self._busy += 1
-            try:
-                if scope["method"] == "POST":
-                    await self._post(headers, repeated, caller, receive, send)
-                else:
-                    await self._other(scope["method"], headers, caller, receive, send)
-            finally:
-                self._busy -= 1
+            if scope["method"] == "POST":
+                await self._post(headers, repeated, caller, receive, send)
+            else:
+                await self._other(scope["method"], headers, caller, receive, send)
         except Refusal as refusal:
             await refuse(send, refusal)
 
@@ -63,6 +67,9 @@ class McpHttp:
         await self._server.aclose()
 
     async def _other(self, method: str, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+        if method == "GET" and self._probe is not None and "text/event-stream" not in headers.get("accept", ""):
+            await send_text(send, self._probe)
+            return
         if self._sessions is None or method not in ("GET", "DELETE") or _is_stateless(headers):
             raise Refusal(405, "POST only", _ALLOW_POST)
         await self._sessions.serve(method, headers, caller, receive, send)
@@ -73,7 +80,30 @@ class McpHttp:
         message = jsonrpc.decode(await read_body(receive, self._gate.largest_body))
         if isinstance(message, Malformed):
             await send_json(send, jsonrpc.error(message.id, message.error), status=400)
-        elif not _is_stateless(headers):
+        elif self._slots is None or not isinstance(message, Request):
+            # What a client answers us needs no slot, or its own calls could keep its answers out.
+            await self._take(message, headers, repeated, caller, reply)
+        else:
+            await self._enter(self._slots)
+            try:
+                await self._take(message, headers, repeated, caller, reply)
+            finally:
+                self._slots.release()
+
+    async def _enter(self, slots: asyncio.Semaphore) -> None:
+        if not slots.locked():
+            await slots.acquire()  # at once
+            return
+        try:
+            async with asyncio.timeout(SLOT_WAIT):
+                await slots.acquire()
+        except TimeoutError:
+            raise Refusal(503, "server busy", ((b"retry-after", b"1"),)) from None
+
+    async def _take(
+        self, message: jsonrpc.Message, headers: Headers, repeated: str | None, caller: Caller, reply: Reply
+    ) -> None:
+        if not _is_stateless(headers):
             await self._handshake(message, headers, caller, reply)
         elif isinstance(message, Request):
             reply.id = message.id
@@ -87,7 +117,7 @@ class McpHttp:
         elif isinstance(message, Response):
             raise Refusal(400, "the stateless era has no responses from clients")
         else:
-            await send_status(send, 202)
+            await send_status(reply.send, 202)
 
     async def _inline(self, exchange: Exchange, request: Request, reply: Reply) -> None:
         """Serve within the request's own task; the client's going ends it."""

@@ -83,6 +83,10 @@ class Capabilities:
             raise ToolUnavailable(f"{name} is not available: {missing.reason} {missing.remedy}")
         return found[1]
 
+    def knows(self, name: str) -> bool:
+        """Whether a command of this name is ours, on offer or not."""
+        return name in self._commands
+
     async def call(self, call: ToolCall) -> ToolResult:
         return await self.require(call.name).run(call)
 

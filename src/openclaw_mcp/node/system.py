@@ -25,7 +25,7 @@ MOST_BINS: Final = 256  # asked for at once
 
 _RUN_PROPERTIES: Final[dict[str, Json]] = {
     "command": {
-        "description": "The program and its arguments as a list; or text for a shell, every command of which is judged.",
+        "description": "The program and its arguments as a list; or text for a shell, each command of which is judged.",
         "anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "string", "minLength": 1}],
     },
     "args": {"type": "array", "items": {"type": "string"}, "description": "Arguments, when `command` is one program."},

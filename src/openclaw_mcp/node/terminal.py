@@ -1,7 +1,8 @@
-"""Questions answered in a terminal: a socket in the state directory that `openclaw approvals` connects to."""
+"""Questions answered in a terminal: each node has a socket in the state directory; `openclaw approvals` finds them."""
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,7 @@ from ..core.model import Json
 from .asking import Answer, Question
 from .files import make_private
 
-FILE: Final = "approvals.sock"
+SOCKETS: Final = "approvals-*.sock"
 MOST_WATCHERS: Final = 16
 MOST_PENDING: Final = 64  # questions waiting at once
 LONGEST_LINE: Final = 1 << 20  # bytes
@@ -28,7 +29,7 @@ class Terminal:
     """An `Asker`: whoever has connected is there to be asked."""
 
     def __init__(self, state_dir: Path) -> None:
-        self.path = state_dir / FILE
+        self.path = state_dir / SOCKETS.replace("*", str(os.getpid()))
         self._server: asyncio.Server | None = None
         self._watchers: dict[asyncio.StreamWriter, asyncio.Task[Any] | None] = {}
         self._pending: dict[str, tuple[Question, asyncio.Future[Answer | None]]] = {}
@@ -128,12 +129,13 @@ class Watcher:
 
 
 @contextlib.asynccontextmanager
-async def watching(state_dir: Path) -> AsyncIterator[Watcher]:
-    """Be there for the node of `state_dir`. Raises NoSocket when it does not run."""
+async def watching(path: Path) -> AsyncIterator[Watcher]:
+    """Be there for the node behind a socket. Raises NoSocket, and tidies up, when it has gone."""
     try:
-        reader, writer = await asyncio.open_unix_connection(str(state_dir / FILE), limit=LONGEST_LINE)
-    except (OSError, AttributeError) as exc:
-        raise NoSocket(f"no node is running with the state directory {state_dir}; start it with openclaw node") from exc
+        reader, writer = await asyncio.open_unix_connection(str(path), limit=LONGEST_LINE)
+    except OSError as exc:
+        path.unlink(missing_ok=True)  # noqa: ASYNC240  one unlink, in a command line
+        raise NoSocket(f"the node behind {path} has gone") from exc
     try:
         yield Watcher(reader, writer)
     finally:
