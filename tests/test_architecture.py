@@ -14,6 +14,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mcp": {"core", "wire"},
     "openings": {"mcp"},
     "web": {"core"},
+    "node": {"core"},
 }
 CARETAKERS = {"cli"}
 """Rooms that may know every other."""

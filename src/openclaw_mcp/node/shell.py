@@ -99,6 +99,7 @@ class _Reader:
                 return
             if self._peek() == "(":
                 self._group()
+                self._redirects()
             else:
                 self._simple()
             self._blanks()
@@ -133,6 +134,13 @@ class _Reader:
         self._deeper()
         self._commands(closing=")")
         self._depth -= 1
+
+    def _redirects(self) -> None:
+        """What follows a group: redirections, and no words."""
+        self._blanks()
+        while found := _REDIRECT.match(self._text, self._at):
+            self._redirect(found)
+            self._blanks()
 
     def _deeper(self) -> None:
         self._depth += 1

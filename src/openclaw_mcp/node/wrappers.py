@@ -185,7 +185,7 @@ class _Opener:
                 raise Doubt(f"the shell option {word.text} is not understood")
             text = text or (not word.text.startswith("--") and "c" in word.text)
             at += 1
-        if at == len(words):
+        if at == len(words) or (not text and words[at].text.startswith(("/dev", "/proc", "-"))):
             raise Doubt("a shell reads its commands from elsewhere")
         if not text:
             self._add(piece)
