@@ -169,6 +169,13 @@ def test_other_verbs_get_405(node: RunningNode, method: str) -> None:
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
+def test_there_is_no_websocket(node: RunningNode) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
+    key = {"Sec_WebSocket_Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+
+    assert send(node.address, "GET", **node.bearer, **upgrade, **key).status == 403
+
+
 def test_get_is_a_probe_for_people_and_a_stream_only_for_sessions(node: RunningNode) -> None:
     assert send(node.address, "GET", Accept="text/html", **node.bearer).status == 200
     assert send(node.address, "GET", Accept="text/event-stream", **node.bearer).status == 405
