@@ -1,4 +1,4 @@
-"""A page in a real Chromium, on another origin, tries to reach the node's tools. It even knows the token."""
+"""A page in a real Chromium, on another origin, tries to reach the tools. It even knows the token."""
 
 import contextlib
 import http.server

@@ -57,7 +57,9 @@ def run(options: "argparse.Namespace") -> int:
     if options.stdio:
         serve_stdio(folder=options.state_dir)
         return 0
-    asyncio.run(_serve(options))
+    from ..web import listen  # here for start-up: the pipe needs no web server
+
+    listen.run(_serve(options))
     return 0
 
 
