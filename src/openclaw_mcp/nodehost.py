@@ -5,6 +5,7 @@ import contextlib
 import hmac
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ from .node.desktop import Desktop
 from .node.device import Device
 from .node.registry import Capabilities
 from .node.settings import BadSettings, Settings
-from .node.shelf import NodeShelf
+from .node.shelf import Happened, NodeShelf
 from .node.system import System
 from .node.terminal import NoSocket, Terminal
 from .node.token import TokenFile
@@ -91,14 +92,7 @@ class Node:
 
     def _audit(self, record: Record) -> None:
         log(record)
-        self.shelf.record(
-            {
-                "caller": record.caller,
-                "tool": record.tool,
-                "outcome": record.outcome,
-                "milliseconds": round(record.milliseconds, 1),
-            }
-        )
+        self.shelf.record(Happened(time.time(), record.caller, record.tool, record.outcome, record.milliseconds))
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -131,9 +125,9 @@ class NodeTools:
         return await self._desk.list(caller)
 
     async def call(self, call: ToolCall) -> ToolResult:
-        if self._capabilities.knows(call.name):
-            self._capabilities.require(call.name)
-            self._capabilities.refresh()
+        if not self._capabilities.offers(call.name) and self._capabilities.knows(call.name):
+            self._capabilities.require(call.name)  # says why it can't be used,
+            self._capabilities.refresh()  # or it can by now
         result = await self._desk.call(call)
         if len(result.content) > 1:
             self._shelf.keep(call.name, result)

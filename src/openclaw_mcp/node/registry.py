@@ -32,6 +32,7 @@ class Capabilities:
         self._capabilities: dict[str, Capability] = {}
         self._commands: dict[str, tuple[Capability, Command]] = {}
         self._offered: tuple[ToolSpec, ...] = ()
+        self._names: frozenset[str] = frozenset()
 
     def add(self, capability: Capability) -> None:
         """Put a capability on offer; it shows at once."""
@@ -50,6 +51,7 @@ class Capabilities:
         offered = tuple(command.spec for name, (_, command) in self._commands.items() if self.missing(name) is None)
         if offered != self._offered:
             self._offered = offered
+            self._names = frozenset(spec.name for spec in offered)
             self.changed.ring(None)
 
     def specs(self) -> Sequence[ToolSpec]:
@@ -82,6 +84,10 @@ class Capabilities:
         if missing is not None:
             raise ToolUnavailable(f"{name} is not available: {missing.reason} {missing.remedy}")
         return found[1]
+
+    def offers(self, name: str) -> bool:
+        """Whether it was on offer when last looked."""
+        return name in self._names
 
     def knows(self, name: str) -> bool:
         """Whether a command of this name is ours, on offer or not."""

@@ -1,9 +1,10 @@
 """What a client may read of the node: its settings, what happened lately, and the last pictures and sounds."""
 
 import datetime
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -45,6 +46,19 @@ class Capture(Struct, frozen=True):
     data: bytes
 
 
+class Happened(NamedTuple):
+    """One call: who, what, how it ended. Never what was in it."""
+
+    at: float
+    caller: str
+    tool: str
+    outcome: str
+    milliseconds: float
+
+    def shape(self) -> Json:
+        return {**self._asdict(), "at": _written(self.at), "milliseconds": round(self.milliseconds, 1)}
+
+
 class NodeShelf:
     """A `Shelf`. Captures live in memory only: they are gone when the node stops."""
 
@@ -52,13 +66,12 @@ class NodeShelf:
         self.changed: Bell[None] = Bell()
         self.updated: Bell[str] = Bell()
         self._settings = settings
-        self._activity: deque[Json] = deque(maxlen=MOST_ACTIVITY)
+        self._activity: deque[Happened] = deque(maxlen=MOST_ACTIVITY)
         self._captures: deque[Capture] = deque(maxlen=MOST_CAPTURES)
         self._count = 0
 
-    def record(self, happened: Json) -> None:
-        """Remember one call: who, what, how it ended. Never what was in it."""
-        self._activity.append({"at": _now(), **happened})
+    def record(self, happened: Happened) -> None:
+        self._activity.append(happened)
         self.updated.ring(ACTIVITY)
 
     def keep(self, tool: str, result: ToolResult) -> None:
@@ -66,7 +79,7 @@ class NodeShelf:
         fresh = [media for block in result.content if (media := _media(block)) is not None]
         for mime_type, data in fresh:
             self._count += 1
-            self._captures.append(Capture(self._count, tool, _now(), mime_type, data))
+            self._captures.append(Capture(self._count, tool, _written(time.time()), mime_type, data))
         while sum(len(capture.data) for capture in self._captures) > MOST_CAPTURED:
             self._captures.popleft()
         if fresh:
@@ -100,7 +113,7 @@ class NodeShelf:
             case "openclaw://node/settings":
                 return (_text(read.uri, self._settings()),)
             case "openclaw://node/activity":
-                return (_text(read.uri, {"calls": [*reversed(self._activity)]}),)
+                return (_text(read.uri, {"calls": [happened.shape() for happened in reversed(self._activity)]}),)
             case "openclaw://node/captures":
                 return (_text(read.uri, {"captures": [_shape(capture) for capture in reversed(self._captures)]}),)
         for capture in self._captures:
@@ -132,5 +145,5 @@ def _text(uri: str, value: Json) -> Contents:
     return Contents(uri=uri, mime_type=_JSON, text=msgspec.json.encode(value).decode())
 
 
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+def _written(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="milliseconds")
