@@ -195,6 +195,7 @@ async def mcp_over_http(node: Node, choice: PortChoice) -> AsyncIterator[str]:
     # Here for start-up: `openclaw node --stdio` and the doctor need no web server.
     from .mcp.http import McpHttp
     from .web import listen
+    from .web.serving import serving
 
     token = TokenFile(node.state_dir)
     if node.settings.require_token:
@@ -215,7 +216,7 @@ async def mcp_over_http(node: Node, choice: PortChoice) -> AsyncIterator[str]:
     )
     endpoint = McpHttp(node.server(), gate=gate, probe=f"OpenClaw MCP server. POST JSON-RPC to {address}\n")
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(listen.serving(endpoint, listener))
+        await stack.enter_async_context(serving(endpoint, listener))
         stack.push_async_callback(endpoint.aclose)  # first, so that no open stream holds the server up
         yield address
 

@@ -5,8 +5,7 @@ import errno
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import uvicorn
@@ -56,28 +55,7 @@ def run(life: Coroutine[Any, Any, None]) -> None:
 
 async def serve(app: Any, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> None:
     """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered."""
-    server = _Server(_config(app), ready)
-    await server.serve(sockets=[listener])
-
-
-@asynccontextmanager
-async def serving(app: Any, listener: socket.socket) -> AsyncIterator[None]:
-    """Answer while the block runs; signals are the caller's affair. Leaving gives open requests their grace."""
-    ready = asyncio.Event()
-    server = _Quiet(_config(app), ready.set)
-    work = asyncio.ensure_future(server.serve(sockets=[listener]))
-    opening = asyncio.ensure_future(ready.wait())
-    try:
-        await asyncio.wait((work, opening), return_when=asyncio.FIRST_COMPLETED)
-        yield
-    finally:
-        opening.cancel()
-        server.should_exit = True
-        await work
-
-
-def _config(app: Any) -> uvicorn.Config:
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,
         http="httptools",
         ws="websockets-sansio",
@@ -91,6 +69,8 @@ def _config(app: Any) -> uvicorn.Config:
         timeout_graceful_shutdown=GRACE,
         ws_ping_interval=None,
     )
+    server = _Server(config, ready)
+    await server.serve(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
@@ -102,9 +82,3 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self._ready is not None and not self.should_exit:
             self._ready()
-
-
-class _Quiet(_Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
