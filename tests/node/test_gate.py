@@ -154,6 +154,10 @@ def test_browser_marks_foreign_hosts_and_other_bodies_are_refused(
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
+def test_a_forwarding_header_changes_nobody(node: RunningNode) -> None:
+    assert ping(node, X_Forwarded_For="203.0.113.9").status == 200  # else a header could say who is local
+
+
 def test_a_missing_host_is_refused(node: RunningNode) -> None:
     parts = urlsplit(node.address)
     with socket.create_connection((parts.hostname, parts.port), timeout=WAIT) as plug:

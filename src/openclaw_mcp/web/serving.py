@@ -19,6 +19,7 @@ async def serving(app: Any, listener: socket.socket) -> AsyncIterator[None]:
         http="httptools",
         ws="none",
         lifespan="off",
+        proxy_headers=False,  # a header must not make a stranger look local
         log_config=None,
         access_log=False,
         server_header=False,
