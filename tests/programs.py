@@ -23,6 +23,11 @@ INSTALL_WAIT = 900  # seconds one package manager may take
 DEBIAN = {
     "node": "nodejs",
     "npm": "npm",
+    "curl": "curl",
+    "chromium": "chromium",
+    "Xvfb": "xvfb",
+    "dbus-daemon": "dbus-daemon",
+    "dunst": "dunst",
 }
 """Program to the Debian package that brings it."""
 

@@ -224,7 +224,7 @@ asyncio.run(main())
 @contextlib.contextmanager
 def session_bus(tmp_path: Path) -> Iterator[str]:
     """A real session bus; yields its address."""
-    daemon = need("dbus-daemon", package="dbus")
+    daemon = need("dbus-daemon", package="dbus-daemon")
     words = (daemon, "--session", "--nofork", "--print-address", f"--address=unix:path={tmp_path}/bus.sock")
     with process(*words, stdout=subprocess.PIPE) as child:
         yield read_line(child, WAIT).decode().strip()
@@ -234,7 +234,6 @@ def session_bus(tmp_path: Path) -> Iterator[str]:
     ("press", "runs"), [("once", True), ("always", True), ("deny", False), ("dismiss", False), ("default", False)]
 )
 def test_a_notification_with_buttons_asks_and_its_button_answers(tmp_path: Path, press: str, runs: bool) -> None:
-    pytest.importorskip("dbus_fast")
     state = tmp_path / "state"
     state.mkdir()
     (state / "exec-policy.json").write_text(ASK)

@@ -44,7 +44,7 @@ class Desktop:
         if self._address() is None:
             return Missing("There is no desktop session bus.", "Start the node inside a desktop session.")
         if find_spec("dbus_fast") is None and which("notify-send") is None:
-            return Missing("Nothing here can talk to the desktop.", "Install openclaw-mcp[desktop], or notify-send.")
+            return Missing("Nothing here can talk to the desktop.", "Install openclaw-mcp[node], or notify-send.")
         return None
 
     async def notify(self, title: str, body: str, *, urgency: Urgency = "normal", sound: bool = True) -> None:
