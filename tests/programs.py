@@ -39,6 +39,8 @@ DEBIAN = {
     "gnome-keyring-daemon": "gnome-keyring",
     "/usr/libexec/geoclue": "geoclue-2.0",
     "/usr/lib/speech-dispatcher-modules/sd_espeak-ng": "speech-dispatcher-espeak-ng",
+    "curl": "curl",
+    "dunst": "dunst",
 }
 """Program to the Debian package that brings it."""
 

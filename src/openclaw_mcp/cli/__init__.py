@@ -2,7 +2,11 @@
 
 import sys
 
-STDIO: dict[tuple[str, ...], str] = {("echo",): "echo", ("mcp-server",): "mcp_server"}
+STDIO: dict[tuple[str, ...], str] = {
+    ("echo",): "echo",
+    ("mcp-server",): "mcp_server",
+    ("node", "--stdio"): "node",
+}
 """Command lines of stdio servers that answer before the parser of all commands is even imported."""
 
 

@@ -16,6 +16,8 @@ COMMANDS = {
     "gateway": "serve the gateway, or call a method of one",
     "config": "read, change and check openclaw.json",
     "mcp-server": "order_openclaw for MCP clients, over stdin and stdout",
+    "node": "this machine's capabilities over MCP and over a gateway",
+    "approvals": "answer what the node asks, and change its rules and consents",
     "echo": "an MCP server with one tool, to check that a client can reach us",
 }
 """Command to summary. The module of the same name in this package defines `arguments(parser)` and `run(options)`."""

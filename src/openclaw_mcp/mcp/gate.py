@@ -42,9 +42,11 @@ class Gate(Struct, frozen=True, kw_only=True):
     """False refuses what only browsers send: Sec-Fetch-Site, Referer. Node's fetch sends Sec-Fetch-Mode: allowed."""
     json_only: bool = False
     """Refuse a POST that is not application/json, which a page can't send without a preflight."""
+    silent_401: bool = False
+    """Answer a missing or wrong credential without a body."""
     largest_body: int = LARGEST_BODY
     slots: int | None = None
-    """Requests served at once; None = no bound of its own."""
+    """Requests served at once; None = no bound of its own. Answers and notifications need no slot."""
     longest: float = LONGEST_REQUEST
 
     def admit(self, scope: Mapping[str, Any], headers: Headers) -> Caller:
@@ -58,15 +60,16 @@ class Gate(Struct, frozen=True, kw_only=True):
             raise Refusal(403, "browser context not allowed")
         if self.hosts is not None and _host(headers.get("host", "")) not in self.hosts:
             raise Refusal(403, "host not allowed")
+        if self.json_only and scope["method"] == "POST" and not _is_json(headers):
+            raise Refusal(415, "application/json required")
         try:
             return self.identify(headers)
         except Unauthorized as exc:
-            raise Refusal(401, str(exc), ((b"www-authenticate", b"Bearer"),)) from None
+            reason = "" if self.silent_401 else str(exc)
+            raise Refusal(401, reason, ((b"www-authenticate", b"Bearer"),)) from None
 
     def check_body(self, headers: Headers) -> None:
         """What a POST's headers tell before its body is read. Raises Refusal."""
-        if self.json_only and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Refusal(415, "application/json required")
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self.largest_body:
             raise Refusal(413, f"request body too large: at most {self.largest_body} bytes")
@@ -83,6 +86,10 @@ def bearer(token: str, caller: Caller) -> Identify:
         raise Unauthorized("missing or invalid bearer token")
 
     return identify
+
+
+def _is_json(headers: Headers) -> bool:
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 
 def _is_loopback(client: Any) -> bool:

@@ -4,6 +4,9 @@ Both eras at one address. The stateless era needs nothing kept, and closing its 
 era gets a session when it opens with `initialize`; a request without one is served as it stands.
 """
 
+import asyncio
+from typing import Final
+
 from ..core.errors import OpenClawError
 from ..core.model import Caller
 from ..wire import jsonrpc
@@ -19,33 +22,41 @@ from .inline import (
     read_headers,
     read_post,
 )
-from .reply import Reply, refuse, send_status
+from .reply import Reply, refuse, send_status, send_text
 from .server import McpServer
 from .sessions import Session, Sessions
+
+SLOT_WAIT: Final = 0.05  # seconds a request waits for a slot: a burst passes, a jam is told at once
 
 _ALLOW_POST = ((b"allow", b"POST"),)
 
 
 class McpHttp:
-    """One endpoint. `sessions=False` serves the handshake era without memory, as behind a load balancer."""
+    """One endpoint. `sessions=False` serves the handshake era without memory, as behind a load balancer.
 
-    def __init__(self, server: McpServer, *, gate: Gate = Gate(), sessions: bool = True) -> None:
+    `probe` is what a plain GET is answered, by people who look whether we are here.
+    """
+
+    def __init__(
+        self, server: McpServer, *, gate: Gate = Gate(), sessions: bool = True, probe: str | None = None
+    ) -> None:
         self._server = server
         self._gate = gate
         self._sessions = Sessions() if sessions else None
-        self._busy = 0
+        self._probe = probe
+        self._slots = asyncio.Semaphore(gate.slots) if gate.slots is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await send({"type": "websocket.close"})  # there is no socket here, whoever asks
+            return
         headers, repeated = read_headers(scope)
         try:
-            if self._gate.slots is not None and self._busy >= self._gate.slots:
-                raise Refusal(503, "server busy", ((b"retry-after", b"1"),))
             caller = self._gate.admit(scope, headers)
-            self._busy += 1
-            try:
-                await self._serve(scope["method"], headers, repeated, caller, receive, send)
-            finally:
-                self._busy -= 1
+            if scope["method"] == "POST":
+                await self._post(headers, repeated, caller, receive, send)
+            else:
+                await self._other(scope["method"], headers, caller, receive, send)
         except Refusal as refusal:
             await refuse(send, refusal)
 
@@ -55,20 +66,33 @@ class McpHttp:
             await self._sessions.aclose()
         await self._server.aclose()
 
-    async def _serve(
-        self, method: str, headers: Headers, repeated: str | None, caller: Caller, receive: Receive, send: Send
-    ) -> None:
-        stateless = is_stateless(headers)
-        if method != "POST":
-            if stateless or self._sessions is None or method not in ("GET", "DELETE"):
-                raise Refusal(405, "POST only", _ALLOW_POST)
-            await self._sessions.serve(method, headers, caller, receive, send)
+    async def _other(self, method: str, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+        if method == "GET" and self._probe is not None and "text/event-stream" not in headers.get("accept", ""):
+            await send_text(send, self._probe)
             return
+        if self._sessions is None or method not in ("GET", "DELETE") or is_stateless(headers):
+            raise Refusal(405, "POST only", _ALLOW_POST)
+        await self._sessions.serve(method, headers, caller, receive, send)
+
+    async def _post(self, headers: Headers, repeated: str | None, caller: Caller, receive: Receive, send: Send) -> None:
         post = await read_post(self._gate, headers, receive, send)
         if post is None:
             return
         message, reply = post
-        if stateless:
+        if self._slots is None or not isinstance(message, Request):
+            # What a client answers us needs no slot, or its own calls could keep its answers out.
+            await self._take(message, headers, repeated, caller, reply)
+            return
+        await _enter(self._slots)
+        try:
+            await self._take(message, headers, repeated, caller, reply)
+        finally:
+            self._slots.release()
+
+    async def _take(
+        self, message: jsonrpc.Message, headers: Headers, repeated: str | None, caller: Caller, reply: Reply
+    ) -> None:
+        if is_stateless(headers):
             longest = self._gate.longest
             await answer_stateless(self._server, message, headers, repeated, caller, reply, longest=longest)
         else:
@@ -107,3 +131,14 @@ class McpHttp:
         if id is None or self._sessions is None:
             return None
         return self._sessions.find(id, caller)
+
+
+async def _enter(slots: asyncio.Semaphore) -> None:
+    if not slots.locked():
+        await slots.acquire()  # at once
+        return
+    try:
+        async with asyncio.timeout(SLOT_WAIT):
+            await slots.acquire()
+    except TimeoutError:
+        raise Refusal(503, "server busy", ((b"retry-after", b"1"),)) from None

@@ -115,12 +115,12 @@ async def send_status(send: Send, status: int) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def refuse(send: Send, refusal: Refusal) -> None:
-    body = refusal.reason.encode()
-    listed = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", b"%d" % len(body)),
-        *refusal.headers,
-    ]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": listed})
+async def send_text(send: Send, text: str, *, status: int = 200, headers: HeaderList = ()) -> None:
+    body = text.encode()
+    listed = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": listed})
     await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(send: Send, refusal: Refusal) -> None:
+    await send_text(send, refusal.reason, status=refusal.status, headers=refusal.headers)

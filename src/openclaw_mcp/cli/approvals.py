@@ -1,0 +1,169 @@
+"""`openclaw approvals`: answer questions in this terminal, and change the rules and consents of the node."""
+
+import argparse
+import asyncio
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ..core.errors import OpenClawError
+from ..core.model import Json
+from ..node.approvals import Approvals
+from ..node.asking import Answer, Asking
+from ..node.consent import THINGS, Consents
+from ..node.rules import Action, ExecPolicy, Rule
+from ..node.settings import state_dir
+from ..node.terminal import SOCKETS, NoSocket, Watcher, watching
+
+LOOK_AGAIN: Final = 1.0  # seconds between looks for nodes that have started
+
+_ANSWERS: Final[dict[str, Answer]] = {"y": "once", "yes": "once", "a": "always", "always": "always"}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state-dir", help="the node's state directory (default ~/.openclaw-mcp)")
+    parser.add_argument("--json", action="store_true", help="with list and test: answer as JSON")
+    actions = parser.add_subparsers(
+        dest="action", title="without an action, questions are answered here", metavar="ACTION"
+    )
+    actions.add_parser("list", help="the rules and consents")
+    for action in ("allow", "deny", "prompt"):
+        rule = actions.add_parser(action, help=f"add a rule: openclaw approvals {action} 'git log *'")
+        rule.add_argument("pattern", help="a program and its arguments; * and ? are wildcards")
+    forget = actions.add_parser("forget", help="remove the rules with this pattern")
+    forget.add_argument("pattern")
+    default = actions.add_parser("default", help="what happens to commands no rule covers")
+    default.add_argument("default", choices=("allow", "prompt", "deny"))
+    for action, meaning in (
+        ("grant", "consent to"),
+        ("refuse", "never consent to"),
+        ("revoke", "be asked again about"),
+    ):
+        consent = actions.add_parser(action, help=f"{meaning} camera or screen.record")
+        consent.add_argument("thing", choices=THINGS)
+    test = actions.add_parser("test", help="what the rules say of a command; nothing runs")
+    test.add_argument("command", nargs="+")
+
+
+def run(options: argparse.Namespace) -> int:
+    folder = state_dir(options.state_dir)
+    asking = Asking(seconds=lambda: 0, in_client=lambda: False)
+    approvals = Approvals(state_dir=folder, asking=asking)
+    consents = Consents(state_dir=folder, asking=asking)
+    if options.action is None:
+        return asyncio.run(_answer_here(folder))
+    if options.action in ("grant", "refuse"):
+        consents.record(options.thing, "allow" if options.action == "grant" else "deny")
+    elif options.action == "revoke":
+        consents.revoke(options.thing)
+    elif options.action == "list":
+        _list(approvals, consents, as_json=options.json)
+    elif options.action == "test":
+        return _test(approvals, options.command, as_json=options.json)
+    else:
+        approvals.save(_changed(approvals.policy(), options))
+    return 0
+
+
+def _changed(policy: ExecPolicy, options: argparse.Namespace) -> ExecPolicy:
+    if options.action == "default":
+        return msgspec.structs.replace(policy, default_action=options.default)
+    others = tuple(rule for rule in policy.rules if rule.pattern != options.pattern)
+    if options.action == "forget":
+        if len(others) == len(policy.rules):
+            raise OpenClawError(f"there is no rule with the pattern {options.pattern!r}; see openclaw approvals list")
+        return msgspec.structs.replace(policy, rules=others)
+    action: Action = options.action
+    # At the front: whoever adds a rule by hand means it to count.
+    return msgspec.structs.replace(policy, rules=(Rule(pattern=options.pattern, action=action), *others))
+
+
+def _list(approvals: Approvals, consents: Consents, *, as_json: bool) -> None:
+    policy, given = approvals.policy(), consents.all()
+    if as_json:
+        print(json.dumps({"policy": msgspec.to_builtins(policy), "consents": msgspec.to_builtins(given)}, indent=2))
+        return
+    for rule in policy.rules:
+        print(f"{rule.action:7} {rule.pattern}{'' if rule.enabled else '  (disabled)'}")
+    print(f"{policy.default_action:7} everything else")
+    for thing in THINGS:
+        print(f"{given[thing].decision if thing in given else 'ask':7} {thing}")
+
+
+def _test(approvals: Approvals, command: list[str], *, as_json: bool) -> int:
+    argv = ["sh", "-c", command[0]] if len(command) == 1 else command
+    verdict = approvals.verdict(argv)
+    if as_json:
+        print(json.dumps({"action": verdict.action, "reason": verdict.reason, "certain": verdict.certain}))
+    else:
+        print(f"{verdict.action}: {shlex.join(argv)}: {verdict.reason}")
+    return 0 if verdict.action == "allow" else 1
+
+
+# ---- answering ----
+
+
+async def _answer_here(folder: Path) -> int:
+    """Until interrupted: every node of this state directory asks here."""
+    print(f"Waiting for questions of the nodes in {folder}; leave with Ctrl-C.", flush=True)
+    desk = _Desk()
+    async with asyncio.TaskGroup() as tasks:
+        known: set[Path] = set()
+
+        async def attend(path: Path) -> None:
+            with suppress(NoSocket, ConnectionError):
+                async with watching(path) as watcher:
+                    async for message in watcher.messages():
+                        desk.hear(message, watcher)
+            known.discard(path)
+
+        reading = tasks.create_task(desk.read())
+        while not reading.done():
+            for path in set(folder.glob(SOCKETS)) - known:  # noqa: ASYNC240  a handful of names
+                known.add(path)
+                tasks.create_task(attend(path))
+            await asyncio.wait((reading,), timeout=LOOK_AGAIN)
+    return 0
+
+
+class _Desk:
+    """The questions not yet answered, the oldest first, and the person typing."""
+
+    def __init__(self, show: Callable[[str], None] = lambda text: print(text, flush=True)) -> None:
+        self._show = show
+        self._open: dict[str, tuple[Json, Watcher]] = {}
+
+    def hear(self, message: Json, watcher: Watcher) -> None:
+        if "question" in message:
+            question = message["question"]
+            self._open[question["id"]] = (question, watcher)
+            if len(self._open) == 1:
+                self._present()
+        elif self._open.pop(message.get("settled", ""), None) is not None:
+            self._show("(settled)")
+            self._present()
+
+    def _present(self) -> None:
+        if self._open:
+            question, _ = next(iter(self._open.values()))
+            choices = "[y]es once, [a]lways, [n]o" if question["always"] else "[y]es once, [n]o"
+            self._show(
+                f"\n{question['title']}\n  {question['detail']}\n  {question['why']}; asked by {question['asker']}"
+            )
+            self._show(f"{choices}:")
+
+    async def read(self) -> None:
+        """Each line answers the oldest question. Whatever is not a clear yes is a no."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        while line := await reader.readline():
+            if self._open:
+                question, watcher = next(iter(self._open.values()))
+                watcher.answer(question["id"], _ANSWERS.get(line.decode(errors="replace").strip().lower(), "deny"))

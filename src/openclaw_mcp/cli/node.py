@@ -1,0 +1,76 @@
+"""`openclaw node`: this machine's capabilities over MCP and over a gateway; its doctor, its wizard, its token."""
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from ..mcp.server import McpServer
+from ..mcp.stdio import Opened
+from ..mcp.stdio import serve as serve_pipe
+from ..node.settings import Settings, state_dir
+from ..nodehost import Node, NodeHost
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def serve_stdio(opened: Opened | None = None, *, folder: str | None = None) -> None:
+    asyncio.run(_over_stdio(opened, folder))
+
+
+async def _over_stdio(opened: Opened | None, folder: str | None) -> None:
+    node = Node(state_dir(folder))
+    async with node.open():
+        await serve_pipe(node.server(), opened=opened)
+
+
+def opening_server() -> McpServer:
+    """The server as it introduces itself on any machine, whatever its settings."""
+    return Node(state_dir(), Settings()).server()
+
+
+def arguments(parser: "argparse.ArgumentParser") -> None:
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("doctor", "setup", "token"),
+        help="say what works here and why the rest does not; answer a few questions; show the token's place",
+    )
+    parser.add_argument("--stdio", action="store_true", help="serve MCP on stdin and stdout instead")
+    parser.add_argument("--port", help="a number, 0 for any free one, or auto for the next free one (default 8765)")
+    parser.add_argument("--state-dir", help="where the node keeps its files (default ~/.openclaw-mcp)")
+    parser.add_argument("--json", action="store_true", help="with doctor: answer as JSON")
+    parser.add_argument("--yes", action="store_true", help="with setup: take every default without asking")
+    parser.add_argument("--reset", action="store_true", help="with token: make a new one")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log each call")
+
+
+def run(options: "argparse.Namespace") -> int:
+    logging.basicConfig(level=logging.DEBUG if options.verbose else logging.WARNING, stream=sys.stderr)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    if options.action is not None:
+        from . import node_setup  # here for start-up: a server needs none of it
+
+        return node_setup.run(options)
+    if options.stdio:
+        serve_stdio(folder=options.state_dir)
+        return 0
+    from ..web import listen  # here for start-up: the pipe needs no web server
+
+    listen.run(_serve(options))
+    return 0
+
+
+async def _serve(options: "argparse.Namespace") -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    host = NodeHost(Node(state_dir(options.state_dir)), port=options.port, announce=_announce)
+    await host.run(stop)
+
+
+def _announce(news: str) -> None:
+    print(news, flush=True)

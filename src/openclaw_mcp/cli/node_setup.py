@@ -1,0 +1,180 @@
+"""`openclaw node doctor`, `openclaw node setup` and `openclaw node token`."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..core.errors import OpenClawError
+from ..node import settings as node_settings
+from ..node.settings import ON_UNLESS_SAID, Settings, state_dir
+from ..node.token import TokenFile
+from ..nodehost import Node, chosen_port
+
+if TYPE_CHECKING:
+    import argparse
+
+GATEWAY_KEY = "gateway.nodes.commands.allow"
+"""Where a gateway lists the commands it lets a node offer beyond its own defaults."""
+GATEWAY_DEFAULTS = ("system.", "screen.snapshot", "camera.list", "location.get")
+
+
+def run(options: "argparse.Namespace") -> int:
+    folder = state_dir(options.state_dir)
+    if options.action == "doctor":
+        return doctor(folder, options.port, as_json=options.json)
+    if options.action == "token":
+        return token(folder, reset=options.reset)
+    return setup(folder, ask=_default if options.yes else _ask)
+
+
+# ---- doctor ----
+
+
+def doctor(folder: Path, port: str | None, *, as_json: bool) -> int:
+    """What works here, why the rest does not, and what to do about it. Fails when something is broken, not absent."""
+    report: dict[str, Any] = {"stateDirectory": str(folder), "problems": []}
+    try:
+        node = Node(folder)
+        report["settings"] = str(node.settings_path)
+        report["mcp"] = _mcp(node, port)
+        report["gateway"] = _gateway(node)
+        report["commands"] = [msgspec.to_builtins(standing) for standing in node.capabilities.standings()]
+        for check in (node.approvals.policy, node.consents.all, TokenFile(folder).current):
+            _collect(check, report["problems"])
+    except OpenClawError as exc:
+        report["problems"].append(str(exc))
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        _print_report(report)
+    return 1 if report["problems"] else 0
+
+
+def _collect(check: Callable[[], Any], problems: list[str]) -> None:
+    try:
+        check()
+    except OpenClawError as exc:
+        problems.append(str(exc))
+
+
+def _mcp(node: Node, port: str | None) -> dict[str, Any]:
+    choice = chosen_port(port, node.settings)
+    token = TokenFile(node.state_dir)
+    return {
+        "on": node.settings.enable_mcp_server,
+        "address": f"http://127.0.0.1:{choice.port}/",
+        "tokenFile": str(token.path),
+        "tokenMade": token.path.exists(),
+    }
+
+
+def _gateway(node: Node) -> dict[str, Any]:
+    offered = [spec.name for spec in node.capabilities.specs()]
+    to_allow = [name for name in offered if not name.startswith(GATEWAY_DEFAULTS)]
+    return {"on": node.settings.enable_node_mode, "url": node.settings.gateway_url, "toAllowThere": to_allow}
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    print(f"state     {report['stateDirectory']}")
+    if "commands" in report:
+        mcp, gateway = report["mcp"], report["gateway"]
+        print(f"mcp       {'on' if mcp['on'] else 'off'}, {mcp['address']}, token in {mcp['tokenFile']}")
+        print(f"gateway   {'on' if gateway['on'] else 'off'}, {gateway['url'] or 'no address set'}")
+        for command in report["commands"]:
+            missing = command["missing"]
+            print(f"  {'no ' if missing else 'yes'}  {command['name']}")
+            if missing:
+                print(f"       {missing['reason']} {missing['remedy']}")
+        if gateway["on"] and gateway["toAllowThere"]:
+            print(f"A gateway hands these on only when {GATEWAY_KEY} lists them:")
+            print(f"  {json.dumps(gateway['toAllowThere'])}")
+    for problem in report["problems"]:
+        print(f"problem   {problem}")
+
+
+# ---- token ----
+
+
+def token(folder: Path, *, reset: bool) -> int:
+    """Where the token is. The token itself is printed only to a pipe, for scripts: a screen may be watched."""
+    file = TokenFile(folder)
+    value = file.reset() if reset else file.ensure()
+    if sys.stdout.isatty():
+        print(f"{file.path} ({len(value)} characters, {value[:4]}…)")
+    else:
+        print(value)
+    return 0
+
+
+# ---- setup ----
+
+
+def setup(folder: Path, *, ask: Callable[[str, str], str]) -> int:
+    """A few questions, then the settings file and what to tell a client."""
+    path = folder / node_settings.FILE
+    old = node_settings.load(path)
+    mcp = _yes(ask, "Serve MCP clients of this machine?", default=old.enable_mcp_server)
+    port = _port(ask, old.mcp_port) if mcp else old.mcp_port
+    gateway = _yes(ask, "Connect to an OpenClaw gateway as a node?", default=old.enable_node_mode)
+    url = ask("Gateway address", old.gateway_url or "ws://127.0.0.1:18789") if gateway else old.gateway_url
+    switches = {name: _yes(ask, f"Offer {name}?", default=old.on(name)) for name in ON_UNLESS_SAID}
+    fresh: Settings = msgspec.structs.replace(
+        old,
+        enable_mcp_server=mcp,
+        enable_node_mode=gateway,
+        mcp_port=port,
+        gateway_url=url,
+        capabilities={**old.capabilities, **switches},
+    )
+    node_settings.save(path, fresh)
+    print(f"\nWritten to {path}; a running node takes it over at once.")
+    if mcp:
+        file = TokenFile(folder)
+        file.ensure()
+        _print_clients(port, file.path)
+    print("Start the node with: openclaw node")
+    return 0
+
+
+def _print_clients(port: int, token_path: Path) -> None:
+    address = f"http://127.0.0.1:{port}/"
+    print(
+        f"\nClaude Code, from here:\n  claude mcp add --transport http openclaw-node {address} "
+        f'--header "Authorization: Bearer $(cat {token_path})"\n'
+        "Or in .mcp.json:\n"
+        f'  {{"mcpServers": {{"openclaw-node": {{"type": "http", "url": "{address}", '
+        f'"headers": {{"Authorization": "Bearer <the text in {token_path}>"}}}}}}}}\n'
+        'Clients that start their servers themselves: command "openclaw", arguments ["node", "--stdio"].\n'
+    )
+
+
+def _yes(ask: Callable[[str, str], str], question: str, *, default: bool) -> bool:
+    while True:
+        said = ask(question, "yes" if default else "no").lower()
+        if said in ("y", "yes", "n", "no"):
+            return said.startswith("y")
+        print("Please answer yes or no.")
+
+
+def _port(ask: Callable[[str, str], str], default: int) -> int:
+    while True:
+        said = ask("On which port?", str(default))
+        if said.isdecimal() and int(said) <= 65535:
+            return int(said)
+        print("Please give a number from 0 to 65535.")
+
+
+def _ask(question: str, default: str) -> str:
+    try:
+        return input(f"{question} [{default}] ").strip() or default
+    except EOFError:
+        return default
+
+
+def _default(question: str, default: str) -> str:
+    print(f"{question} {default}")
+    return default

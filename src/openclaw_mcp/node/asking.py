@@ -1,0 +1,116 @@
+"""Asking a person, wherever one is. Nobody there means no."""
+
+import asyncio
+import secrets
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, Protocol
+
+from msgspec import Struct
+
+from ..core.errors import ToolDenied
+from ..core.model import ToolCall, form
+
+Answer = Literal["once", "always", "deny"]
+LONGEST_SHOWN: Final = 16 << 10  # characters; what is too long to read can't be approved
+
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp"})
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What a person is asked. All its text is safe to show: see `shown`."""
+
+    id: str
+    kind: Literal["exec", "consent"]
+    title: str
+    detail: str
+    """The command as it will run, or what the consent is for."""
+    why: str
+    asker: str
+    always: bool
+    """Whether the answer can be remembered."""
+
+
+class Asker(Protocol):
+    """One way to reach a person."""
+
+    def present(self) -> bool:
+        """Whether somebody may be there. Cheap."""
+
+    async def ask(self, question: Question) -> Answer | None:
+        """Their answer; None when nobody could be reached after all. Cancelled when another way answered first."""
+
+
+class Asking:
+    """Asks in the calling client if that can ask its user, else everywhere else at once; the first answer counts."""
+
+    def __init__(
+        self, askers: Sequence[Asker] = (), *, seconds: Callable[[], float], in_client: Callable[[], bool]
+    ) -> None:
+        self._askers = list(askers)
+        self._seconds = seconds
+        self._in_client = in_client
+
+    def add(self, asker: Asker) -> None:
+        self._askers.append(asker)
+
+    async def ask(self, call: ToolCall, question: Question, *, how_to_allow: str) -> Answer:
+        """Raises ToolDenied when nobody is there, nobody answers in time, or the question can't be shown."""
+        if len(question.detail) > LONGEST_SHOWN:
+            raise ToolDenied(f"Denied: it is too long to show to a person. {how_to_allow}")
+        if self._in_client() and call.line.can_ask("elicitation", "form"):
+            return await _ask_client(call, question)
+        present = [asker for asker in self._askers if asker.present()]
+        if not present:
+            raise ToolDenied(f"Denied: {question.why}, and nobody is there to ask. {how_to_allow}")
+        answer = await _first_answer(present, question, self._seconds())
+        if answer is None:
+            raise ToolDenied(f"Denied: {question.why}, and nobody answered. {how_to_allow}")
+        return answer
+
+
+async def _ask_client(call: ToolCall, question: Question) -> Answer:
+    """Once or not at all: the client that wants something may not change the rules about it."""
+    message = f"{question.title}\n\n{question.detail}\n\n({question.why})"
+    schema = {
+        "type": "object",
+        "properties": {"allow": {"type": "boolean", "title": "Allow this once", "default": False}},
+        "required": ["allow"],
+    }
+    key = f"approve-{question.kind}"
+    said = (await call.line.ask({key: form(message, schema)})).get(key, {})
+    content = said.get("content")
+    allowed = said.get("action") == "accept" and type(content) is dict and content.get("allow") is True
+    return "once" if allowed else "deny"
+
+
+async def _first_answer(askers: Sequence[Asker], question: Question, seconds: float) -> Answer | None:
+    waiting = {asyncio.ensure_future(asker.ask(question)) for asker in askers}
+    try:
+        async with asyncio.timeout(seconds):
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    answer = task.result()
+                    if answer is not None:
+                        return answer
+    except TimeoutError:
+        pass
+    finally:
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            await asyncio.wait(waiting)
+    return None
+
+
+def question_id() -> str:
+    return secrets.token_hex(4)
+
+
+def shown(text: str) -> str:
+    """Text as a person may see it: nothing invisible, nothing that turns the direction of reading."""
+    return "".join(
+        f"\\u{{{ord(char):x}}}" if unicodedata.category(char) in _HIDDEN and char not in "\n\t" else char
+        for char in text
+    )

@@ -1,0 +1,178 @@
+"""Notifications on the desktop, with buttons when they ask something. Linux over D-Bus, macOS without buttons."""
+
+import asyncio
+import contextlib
+import html
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ..core.errors import ToolUnavailable
+from . import process
+from .asking import Answer, Question
+from .capability import Missing
+from .environment import inherited
+
+if TYPE_CHECKING:
+    from dbus_fast.aio import MessageBus
+
+ANSWER_WAIT: Final = 5.0  # seconds a notification daemon may take to answer a call
+LONGEST_BODY: Final = 2000  # characters; a notification is no page
+NAME: Final = "org.freedesktop.Notifications"
+PATH: Final = "/org/freedesktop/Notifications"
+CLOSED_BY_PERSON: Final = 2
+
+Urgency = Literal["low", "normal", "critical"]
+_URGENCIES: Final = {"low": 0, "normal": 1, "critical": 2}
+
+
+class Desktop:
+    """The notification daemon of this session, if there is one. An `Asker`."""
+
+    def __init__(self, *, asks: Callable[[], bool] = lambda: True, environ: Mapping[str, str] = os.environ) -> None:
+        self._asks = asks
+        self._environ = environ
+
+    def missing(self) -> Missing | None:
+        if sys.platform == "darwin":
+            return None
+        if self._address() is None:
+            return Missing("There is no desktop session bus.", "Start the node inside a desktop session.")
+        if find_spec("dbus_fast") is None and which("notify-send") is None:
+            return Missing("Nothing here can talk to the desktop.", "Install openclaw-mcp[node], or notify-send.")
+        return None
+
+    async def notify(self, title: str, body: str, *, urgency: Urgency = "normal", sound: bool = True) -> None:
+        """Show it. Raises ToolUnavailable when no daemon takes it."""
+        if sys.platform == "darwin":
+            script = f"display notification {_applescript(body)} with title {_applescript(title)}"
+            await self._program("osascript", "-e", script)
+        elif find_spec("dbus_fast") is None:
+            await self._program("notify-send", "-u", urgency, "--", title, html.escape(body, quote=False))
+        else:
+            async with self._bus() as bus:
+                await _notify(bus, title, body, urgency=urgency, sound=sound)
+
+    # ---- Asker -----------------------------------------------------------------------------------------------------
+
+    def present(self) -> bool:
+        return self._asks() and self._address() is not None and find_spec("dbus_fast") is not None
+
+    async def ask(self, question: Question) -> Answer | None:
+        try:
+            async with self._bus() as bus:
+                if "actions" not in (await _call(bus, "GetCapabilities"))[0]:
+                    return None
+                return await _ask(bus, question)
+        except ToolUnavailable:
+            return None
+
+    # ---- the bus -----------------------------------------------------------------------------------------------------
+
+    def _address(self) -> str | None:
+        given = self._environ.get("DBUS_SESSION_BUS_ADDRESS")
+        if given:
+            return given
+        runtime = self._environ.get("XDG_RUNTIME_DIR")
+        return f"unix:path={runtime}/bus" if runtime and Path(runtime, "bus").exists() else None
+
+    @asynccontextmanager
+    async def _bus(self) -> AsyncIterator["MessageBus"]:
+        # Here for start-up: D-Bus takes longer to load than the whole rest of a node.
+        from dbus_fast.aio import MessageBus
+
+        try:
+            async with asyncio.timeout(ANSWER_WAIT):
+                bus = await MessageBus(bus_address=self._address()).connect()
+        except Exception as exc:  # dbus-fast lets through whatever the socket and its own parser raise
+            raise ToolUnavailable("The desktop session bus can't be reached") from exc
+        try:
+            yield bus
+        finally:
+            bus.disconnect()
+
+    async def _program(self, name: str, *arguments: str) -> None:
+        found = which(name)
+        if found is None:
+            raise ToolUnavailable(f"{name} is not installed")
+        argv = [name, *arguments]
+        ended = await process.run(argv, executable=found, cwd=None, env=inherited(), seconds=ANSWER_WAIT)
+        if ended.exit_code != 0:
+            raise ToolUnavailable("No notification daemon took the notification")
+
+
+async def _call(bus: "MessageBus", member: str, signature: str = "", body: Sequence[Any] = ()) -> Sequence[Any]:
+    from dbus_fast import Message, MessageType  # here for start-up, as above
+
+    message = Message(destination=NAME, path=PATH, interface=NAME, member=member, signature=signature, body=list(body))
+    try:
+        async with asyncio.timeout(ANSWER_WAIT):
+            reply = await bus.call(message)
+    except (TimeoutError, OSError, EOFError) as exc:
+        raise ToolUnavailable("The notification daemon does not answer") from exc
+    if reply is None or reply.message_type is not MessageType.METHOD_RETURN:
+        raise ToolUnavailable("There is no notification daemon on this desktop")
+    answer: Sequence[Any] = reply.body
+    return answer
+
+
+async def _notify(
+    bus: "MessageBus", title: str, body: str, *, urgency: Urgency, sound: bool, actions: Sequence[str] = ()
+) -> int:
+    from dbus_fast import Variant  # here for start-up, as above
+
+    # Daemons read markup in the body; what an agent says is text.
+    text = html.escape(body[:LONGEST_BODY], quote=False)
+    hints = {"urgency": Variant("y", _URGENCIES[urgency]), "suppress-sound": Variant("b", not sound)}
+    expire = 0 if actions else -1  # a question stays until it is answered
+    values = ["OpenClaw", 0, "", title[:LONGEST_BODY], text, list(actions), hints, expire]
+    return int((await _call(bus, "Notify", "susssasa{sv}i", values))[0])
+
+
+async def _ask(bus: "MessageBus", question: Question) -> Answer | None:
+    from dbus_fast import Message, MessageType  # here for start-up, as above
+
+    answered: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+    shown_as = -1
+
+    def hear(message: Message) -> None:
+        if message.message_type is not MessageType.SIGNAL or message.interface != NAME or answered.done():
+            return
+        if not message.body or message.body[0] != shown_as:
+            return
+        if message.member == "ActionInvoked":
+            said = message.body[1]
+            answered.set_result(said if said in ("once", "always") else "deny")
+        elif message.member == "NotificationClosed":
+            answered.set_result("deny" if message.body[1] == CLOSED_BY_PERSON else None)
+
+    rule = f"type='signal',interface='{NAME}'"
+    await bus.call(
+        Message(
+            destination="org.freedesktop.DBus",
+            path="/org/freedesktop/DBus",
+            interface="org.freedesktop.DBus",
+            member="AddMatch",
+            signature="s",
+            body=[rule],
+        )
+    )
+    bus.add_message_handler(hear)
+    actions = ["once", "Allow once", *(["always", "Always allow"] if question.always else []), "deny", "Deny"]
+    body = f"{question.detail}\n{question.why}\nasked by {question.asker}"
+    shown_as = await _notify(bus, question.title, body, urgency="critical", sound=True, actions=actions)
+    try:
+        return await answered
+    finally:
+        with contextlib.suppress(ToolUnavailable):
+            await asyncio.shield(_call(bus, "CloseNotification", "u", [shown_as]))
+
+
+def _applescript(text: str) -> str:
+    escaped = text[:LONGEST_BODY].replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,223 @@
+"""What this machine is, and how it is doing."""
+
+import asyncio
+import datetime
+import locale
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from .. import __version__
+from ..core.errors import ToolArguments
+from ..core.model import Json, ToolCall, ToolResult, ToolSpec
+from .arguments import schema
+from .capability import Command, Missing, answer
+
+SECTIONS: Final = ("os", "cpu", "memory", "disk", "battery")
+MOST_DRIVES: Final = 64
+
+_INFO = ToolSpec(
+    name="device.info",
+    title="About this machine",
+    description="Names this machine, its model, its operating system and the version of the node.",
+    input_schema=schema({}),
+    annotations={"readOnlyHint": True, "openWorldHint": False},
+)
+_STATUS = ToolSpec(
+    name="device.status",
+    title="How this machine is doing",
+    description="Load, memory, disks, battery, network and uptime of this machine; `sections` narrows it down.",
+    input_schema=schema(
+        {
+            "sections": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": f"Any of {', '.join(SECTIONS)}; all when absent or empty.",
+            }
+        }
+    ),
+    annotations={"readOnlyHint": True, "openWorldHint": False},
+)
+
+
+class Device:
+    """`device.info` and `device.status`."""
+
+    name = "device"
+
+    def __init__(self, *, display_name: Callable[[], str | None] = lambda: None) -> None:
+        self._display_name = display_name
+
+    def commands(self) -> Sequence[Command]:
+        return (Command(spec=_INFO, run=self._info), Command(spec=_STATUS, run=self._status))
+
+    def missing(self, command: str) -> Missing | None:
+        return None
+
+    async def aclose(self) -> None:
+        return
+
+    async def _info(self, call: ToolCall) -> ToolResult:
+        return _info_answer(self._display_name())
+
+    async def _status(self, call: ToolCall) -> ToolResult:
+        wanted = [section.lower() for section in call.arguments.get("sections") or ()]
+        unknown = sorted(set(wanted) - set(SECTIONS))
+        if unknown:
+            raise ToolArguments(f"Unknown sections: {', '.join(unknown)[:200]}; choose from {', '.join(SECTIONS)}")
+        return answer(await asyncio.to_thread(_collect, wanted or SECTIONS))
+
+
+@lru_cache(maxsize=8)
+def _info_answer(display_name: str | None) -> ToolResult:
+    """None of this changes while we run."""
+    return answer(
+        {
+            "deviceName": display_name or socket.gethostname(),
+            "modelIdentifier": _model(),
+            "systemName": platform.system(),
+            "systemVersion": platform.release(),
+            "appVersion": __version__,
+            "appBuild": __version__,
+            "locale": (locale.getlocale()[0] or "C").replace("_", "-"),
+        }
+    )
+
+
+def _model() -> str:
+    try:
+        return Path("/sys/class/dmi/id/product_name").read_text(encoding="utf-8").strip() or platform.machine()
+    except (OSError, UnicodeDecodeError):
+        return platform.machine()
+
+
+def _collect(sections: Sequence[str]) -> Json:
+    import psutil  # here for start-up: only this command needs it
+
+    collectors: dict[str, Callable[[Any], Json]] = {
+        "os": _os,
+        "cpu": _cpu,
+        "memory": _memory,
+        "disk": _disk,
+        "battery": _battery,
+        "storage": _storage,
+        "network": _network,
+    }
+    status: Json = {"collectedAt": datetime.datetime.now(datetime.UTC).isoformat()}
+    for section in (*sections, "battery", "storage", "network"):
+        if section not in status:
+            try:
+                status[section] = collectors[section](psutil)
+            except (psutil.Error, OSError, RuntimeError, NotImplementedError, ValueError):
+                status[section] = {"error": "collection failed"}
+    status["thermal"] = {"state": "nominal"}
+    status["uptimeSeconds"] = _uptime(psutil)
+    return status
+
+
+def _uptime(psutil: Any) -> int:
+    return max(0, int(time.time() - psutil.boot_time()))
+
+
+def _os(psutil: Any) -> Json:
+    return {
+        "version": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "machineName": socket.gethostname(),
+        "uptimeSeconds": _uptime(psutil),
+    }
+
+
+def _cpu(psutil: Any) -> Json:
+    used = psutil.cpu_percent(interval=None)
+    return {
+        "name": _cpu_name(),
+        "logicalProcessors": os.cpu_count() or 1,
+        "usagePercent": used or None,  # 0 until there is a first sample to compare with
+    }
+
+
+@lru_cache(maxsize=1)
+def _cpu_name() -> str:
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory(psutil: Any) -> Json:
+    memory = psutil.virtual_memory()
+    return {
+        "totalBytes": memory.total,
+        "availableBytes": memory.available,
+        "usagePercent": memory.percent,
+    }
+
+
+def _disk(psutil: Any) -> Json:
+    drives = []
+    for part in psutil.disk_partitions(all=False)[:MOST_DRIVES]:
+        try:
+            usage = psutil.disk_usage(part.mountpoint)
+        except OSError:
+            continue
+        drives.append(
+            {
+                "name": part.mountpoint,
+                "label": part.device,
+                "totalBytes": usage.total,
+                "freeBytes": usage.free,
+                "usagePercent": usage.percent,
+                "format": part.fstype,
+            }
+        )
+    return {"drives": drives}
+
+
+def _battery(psutil: Any) -> Json:
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    if battery is None:
+        return {"present": False, "level": None, "state": "unknown", "lowPowerModeEnabled": False}
+    left = battery.secsleft
+    return {
+        "present": True,
+        "level": battery.percent / 100,
+        "state": "charging" if battery.power_plugged else "unplugged",
+        "lowPowerModeEnabled": False,
+        "chargePercent": battery.percent,
+        "isCharging": bool(battery.power_plugged),
+        "estimatedMinutesRemaining": left // 60 if isinstance(left, int) and left > 0 else None,
+    }
+
+
+def _storage(psutil: Any) -> Json:
+    usage = psutil.disk_usage(str(Path.home().anchor or "/"))
+    return {"totalBytes": usage.total, "freeBytes": usage.free, "usedBytes": usage.used}
+
+
+def _network(psutil: Any) -> Json:
+    up = [name for name, stats in psutil.net_if_stats().items() if stats.isup and name != "lo"]
+    kinds = sorted({_kind(name) for name in up})
+    return {
+        "status": "satisfied" if up else "unsatisfied",
+        "isExpensive": False,
+        "isConstrained": False,
+        "interfaces": kinds,
+    }
+
+
+def _kind(interface: str) -> str:
+    if interface.startswith(("wl", "wifi")):
+        return "wifi"
+    if interface.startswith(("en", "eth")):
+        return "wired"
+    return "cellular" if interface.startswith(("ww", "ppp", "rmnet")) else "other"

@@ -1,0 +1,101 @@
+"""Every capability of this machine, once: what it offers right now, and the way to use it."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from ..core.bell import Bell
+from ..core.errors import ToolNotFound, ToolUnavailable
+from ..core.model import ToolCall, ToolResult, ToolSpec
+from .capability import Capability, Command, Danger, Missing
+
+Switch = Callable[[str, str], Missing | None]
+"""Category and command to None when its setting is on, else why it is not and how to switch it on."""
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """How a command stands right now."""
+
+    category: str
+    name: str
+    description: str
+    danger: Danger
+    missing: Missing | None
+
+
+class Capabilities:
+    """A `ToolSource` of the commands that can work here and are switched on. `changed` rings when that set changes."""
+
+    def __init__(self, *, switch: Switch = lambda _category, _command: None) -> None:
+        self.changed: Bell[None] = Bell()
+        self._switch = switch
+        self._capabilities: dict[str, Capability] = {}
+        self._commands: dict[str, tuple[Capability, Command]] = {}
+        self._offered: tuple[ToolSpec, ...] = ()
+        self._names: frozenset[str] = frozenset()
+
+    def add(self, capability: Capability) -> None:
+        """Put a capability on offer; it shows at once."""
+        if capability.name in self._capabilities:
+            raise ValueError(f"a capability named {capability.name!r} is already here")
+        for command in capability.commands():
+            if command.spec.name in self._commands:
+                raise ValueError(f"a command named {command.spec.name!r} is already here")
+        self._capabilities[capability.name] = capability
+        for command in capability.commands():
+            self._commands[command.spec.name] = (capability, command)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look again at what can work; ring if that changed."""
+        offered = tuple(command.spec for name, (_, command) in self._commands.items() if self.missing(name) is None)
+        if offered != self._offered:
+            self._offered = offered
+            self._names = frozenset(spec.name for spec in offered)
+            self.changed.ring(None)
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return self._offered
+
+    def missing(self, name: str) -> Missing | None:
+        """Why a command of ours is not on offer; None when it is."""
+        capability, _ = self._commands[name]
+        return self._switch(capability.name, name) or capability.missing(name)
+
+    def standings(self) -> Sequence[Standing]:
+        """Every command, on offer or not, in the order they were added."""
+        return [
+            Standing(
+                category=capability.name,
+                name=name,
+                description=command.spec.description,
+                danger=command.danger,
+                missing=self.missing(name),
+            )
+            for name, (capability, command) in self._commands.items()
+        ]
+
+    def require(self, name: str) -> Command:
+        """The command, if it can be used right now. Raises ToolNotFound, or ToolUnavailable with the remedy."""
+        found = self._commands.get(name)
+        if found is None:
+            raise ToolNotFound(f"Unknown tool: {name}")
+        missing = self.missing(name)
+        if missing is not None:
+            raise ToolUnavailable(f"{name} is not available: {missing.reason} {missing.remedy}")
+        return found[1]
+
+    def offers(self, name: str) -> bool:
+        """Whether it was on offer when last looked."""
+        return name in self._names
+
+    def knows(self, name: str) -> bool:
+        """Whether a command of this name is ours, on offer or not."""
+        return name in self._commands
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        return await self.require(call.name).run(call)
+
+    async def aclose(self) -> None:
+        for capability in self._capabilities.values():
+            await capability.aclose()

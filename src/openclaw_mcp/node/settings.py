@@ -1,0 +1,116 @@
+"""What the person at this machine has switched on: a JSON file they may edit while the node runs."""
+
+import os
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from ..core.errors import OpenClawError
+from .files import read_private, write_private
+
+FILE: Final = "node.json"
+DEFAULT_PORT: Final = 8765
+LARGEST_FILE: Final = 1 << 20  # bytes; a settings file is a page of text
+
+ON_UNLESS_SAID: Final = {
+    "system": True,
+    "device": True,
+    "screen": True,
+    "canvas": True,
+    "camera": False,
+    "location": False,
+    "tts": False,
+}
+"""Capabilities that look at or speak to the room start switched off."""
+
+
+class BadSettings(OpenClawError):
+    code = "bad_settings"
+
+
+class FixedPosition(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where this machine stands, for one that does not move."""
+
+    latitude: float
+    longitude: float
+    accuracy: float = 100.0
+
+
+class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Every switch with its default. Unknown names are kept out of reach but do no harm."""
+
+    enable_mcp_server: bool = True
+    enable_node_mode: bool = False
+    """Connect to a gateway as a node."""
+    mcp_only_mode: bool | None = None
+    """An older name: true means MCP on and gateway off. Read, never written."""
+    mcp_port: int = DEFAULT_PORT
+    mcp_slots: int = 8
+    """Calls served at once over HTTP."""
+    require_token: bool = True
+    """False lets every program of this machine in: for a development box only."""
+    gateway_url: str | None = None
+    display_name: str | None = None
+    run_system_tools: bool = True
+    """False takes system.run and system.run.prepare away."""
+    capabilities: dict[str, bool] = {}
+    """Category to on or off; see ON_UNLESS_SAID for the rest."""
+    ask_in_client: bool = True
+    """Put approval questions to the calling MCP client when it can ask a person."""
+    ask_on_desktop: bool = True
+    """Put approval questions into a desktop notification with buttons."""
+    ask_seconds: int = 300
+    """How long a person may take before the answer is no."""
+    tts_provider: Literal["system", "elevenlabs"] | None = None
+    tts_voice: str | None = None
+    elevenlabs_voice: str | None = None
+    elevenlabs_model: str | None = None
+    camera_device: str | None = None
+    canvas_browser: str | None = None
+    """Path of the Chromium to use; None = the first one found."""
+    location_fixed: FixedPosition | None = None
+    location_by_ip: bool = False
+
+    def on(self, category: str) -> bool:
+        return self.capabilities.get(category, ON_UNLESS_SAID.get(category, True))
+
+
+def load(path: Path) -> Settings:
+    """The settings in `path`; the defaults when there is no such file. Raises BadSettings, with the line at fault."""
+    try:
+        text = read_private(path, largest=LARGEST_FILE)
+    except FileNotFoundError:
+        return Settings()
+    except OSError as exc:
+        raise BadSettings(f"{path} can't be read: {exc.strerror or exc}") from exc
+    try:
+        settings = msgspec.json.decode(text, type=Settings)
+    except (msgspec.ValidationError, msgspec.DecodeError) as exc:
+        raise BadSettings(f"{path} is no settings file: {exc}") from exc
+    if settings.mcp_only_mode:
+        settings = msgspec.structs.replace(settings, enable_mcp_server=True, enable_node_mode=False)
+    _check(path, settings)
+    return settings
+
+
+def save(path: Path, settings: Settings) -> None:
+    shape: dict[str, Any] = msgspec.to_builtins(settings)
+    kept = {key: value for key, value in shape.items() if value is not None and key != "mcpOnlyMode"}
+    write_private(path, msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
+
+
+def state_dir(given: str | None = None) -> Path:
+    """Where the node keeps its files: the flag, OPENCLAW_STATE_DIR, or ~/.openclaw-mcp."""
+    chosen = given or os.environ.get("OPENCLAW_STATE_DIR") or "~/.openclaw-mcp"
+    return Path(chosen).expanduser()
+
+
+def _check(path: Path, settings: Settings) -> None:
+    if not 0 <= settings.mcp_port <= 65535:
+        raise BadSettings(f"{path}: mcpPort must be between 0 and 65535")
+    if not 1 <= settings.mcp_slots <= 1024:
+        raise BadSettings(f"{path}: mcpSlots must be between 1 and 1024")
+    if not 1 <= settings.ask_seconds <= 3600:
+        raise BadSettings(f"{path}: askSeconds must be between 1 and 3600")

@@ -1,0 +1,272 @@
+"""Running commands, finding programs, telling the person something, and the rules about running."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ..core.errors import ToolArguments, ToolDenied, ToolError
+from ..core.model import Json, ToolCall, ToolResult, ToolSpec
+from . import process
+from .approvals import Approvals, Locator
+from .arguments import flag, schema, text
+from .capability import Command, Missing, answer
+from .desktop import Desktop, Urgency
+from .environment import blocked, inherited
+from .wrappers import POSIX_SHELLS
+
+DEFAULT_MS: Final = 30_000
+LONGEST_MS: Final = 600_000
+DEADLINE: Final = 3600.0 + LONGEST_MS / 1000 + 30  # the longest a person may think, the longest run, and some air
+MOST_WORDS: Final = 4096  # of a command
+MOST_BINS: Final = 256  # asked for at once
+
+_RUN_PROPERTIES: Final[dict[str, Json]] = {
+    "command": {
+        "description": "The program and its arguments as a list; or text for a shell, each command of which is judged.",
+        "anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "string", "minLength": 1}],
+    },
+    "args": {"type": "array", "items": {"type": "string"}, "description": "Arguments, when `command` is one program."},
+    "shell": {"type": "string", "description": "The shell for text: sh (default), bash, dash or ksh."},
+    "cwd": {"type": "string", "description": "Folder to run in; the node's own by default."},
+    "env": {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "description": "More environment variables; those that could change which code runs are refused.",
+    },
+    "timeoutMs": {
+        "type": "integer",
+        "description": "Milliseconds before it is killed: 30000 by default, at most 600000.",
+    },
+    "rawCommand": {"type": "string", "description": "The command as shown to people; must say the same as `command`."},
+    "agentId": {"type": "string"},
+    "sessionKey": {"type": "string"},
+}
+
+_RUN = ToolSpec(
+    name="system.run",
+    title="Run a command",
+    description=(
+        "Runs a command on this machine if its rules or its person allow it, and answers with its output, exit code "
+        "and duration. Its whole process group ends with it."
+    ),
+    input_schema=schema(_RUN_PROPERTIES, required=("command",)),
+    annotations={"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True},
+    effect="run",
+    deadline=DEADLINE,
+)
+_PREPARE = ToolSpec(
+    name="system.run.prepare",
+    title="Look at a command before running it",
+    description="Says what system.run would run, without running it.",
+    input_schema=schema(_RUN_PROPERTIES, required=("command",)),
+    annotations={"readOnlyHint": True, "openWorldHint": False},
+)
+_WHICH = ToolSpec(
+    name="system.which",
+    title="Find programs",
+    description="Where the named programs are on this machine; those not found are left out.",
+    input_schema=schema(
+        {"bins": {"type": "array", "items": {"type": "string"}, "description": "Program names, without folders."}},
+        required=("bins",),
+    ),
+    annotations={"readOnlyHint": True, "openWorldHint": False},
+)
+_NOTIFY = ToolSpec(
+    name="system.notify",
+    title="Notify the person",
+    description="Shows a notification on this machine's desktop.",
+    input_schema=schema(
+        {
+            "title": {"type": "string"},
+            "body": {"type": "string"},
+            "subtitle": {"type": "string"},
+            "sound": {"type": "boolean"},
+            "priority": {"type": "string", "description": "passive, active or timeSensitive."},
+        }
+    ),
+    annotations={"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
+    effect="send",
+)
+_GET = ToolSpec(
+    name="system.execApprovals.get",
+    title="Read the rules about running commands",
+    description="The rules by which commands are allowed, denied or put to a person, and their hash.",
+    input_schema=schema({}),
+    annotations={"readOnlyHint": True, "openWorldHint": False},
+)
+_SET = ToolSpec(
+    name="system.execApprovals.set",
+    title="Tighten the rules about running commands",
+    description="Replaces the rules by stricter ones; needs the hash of the present ones as `baseHash`.",
+    input_schema=schema(
+        {
+            "baseHash": {"type": "string"},
+            "defaultAction": {"type": "string", "enum": ["allow", "prompt", "deny"]},
+            "rules": {"type": "array", "items": {"type": "object"}},
+        },
+        required=("rules",),
+    ),
+    annotations={"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
+    effect="write",
+)
+_URGENCIES: Final[dict[str | None, Urgency]] = {"passive": "low", "active": "normal", "timeSensitive": "critical"}
+
+
+class RunRequest(Struct, frozen=True, kw_only=True):
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: Path | None
+    seconds: float
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """What the rules see: variables are part of the command, as if set by env."""
+        return ("env", *(f"{name}={value}" for name, value in self.env.items()), *self.argv) if self.env else self.argv
+
+
+class System:
+    """The `system.*` commands."""
+
+    name = "system"
+
+    def __init__(self, *, approvals: Approvals, desktop: Desktop) -> None:
+        self._approvals = approvals
+        self._desktop = desktop
+
+    def commands(self) -> Sequence[Command]:
+        return (
+            Command(spec=_RUN, run=self._run, danger="dangerous"),
+            Command(spec=_PREPARE, run=self._prepare),
+            Command(spec=_WHICH, run=self._which),
+            Command(spec=_NOTIFY, run=self._notify),
+            Command(spec=_GET, run=self._get),
+            Command(spec=_SET, run=self._set, danger="dangerous"),
+        )
+
+    def missing(self, command: str) -> Missing | None:
+        return self._desktop.missing() if command == "system.notify" else None
+
+    async def aclose(self) -> None:
+        return
+
+    async def _run(self, call: ToolCall) -> ToolResult:
+        request = requested(call.arguments)
+        executable = Locator(request.cwd).executable(request.argv[0])
+        if executable is None:
+            raise ToolError(f"The program {request.argv[0][:80]!r} is not on this machine; see system.which")
+        asker = f"{call.caller.kind} {call.caller.name}"
+        await self._approvals.authorise(call, request.judged, cwd=request.cwd, asker=asker)
+
+        async def report(seconds: float, last: str) -> None:
+            await call.line.progress(seconds, total=request.seconds, message=last or None)
+
+        ended = await process.run(
+            request.argv,
+            executable=executable,
+            cwd=request.cwd,
+            env={**inherited(), **request.env},
+            seconds=request.seconds,
+            report=report,
+        )
+        return answer(
+            {
+                "stdout": ended.stdout,
+                "stderr": ended.stderr,
+                "exitCode": ended.exit_code,
+                "timedOut": ended.timed_out,
+                "success": ended.exit_code == 0,
+                "durationMs": round(ended.seconds * 1000),
+                "truncated": ended.truncated,
+            }
+        )
+
+    async def _prepare(self, call: ToolCall) -> ToolResult:
+        request = requested(call.arguments)
+        shown = text(call.arguments, "rawCommand") or shlex.join(request.argv)
+        plan = {
+            "argv": list(request.argv),
+            "cwd": str(request.cwd) if request.cwd else None,
+            "rawCommand": shown,
+            "commandText": shown,
+            "agentId": text(call.arguments, "agentId"),
+            "sessionKey": text(call.arguments, "sessionKey"),
+        }
+        return answer({"cmdText": shown, "plan": plan})
+
+    async def _which(self, call: ToolCall) -> ToolResult:
+        bins = [name.strip() for name in call.arguments["bins"] if name.strip()]
+        if not bins or len(bins) > MOST_BINS:
+            raise ToolArguments(f"Missing bins parameter: name 1 to {MOST_BINS} programs")
+        locator = Locator(None)
+        # A name with a folder in it would tell whether any file exists.
+        found = {name: locator.executable(name) for name in bins if "/" not in name and "\\" not in name}
+        return answer({"bins": {name: path for name, path in found.items() if path}})
+
+    async def _notify(self, call: ToolCall) -> ToolResult:
+        given = call.arguments
+        title = text(given, "title") or "OpenClaw"
+        body = "\n".join(part for part in (text(given, "subtitle"), text(given, "body")) if part)
+        urgency = _URGENCIES.get(text(given, "priority"), "normal")
+        await self._desktop.notify(title, body, urgency=urgency, sound=flag(given, "sound", default=True))
+        return answer({"sent": True})
+
+    async def _get(self, call: ToolCall) -> ToolResult:
+        return answer(self._approvals.get())
+
+    async def _set(self, call: ToolCall) -> ToolResult:
+        return answer(self._approvals.set(call.arguments))
+
+
+def requested(arguments: Json) -> RunRequest:
+    """What a call of system.run asks for. Raises ToolArguments; ToolDenied for variables that may not be set."""
+    argv = _argv(arguments)
+    if len(argv) > MOST_WORDS or any("\0" in word for word in argv):
+        raise ToolArguments(f"command holds a NUL character, or more than {MOST_WORDS} words")
+    raw = text(arguments, "rawCommand")
+    if raw is not None and raw not in (shlex.join(argv), argv[-1] if len(argv) == 3 and argv[1] == "-c" else ""):
+        raise ToolArguments("rawCommand says something else than command; leave it out")
+    env = arguments.get("env") or {}
+    refused = blocked(env)
+    if refused:
+        raise ToolDenied(f"Unsafe environment variable override blocked: {', '.join(refused)[:400]}")
+    if any("\0" in value for value in env.values()):
+        raise ToolArguments("env holds a NUL character")
+    return RunRequest(argv=argv, env=env, cwd=_cwd(arguments.get("cwd")), seconds=_milliseconds(arguments) / 1000)
+
+
+def _argv(arguments: Json) -> tuple[str, ...]:
+    command, args = arguments["command"], arguments.get("args")
+    if type(command) is list:
+        if not command[0].strip():
+            raise ToolArguments("Missing command parameter: the program's name is blank")
+        return tuple(command)
+    if not command.strip():
+        raise ToolArguments("Missing command parameter")
+    if args is not None:
+        return (command, *args)
+    shell = arguments.get("shell") or "sh"
+    if shell not in POSIX_SHELLS:
+        raise ToolArguments(f"shell must be one of {', '.join(sorted(POSIX_SHELLS))}, or give command as a list")
+    return (shell, "-c", command)
+
+
+def _cwd(given: Any) -> Path | None:
+    if given is None:
+        return None
+    if type(given) is not str or not given.strip():
+        raise ToolArguments("cwd must be the path of a folder, or left out")
+    folder = Path(given).expanduser()
+    if not folder.is_absolute() or not folder.is_dir():
+        raise ToolArguments("cwd must be the absolute path of a folder that exists")
+    return folder
+
+
+def _milliseconds(arguments: Json) -> int:
+    for name in ("timeoutMs", "timeout"):
+        value = arguments.get(name)
+        if type(value) is int and value > 0:
+            return min(value, LONGEST_MS)
+    return DEFAULT_MS

@@ -1,0 +1,337 @@
+"""Questions reach a person: in a terminal, on the desktop, in the calling client. Real processes, a real bus."""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ElicitResult
+
+from openclaw_mcp.core.errors import ToolDenied
+from openclaw_mcp.node.asking import Asking
+from openclaw_mcp.node.consent import FILE, BadConsents, Consents
+from tests.programs import need
+from tests.running import OPENCLAW, process, read_line
+from tests.web_client import Answer, rpc, send
+
+from .making import call
+from .running import RunningNode, running_node
+from .test_system import Person
+
+WAIT = 30.0
+ASK = '{"defaultAction": "prompt", "rules": []}'
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[RunningNode]:
+    (tmp_path / "exec-policy.json").write_text(ASK)
+    with running_node(tmp_path) as node:
+        yield node
+
+
+def run(node: RunningNode, *argv: str) -> Answer:
+    params = {"name": "system.run", "arguments": {"command": list(argv)}}
+    return send(node.address, "POST", rpc("tools/call", params), **node.bearer)
+
+
+class Calling(threading.Thread):
+    """A call under way."""
+
+    def __init__(self, node: RunningNode, *argv: str) -> None:
+        super().__init__(daemon=True)
+        self._node, self._argv = node, argv
+        self._answer: Answer | None = None
+        self.start()
+
+    def run(self) -> None:
+        self._answer = run(self._node, *self._argv)
+
+    @property
+    def text(self) -> str:
+        self.join(WAIT)
+        assert self._answer is not None
+        return str(self._answer.json["result"]["content"][0]["text"])
+
+
+@contextlib.contextmanager
+def terminal(state: Path) -> Iterator[subprocess.Popen[bytes]]:
+    words = (OPENCLAW, "approvals", "--state-dir", str(state))
+    with process(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
+        assert b"Waiting for questions" in read_line(child)
+        yield child
+
+
+def until(child: subprocess.Popen[bytes], text: bytes) -> bytes:
+    seen = b""
+    while text not in seen:
+        seen += read_line(child, WAIT)
+    return seen
+
+
+def type_(child: subprocess.Popen[bytes], text: str) -> None:
+    assert child.stdin is not None
+    child.stdin.write(text.encode() + b"\n")
+
+
+def present(node: RunningNode) -> None:
+    """Wait until the terminal has found the node: its socket has a peer."""
+    path = str(next(node.state.glob("approvals-*.sock")))
+    end = time.monotonic() + WAIT
+    while sum(path in line and " 03 " in line for line in Path("/proc/net/unix").read_text().splitlines()) < 1:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+# ---- in a terminal ----
+
+
+def test_a_person_in_a_terminal_sees_the_command_and_decides(node: RunningNode) -> None:
+    with terminal(node.state) as screen:
+        present(node)
+        calling = Calling(node, "expr", "1", "+", "1")
+        seen = until(screen, b"[y]es once, [a]lways, [n]o")
+        assert b"expr 1 + 1" in seen
+        assert b"mcp-client" in seen
+        type_(screen, "y")
+        assert json.loads(calling.text)["stdout"] == "2\n"
+
+        calling = Calling(node, "expr", "1", "+", "1")
+        until(screen, b"[n]o")
+        type_(screen, "what?")
+        assert "denied by a person" in calling.text
+
+        calling = Calling(node, "expr", "1", "+", "1")
+        until(screen, b"[n]o")
+        type_(screen, "a")
+        assert json.loads(calling.text)["stdout"] == "2\n"
+    assert json.loads(run(node, "expr", "1", "+", "1").json["result"]["content"][0]["text"])["stdout"] == "2\n"
+
+
+def test_a_person_who_leaves_the_terminal_has_not_said_yes(node: RunningNode) -> None:
+    with terminal(node.state) as screen:
+        present(node)
+        calling = Calling(node, "expr", "1")
+        until(screen, b"[n]o")
+
+    assert "nobody answered" in calling.text
+
+
+def test_rules_and_consents_are_kept_from_the_command_line(tmp_path: Path) -> None:
+    def approvals(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [OPENCLAW, "approvals", "--state-dir", str(tmp_path), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
+
+    assert approvals("test", "expr 1").returncode == 1
+    assert approvals("allow", "expr *").returncode == 0
+    assert approvals("test", "expr 1").returncode == 0
+    assert approvals("test", "expr 1; rm x").returncode == 1
+    assert approvals("forget", "expr *").returncode == 0
+    assert approvals("forget", "expr *").returncode == 1
+    assert approvals("default", "deny").returncode == 0
+    assert approvals("grant", "camera").returncode == 0
+    listed = approvals("list").stdout
+    assert "deny    everything else" in listed
+    assert "allow   camera" in listed
+    assert approvals("revoke", "camera").returncode == 0
+    assert "ask     camera" in approvals("list").stdout
+    assert approvals("grant", "the keys").returncode == 2
+
+
+# ---- in the calling client ----
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+@pytest.mark.parametrize("allow", [True, False])
+def test_the_calling_client_asks_its_user(node: RunningNode, mode: str, allow: bool) -> None:
+    asked: list[str] = []
+
+    async def elicited(context: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"allow": allow})
+
+    async def visit() -> Any:
+        web = httpx2.AsyncClient(headers=node.bearer, timeout=WAIT)
+        transport = streamable_http_client(node.address, http_client=web)
+        async with (
+            asyncio.timeout(WAIT),
+            web,
+            Client(transport, mode=mode, elicitation_callback=elicited) as client,
+        ):
+            return await client.call_tool("system.run", {"command": ["expr", "2", "+", "2"]})
+
+    result = asyncio.run(visit())
+
+    assert "expr 2 + 2" in asked[0]
+    assert result.is_error is not allow
+    assert ("4" in result.content[0].text) is allow
+
+
+# ---- on the desktop ----
+
+DAEMON = """
+import asyncio, sys
+from dbus_fast.aio import MessageBus
+from dbus_fast.service import ServiceInterface, method, signal
+from dbus_fast import BusType
+
+class Daemon(ServiceInterface):
+    def __init__(self, press):
+        super().__init__("org.freedesktop.Notifications")
+        self.press = press
+    @method()
+    def GetCapabilities(self) -> "as":
+        return ["actions", "body"]
+    @method()
+    def Notify(self, app: "s", id: "u", icon: "s", title: "s", body: "s", actions: "as", hints: "a{sv}", t: "i") -> "u":
+        print([title, body, actions], flush=True)
+        if self.press == "dismiss":
+            asyncio.get_running_loop().call_later(0.05, lambda: self.NotificationClosed(7, 2))
+        elif self.press:
+            asyncio.get_running_loop().call_later(0.05, lambda: self.ActionInvoked(7, self.press))
+        return 7
+    @method()
+    def CloseNotification(self, id: "u"):
+        print("closed", flush=True)
+    @signal()
+    def ActionInvoked(self, id: "u", key: "s") -> "us":
+        return [id, key]
+    @signal()
+    def NotificationClosed(self, id: "u", reason: "u") -> "uu":
+        return [id, reason]
+
+async def main():
+    bus = await MessageBus(bus_type=BusType.SESSION).connect()
+    bus.export("/org/freedesktop/Notifications", Daemon(sys.argv[1]))
+    await bus.request_name("org.freedesktop.Notifications")
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@contextlib.contextmanager
+def session_bus(tmp_path: Path) -> Iterator[str]:
+    """A real session bus; yields its address."""
+    daemon = need("dbus-daemon", package="dbus-daemon")
+    words = (daemon, "--session", "--nofork", "--print-address", f"--address=unix:path={tmp_path}/bus.sock")
+    with process(*words, stdout=subprocess.PIPE) as child:
+        yield read_line(child, WAIT).decode().strip()
+
+
+@pytest.mark.parametrize(
+    ("press", "runs"), [("once", True), ("always", True), ("deny", False), ("dismiss", False), ("default", False)]
+)
+def test_a_notification_with_buttons_asks_and_its_button_answers(tmp_path: Path, press: str, runs: bool) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "exec-policy.json").write_text(ASK)
+    script = tmp_path / "daemon.py"
+    script.write_text(DAEMON)
+    with session_bus(tmp_path) as bus:
+        env = {**os.environ, "DBUS_SESSION_BUS_ADDRESS": bus}
+        with (
+            process(sys.executable, str(script), press, stdout=subprocess.PIPE, env=env) as daemon,
+            running_node(state, env={"DBUS_SESSION_BUS_ADDRESS": bus}) as node,
+        ):
+            assert read_line(daemon, WAIT) == b"ready\n"
+            calling = Calling(node, "expr", "<b>1</b>")
+            shown = read_line(daemon, WAIT).decode()
+
+            assert "&lt;b&gt;1&lt;/b&gt;" in shown
+            assert "Allow once" in shown
+            assert ("denied by a person" not in calling.text) is runs
+            rules = json.loads((state / "exec-policy.json").read_text())["rules"]
+            assert bool(rules) is (press == "always")
+
+
+def test_a_real_notification_daemon_shows_what_system_notify_sends(tmp_path: Path) -> None:
+    dunst, dunstctl = need("dunst", package="dunst"), need("dunstctl", package="dunst")
+    xvfb = need("Xvfb", package="xvfb")
+    with (
+        session_bus(tmp_path) as bus,
+        process(xvfb, "-displayfd", "1", "-nolisten", "tcp", stdout=subprocess.PIPE) as x,
+    ):
+        display = f":{read_line(x, WAIT).decode().strip()}"
+        env = {**os.environ, "DBUS_SESSION_BUS_ADDRESS": bus, "DISPLAY": display}
+        with (
+            process(dunst, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL),
+            running_node(tmp_path / "state", env={"DBUS_SESSION_BUS_ADDRESS": bus}) as node,
+        ):
+            params = {"name": "system.notify", "arguments": {"title": "Tea", "body": "is <ready> & hot"}}
+            end = time.monotonic() + WAIT
+            while True:
+                result = send(node.address, "POST", rpc("tools/call", params), **node.bearer).json["result"]
+                if not result["isError"]:
+                    break
+                assert "notification daemon" in result["content"][0]["text"]  # dunst is not up yet
+                assert time.monotonic() < end
+                time.sleep(0.1)
+            assert result["structuredContent"] == {"sent": True}
+            subprocess.run([dunstctl, "close-all"], env=env, check=True, timeout=WAIT)
+            history = subprocess.run([dunstctl, "history"], env=env, capture_output=True, text=True, check=True).stdout
+            shown = [entry["summary"]["data"] for entry in json.loads(history)["data"][0]]
+            bodies = [entry["body"]["data"] for entry in json.loads(history)["data"][0]]
+            assert "Tea" in shown
+            assert "is &lt;ready&gt; &amp; hot" in bodies or "is <ready> & hot" in bodies
+
+
+def test_a_bus_without_a_daemon_is_nobody(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "exec-policy.json").write_text(ASK)
+    with session_bus(tmp_path) as bus, running_node(state, env={"DBUS_SESSION_BUS_ADDRESS": bus}) as node:
+        assert "nobody answered" in Calling(node, "expr", "1").text
+
+
+# ---- consent ----
+
+
+def consents(tmp_path: Path, *people: Person) -> Consents:
+    return Consents(state_dir=tmp_path, asking=Asking(people, seconds=lambda: 2, in_client=lambda: True))
+
+
+def test_consent_is_asked_for_once_remembered_and_revocable(tmp_path: Path) -> None:
+    person = Person("always")
+    store = consents(tmp_path, person)
+
+    for command in ("camera.snap", "camera.clip"):
+        asyncio.run(store(call(command), "take a picture"))
+    assert len(person.asked) == 1
+
+    store.revoke("camera")
+    person.answer = "deny"
+    with pytest.raises(ToolDenied, match="said no to camera"):
+        asyncio.run(store(call("camera.snap"), "take a picture"))
+    assert len(person.asked) == 2
+
+
+def test_consent_to_one_thing_is_not_consent_to_another(tmp_path: Path) -> None:
+    store = consents(tmp_path)
+    store.record("camera", "allow")
+
+    asyncio.run(store(call("camera.snap"), "take a picture"))
+    with pytest.raises(ToolDenied, match=r"openclaw approvals grant screen\.record"):
+        asyncio.run(store(call("screen.record"), "film the screen"))
+
+
+def test_a_refusal_is_remembered_and_consents_that_cannot_be_read_are_none(tmp_path: Path) -> None:
+    store = consents(tmp_path, Person("always"))
+    store.record("camera", "deny")
+    with pytest.raises(ToolDenied, match="does not consent"):
+        asyncio.run(store(call("camera.snap"), "take a picture"))
+
+    (tmp_path / FILE).write_text("{")
+    with pytest.raises(BadConsents):
+        asyncio.run(store(call("camera.snap"), "take a picture"))

@@ -1,0 +1,351 @@
+"""The node's HTTP door, as the machine's programs and its browser meet it."""
+
+import asyncio
+import json
+import socket
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.programs import need
+from tests.running import OPENCLAW, process
+from tests.web_client import Answer, ask, opened, rpc, send
+
+from .running import RunningNode, running_node
+
+WAIT = 60.0
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    with running_node(tmp_path_factory.mktemp("node")) as node:
+        yield node
+
+
+def ping(node: RunningNode, **headers: str) -> Answer:
+    return send(
+        node.address, "POST", rpc("ping"), **(headers if "Authorization" in headers else {**node.bearer, **headers})
+    )
+
+
+# ---- the token ----
+
+
+def test_the_token_is_made_at_first_start_private_and_kept(tmp_path: Path) -> None:
+    with running_node(tmp_path) as first:
+        token = first.token
+        assert len(token) == 43
+        assert stat.S_IMODE((tmp_path / "mcp-token.txt").stat().st_mode) == 0o600
+    with running_node(tmp_path) as second:
+        assert second.token == token
+        assert ping(second).status == 200
+
+
+@pytest.mark.parametrize(
+    "given", [None, "Bearer wrong", "Basic x", "Bearer ", "bearer\u00e9".encode().decode("latin-1")]
+)
+def test_without_the_token_nothing_is_said(node: RunningNode, given: str | None) -> None:
+    headers = {} if given is None else {"Authorization": given}
+    for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS"):
+        answer = send(node.address, method, rpc("ping") if method == "POST" else None, **headers)
+        assert (answer.status, answer.body) == (401, b""), method
+
+
+def test_a_new_token_counts_at_once(tmp_path: Path) -> None:
+    with running_node(tmp_path) as node:
+        old = node.bearer
+        fresh = subprocess.run(
+            [OPENCLAW, "node", "token", "--reset", "--state-dir", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+
+        assert ping(node, **old).status == 401
+        assert ping(node, Authorization=f"Bearer {fresh}").status == 200
+        (tmp_path / "mcp-token.txt").unlink()
+        assert ping(node, Authorization=f"Bearer {fresh}").status == 401
+
+
+def test_a_token_file_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("x" * 43)
+    (tmp_path / "mcp-token.txt").symlink_to(tmp_path / "elsewhere")
+    words = [OPENCLAW, "node", "--port", "0", "--state-dir", str(tmp_path)]
+
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=False)
+
+    assert ended.returncode == 1
+    assert "mcp-token.txt can't be read" in ended.stderr
+    assert (tmp_path / "elsewhere").read_text() == "x" * 43
+
+
+# ---- what each kind of request gets ----
+
+
+def test_the_documents_curl_lines_get_the_answers_it_prints(node: RunningNode) -> None:
+    curl = need("curl", package="curl")
+    url, token = node.address, f"Authorization: Bearer {node.token}"
+    json_type = "Content-Type: application/json"
+    ping_text = '{"jsonrpc":"2.0","id":1,"method":"ping"}'
+    lines: list[tuple[str, list[str]]] = [
+        ("403", ["-X", "POST", url, "-H", "Origin: https://evil.com", "-H", json_type, "-d", "{}"]),
+        ("403", ["-X", "POST", url, "-H", "Host: evil.com", "-H", json_type, "-d", "{}"]),
+        ("415", ["-X", "POST", url, "-H", "Content-Type: text/plain", "--data", ping_text]),
+        ("200", [url, "-H", token]),
+        ("200", ["-X", "POST", url, "-H", token, "-H", json_type, "-d", ping_text]),
+    ]
+    for status, words in lines:
+        said = subprocess.run(
+            [curl, "-s", "-w", "\n%{http_code}", *words], capture_output=True, text=True, timeout=WAIT, check=True
+        ).stdout
+        assert said.rpartition("\n")[2] == status, words
+        if words == [url, "-H", token]:
+            assert said.startswith(f"OpenClaw MCP server. POST JSON-RPC to {url}")
+        if status == "200" and "POST" in words:
+            assert json.loads(said.rpartition("\n")[0]) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def test_the_quick_lines_without_a_token_work_on_a_machine_that_wants_none(tmp_path: Path) -> None:
+    with running_node(tmp_path, requireToken=False) as node:
+        assert send(node.address, "GET", Accept="*/*").body.startswith(b"OpenClaw MCP server")
+        tools = send(node.address, "POST", rpc("tools/list")).json["result"]["tools"]
+        assert "system.run" in {tool["name"] for tool in tools}
+        assert send(node.address, "POST", rpc("ping"), Origin="http://localhost").status == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:8765"}, 403),
+        ({"Referer": "http://127.0.0.1/"}, 403),
+        ({"Sec_Fetch_Site": "none"}, 403),
+        ({"Sec_Fetch_Mode": "cors"}, 200),
+        ({"Host": "localhost"}, 200),
+        ({"Host": "LOCALHOST:1"}, 200),
+        ({"Host": "[::1]:8765"}, 200),
+        ({"Host": "127.0.0.1.evil.com"}, 403),
+        ({"Host": "localhost.evil.com:8765"}, 403),
+        ({"Host": "[::1"}, 403),
+        ({"Host": "[::1]evil"}, 403),
+        ({"Host": "evil.com@127.0.0.1"}, 403),
+        ({"Content_Type": "application/json; charset=utf-8"}, 200),
+        ({"Content_Type": "APPLICATION/JSON"}, 200),
+        ({"Content_Type": "application/jsonp"}, 415),
+        ({"Content_Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content_Type": "multipart/form-data; boundary=x"}, 415),
+        ({"Content_Type": ""}, 415),
+    ],
+)
+def test_browser_marks_foreign_hosts_and_other_bodies_are_refused(
+    node: RunningNode, headers: dict[str, str], status: int
+) -> None:
+    answer = ping(node, **headers)
+
+    assert answer.status == status
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_a_forwarding_header_changes_nobody(node: RunningNode) -> None:
+    assert ping(node, X_Forwarded_For="203.0.113.9").status == 200  # else a header could say who is local
+
+
+def test_a_missing_host_is_refused(node: RunningNode) -> None:
+    parts = urlsplit(node.address)
+    with socket.create_connection((parts.hostname, parts.port), timeout=WAIT) as plug:
+        plug.sendall(b"GET / HTTP/1.0\r\nAuthorization: Bearer " + node.token.encode() + b"\r\n\r\n")
+        assert plug.recv(100).split()[1] in (b"403", b"400")
+
+
+@pytest.mark.parametrize("method", ["PUT", "HEAD", "OPTIONS", "PATCH", "DELETE"])
+def test_other_verbs_get_405(node: RunningNode, method: str) -> None:
+    answer = send(node.address, method, **node.bearer)
+
+    assert answer.status == 405
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_there_is_no_websocket(node: RunningNode) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
+    key = {"Sec_WebSocket_Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+
+    assert send(node.address, "GET", Accept="*/*", **node.bearer, **upgrade, **key).status == 200  # a mere probe
+
+
+def test_get_is_a_probe_for_people_and_a_stream_only_for_sessions(node: RunningNode) -> None:
+    assert send(node.address, "GET", Accept="text/html", **node.bearer).status == 200
+    assert send(node.address, "GET", Accept="text/event-stream", **node.bearer).status == 405
+
+
+def test_four_mebibytes_pass_and_one_byte_more_does_not(node: RunningNode) -> None:
+    empty = json.dumps(rpc("ping", {"pad": ""}))
+    for size, status in ((4 << 20, 200), ((4 << 20) + 1, 413)):
+        body = json.dumps(rpc("ping", {"pad": "x" * (size - len(empty))})).encode()
+        assert len(body) == size
+        assert send(node.address, "POST", body, **node.bearer).status == status
+
+
+def test_a_body_that_lies_about_its_length_is_cut_off(node: RunningNode) -> None:
+    parts = urlsplit(node.address)
+    head = (
+        f"POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {node.token}\r\n"
+        "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    with socket.create_connection((parts.hostname, parts.port), timeout=WAIT) as plug:
+        plug.sendall(head.encode())
+        chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        try:
+            for _ in range(70):
+                plug.sendall(chunk)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        assert plug.recv(100).split()[1] == b"413"
+
+
+def test_more_calls_than_slots_are_told_so_and_questions_still_get_answered(tmp_path: Path) -> None:
+    sleep = {"name": "system.run", "arguments": {"command": ["sleep", "5"]}}
+    (tmp_path / "exec-policy.json").write_text('{"defaultAction": "allow", "rules": []}')
+    with running_node(tmp_path, mcpSlots=2) as node, opened(node.address, "POST", rpc("ping"), **node.bearer):
+        begun = [
+            threading.Thread(target=send, args=(node.address, "POST", rpc("tools/call", sleep)), kwargs=node.bearer)
+        ]
+        begun += [
+            threading.Thread(target=send, args=(node.address, "POST", rpc("tools/call", sleep)), kwargs=node.bearer)
+        ]
+        for thread in begun:
+            thread.start()
+        statuses = set()
+        while 503 not in statuses:
+            answer = ping(node)
+            statuses.add(answer.status)
+        assert answer.body == b"server busy"
+        assert send(node.address, "POST", {"jsonrpc": "2.0", "method": "notifications/x"}, **node.bearer).status == 202
+        assert send(node.address, "GET", Accept="*/*", **node.bearer).status == 200
+        for thread in begun:
+            thread.join(WAIT)
+        assert ping(node).status == 200
+
+
+# ---- ports ----
+
+
+def test_a_taken_port_is_a_clear_error_or_the_next_free_one(tmp_path: Path) -> None:
+    with running_node(tmp_path / "a") as first:
+        port = str(urlsplit(first.address).port)
+        words = [OPENCLAW, "node", "--port", port, "--state-dir", str(tmp_path / "b")]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=False)
+        assert ended.returncode == 1
+        assert f"port {port} on 127.0.0.1 is taken" in ended.stderr
+
+        with running_node(tmp_path / "c", "--port", "auto", mcpPort=int(port)) as second:
+            assert urlsplit(second.address).port != int(port)
+            assert ping(second).status == 200
+
+
+def test_the_environment_names_the_port_and_the_flag_wins(tmp_path: Path) -> None:
+    with socket.socket() as plug:
+        plug.bind(("127.0.0.1", 0))
+        free = plug.getsockname()[1]
+    with running_node(tmp_path, "-v", env={"OPENCLAW_MCP_PORT": str(free)}) as node:
+        assert urlsplit(node.address).port == free
+        with running_node(tmp_path, "--port", "0", env={"OPENCLAW_MCP_PORT": str(free)}) as other:
+            assert urlsplit(other.address).port != free
+
+
+def test_it_listens_on_loopback_only(node: RunningNode) -> None:
+    port = urlsplit(node.address).port
+    listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+
+    assert {row[1] for row in listening if row[3] == "0A" and row[1].endswith(f":{port:04X}")} == {
+        f"0100007F:{port:04X}"
+    }
+    six = [line.split() for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]]
+    assert not [row for row in six if row[3] == "0A" and row[1].endswith(f":{port:04X}")]
+
+
+# ---- clients ----
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+def test_the_official_python_client_lists_calls_and_reads(node: RunningNode, mode: str) -> None:
+    async def visit() -> tuple[set[str], str, bool, set[str]]:
+        web = httpx2.AsyncClient(headers=node.bearer, timeout=WAIT)
+        transport = streamable_http_client(node.address, http_client=web)
+        async with asyncio.timeout(WAIT), web, Client(transport, mode=mode) as client:
+            tools = {tool.name for tool in (await client.list_tools()).tools}
+            info = await client.call_tool("device.info", {})
+            denied = await client.call_tool("system.run", {"command": ["rm", "x"]})
+            resources = {str(resource.uri) for resource in (await client.list_resources()).resources}
+            assert info.structured_content
+            return tools, info.structured_content["systemName"], bool(denied.is_error), resources
+
+    tools, system, denied, resources = asyncio.run(visit())
+
+    assert {"system.run", "system.which", "device.info", "device.status"} <= tools
+    assert system == "Linux"
+    assert denied
+    assert "openclaw://node/activity" in resources
+
+
+def test_every_tool_has_a_description_and_a_schema_that_takes_more(node: RunningNode) -> None:
+    tools = send(node.address, "POST", rpc("tools/list"), **node.bearer).json["result"]["tools"]
+
+    for tool in tools:
+        assert len(tool["description"]) > 20, tool["name"]
+        assert tool["inputSchema"]["additionalProperties"] is True
+    unknown = {"name": "device.status", "arguments": {"sections": ["CPU"], "surprise": 1}}
+    status = send(node.address, "POST", rpc("tools/call", unknown), **node.bearer).json["result"]
+    assert "cpu" in status["structuredContent"]
+    assert json.loads(status["content"][0]["text"]) == status["structuredContent"]
+
+
+def test_a_tool_that_cannot_work_here_is_not_listed_and_says_why(node: RunningNode) -> None:
+    tools = send(node.address, "POST", rpc("tools/list"), **node.bearer).json["result"]["tools"]
+    called = ask(node.address, "tools/call", {"name": "system.notify", "arguments": {"title": "x"}}, **node.bearer)
+
+    assert "system.notify" not in {tool["name"] for tool in tools}
+    assert called.json["result"]["isError"]
+    assert "no desktop session bus" in called.json["result"]["content"][0]["text"]
+
+
+def test_settings_and_activity_can_be_read(node: RunningNode) -> None:
+    def read(name: str) -> dict[str, object]:
+        uri = f"openclaw://node/{name}"
+        answer = send(node.address, "POST", rpc("resources/read", {"uri": uri}), **node.bearer)
+        text: str = answer.json["result"]["contents"][0]["text"]
+        assert node.token not in text
+        return dict(json.loads(text))
+
+    send(node.address, "POST", rpc("tools/call", {"name": "device.info"}), **node.bearer)
+
+    assert read("settings")["commands"]
+    calls = read("activity")["calls"]
+    assert isinstance(calls, list)
+    assert calls[0]["tool"] == "device.info"
+    assert calls[0]["outcome"] == "ok"
+
+
+def test_the_stdio_server_serves_the_same_tools(tmp_path: Path) -> None:
+    env = {"OPENCLAW_STATE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    with process(
+        OPENCLAW, "node", "--stdio", stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=env
+    ) as child:
+        messages = [
+            rpc("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}}, 1),
+            rpc("tools/list", {}, 2),
+            rpc("tools/call", {"name": "system.run", "arguments": {"command": "echo through the pipe"}}, 3),
+        ]
+        said, _ = child.communicate("".join(json.dumps(m) + "\n" for m in messages).encode(), timeout=WAIT)
+    answers = {message["id"]: message["result"] for message in map(json.loads, said.splitlines())}
+
+    assert answers[1]["serverInfo"]["name"] == "openclaw-node"
+    assert "system.run" in {tool["name"] for tool in answers[2]["tools"]}
+    assert answers[3]["structuredContent"]["stdout"] == "through the pipe\n"

@@ -1,0 +1,431 @@
+"""system.run and its neighbours, with real programs."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolError
+from openclaw_mcp.core.model import Ask, Json
+from openclaw_mcp.core.ports import Silence
+from openclaw_mcp.node import process
+from openclaw_mcp.node.approvals import FILE, Approvals, BadPolicy
+from openclaw_mcp.node.asking import Answer, Asking, Question
+from openclaw_mcp.node.desktop import Desktop
+from openclaw_mcp.node.rules import DEFAULT_POLICY, ExecPolicy, Rule
+from openclaw_mcp.node.system import System
+
+from .making import call
+
+ANYTHING = ExecPolicy(default_action="allow")
+ASK = ExecPolicy(default_action="prompt")
+WAIT = 20.0
+
+
+class Person:
+    """An asker who is there and always says the same."""
+
+    def __init__(self, answer: Answer | None) -> None:
+        self.answer = answer
+        self.asked: list[Question] = []
+
+    def present(self) -> bool:
+        return True
+
+    async def ask(self, question: Question) -> Answer | None:
+        self.asked.append(question)
+        return self.answer
+
+
+class Client(Silence):
+    """The line of a client whose user answers a form."""
+
+    def __init__(self, answer: Json) -> None:
+        self.answer = answer
+        self.asked: list[Ask] = []
+        self.heard: list[tuple[float, str | None]] = []
+
+    def can_ask(self, capability: str, mode: str = "") -> bool:
+        return capability == "elicitation"
+
+    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+        self.asked += questions.values()
+        return dict.fromkeys(questions, self.answer)
+
+    async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
+        self.heard.append((value, message))
+
+
+class Bench:
+    """A System with its rules in a folder of its own."""
+
+    def __init__(self, folder: Path, policy: ExecPolicy | None = None, *people: Person) -> None:
+        asking = Asking(people, seconds=lambda: 2, in_client=lambda: True)
+        self.approvals = Approvals(state_dir=folder, asking=asking)
+        if policy is not None:
+            self.approvals.save(policy)
+        self._commands = {c.spec.name: c for c in System(approvals=self.approvals, desktop=Desktop()).commands()}
+
+    async def ask(self, name: str, line: Silence | None = None, **arguments: Any) -> Any:
+        return (await self._commands[name].run(call(name, arguments, line=line or Silence()))).structured
+
+    def run(self, line: Silence | None = None, **arguments: Any) -> Any:
+        return asyncio.run(self.ask("system.run", line, **arguments))
+
+
+def test_a_command_answers_with_its_output_and_exit_code(tmp_path: Path) -> None:
+    done = Bench(tmp_path, ANYTHING).run(command=["sh", "-c", "echo out; echo err >&2; exit 3"])
+
+    assert (done["stdout"], done["stderr"], done["exitCode"], done["success"]) == ("out\n", "err\n", 3, False)
+    assert not done["timedOut"]
+
+
+def test_text_runs_in_a_shell_and_a_program_with_args_does_not(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, ANYTHING)
+
+    assert bench.run(command="echo $((1 + 1))".replace("$((1 + 1))", "a | cat"))["stdout"] == "a\n"
+    assert bench.run(command="echo", args=["$HOME"])["stdout"] == "$HOME\n"
+
+
+def test_it_runs_in_the_folder_and_with_the_variables_it_was_given(tmp_path: Path) -> None:
+    person = Person("once")
+    bench = Bench(tmp_path / "state", ANYTHING, person)
+
+    done = bench.run(command=["sh", "-c", "pwd; echo $COLOUR"], cwd=str(tmp_path), env={"COLOUR": "red"})
+
+    assert done["stdout"] == f"{tmp_path}\nred\n"
+    assert "COLOUR=red" in person.asked[0].detail  # a variable may change what a program does, so a person is asked
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "LD_PRELOAD", "ld_audit", "BASH_ENV", "MY_API_KEY", "GIT_SSH", "A=B", "", "X\nY"]
+)
+def test_variables_that_could_change_which_code_runs_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ToolDenied, match="Unsafe environment variable override blocked"):
+        Bench(tmp_path, ANYTHING).run(command=["echo"], env={name: "x", "TOKENIZERS_PARALLELISM": "1"})
+
+
+def test_our_own_secrets_are_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENCLAW_GATEWAY_TOKEN", "hush")
+
+    assert "hush" not in Bench(tmp_path, ANYTHING).run(command=["env"])["stdout"]
+
+
+def test_time_up_kills_the_whole_group_even_what_left_it(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    text = f"sleep 60 & echo $! >> {pids}; setsid sleep 60 & echo $! >> {pids}; sleep 60"
+
+    began = time.monotonic()
+    done = Bench(tmp_path / "state", ASK, Person("once")).run(command=["sh", "-c", text], timeoutMs=500)
+
+    assert done["timedOut"]
+    assert done["exitCode"] == -1
+    assert time.monotonic() - began < WAIT
+    assert _all_gone(pids)
+
+
+def test_cancelling_the_call_kills_the_group(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    bench = Bench(tmp_path / "state", ASK, Person("once"))
+
+    async def cancelled() -> None:
+        text = f"sleep 60 & echo $! > {pids}; sleep 60"
+        task = asyncio.ensure_future(bench.ask("system.run", command=["sh", "-c", text]))
+        async with asyncio.timeout(WAIT):
+            while not pids.exists() or not pids.read_text().strip():  # noqa: ASYNC110  a file rings no bell
+                await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+
+    assert _all_gone(pids)
+
+
+def test_what_a_command_leaves_in_the_background_ends_with_it(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+
+    done = Bench(tmp_path / "state", ASK, Person("once")).run(command=["sh", "-c", f"sleep 60 & echo $! > {pids}"])
+
+    assert done["exitCode"] == 0
+    assert _all_gone(pids)
+
+
+def test_endless_output_is_cut_and_the_end_is_kept(tmp_path: Path) -> None:
+    done = Bench(tmp_path, ANYTHING).run(command=["sh", "-c", "yes | head -c 5000000; echo last"])
+
+    assert done["truncated"]
+    assert len(done["stdout"]) < process.KEPT_HEAD + process.KEPT_TAIL + 100
+    assert done["stdout"].endswith("last\n")
+    assert "bytes left out" in done["stdout"]
+
+
+def test_a_long_command_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "PROGRESS_EVERY", 0.05)
+    client = Client({"action": "accept", "content": {"allow": True}})
+
+    Bench(tmp_path, ANYTHING).run(client, command=["sh", "-c", "echo working; sleep 0.5"])
+
+    assert "working" in [message for _, message in client.heard]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"command": "  "}, "Missing command"),
+        ({"command": ["", "x"]}, "blank"),
+        ({"command": ["echo", "a\0b"]}, "NUL"),
+        ({"command": ["echo"], "cwd": "nowhere"}, "absolute path"),
+        ({"command": ["echo"], "cwd": "/nowhere/at/all"}, "that exists"),
+        ({"command": "echo", "shell": "powershell"}, "shell must be one of"),
+        ({"command": ["echo", "x"], "rawCommand": "rm x"}, "something else"),
+    ],
+)
+def test_a_request_that_makes_no_sense_says_what_to_change(tmp_path: Path, arguments: Json, reason: str) -> None:
+    with pytest.raises(ToolArguments, match=reason):
+        Bench(tmp_path, ANYTHING).run(**arguments)
+
+
+def test_a_program_that_is_not_here_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="no-such-program"):
+        Bench(tmp_path, ANYTHING).run(command=["no-such-program"])
+
+
+def test_prepare_says_what_would_run_and_runs_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, ExecPolicy(default_action="deny"))
+
+    plan = asyncio.run(bench.ask("system.run.prepare", command=["touch", "a b"], agentId="main"))
+
+    assert plan["cmdText"] == "touch 'a b'"
+    assert plan["plan"]["argv"] == ["touch", "a b"]
+    assert plan["plan"]["agentId"] == "main"
+
+
+def test_which_finds_programs_by_name_only(tmp_path: Path) -> None:
+    found = asyncio.run(Bench(tmp_path).ask("system.which", bins=["sh", "no-such-program", "/etc/passwd"]))
+
+    assert list(found["bins"]) == ["sh"]
+    assert os.access(found["bins"]["sh"], os.X_OK)
+
+
+# ---- who decides ----
+
+
+def test_nobody_there_means_no_and_the_refusal_says_how_to_allow_it(tmp_path: Path) -> None:
+    with pytest.raises(ToolDenied, match=r"nobody is there to ask.*openclaw approvals"):
+        Bench(tmp_path, ASK).run(command=["touch", str(tmp_path / "made")])
+
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_person_who_says_once_is_asked_again(tmp_path: Path) -> None:
+    person = Person("once")
+    bench = Bench(tmp_path, ASK, person)
+
+    for _ in range(2):
+        assert bench.run(command=["expr", "1", "+", "1"])["stdout"] == "2\n"
+
+    assert len(person.asked) == 2
+
+
+def test_always_is_remembered_for_exactly_that_command(tmp_path: Path) -> None:
+    person = Person("always")
+    bench = Bench(tmp_path, ASK, person)
+    bench.run(command=["expr", "1", "+", "1"])
+    person.answer = "deny"
+
+    assert bench.run(command=["expr", "1", "+", "1"])["stdout"] == "2\n"
+    with pytest.raises(ToolDenied, match="denied by a person"):
+        bench.run(command=["expr", "1", "+", "2"])
+
+
+def test_always_is_not_offered_for_text_no_rule_can_describe(tmp_path: Path) -> None:
+    person = Person("always")
+    bench = Bench(tmp_path, ASK, person)
+
+    bench.run(command="for i in 1 2; do echo $i; done")
+
+    assert not person.asked[0].always
+    assert bench.approvals.policy() == ASK
+
+
+def test_rules_made_stricter_while_a_person_thinks_win(tmp_path: Path) -> None:
+    class Slow(Person):
+        async def ask(self, question: Question) -> Answer | None:
+            bench.approvals.save(ExecPolicy(default_action="deny"))
+            return "once"
+
+    bench = Bench(tmp_path, ASK, Slow("once"))
+
+    with pytest.raises(ToolDenied, match="exec policy"):
+        bench.run(command=["expr", "1"])
+
+
+def test_a_client_with_a_person_behind_it_is_asked_first(tmp_path: Path) -> None:
+    client, elsewhere = Client({"action": "accept", "content": {"allow": True}}), Person("deny")
+
+    done = Bench(tmp_path, ASK, elsewhere).run(client, command=["expr", "1"])
+
+    assert done["stdout"] == "1\n"
+    assert "expr 1" in client.asked[0].params["message"]
+    assert elsewhere.asked == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"action": "decline"}, {"action": "cancel"}, {"action": "accept"}, {"action": "accept", "content": {"allow": 1}}],
+)
+def test_anything_but_a_clear_yes_from_the_client_is_a_no(tmp_path: Path, said: Json) -> None:
+    with pytest.raises(ToolDenied, match="denied by a person"):
+        Bench(tmp_path, ASK).run(Client(said), command=["expr", "1"])
+
+
+def test_what_a_person_is_shown_hides_nothing(tmp_path: Path) -> None:
+    person = Person("deny")
+    with pytest.raises(ToolDenied):
+        Bench(tmp_path, ASK, person).run(command=["expr", "safe\u202egnihton\x1b[2K"])
+
+    assert "\\u{202e}" in person.asked[0].detail
+    assert "\x1b" not in person.asked[0].detail
+
+
+# ---- the rules ----
+
+
+def test_the_rules_file_is_made_with_defaults_that_let_people_look_and_not_break(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+
+    assert bench.run(command=["uname"])["success"]
+    with pytest.raises(ToolDenied, match="deny 'rm \\*'"):
+        bench.run(command=["rm", "x"])
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+    assert bench.approvals.policy() == DEFAULT_POLICY
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"rules": []}', b'{"defaultAction": "maybe"}', b"\xff"])
+def test_rules_that_cannot_be_read_deny_everything_and_are_not_replaced(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / FILE).write_bytes(text)
+
+    with pytest.raises(BadPolicy, match="nothing may run"):
+        Bench(tmp_path).run(command=["echo", "x"])
+    assert (tmp_path / FILE).read_bytes() == text
+
+
+def test_rules_behind_a_link_deny_everything(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text('{"defaultAction": "allow"}')
+    (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(BadPolicy):
+        Bench(tmp_path).run(command=["echo", "x"])
+
+
+OLD = ExecPolicy(
+    default_action="prompt",
+    rules=(
+        Rule(pattern="git log *", action="allow"),
+        Rule(pattern="git push *", action="prompt"),
+        Rule(pattern="rm *", action="deny"),
+        Rule(pattern="ls *", action="allow"),
+    ),
+)
+
+
+def _set(bench: Bench, **arguments: Any) -> Any:
+    return asyncio.run(bench.ask("system.execApprovals.set", **arguments))
+
+
+def _rules(*pairs: tuple[str, str]) -> list[Json]:
+    return [{"pattern": pattern, "action": action} for pattern, action in pairs]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        _rules(("git log *", "allow"), ("git push *", "prompt"), ("rm *", "deny"), ("ls *", "allow")),
+        _rules(("git push *", "prompt"), ("rm *", "deny"), ("ls *", "allow")),
+        _rules(("git push *", "prompt"), ("rm *", "deny")),
+        _rules(("git log *", "deny"), ("git push *", "deny"), ("rm *", "deny"), ("ls *", "prompt")),
+        _rules(("dd *", "deny"), ("git push *", "prompt"), ("dd *", "deny"), ("rm *", "deny"), ("dd *", "deny")),
+    ],
+)
+def test_set_may_make_the_rules_stricter(tmp_path: Path, rules: list[Json]) -> None:
+    bench = Bench(tmp_path, OLD)
+    told = asyncio.run(bench.ask("system.execApprovals.get"))
+
+    done = _set(bench, baseHash=told["hash"], defaultAction="deny", rules=rules)
+
+    assert done["updated"]
+    assert done["hash"] == bench.approvals.policy().hash
+    assert bench.approvals.policy().default_action == "deny"
+
+
+@pytest.mark.parametrize(
+    ("rules", "default"),
+    [
+        (_rules(("git push *", "prompt"), ("rm *", "deny")), "allow"),
+        (_rules(("git push *", "prompt")), "prompt"),
+        (_rules(("rm *", "deny")), "prompt"),
+        (_rules(("git push *", "allow"), ("rm *", "deny")), "prompt"),
+        (_rules(("* *", "allow"), ("git push *", "prompt"), ("rm *", "deny")), "prompt"),
+        (_rules(("git push *", "prompt"), ("rm *", "deny"), ("cat *", "allow")), "prompt"),
+        (_rules(("rm *", "deny"), ("git push *", "prompt")), "prompt"),
+        (_rules(("ls *", "allow"), ("git push *", "prompt"), ("rm *", "deny")), "prompt"),
+        (_rules(("* *", "prompt"), ("git push *", "prompt"), ("rm *", "deny")), "prompt"),
+        ([], "prompt"),
+    ],
+)
+def test_set_may_not_loosen_anything(tmp_path: Path, rules: list[Json], default: str) -> None:
+    bench = Bench(tmp_path, OLD)
+
+    with pytest.raises(ToolDenied):
+        _set(bench, baseHash=OLD.hash, defaultAction=default, rules=rules)
+    assert bench.approvals.policy() == OLD
+
+
+@pytest.mark.parametrize("base", [None, "", "sha256:" + "0" * 64])
+def test_set_needs_the_hash_of_the_present_rules(tmp_path: Path, base: str | None) -> None:
+    arguments = {"rules": _rules(("git push *", "prompt"), ("rm *", "deny"))}
+    with pytest.raises(ToolDenied, match="retry"):
+        _set(Bench(tmp_path, OLD), **arguments, **({} if base is None else {"baseHash": base}))
+
+
+def test_a_rule_that_might_fit_counts_when_it_is_the_stricter_one(tmp_path: Path) -> None:
+    policy = ExecPolicy(
+        default_action="deny",
+        rules=(
+            Rule(pattern="git push *", action="prompt"),
+            Rule(pattern="git *", action="allow"),
+            Rule(pattern="x* *", action="allow"),
+        ),
+    )
+    approvals = Bench(tmp_path, policy).approvals
+
+    assert approvals.verdict(["git", "log"]).action == "allow"
+    assert approvals.verdict(["git", "push"]).action == "prompt"
+    assert approvals.verdict(["sh", "-c", "git $x"]).action == "prompt"
+    assert approvals.verdict(["xargs", "git"]).action == "prompt"
+
+
+def _all_gone(pids: Path) -> bool:
+    end = time.monotonic() + WAIT
+    for pid in map(int, pids.read_text().split()):
+        while _lives(pid):
+            if time.monotonic() > end:
+                os.kill(pid, signal.SIGKILL)
+                return False
+            time.sleep(0.01)
+    return True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
