@@ -6,9 +6,10 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from ..core.errors import OpenClawError
 
@@ -60,7 +61,7 @@ async def serve(
     config = uvicorn.Config(
         app,
         http="httptools",
-        ws="websockets-sansio",
+        ws=_WebSocket,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -95,6 +96,42 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     import uvloop  # here for start-up: what only binds a port needs no loop, and Windows has no such module
 
     return uvloop.new_event_loop
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's own, with all frames of one turn of the loop sent in one write."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(cast(asyncio.Transport, _Cork(transport, self.loop)))
+
+
+class _Cork:
+    """A transport that gathers what is written until the loop comes round."""
+
+    __slots__ = ("_loop", "_pieces", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._pieces:
+            self._loop.call_soon(self._flush)
+        self._pieces.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._pieces:
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class _Server(uvicorn.Server):
