@@ -18,6 +18,7 @@ GRACE: Final = 5  # seconds open requests get after a stop was asked for
 KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most clients' pools
 
 LARGEST_MESSAGE: Final = 16 << 20  # bytes of one WebSocket message
+MOST_FILES: Final = 65_536  # open files we ask for: a connection each
 DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
 
 logger = logging.getLogger(__name__)
@@ -85,9 +86,22 @@ async def serve(
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a server's main coroutine on the fastest loop this platform has."""
+    """Run a server's main coroutine on the fastest loop this platform has, with as many connections as it allows."""
+    _allow_connections()
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(main)
+
+
+def _allow_connections() -> None:
+    """A process may have far more open files than it is given at first; each connection is one."""
+    if sys.platform == "win32":
+        return
+    import resource  # here for start-up: what only binds a port needs no limits, and Windows has no such module
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
