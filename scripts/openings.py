@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import openclaw_mcp.openings
-from openclaw_mcp.cli import echo, mcp_server, node
+from openclaw_mcp.cli import echo, mcp_server, node, proxy_stdio
 from openclaw_mcp.core.model import LOCAL
 from openclaw_mcp.mcp.boot import VERSION, Opening
 from openclaw_mcp.mcp.exchange import Exchange, Peer
@@ -23,8 +23,9 @@ SURFACES: dict[str, Callable[[], McpServer]] = {
     "echo": echo.server,
     "mcp_server": lambda: mcp_server.server(Orders(Path())),
     "node": node.opening_server,
+    "proxy_stdio": proxy_stdio.server,
 }
-LIST_AT_RUN_TIME: frozenset[str] = frozenset({"node"})
+LIST_AT_RUN_TIME: frozenset[str] = frozenset({"node", "proxy_stdio"})
 """Surfaces whose tools depend on who asks, or on the machine."""
 
 

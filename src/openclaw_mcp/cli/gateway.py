@@ -5,9 +5,7 @@ import asyncio
 import json
 import logging
 import os
-import resource
 import sys
-from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final
@@ -60,7 +58,6 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
     from ..web import listen
 
     _log_to(folder, verbose=options.verbose)
-    _allow_many_files()
     number, again = _port(options, folder), False
     while True:
         token = os.environ.get("OPENCLAW_GATEWAY_TOKEN") or _configured(folder, "gateway", "auth", "token")
@@ -104,13 +101,6 @@ def _log_to(folder: Path, *, verbose: bool) -> None:
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=handlers, format=layout)
     (folder / "gateway.log").chmod(0o600)
     logging.getLogger("websockets").setLevel(logging.WARNING)  # it would log message bodies
-
-
-def _allow_many_files() -> None:
-    """As many open sockets as this user may have."""
-    with suppress(ValueError, OSError):
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 # ---- calling ---------------------------------------------------------------------------------------------------------

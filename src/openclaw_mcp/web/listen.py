@@ -15,13 +15,17 @@ import uvicorn
 if sys.platform == "win32":
     from asyncio import new_event_loop
 else:
+    import resource
+
     from uvloop import new_event_loop
 
 from ..core.errors import OpenClawError
+from .sockets import Corked
 
 BACKLOG: Final = 2048
 GRACE: Final = 5  # seconds open requests get after a stop was asked for
 KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most clients' pools
+MOST_FILES: Final = 65_536  # open files we ask for: a connection each
 LARGEST_MESSAGE: Final = 16 << 20  # bytes of one WebSocket message
 DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
 
@@ -57,9 +61,19 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def run(life: Coroutine[Any, Any, T]) -> T:
-    """Run a server's whole life, on the fastest event loop this platform has."""
+    """Run a server's whole life, on the fastest event loop this platform has, with as many connections as it allows."""
+    _allow_connections()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(life)
+
+
+def _allow_connections() -> None:
+    """A process may have far more open files than it is given at first; each connection is one."""
+    if sys.platform != "win32":
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def serve(
@@ -81,6 +95,8 @@ async def serve(
         if server.started:
             await server.shutdown(sockets=[listener])
         raise
+    finally:
+        listener.close()
 
 
 @contextlib.asynccontextmanager
@@ -103,7 +119,7 @@ def _config(app: Any, websockets: Upgrade | None, largest_message: int) -> uvico
     return uvicorn.Config(
         app,
         http="httptools",
-        ws="websockets-sansio" if websockets is None else websockets,  # type: ignore[arg-type]  # any maker will do
+        ws=Corked if websockets is None else websockets,  # type: ignore[arg-type]  # any maker will do
         lifespan="off",
         proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
         log_config=None,
