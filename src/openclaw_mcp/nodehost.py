@@ -22,16 +22,21 @@ from .mcp.server import Info, McpServer
 from .node import settings as node_settings
 from .node.approvals import Approvals
 from .node.asking import Asking
+from .node.camera import Camera
+from .node.canvas import Canvas
 from .node.capability import Capability, Missing
 from .node.consent import Consents
 from .node.desktop import Desktop
 from .node.device import Device
+from .node.location import Location
 from .node.registry import Capabilities
+from .node.screen import Screen
 from .node.settings import BadSettings, Settings
 from .node.shelf import Happened, NodeShelf
 from .node.system import System
 from .node.terminal import NoSocket, Terminal
 from .node.token import TokenFile
+from .node.tts import Tts
 from .tools.audit import Record, log
 from .tools.desk import Desk
 from .tools.registry import Registry
@@ -75,9 +80,21 @@ class Node:
 
     def _own(self) -> Sequence[Capability]:
         """Every capability this package has, once."""
+        settings = self.settings
         return (
             System(approvals=self.approvals, desktop=self.desktop),
             Device(display_name=lambda: self.settings.display_name),
+            Screen(consent=self.consents),
+            Canvas(state_dir=self.state_dir, browser=settings.canvas_browser, trusted=settings.canvas_trusted),
+            Camera(consent=self.consents, device=settings.camera_device, source=settings.camera_source),
+            Location(fixed=settings.location_fixed),
+            Tts(
+                state_dir=self.state_dir,
+                provider=settings.tts_provider,
+                voice=settings.tts_voice,
+                elevenlabs_voice=settings.elevenlabs_voice,
+                elevenlabs_model=settings.elevenlabs_model,
+            ),
         )
 
     def _switch(self, category: str, command: str) -> Missing | None:
@@ -195,7 +212,6 @@ async def mcp_over_http(node: Node, choice: PortChoice) -> AsyncIterator[str]:
     # Here for start-up: `openclaw node --stdio` and the doctor need no web server.
     from .mcp.http import McpHttp
     from .web import listen
-    from .web.serving import serving
 
     token = TokenFile(node.state_dir)
     if node.settings.require_token:
@@ -216,7 +232,7 @@ async def mcp_over_http(node: Node, choice: PortChoice) -> AsyncIterator[str]:
     )
     endpoint = McpHttp(node.server(), gate=gate, probe=f"OpenClaw MCP server. POST JSON-RPC to {address}\n")
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(serving(endpoint, listener))
+        await stack.enter_async_context(listen.serving(endpoint, listener))
         stack.push_async_callback(endpoint.aclose)  # first, so that no open stream holds the server up
         yield address
 

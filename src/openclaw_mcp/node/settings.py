@@ -68,8 +68,12 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     elevenlabs_voice: str | None = None
     elevenlabs_model: str | None = None
     camera_device: str | None = None
+    camera_source: str | None = None
+    """An ffmpeg input to film instead of a camera, as `lavfi:testsrc2=size=640x480`."""
     canvas_browser: str | None = None
     """Path of the Chromium to use; None = the first one found."""
+    canvas_trusted: tuple[str, ...] = ()
+    """Origins on this machine the canvas may open, as `http://localhost:5173`; others of its addresses it may not."""
     location_fixed: FixedPosition | None = None
     location_by_ip: bool = False
 
