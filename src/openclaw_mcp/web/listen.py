@@ -100,10 +100,10 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Any, listener: socket.socket, *, websockets: Upgrade | None = None) -> AsyncIterator[None]:
+async def serving(app: Any, listener: socket.socket, *, largest_message: int = LARGEST_MESSAGE) -> AsyncIterator[None]:
     """Answer while the block runs; signals are the caller's affair. Leaving gives open requests their grace."""
     ready = asyncio.Event()
-    server = _Quiet(_config(app, websockets, LARGEST_MESSAGE), ready.set)
+    server = _Quiet(_config(app, None, largest_message), ready.set)
     work = asyncio.ensure_future(server.serve(sockets=[listener]))
     opening = asyncio.ensure_future(ready.wait())
     try:
