@@ -15,7 +15,8 @@ test: .venv/.dev programs   ## run the tests
 	@echo "make: running the tests"
 	@$(BIN)/python -m pytest -m "not interop"
 
-interop: .venv/.dev programs   ## run the suites against real counterparts (conformance suite, official gateways and CLIs)
+interop: .venv/.dev   ## run the suites against real counterparts (conformance suite, the real OpenClaw, the CLI agents)
+	@$(BIN)/python -m tests.programs install interop
 	@echo "make: running the interop suites"
 	@$(BIN)/python -m pytest -m interop
 

@@ -1,8 +1,8 @@
 """The programs our tests drive: where they are, how they are installed, and what happens when one is missing.
 
 `python -m tests.programs install` installs what it may (Debian or Ubuntu, as root or with sudo; npm packages into
-`.tools/`), and names what it could not. A test asks with `need()`: without its program it is skipped, and under CI it
-fails.
+`.tools/`), and names what it could not; `install interop` also fetches the large counterparts of `make interop`. A test
+asks with `need()`: without its program it is skipped, and under CI it fails.
 """
 
 import os
@@ -17,7 +17,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TOOLS = ROOT / ".tools"
-NPM_MANIFEST = Path(__file__).parent / "package.json"
+NPM = {TOOLS: Path(__file__).parent / "package.json"}
+NPM_INTEROP = {TOOLS / "interop": Path(__file__).parent / "interop" / "package.json"}
+"""Where npm packages go, and the manifest that names them with exact versions."""
 INSTALL_WAIT = 900  # seconds one package manager may take
 
 DEBIAN = {
@@ -41,10 +43,13 @@ DEBIAN = {
     "/usr/lib/speech-dispatcher-modules/sd_espeak-ng": "speech-dispatcher-espeak-ng",
     "curl": "curl",
     "dunst": "dunst",
+    "redis-server": "redis-server",
+    "nginx": "nginx-light",
+    "/usr/lib/postgresql/*/bin/initdb": "postgresql",
 }
-"""Program to the Debian package that brings it."""
+"""Program, or the pattern of its path, to the Debian package that brings it."""
 
-NODE_AT_LEAST = (22, 0)
+NODE_AT_LEAST = (24, 16)  # what the real OpenClaw asks for; everything else is content with it
 
 
 def need(name: str, *, package: str) -> str:
@@ -59,16 +64,17 @@ def need_node() -> str:
     """A Node.js new enough for the packages in `.tools/`."""
     path = node()
     if path is None:
-        _lacking(f"no Node.js {NODE_AT_LEAST[0]} or newer: run `make programs`")
+        _lacking(f"no Node.js {NODE_AT_LEAST[0]}.{NODE_AT_LEAST[1]} or newer: run `make programs`")
     return path
 
 
 def need_npm(package: str) -> Path:
     """The folder of an npm package of `tests/package.json`."""
-    folder = TOOLS / "node_modules" / package
-    if not folder.exists():
-        _lacking(f"npm package {package} is not in .tools: run `make programs`")
-    return folder
+    for home in (*NPM, *NPM_INTEROP):
+        folder = home / "node_modules" / package
+        if folder.exists():
+            return folder
+    _lacking(f"npm package {package} is not in .tools: run `make programs`, or `make interop` for the large ones")
 
 
 def node() -> str | None:
@@ -79,18 +85,23 @@ def node() -> str | None:
     return None
 
 
-def install() -> int:
+def install(*, interop: bool) -> int:
     """Install what is missing. Exits 0 even when something could not be had: its tests say so themselves."""
-    missing = {name: package for name, package in DEBIAN.items() if shutil.which(name) is None}
+    missing = {name: package for name, package in DEBIAN.items() if not _present(name)}
     if missing:
         _install_debian(sorted(set(missing.values())))
-    _install_npm()
-    absent = [f"{name} ({package})" for name, package in DEBIAN.items() if shutil.which(name) is None]
+    for folder, manifest in (NPM | NPM_INTEROP if interop else NPM).items():
+        _install_npm(folder, manifest)
+    absent = [f"{name} ({package})" for name, package in DEBIAN.items() if not _present(name)]
     if node() is None:
-        absent.append(f"Node.js >= {NODE_AT_LEAST[0]}")
+        absent.append(f"Node.js >= {NODE_AT_LEAST[0]}.{NODE_AT_LEAST[1]}")
     if absent:
         print(f"programs: could not install {', '.join(absent)}; the tests that drive them will be skipped")
     return 1 if absent and os.environ.get("CI") else 0
+
+
+def _present(name: str) -> bool:
+    return any(Path("/").glob(name[1:])) if name.startswith("/") else shutil.which(name) is not None
 
 
 def _lacking(reason: str) -> NoReturn:
@@ -120,29 +131,26 @@ def _install_debian(packages: list[str]) -> None:
             return
 
 
-def _install_npm() -> None:
-    """The packages of tests/package.json, and a Node.js when this machine's own is too old for them."""
-    npm = shutil.which("npm")
-    stamp = TOOLS / "package.json"
-    if npm is None or (stamp.exists() and stamp.read_bytes() == NPM_MANIFEST.read_bytes() and node()):
+def _install_npm(folder: Path, manifest: Path) -> None:
+    """The packages of a manifest, and a Node.js when this machine's own is too old for them."""
+    npm, stamp = shutil.which("npm"), folder / "package.json"
+    if npm is None or (stamp.exists() and stamp.read_bytes() == manifest.read_bytes() and node()):
         return
-    print("programs: installing npm packages into .tools")
-    TOOLS.mkdir(exist_ok=True)
-    work = TOOLS / "installing"
-    work.mkdir(exist_ok=True)
-    shutil.copy(NPM_MANIFEST, work / "package.json")
+    print(f"programs: installing npm packages into {folder.relative_to(ROOT)}")
+    work = folder / "installing"
+    work.mkdir(parents=True, exist_ok=True)
+    shutil.copy(manifest, work / "package.json")
     words = [npm, "install", "--prefix", str(work), "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-    own = shutil.which("node")
-    extra = [] if own and _node_version(own) >= NODE_AT_LEAST else [f"node-{_platform()}@24"]
+    extra = [] if node() else [f"node-{_platform()}@24"]
     for packages in ([], extra):
         result = subprocess.run([*words, *packages], timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
         if result.returncode:
             print(f"programs: npm install failed: {result.stderr.strip().splitlines()[-1:]}")
             return
-    shutil.rmtree(TOOLS / "node_modules", ignore_errors=True)
-    (work / "node_modules").rename(TOOLS / "node_modules")
+    shutil.rmtree(folder / "node_modules", ignore_errors=True)
+    (work / "node_modules").rename(folder / "node_modules")
     shutil.rmtree(work)
-    shutil.copy(NPM_MANIFEST, stamp)
+    shutil.copy(manifest, stamp)
 
 
 def _platform() -> str:
@@ -157,6 +165,6 @@ def _node_version(path: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["install"]:
-        sys.exit("usage: python -m tests.programs install")
-    sys.exit(install())
+    if sys.argv[1:] not in (["install"], ["install", "interop"]):
+        sys.exit("usage: python -m tests.programs install [interop]")
+    sys.exit(install(interop="interop" in sys.argv))

@@ -1,7 +1,7 @@
 """A real OpenClaw: where it is, how its gateway is started, how its command line is run.
 
-`OPENCLAW_REAL` is the folder of the npm package `openclaw`, `OPENCLAW_NODE` a Node.js 24.16 or newer. Without them the
-tests that need them are skipped; under CI they fail.
+`make interop` fetches it into `.tools/interop`; `OPENCLAW_REAL`, the folder of the npm package `openclaw`, names another.
+Without it the tests that need it are skipped; under CI they fail.
 """
 
 import asyncio
@@ -12,12 +12,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from openclaw_mcp.rpc.client import CannotConnect, Client
 from openclaw_mcp.rpc.handshake import Credentials, Introduction
 from openclaw_mcp.web import listen
 
+from ..programs import need_node, need_npm
 from ..rpc.house import BACKEND, EVERY
 from ..running import process
 
@@ -28,13 +27,8 @@ CLI_WAIT = 90.0
 
 def program() -> tuple[str, str]:
     """Node.js and the package's entry point."""
-    folder, node = os.environ.get("OPENCLAW_REAL"), os.environ.get("OPENCLAW_NODE")
-    if folder and node and (Path(folder) / "openclaw.mjs").exists() and Path(node).exists():
-        return node, str(Path(folder) / "openclaw.mjs")
-    reason = "no real OpenClaw: set OPENCLAW_REAL to the npm package's folder and OPENCLAW_NODE to a Node.js >= 24.16"
-    if os.environ.get("CI"):
-        pytest.fail(f"{reason}; under CI nothing is skipped")
-    pytest.skip(reason)
+    folder = os.environ.get("OPENCLAW_REAL") or need_npm("openclaw")
+    return need_node(), str(Path(folder) / "openclaw.mjs")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
