@@ -70,11 +70,11 @@ def need_node() -> str:
 
 def need_npm(package: str) -> Path:
     """The folder of an npm package of `tests/package.json`."""
-    for home in (*NPM, *NPM_INTEROP):
-        folder = home / "node_modules" / package
-        if folder.exists():
-            return folder
-    _lacking(f"npm package {package} is not in .tools: run `make programs`, or `make interop` for the large ones")
+    folders = [home / "node_modules" / package for home in (*NPM, *NPM_INTEROP)]
+    found = next((folder for folder in folders if folder.exists()), None)
+    if found is None:
+        _lacking(f"npm package {package} is not in .tools: run `make programs`, or `make interop` for the large ones")
+    return found
 
 
 def node() -> str | None:
