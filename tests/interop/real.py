@@ -1,6 +1,6 @@
 """A real OpenClaw: where it is, how its gateway is started, how its command line is run.
 
-`make interop` fetches it into `.tools/interop`; `OPENCLAW_REAL`, the folder of the npm package `openclaw`, names another
+`make interop` fetches it into `.tools/interop`; `OPENCLAW_REAL`, a folder of the npm package `openclaw`, names another
 one. Without it the tests that need it are skipped; under CI they fail.
 """
 
