@@ -18,7 +18,7 @@ from .config.room import Change, ConfigRoom
 from .core.books import SessionBook
 from .core.model import Json
 from .core.ports import AgentRuntime, Runner
-from .core.records import RunNews, RunOver, SessionQuery
+from .core.records import RunNews, RunOver, SessionQuery, now_ms
 from .core.roster import AgentCard, Roster
 from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
 from .gateway import Gateway
@@ -32,6 +32,10 @@ RESTART_PATIENCE: Final = 30.0  # seconds a restart waits for runs to end
 RESTART_COOLDOWN: Final = 30.0  # seconds between two restarts: a loop of them would be worse than a late one
 EXPECTED_MS: Final = 1500
 COUNT_AT_MOST: Final = 1.0  # seconds between two looks at the sessions for `health`
+
+NO_HEARTBEAT: Final = {
+    "enabled": False, "every": "disabled", "everyMs": None, "prompt": "", "target": "none", "ackMaxChars": 0,
+}  # fmt: skip
 
 
 def database(folder: Path, config: Json) -> str:
@@ -198,7 +202,8 @@ class Report:
         self._path = memory.store.where
         self._roster = roster
         self._dirty = asyncio.Event()
-        self._seen: Json = {}
+        self._seen: Json = {"path": self._path, "count": 0, "recent": []}
+        self._by_agent: dict[str, Json] = {}
         memory.runs.news.listen(self._heard)
 
     def methods(self) -> Sequence[Method]:
@@ -209,9 +214,13 @@ class Report:
             self._dirty.set()
 
     async def count(self) -> None:
-        page = await self._sessions.page(SessionQuery(limit=5))
-        recent = [{"key": s.key, "updatedAt": s.updated_at} for s in page.sessions]
-        self._seen = {"count": page.total, "recent": recent}
+        self._seen = await self._counted(None)
+        self._by_agent = {card.id: await self._counted(card.id) for card in self._roster().agents}
+
+    async def _counted(self, agent_id: str | None) -> Json:
+        page = await self._sessions.page(SessionQuery(limit=5, agent_id=agent_id))
+        recent = [{"key": s.key, "updatedAt": s.updated_at, "age": now_ms() - s.updated_at} for s in page.sessions]
+        return {"path": self._path, "count": page.total, "recent": recent}
 
     async def keep_counting(self) -> None:
         while True:
@@ -222,8 +231,19 @@ class Report:
 
     def health(self) -> Json:
         roster = self._roster()
-        agents = [{"agentId": card.id, "isDefault": card.id == roster.default_id} for card in roster.agents]
-        return {"defaultAgentId": roster.default_id, "agents": agents, "sessions": {"path": self._path, **self._seen}}
+        nothing: Json = {"path": self._path, "count": 0, "recent": []}
+        agents = [
+            {
+                "agentId": card.id,
+                "isDefault": card.id == roster.default_id,
+                "heartbeat": NO_HEARTBEAT,
+                "sessions": self._by_agent.get(card.id, nothing),
+            }
+            for card in roster.agents
+        ]
+        return {"defaultAgentId": roster.default_id, "agents": agents, "sessions": self._seen}
 
     def status(self) -> Json:
-        return {"sessions": {"paths": [self._path], "defaults": {}, "byAgent": [], **self._seen}}
+        seen = {name: self._seen[name] for name in ("count", "recent")}
+        by_agent = [{"agentId": name, **counted} for name, counted in self._by_agent.items()]
+        return {"sessions": {"paths": [self._path], "defaults": {}, "byAgent": by_agent, **seen}}
