@@ -12,6 +12,7 @@ from ..core.errors import OpenClawError
 COMMANDS = {
     "up": "start every surface on this machine",
     "echo": "an MCP server with one tool, to check that a client can reach us",
+    "policy": "which tools a caller may use, and which rule says so",
 }
 """Command to summary. The module of the same name in this package defines `arguments(parser)` and `run(options)`."""
 
