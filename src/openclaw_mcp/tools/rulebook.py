@@ -137,6 +137,8 @@ def read(data: bytes) -> RuleBook:
         return from_config(msgspec.json.decode(data))
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         return unreadable(f"it is no JSON ({exc})")
+    except RecursionError:
+        return unreadable("it is nested too deeply")
 
 
 def from_config(config: Json) -> RuleBook:

@@ -213,11 +213,9 @@ def _provider_lists(name: StepName, scope: str, found: _Provider, who: Standing)
 
 
 def _lists(name: StepName, key: str, rules: Lists | ToolRules | None, why: str) -> Step:
-    """`alsoAllow` adds to an allow list; alone it restricts nothing."""
     if rules is None:
         return Step(name=name, key=key, why=f"there is no {key}")
-    allow = rules.allow + (rules.also_allow or ()) if rules.allow else ()
-    return _compiled(Step(name=name, key=key, why=why), allow=allow, deny=rules.deny or ())
+    return _with_lists(Step(name=name, key=key, why=why), rules)
 
 
 def _group(book: RuleBook, who: Standing) -> Step:
@@ -271,8 +269,7 @@ def _subagent(book: RuleBook, who: Standing) -> Step:
         default_deny=names(denied),
         excused=frozenset(map(normal, (rules.allow or ()) + (rules.also_allow or ()))),
     )
-    allow = rules.allow + (rules.also_allow or ()) if rules.allow else ()
-    return _compiled(step, allow=allow, deny=rules.deny or ())
+    return _with_lists(step, rules)
 
 
 def _http(book: RuleBook, who: Standing) -> Step:
@@ -294,6 +291,15 @@ def _http(book: RuleBook, who: Standing) -> Step:
     return _compiled(step, deny=rules.deny or ())
 
 
+def _with_lists(step: Step, rules: Lists | ToolRules) -> Step:
+    """`alsoAllow` adds to an allow list; alone it restricts nothing, but it must still make sense."""
+    extra = rules.also_allow or ()
+    problem = names(extra).problem
+    if problem is not None:
+        return _broken(step, "alsoAllow", problem)
+    return _compiled(step, allow=rules.allow + extra if rules.allow else (), deny=rules.deny or ())
+
+
 def _compiled(step: Step, *, allow: tuple[str, ...] = (), deny: tuple[str, ...] = ()) -> Step:
     """`step` with its lists. A list that can't be understood refuses everything."""
     made: dict[str, Names] = {}
@@ -302,10 +308,12 @@ def _compiled(step: Step, *, allow: tuple[str, ...] = (), deny: tuple[str, ...] 
             continue
         compiled = names(entries)
         if compiled.problem is not None:
-            return Step(
-                name=step.name, key=step.key, problem=f"{step.key}.{word} can't be understood: {compiled.problem}"
-            )
+            return _broken(step, word, compiled.problem)
         made[word] = compiled
     strangers = made["allow"].strangers if "allow" in made else ()
     notes = tuple(f"{word!r} is no tool of the house itself; it counts when a guest offers it" for word in strangers)
     return structs.replace(step, **made, grants=step.grants or f"{step.key}.allow", notes=step.notes + notes)
+
+
+def _broken(step: Step, word: str, problem: str) -> Step:
+    return Step(name=step.name, key=step.key, problem=f"{step.key}.{word} can't be understood: {problem}")
