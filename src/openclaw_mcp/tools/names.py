@@ -146,9 +146,7 @@ class Names:
 
     def _add(self, entry: str) -> None:
         word = normal(entry)
-        if not word:
-            self.problem = "an entry is blank; remove it or name a tool"
-        elif word in GROUPS:
+        if word in GROUPS:
             for member in GROUPS[word]:
                 self._exact.setdefault(member, word)
         elif word.startswith("group:"):
