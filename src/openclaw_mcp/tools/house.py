@@ -89,4 +89,4 @@ class _Rules:
                 last = step
         if last is None:
             return Decision(True, "no rule refuses it", "default")
-        return Decision(True, last.judge(tool).reason, last.name)
+        return Decision(True, last.consent(tool), last.name)

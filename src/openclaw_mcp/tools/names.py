@@ -1,6 +1,7 @@
 """What a tool is called in the rules: aliases, families, groups, profiles, wildcards. Pure."""
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -134,15 +135,16 @@ def identify(source: str, name: str, owner_only: bool) -> Tool:
 class Names:
     """A compiled list of names, groups and wildcards. `problem` is a sentence when an entry can't be understood."""
 
-    __slots__ = ("_exact", "_globs", "problem", "strangers")
+    __slots__ = ("_exact", "_globs", "_words", "problem", "strangers")
 
     def __init__(self, entries: tuple[str, ...]) -> None:
         self._exact: dict[str, str] = {}
-        self._globs: list[tuple[re.Pattern[str], str]] = []
+        self._globs: list[tuple[Callable[[str], object], str]] = []
         self.problem: str | None = None
         self.strangers = tuple(entry for entry in entries if not known(entry))
         for entry in entries:
             self._add(entry)
+        self._words = frozenset(self._exact)
 
     def _add(self, entry: str) -> None:
         word = normal(entry)
@@ -152,18 +154,16 @@ class Names:
         elif word.startswith("group:"):
             self.problem = f"there is no {word!r}; the groups are {', '.join(sorted(GROUPS))}"
         elif "*" in word:
-            self._globs.append((re.compile(".*".join(map(re.escape, word.split("*"))), re.DOTALL), word))
+            self._globs.append((_glob(word), word))
         else:
             self._exact.setdefault(word, word)
 
     def find(self, tool: Tool) -> str | None:
         """The entry that names `tool`, if any. Wildcards see its name and family, not where it comes from."""
-        for word in tool.words:
-            entry = self._exact.get(word)
-            if entry is not None:
-                return entry
+        if not self._words.isdisjoint(tool.words):
+            return next(self._exact[word] for word in tool.words if word in self._exact)
         for glob, entry in self._globs:
-            if glob.fullmatch(tool.name) or glob.fullmatch(tool.family):
+            if glob(tool.name) or (tool.family is not tool.name and glob(tool.family)):
                 return entry
         return None
 
@@ -174,6 +174,11 @@ class Names:
             for other in _COMES_WITH[tool.name]:
                 entry = entry or self.find(Tool(other, other, (other,)))
         return entry
+
+
+def _glob(pattern: str) -> Callable[[str], object]:
+    """A test of names against a pattern whose `*` stands for any text; no other sign means anything."""
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
 
 
 @lru_cache(maxsize=KEPT_LISTS)

@@ -74,13 +74,16 @@ class Step(Struct, frozen=True, kw_only=True):
             return f"is refused: {self.grants} does not name it"
         return None
 
+    def consent(self, tool: Tool) -> str:
+        """Why an allow list lets the tool pass that it does not refuse."""
+        return f"{self.grants} names {self.allow.find_granted(tool) if self.allow else 'everything'}"
+
     def judge(self, tool: Tool) -> Verdict:
         refusal = self.refuses(tool)
         if refusal is not None:
             return Verdict(self.name, self.key, "deny", f"{tool.name} {refusal}", self.notes)
         if self.allow is not None:
-            reason = f"{self.grants} names {self.allow.find_granted(tool)}"
-            return Verdict(self.name, self.key, "allow", reason, self.notes)
+            return Verdict(self.name, self.key, "allow", self.consent(tool), self.notes)
         reason = "it does not concern this tool" if self.speaks else self.why
         return Verdict(self.name, self.key, "skip", reason, self.notes)
 
