@@ -19,6 +19,7 @@ COMMANDS = {
     "node": "this machine's capabilities over MCP and over a gateway",
     "approvals": "answer what the node asks, and change its rules and consents",
     "echo": "an MCP server with one tool, to check that a client can reach us",
+    "policy": "which tools a caller may use, and which rule says so",
 }
 """Command to summary. The module of the same name in this package defines `arguments(parser)` and `run(options)`."""
 

@@ -14,15 +14,50 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Effect = Literal["read", "write", "send", "run"]
 TaskMode = Literal["inline", "offered", "required"]
+Door = Literal["rpc", "http", "mcp", "agent", "cli"]
+"""How a call came in. `http` is the gateway's `POST /tools/invoke`; MCP is `mcp` over whatever carries it."""
 
 
-class Caller(Struct, frozen=True, kw_only=True):
+class Sender(Struct, frozen=True, kw_only=True):
+    """The person whose message started a run, as the channel itself knows them; never as the message says."""
+
+    id: str | None = None
+    e164: str | None = None
+    username: str | None = None
+    name: str | None = None
+
+
+class Grant(Struct, frozen=True, kw_only=True, cache_hash=True):
+    """What a run's credential fixes besides its session: for whom it runs, where, and how far it reaches."""
+
+    agent: str | None = None
+    model: str | None = None
+    """`provider/model`, or the provider alone."""
+    channel: str | None = None
+    account: str | None = None
+    group: str | None = None
+    space: str | None = None
+    """The guild or team the group belongs to."""
+    thread: str | None = None
+    sender: Sender | None = None
+    owner: bool = False
+    depth: int = 0
+    """How many spawns lie between this run and one a person started."""
+    spawned_by: str | None = None
+    """The session that spawned this one."""
+    tools: frozenset[str] | None = None
+    """The run's tool menu, in the words of an allow list; None = whatever the rules leave, empty = nothing."""
+
+
+class Caller(Struct, frozen=True, kw_only=True, cache_hash=True):
     """Who is asking. Made once, at the door, from a credential; never from an argument."""
 
     kind: Literal["local", "operator", "agent", "app", "node"]
     name: str
     scopes: frozenset[str] = frozenset()
     session: str | None = None
+    door: Door = "mcp"
+    grant: Grant | None = None
 
 
 LOCAL = Caller(kind="local", name="local", scopes=frozenset({"*"}))
@@ -98,6 +133,8 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     icons: list[Json] | None = None
     meta: Json | None = None
     effect: Effect = "read"
+    owner_only: bool = False
+    """For the owner alone, whatever the rules allow others."""
     deadline: float | None = None
     """Seconds a call may take; None = the desk's own limit."""
     task: TaskMode = "inline"

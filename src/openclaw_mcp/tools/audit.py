@@ -2,22 +2,34 @@
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
+import msgspec
 from msgspec import Struct
 
-from ..core.model import Traffic
+from ..core.model import Json, Traffic
+
+DIGEST_SIZE: Final = 16  # bytes: two calls with the same digest had the same arguments
 
 logger = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Record(Struct, frozen=True, kw_only=True):
+    at: float
+    """Seconds since the epoch, when the call came in."""
     caller: str
     """Kind and name: `agent run-7`."""
+    door: str
     session: str | None
     tool: str
     source: str | None
+    digest: str
+    """Of the arguments: see `digest`."""
+    step: str
+    """Which step of the policy decided."""
     rule: str
-    """What the policy said."""
+    """What it said."""
     outcome: str
     """`ok`, `failed`, or the stable code of the error that ended the call."""
     milliseconds: float
@@ -26,6 +38,21 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 Audit = Callable[[Record], None]
+
+
+def digest(arguments: Json, key: bytes) -> str:
+    """The same for the same arguments under the same key, in whatever order their fields came.
+
+    Keyed, because a short argument could be found by trying: keep the key where the book is not.
+    """
+    from hashlib import blake2b  # here for start-up: a stdio server whose book nobody keeps makes no digests
+
+    return blake2b(_encode(arguments), digest_size=DIGEST_SIZE, key=key).hexdigest()
+
+
+def is_kept(audit: Audit) -> bool:
+    """Whether a record would reach anybody. One that would not is not worth making."""
+    return audit is not log or logger.isEnabledFor(logging.DEBUG)
 
 
 def log(record: Record) -> None:

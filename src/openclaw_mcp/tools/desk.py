@@ -1,19 +1,21 @@
 """The only way a tool is ever listed or called, whoever asks and however they came."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ..core.bell import Bell
 from ..core.errors import OpenClawError, ToolDenied, ToolNotFound, ToolTimeout
-from ..core.model import Caller, ToolCall, ToolResult, ToolSpec
-from .audit import Audit, Record, log
+from ..core.model import Caller, ToolCall, ToolResult, ToolSpec, Traffic
+from .audit import Audit, Record, digest, is_kept, log
 from .deadline import Bound
 from .policy import Decision, Policy, by_scope
 from .registry import Offer, Registry
 
 DEFAULT_DEADLINE: Final = 120.0  # a tool that may take longer says so in its spec
 KEPT_MENUS: Final = 256  # callers whose menu is remembered between changes
+UNKNOWN: Final = Decision(False, "unknown tool", "menu")
 
 
 class Desk:
@@ -27,11 +29,16 @@ class Desk:
         audit: Audit = log,
         deadline: float = DEFAULT_DEADLINE,
         check: bool = True,
+        digest_key: bytes | None = None,
     ) -> None:
-        """`check=False` leaves the arguments to the tools themselves."""
+        """`check=False` leaves the arguments to the tools themselves.
+
+        `digest_key` (up to 64 bytes) lets digests of arguments be compared beyond this process's life.
+        """
         self._registry = registry
         self._policy = policy
         self._audit = audit
+        self._digest_key = digest_key or os.urandom(16)
         self._deadline = deadline
         self._check = check
         self._menus: dict[Caller, _Menu] = {}
@@ -53,7 +60,7 @@ class Desk:
         """Raises ToolError when the call was not made or did not end; a tool's own failure is a result."""
         begun = time.perf_counter()
         offer: Offer | None = None
-        decision = Decision(False, "unknown tool")
+        decision = UNKNOWN
         outcome = "cancelled"
         traffic = None
         try:
@@ -80,18 +87,36 @@ class Desk:
             outcome = "internal"
             raise
         finally:
-            self._audit(
-                Record(
-                    caller=f"{call.caller.kind} {call.caller.name}",
-                    session=call.caller.session,
-                    tool=call.name,
-                    source=offer.name if offer else None,
-                    rule=decision.reason,
-                    outcome=outcome,
-                    milliseconds=(time.perf_counter() - begun) * 1000,
-                    traffic=traffic,
-                )
+            if is_kept(self._audit):
+                seconds = time.perf_counter() - begun
+                self._write(call, offer, decision, outcome, traffic, seconds=seconds)
+
+    def _write(
+        self,
+        call: ToolCall,
+        offer: Offer | None,
+        decision: Decision,
+        outcome: str,
+        traffic: Traffic | None,
+        *,
+        seconds: float,
+    ) -> None:
+        self._audit(
+            Record(
+                at=time.time() - seconds,
+                caller=f"{call.caller.kind} {call.caller.name}",
+                door=call.caller.door,
+                session=call.caller.session,
+                tool=call.name,
+                source=offer.name if offer else None,
+                digest=digest(call.arguments, self._digest_key),
+                step=decision.step,
+                rule=decision.reason,
+                outcome=outcome,
+                milliseconds=seconds * 1000,
+                traffic=traffic,
             )
+        )
 
     def _choose(self, call: ToolCall) -> tuple[Offer, Decision]:
         """The one offer this caller may order, or the first refusal."""

@@ -1,4 +1,4 @@
-"""House rules. Pure: same question, same answer, no I/O."""
+"""What a policy is, and the simplest: scopes. Pure: same question, same answer, no I/O."""
 
 from typing import Protocol
 
@@ -11,6 +11,8 @@ class Decision(Struct, frozen=True):
     allowed: bool
     reason: str
     """The rule that decided, for the audit and for the refusal."""
+    step: str = "scope"
+    """Which step of the rules that was."""
 
 
 class Policy(Protocol):
@@ -29,3 +31,17 @@ def by_scope(caller: Caller, source: str, spec: ToolSpec) -> Decision:
     if granted:
         return Decision(True, min(granted))
     return Decision(False, f"{caller.kind} {caller.name!r} may not use {spec.name!r}")
+
+
+def every(*policies: Policy) -> Policy:
+    """Allowed is what each of `policies` allows; the first refusal decides, else the last to speak."""
+
+    def decide(caller: Caller, source: str, spec: ToolSpec) -> Decision:
+        decision = Decision(False, "no policy was given")
+        for policy in policies:
+            decision = policy(caller, source, spec)
+            if not decision.allowed:
+                break
+        return decision
+
+    return decide

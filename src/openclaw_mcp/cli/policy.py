@@ -1,0 +1,163 @@
+"""`openclaw policy`: which tools a caller may use, and which rule says so."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import msgspec
+
+from ..core.errors import BadRequest
+from ..core.model import Caller, Door, Grant, Sender, ToolSpec
+from ..tools import rulebook
+from ..tools.house import Explanation, HouseRules
+from ..tools.names import CLAW_TOOLS
+from ..tools.rulebook import RuleBook
+from ..tools.standing import DEFAULT_ACCOUNT, conversation, is_owner
+
+LARGEST_CONFIG: Final = 16 * 1024 * 1024  # a configuration is written by hand; what is larger is another file
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="explain|list")
+    explain = verbs.add_parser("explain", help="what each step says about a tool, and which one decides")
+    explain.add_argument("--tool", required=True, help="the tool's name, for instance message_send")
+    _caller_arguments(explain)
+    _caller_arguments(verbs.add_parser("list", help="the tools this caller may use"))
+
+
+def _caller_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--source", default="claw", help="who offers the tool: mcp/files, node/desk (default: the house)"
+    )
+    parser.add_argument("--session", metavar="KEY", help="session key, for instance agent:main:telegram:group:-100")
+    parser.add_argument("--agent", metavar="ID", help="agent (default: the session's, else the default agent)")
+    parser.add_argument("--provider", metavar="P", help="the model's provider, or provider/model")
+    parser.add_argument("--channel", metavar="C", help="channel (default: the session's)")
+    parser.add_argument("--account", metavar="A", help="the channel's account")
+    parser.add_argument("--group", metavar="G", help="group (default: the session's)")
+    parser.add_argument("--space", metavar="S", help="the guild or team the group belongs to")
+    parser.add_argument("--sender", metavar="S", help="the sender's id")
+    parser.add_argument("--sender-e164", metavar="NUMBER", help="the sender's telephone number")
+    parser.add_argument("--sender-username", metavar="NAME", help="the sender's handle")
+    parser.add_argument("--sender-name", metavar="NAME", help="the sender's display name")
+    parser.add_argument("--depth", type=int, default=0, help="how deep a sub-agent (default: the session's)")
+    parser.add_argument(
+        "--owner", action=argparse.BooleanOptionalAction, help="whether the sender is the owner (default: by the rules)"
+    )
+    parser.add_argument("--door", choices=get_args(Door), default="cli", help="how the call comes in (default cli)")
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help="rule book (default: openclaw.json in the state dir)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Status 0 whatever the decision is: the question was answered."""
+    book = read_rules(options.config)
+    rules = HouseRules(book)
+    caller = caller_of(options, book)
+    if options.verb == "explain":
+        explanation = rules.explain(caller, options.source, ToolSpec(name=options.tool))
+        print(_json(_explained(explanation)) if options.json else _told(explanation))
+        return 0
+    explanations = [rules.explain(caller, options.source, ToolSpec(name=name)) for name in CLAW_TOOLS]
+    print(_json(_menu(explanations)) if options.json else _menu_told(explanations))
+    return 0
+
+
+def read_rules(path: Path | None) -> RuleBook:
+    """The rules in a configuration file; without one named, those of this machine, and none if it has no file.
+
+    The one place that knows where the rules are kept.
+    """
+    file = path or state_dir() / "openclaw.json"
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(LARGEST_CONFIG + 1)
+    except FileNotFoundError:
+        if path is None:
+            return RuleBook()
+        raise BadRequest(f"there is no file {path}; name the configuration with --config FILE") from None
+    except OSError as exc:
+        return rulebook.unreadable(f"{file}: {exc.strerror}")
+    if len(data) > LARGEST_CONFIG:
+        return rulebook.unreadable(f"{file} is larger than {LARGEST_CONFIG} bytes")
+    return rulebook.read(data)
+
+
+def state_dir() -> Path:
+    return Path(os.environ.get("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw-mcp")
+
+
+def caller_of(options: argparse.Namespace, book: RuleBook) -> Caller:
+    """A caller as a door would make it. Whoever types here is the owner; a sender is when the rules say so."""
+    sender = Sender(
+        id=options.sender, e164=options.sender_e164, username=options.sender_username, name=options.sender_name
+    )
+    known = sender != Sender()
+    owner = options.owner
+    if owner is None:
+        channel = options.channel or conversation(options.session).channel
+        account = options.account or DEFAULT_ACCOUNT
+        owner = is_owner(book, sender, channel=channel, account=account) if known else options.door == "cli"
+    grant = Grant(
+        agent=options.agent,
+        model=options.provider,
+        channel=options.channel,
+        account=options.account,
+        group=options.group,
+        space=options.space,
+        sender=sender if known else None,
+        owner=owner,
+        depth=options.depth,
+    )
+    scopes = frozenset({"*"})
+    return Caller(kind="local", name="policy", scopes=scopes, session=options.session, door=options.door, grant=grant)
+
+
+def _told(explanation: Explanation) -> str:
+    decision = explanation.decision
+    lines = [f"{explanation.tool}: {'allowed' if decision.allowed else 'refused'}", f"  because {decision.reason}", ""]
+    width = max(len(verdict.step) for verdict in explanation.steps)
+    for verdict in explanation.steps:
+        mark = "*" if verdict.step == decision.step else " "
+        lines.append(f"{mark} {verdict.step:{width}}  {verdict.outcome:5}  {verdict.reason}")
+        lines += [f"  {'':{width}}  note   {note}" for note in verdict.notes]
+    lines.append("")
+    lines.append(
+        "* the step that decided" if decision.step != "default" else "no step decided: nothing refuses the tool"
+    )
+    return "\n".join(lines)
+
+
+def _explained(explanation: Explanation) -> dict[str, Any]:
+    decision = explanation.decision
+    return {
+        "tool": explanation.tool,
+        "source": explanation.source,
+        "allowed": decision.allowed,
+        "step": decision.step,
+        "reason": decision.reason,
+        "caller": explanation.who,
+        "steps": explanation.steps,
+    }
+
+
+def _menu(explanations: Sequence[Explanation]) -> dict[str, Any]:
+    refused = [each for each in explanations if not each.decision.allowed]
+    return {
+        "tools": [each.tool for each in explanations if each.decision.allowed],
+        "refused": {each.tool: {"step": each.decision.step, "reason": each.decision.reason} for each in refused},
+    }
+
+
+def _menu_told(explanations: Sequence[Explanation]) -> str:
+    allowed = [each.tool for each in explanations if each.decision.allowed]
+    lines = [*allowed, f"{len(allowed)} of {len(explanations)} tools; openclaw policy explain --tool NAME says why"]
+    return "\n".join(lines)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

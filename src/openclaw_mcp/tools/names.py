@@ -1,0 +1,186 @@
+"""What a tool is called in the rules: aliases, families, groups, profiles, wildcards. Pure."""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from msgspec import Struct
+
+KEPT_TOOLS: Final = 4096  # tools whose words are remembered; a menu has hundreds at most
+KEPT_LISTS: Final = 1024  # compiled lists shared by callers; a rule book holds tens
+
+ALIASES: Final = {"bash": "exec", "apply-patch": "apply_patch", "automations": "cron"}
+
+FAMILIES: Final[dict[str, tuple[str, ...]]] = {
+    "message": (
+        "message_send", "message_reply", "message_thread_reply", "message_broadcast", "message_react",
+        "message_delete", "message_send_attachment", "message_send_with_effect", "message_pin", "message_read",
+    ),
+    "cron": ("cron_status", "cron_list", "cron_add", "cron_update", "cron_remove", "cron_run", "cron_runs"),
+    "gateway": (
+        "gateway_restart", "gateway_config_get", "gateway_config_apply", "gateway_config_patch",
+        "gateway_config_schema",
+    ),
+    "nodes": (
+        "node_list", "node_describe", "node_invoke", "node_rename", "node_pair_list", "node_pair_approve",
+        "node_pair_reject",
+    ),
+    "canvas": (
+        "canvas_present", "canvas_hide", "canvas_navigate", "canvas_eval", "canvas_snapshot", "canvas_a2ui_push",
+        "canvas_a2ui_reset",
+    ),
+    "browser": ("browser_request",),
+    "tts": ("tts_status", "tts_convert", "tts_providers", "tts_set_provider", "tts_enable", "tts_disable"),
+}  # fmt: skip
+"""Rules written for one tool with many actions (`message`) hold for the tools that do one action each."""
+
+_FAMILY: Final = {member: family for family, members in FAMILIES.items() for member in members}
+
+SESSION_TOOLS: Final = (
+    "sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "session_status", "agents_list",
+    "subagents",
+)  # fmt: skip
+CLAW_TOOLS: Final = (*SESSION_TOOLS, *FAMILIES["message"], *FAMILIES["cron"], *FAMILIES["gateway"])
+"""The 29 tools an agent reaches the gateway with."""
+
+GUESTS: Final = "group:plugins"
+HOUSE: Final = "group:openclaw"
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "group:fs": ("read", "write", "edit", "apply_patch"),
+    "group:runtime": ("exec", "process"),
+    "group:memory": ("memory_search", "memory_get"),
+    "group:web": ("web_search", "web_fetch"),
+    "group:media": ("image", "tts"),
+    "group:sessions": (
+        "sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "subagents", "session_status",
+    ),
+    "group:messaging": ("message",),
+    "group:automation": ("cron", "gateway"),
+    "group:agents": ("agents_list",),
+    "group:ui": ("browser", "canvas"),
+    "group:nodes": ("nodes",),
+    HOUSE: (HOUSE,),
+    "group:remoteclaw": (HOUSE,),
+    GUESTS: (GUESTS,),
+}  # fmt: skip
+
+PROFILES: Final[dict[str, tuple[str, ...] | None]] = {
+    "minimal": ("session_status",),
+    "coding": (
+        "group:fs", "group:runtime", "group:memory", "image", "group:sessions", "cron", "bundle-mcp",
+    ),
+    "messaging": ("sessions_list", "sessions_history", "sessions_send", "session_status", "message", "bundle-mcp"),
+    "full": None,
+}  # fmt: skip
+"""Profile to what it allows; None = no restriction."""
+
+OWNER_ONLY: Final = frozenset({"whatsapp_login", "cron", "gateway"})
+FOR_OWNERS: Final = "(owner only)"
+"""The word every owner-only tool answers to."""
+
+_PRIMITIVES: Final = frozenset(GROUPS["group:fs"] + GROUPS["group:runtime"])
+_CORE: Final = (
+    frozenset(name for members in GROUPS.values() for name in members if ":" not in name)
+    | frozenset(_FAMILY)
+    | OWNER_ONLY
+)
+_COMES_WITH: Final = {"apply_patch": ("exec", "write")}
+"""A tool that an allow list grants along with another."""
+
+
+class Tool(Struct, frozen=True):
+    """A tool as rules see it. `words` is everything a rule may call it, its own name first."""
+
+    name: str
+    family: str
+    words: tuple[str, ...]
+
+
+def normal(name: str) -> str:
+    """The one spelling of a name: trimmed, lower case, aliases resolved."""
+    name = name.strip().lower()
+    return ALIASES.get(name, name)
+
+
+def known(name: str) -> bool:
+    """Whether a word of an allow list names something of this house, now or by pattern."""
+    name = normal(name)
+    return "*" in name or name in _CORE or name in GROUPS or name == "bundle-mcp"
+
+
+@lru_cache(maxsize=KEPT_TOOLS)
+def identify(source: str, name: str, owner_only: bool) -> Tool:
+    """A source called `kind/id` is a guest: its tools answer to `group:plugins`, to `kind/id`, and, for kinds that
+    only the house's own config can name (`plugin`, `mcp`), to the bare id. Others are the house's own."""
+    name = normal(name)
+    if name.startswith("group:"):
+        name = f"tool {name}"  # a guest may call its tool what it likes, but not a group
+    family = _FAMILY.get(name, name)
+    words = [name] if family == name else [name, family]
+    kind, slash, id = source.strip().lower().partition("/")
+    if slash:
+        words += [GUESTS, f"{kind}/{id}"]
+        if kind in ("plugin", "mcp") and id not in _CORE:
+            words.append(id)
+        if kind == "mcp":
+            words.append("bundle-mcp")
+    elif family not in _PRIMITIVES and family != "canvas":
+        words.append(HOUSE)
+    if owner_only or family in OWNER_ONLY:
+        words.append(FOR_OWNERS)
+    return Tool(name, family, tuple(words))
+
+
+class Names:
+    """A compiled list of names, groups and wildcards. `problem` is a sentence when an entry can't be understood."""
+
+    __slots__ = ("_exact", "_globs", "_words", "problem", "strangers")
+
+    def __init__(self, entries: tuple[str, ...]) -> None:
+        self._exact: dict[str, str] = {}
+        self._globs: list[tuple[Callable[[str], object], str]] = []
+        self.problem: str | None = None
+        self.strangers = tuple(entry for entry in entries if not known(entry))
+        for entry in entries:
+            self._add(entry)
+        self._words = frozenset(self._exact)
+
+    def _add(self, entry: str) -> None:
+        word = normal(entry)
+        if word in GROUPS:
+            for member in GROUPS[word]:
+                self._exact.setdefault(member, word)
+        elif word.startswith("group:"):
+            self.problem = f"there is no {word!r}; the groups are {', '.join(sorted(GROUPS))}"
+        elif "*" in word:
+            self._globs.append((_glob(word), word))
+        else:
+            self._exact.setdefault(word, word)
+
+    def find(self, tool: Tool) -> str | None:
+        """The entry that names `tool`, if any. Wildcards see its name and family, not where it comes from."""
+        if not self._words.isdisjoint(tool.words):
+            return next(self._exact[word] for word in tool.words if word in self._exact)
+        for glob, entry in self._globs:
+            if glob(tool.name) or (tool.family is not tool.name and glob(tool.family)):
+                return entry
+        return None
+
+    def find_granted(self, tool: Tool) -> str | None:
+        """As `find`, for an allow list: some tools come with another."""
+        entry = self.find(tool)
+        if entry is None and tool.name in _COMES_WITH:
+            for other in _COMES_WITH[tool.name]:
+                entry = entry or self.find(Tool(other, other, (other,)))
+        return entry
+
+
+def _glob(pattern: str) -> Callable[[str], object]:
+    """A test of names against a pattern whose `*` stands for any text; no other sign means anything."""
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
+
+
+@lru_cache(maxsize=KEPT_LISTS)
+def names(entries: tuple[str, ...]) -> Names:
+    return Names(entries)

@@ -1,0 +1,174 @@
+"""The rule book: those parts of the configuration that decide about tools, in the product's own spelling. Pure."""
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+
+from ..core.model import Json
+
+DEFAULT_AGENT: Final = "main"
+
+Words = tuple[str, ...] | None
+Ids = tuple[str | int, ...] | None
+
+
+class Lists(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """One scope's lists. A misspelt key is refused: a deny list nobody reads protects nobody."""
+
+    allow: Words = None
+    also_allow: Words = None
+    deny: Words = None
+
+
+class ProviderLists(Lists, frozen=True, kw_only=True):
+    profile: str | None = None
+
+
+class ToolRules(Struct, frozen=True, kw_only=True, rename="camel"):
+    """`tools`, or an agent's `tools`. Keys for other rooms (exec, web, media ...) are left to them."""
+
+    profile: str | None = None
+    allow: Words = None
+    also_allow: Words = None
+    deny: Words = None
+    by_provider: dict[str, ProviderLists] = {}
+    tools_by_sender: dict[str, Lists] = {}
+
+
+class SubagentTools(Struct, frozen=True, kw_only=True):
+    tools: Lists = Lists()
+
+
+class GlobalTools(ToolRules, frozen=True, kw_only=True):
+    subagents: SubagentTools = SubagentTools()
+
+
+class Spawning(Struct, frozen=True, kw_only=True, rename="camel"):
+    max_spawn_depth: int = 1
+
+
+class Agent(Struct, frozen=True, kw_only=True):
+    id: str = ""
+    default: bool = False
+    tools: ToolRules | None = None
+
+
+class AgentDefaults(Struct, frozen=True, kw_only=True):
+    tools: ToolRules | None = None
+    subagents: Spawning = Spawning()
+
+
+class Agents(Struct, frozen=True, kw_only=True):
+    list: tuple[Agent, ...] = ()
+    entries: dict[str, Agent] = {}
+    defaults: AgentDefaults = AgentDefaults()
+
+
+class Group(Struct, frozen=True, kw_only=True, rename="camel"):
+    tools: Lists | None = None
+    tools_by_sender: dict[str, Lists] = {}
+    allow_from: Ids = None
+
+
+class Guild(Group, frozen=True, kw_only=True):
+    channels: dict[str, Group] = {}
+
+
+class Place(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A channel, or one account of it. What an account does not say, its channel says for it."""
+
+    groups: dict[str, Group] | None = None
+    channels: dict[str, Group] | None = None
+    guilds: dict[str, Guild] | None = None
+    allow_from: Ids = None
+    group_allow_from: Ids = None
+    dm_policy: str | None = None
+    group_policy: str | None = None
+
+
+class Channel(Place, frozen=True, kw_only=True):
+    accounts: dict[str, Place] = {}
+
+
+class Commands(Struct, frozen=True, kw_only=True, rename="camel"):
+    owner_allow_from: Ids = None
+
+
+class HttpTools(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    allow: Words = None
+    deny: Words = None
+
+
+class GatewayRules(Struct, frozen=True, kw_only=True):
+    tools: HttpTools = HttpTools()
+
+
+class RuleBook(Struct, frozen=True, kw_only=True):
+    """`problem` is why the book can't be read: then it refuses everything."""
+
+    tools: GlobalTools = GlobalTools()
+    agents: Agents = Agents()
+    channels: dict[str, Channel] = {}
+    commands: Commands = Commands()
+    gateway: GatewayRules = GatewayRules()
+    problem: str | None = field(default=None, name="(problem)")  # a name no config has
+
+    def agent(self, id: str) -> ToolRules | None:
+        """An agent's own rules. The defaults' stand in only where no agents are listed."""
+        agents = self.agents
+        if not agents.list and not agents.entries:
+            return agents.defaults.tools
+        for agent in agents.list:
+            if agent.id.strip().lower() == id:
+                return agent.tools
+        return next((agent.tools for name, agent in agents.entries.items() if name.strip().lower() == id), None)
+
+    @property
+    def default_agent(self) -> str:
+        listed = [(agent.id, agent) for agent in self.agents.list] + list(self.agents.entries.items())
+        chosen = [id for id, agent in listed if agent.default] or [id for id, _ in listed]
+        return chosen[0].strip().lower() if chosen else DEFAULT_AGENT
+
+
+def read(data: bytes) -> RuleBook:
+    """The rules in a configuration file's bytes. Never raises: a book that can't be read refuses everything."""
+    try:
+        return from_config(msgspec.json.decode(data))
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        return unreadable(f"it is no JSON ({exc})")
+    except RecursionError:
+        return unreadable("it is nested too deeply")
+
+
+def from_config(config: Json) -> RuleBook:
+    """The rules in a configuration already decoded."""
+    try:
+        book = msgspec.convert(config, RuleBook)
+    except msgspec.ValidationError as exc:
+        return unreadable(str(exc))
+    scope = _torn(book)
+    if scope is not None:
+        return unreadable(f"{scope} has both allow and alsoAllow; put the names into one of them")
+    return book
+
+
+def unreadable(why: str) -> RuleBook:
+    """A book that refuses everything, and says why."""
+    return RuleBook(problem=why)
+
+
+def _torn(book: RuleBook) -> str | None:
+    """The first scope with both `allow` and `alsoAllow`, which contradict each other there."""
+    scopes: dict[str, ToolRules | None] = {"tools": book.tools, "agents.defaults.tools": book.agents.defaults.tools}
+    scopes |= {f"agents.list[{agent.id}].tools": agent.tools for agent in book.agents.list}
+    scopes |= {f"agents.entries.{id}.tools": agent.tools for id, agent in book.agents.entries.items()}
+    for scope, rules in scopes.items():
+        if rules is None:
+            continue
+        if rules.allow and rules.also_allow:
+            return scope
+        for provider, lists in rules.by_provider.items():
+            if lists.allow and lists.also_allow:
+                return f"{scope}.byProvider.{provider}"
+    return None

@@ -1,0 +1,200 @@
+"""Where a caller stands: agent, model, conversation, sender, owner, depth. From the credential alone. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
+
+from msgspec import Struct, structs
+
+from ..core.model import Caller, Door, Sender
+from .rulebook import Channel, Group, Lists, Place, RuleBook
+
+T = TypeVar("T")
+
+OPERATORS_WHO_OWN: Final = frozenset({"*", "operator.admin"})
+"""Scopes that make an operator the owner."""
+
+DEFAULT_ACCOUNT: Final = "default"
+SENDER_KINDS: Final = ("channel", "id", "e164", "username", "name")
+"""How a sender may be named, in the order in which names count."""
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """Everything a decision depends on besides the tool. `groups`: the conversation's id, then its parents'."""
+
+    agent: str
+    model: str = ""
+    channel: str = ""
+    account: str = DEFAULT_ACCOUNT
+    groups: tuple[str, ...] = ()
+    space: str = ""
+    sender: Sender | None = None
+    owner: bool = False
+    depth: int = 0
+    door: Door = "mcp"
+    menu: tuple[str, ...] | None = None
+
+
+class Conversation(Struct, frozen=True):
+    """What a session key says of itself."""
+
+    agent: str | None = None
+    channel: str = ""
+    groups: tuple[str, ...] = ()
+    depth: int = 0
+
+
+def conversation(key: str | None) -> Conversation:
+    """`agent:<id>:<channel>:group:<gid>[:topic:<t>]` and its kin; what is not said is not there."""
+    parts = (key or "").strip().lower().split(":")
+    agent = None
+    if parts[0] == "agent" and len(parts) > 2:
+        agent, parts = parts[1], parts[2:]
+    depth = 0
+    while parts[:1] == ["subagent"]:
+        depth, parts = depth + 1, parts[2:]
+    if len(parts) < 3:
+        return Conversation(agent, depth=depth)
+    channel, kind, *rest = parts
+    if kind in ("group", "channel"):
+        return Conversation(agent, channel, _with_parents(":".join(rest)), depth)
+    is_direct = kind in ("direct", "dm") or rest[0] in ("direct", "dm")
+    return Conversation(agent, channel if is_direct else "", depth=depth)
+
+
+def standing(caller: Caller, book: RuleBook) -> Standing:
+    """A caller without a grant speaks for itself: the owner if at this machine, or an operator with every right."""
+    own = conversation(caller.session)
+    grant = caller.grant
+    if grant is None:
+        owner = caller.kind == "local" or (caller.kind == "operator" and bool(caller.scopes & OPERATORS_WHO_OWN))
+        return Standing(
+            agent=own.agent or book.default_agent,
+            channel=own.channel,
+            groups=own.groups,
+            owner=owner,
+            depth=own.depth,
+            door=caller.door,
+        )
+    place = own if own.groups else conversation(grant.spawned_by)
+    channel = own.channel or (grant.channel or "").strip().lower() or place.channel
+    groups = place.groups
+    if grant.group:
+        channel = (grant.channel or "").strip().lower() or own.channel or place.channel
+        groups = _with_parents(grant.group.strip())
+    elif place.groups:
+        channel = place.channel
+    return Standing(
+        agent=(grant.agent or own.agent or book.default_agent).strip().lower(),
+        model=(grant.model or "").strip().lower(),
+        channel=channel,
+        account=(grant.account or DEFAULT_ACCOUNT).strip().lower(),
+        groups=groups,
+        space=(grant.space or "").strip(),
+        sender=grant.sender,
+        owner=grant.owner,
+        depth=max(grant.depth, own.depth),
+        door=caller.door,
+        menu=None if grant.tools is None else tuple(sorted(grant.tools)),
+    )
+
+
+def is_owner(book: RuleBook, sender: Sender | None, *, channel: str, account: str = DEFAULT_ACCOUNT) -> bool:
+    """Whether a channel's sender is the owner: named in `commands.ownerAllowFrom`, or, where that is not set, in the
+    channel's `allowFrom`. `*` makes nobody an owner; an empty list has none."""
+    owners = book.commands.owner_allow_from
+    if owners is None:
+        place = find_place(book, channel, account)
+        owners = place.allow_from if place else None
+    named = [str(owner) for owner in owners or () if str(owner).strip() != "*"]
+    return sender is not None and is_named(sender, named, channel=channel)
+
+
+def is_named(sender: Sender, people: Iterable[str], *, channel: str) -> bool:
+    """Whether a list of people names the sender by id or number, bare or as `<channel>:<id>`. `*` names everybody."""
+    listed = {str(person).strip().lower() for person in people}
+    ids = {value.strip().lower() for value in (sender.id, sender.e164) if value and value.strip()}
+    return "*" in listed or bool(listed & (ids | {f"{channel.lower()}:{id}" for id in ids}))
+
+
+def rules_for_sender(rules: Mapping[str, Lists], sender: Sender | None, *, channel: str) -> tuple[str, Lists] | None:
+    """The entry for this sender, and the key it stands under. An untyped key is an id; a name never matches an id."""
+    found: dict[tuple[str, str], tuple[str, Lists]] = {}
+    for key, lists in rules.items():
+        found.setdefault(_sender_key(key), (key, lists))
+    for wanted in _sender_words(sender, channel):
+        if wanted in found:
+            return found[wanted]
+    return found.get(("*", ""))
+
+
+def find_place(book: RuleBook, channel: str, account: str) -> Place | None:
+    """A channel's settings with those of the account laid over them."""
+    whole: Channel | None = look_up(book.channels, channel)
+    if whole is None:
+        return None
+    own = look_up(whole.accounts, account)
+    if own is None:
+        return whole
+    said = {name: value for name, value in structs.asdict(own).items() if value is not None}
+    return structs.replace(whole, **said)
+
+
+def find_groups(place: Place, who: Standing) -> list[tuple[str, Group]]:
+    """The settings that may hold for the conversation, the nearest first, each with its key."""
+    found: list[tuple[str, Group]] = []
+    guild = look_up(place.guilds or {}, who.space) if who.space else None
+    if guild is not None:
+        nearer = _nearest(guild.channels, who.groups)
+        found += [(f"guilds.{who.space}.channels.{key}", group) for key, group in nearer]
+        found.append((f"guilds.{who.space}", guild))
+    for kind, groups in (("groups", place.groups), ("channels", place.channels)):
+        found += [(f"{kind}.{key}", group) for key, group in _nearest(groups or {}, who.groups)]
+    return found
+
+
+def look_up(table: Mapping[str, T], key: str) -> T | None:
+    """As written, else whatever the case: session keys are lower case, settings need not be."""
+    if key in table:
+        return table[key]
+    key = key.strip().lower()
+    return next((value for name, value in table.items() if name.strip().lower() == key), None)
+
+
+def _nearest(groups: Mapping[str, Group], ids: tuple[str, ...]) -> list[tuple[str, Group]]:
+    """The first of `ids` that is there, then everybody's."""
+    own = next(((id, group) for id in ids if id != "*" and (group := look_up(groups, id)) is not None), None)
+    return [pair for pair in (own, ("*", groups["*"]) if "*" in groups else None) if pair is not None]
+
+
+def _with_parents(id: str) -> tuple[str, ...]:
+    """`<group>:topic:<t>` and the group; a thread counts as its group."""
+    group, _, _ = id.partition(":thread:")
+    parent, topic, _ = group.partition(":topic:")
+    ids = (group, parent) if topic else (group,)
+    return tuple(id for id in ids if id)
+
+
+def _sender_words(sender: Sender | None, channel: str) -> list[tuple[str, str]]:
+    if sender is None:
+        return []
+    id, username = _plain(sender.id), _plain(sender.username).removeprefix("@")
+    words = [("channel", f"{channel.strip().lower()}:{id}")] if channel and id else []
+    ids = dict.fromkeys((id, id.removeprefix("@")))
+    words += [("id", each) for each in ids]
+    words += [("e164", _plain(sender.e164)), ("username", username), ("name", _plain(sender.name))]
+    return [(kind, value) for kind, value in words if value]
+
+
+def _sender_key(key: str) -> tuple[str, str]:
+    key = key.strip().lower()
+    if key == "*":
+        return "*", ""
+    kind, colon, value = key.partition(":")
+    if colon and kind in SENDER_KINDS:
+        value = value.strip()
+        return kind, value.removeprefix("@") if kind == "username" else value
+    return "id", key.removeprefix("@")
+
+
+def _plain(text: str | None) -> str:
+    return (text or "").strip().lower()

@@ -1,0 +1,322 @@
+"""The pipeline: every rule that bears on a caller, in order. A tool is allowed when no step refuses it. Pure."""
+
+from typing import Final, Literal
+
+from msgspec import Struct, structs
+
+from .names import FOR_OWNERS, PROFILES, Names, Tool, names, normal
+from .rulebook import Ids, Lists, Place, ProviderLists, RuleBook, ToolRules
+from .standing import SENDER_KINDS, Standing, find_groups, find_place, is_named, rules_for_sender
+
+SUBAGENT_DENY: Final = (
+    "gateway", "agents_list", "whatsapp_login", "session_status", "cron", "memory_search", "memory_get",
+    "sessions_send",
+)  # fmt: skip
+LEAF_DENY: Final = ("sessions_list", "sessions_history", "sessions_spawn")
+HTTP_DENY: Final = (
+    "sessions_spawn", "sessions_send", "cron", "gateway", "whatsapp_login", "nodes", "exec", "spawn", "shell",
+    "fs_write", "fs_delete", "fs_move", "apply_patch",
+)  # fmt: skip
+"""What `POST /tools/invoke` refuses unless `gateway.tools.allow` says otherwise."""
+
+StepName = Literal[
+    "rule book", "access", "grant", "owner", "profile", "provider profile", "global", "provider", "agent",
+    "agent provider", "group", "sender", "subagent", "http",
+]  # fmt: skip
+Outcome = Literal["allow", "deny", "skip"]
+
+
+class Verdict(Struct, frozen=True):
+    """What one step said. `skip`: it has nothing to say about this caller or this tool."""
+
+    step: StepName
+    key: str
+    outcome: Outcome
+    reason: str
+    notes: tuple[str, ...] = ()
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One step, compiled for one caller. With none of its lists set it has nothing to say, and `why` says why."""
+
+    name: StepName
+    key: str
+    """Where in the configuration it is written."""
+    why: str = ""
+    problem: str | None = None
+    """Refuse everything, with this sentence."""
+    deny: Names | None = None
+    default_deny: Names | None = None
+    """Refused too, unless `excused`."""
+    excused: frozenset[str] = frozenset()
+    allow: Names | None = None
+    grants: str = ""
+    """What the allow list is called in sentences."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def speaks(self) -> bool:
+        return bool(self.problem or self.deny or self.default_deny or self.allow)
+
+    def refuses(self, tool: Tool) -> str | None:
+        """Why, in the words that follow the tool's name; None = it does not."""
+        if self.problem is not None:
+            return f"is refused: {self.problem}"
+        if self.deny is not None and (entry := self.deny.find(tool)) is not None:
+            return f"is refused by {self.key}.deny, which names {entry}"
+        if self.default_deny is not None and not {tool.name, tool.family} & self.excused:
+            entry = self.default_deny.find(tool)
+            if entry == FOR_OWNERS:
+                return "is refused: it is for the owner only"
+            if entry is not None:
+                return f"is refused: {self.why} {entry} unless {self.key} allows it by name"
+        if self.allow is not None and self.allow.find_granted(tool) is None:
+            return f"is refused: {self.grants} does not name it"
+        return None
+
+    def consent(self, tool: Tool) -> str:
+        """Why an allow list lets the tool pass that it does not refuse."""
+        return f"{self.grants} names {self.allow.find_granted(tool) if self.allow else 'everything'}"
+
+    def judge(self, tool: Tool) -> Verdict:
+        refusal = self.refuses(tool)
+        if refusal is not None:
+            return Verdict(self.name, self.key, "deny", f"{tool.name} {refusal}", self.notes)
+        if self.allow is not None:
+            return Verdict(self.name, self.key, "allow", self.consent(tool), self.notes)
+        reason = "it does not concern this tool" if self.speaks else self.why
+        return Verdict(self.name, self.key, "skip", reason, self.notes)
+
+
+def steps(book: RuleBook, who: Standing) -> tuple[Step, ...]:
+    """All steps in order; those with nothing to say about this caller are there to say so."""
+    agent = book.agent(who.agent)
+    here = f"agents.{who.agent}.tools"
+    shared, own = _provider(book.tools, who), _provider(agent, who)
+    return (
+        _readable(book),
+        _access(book, who),
+        _menu(who),
+        _owner(who),
+        _profile(book.tools, agent, here),
+        _provider_profile(shared, own, here),
+        _lists("global", "tools", book.tools, "tools sets neither allow nor deny"),
+        _provider_lists("provider", "tools", shared, who),
+        _lists("agent", here, agent, f"{here} sets neither allow nor deny"),
+        _provider_lists("agent provider", here, own, who),
+        _group(book, who),
+        _sender(book, agent, who, here),
+        _subagent(book, who),
+        _http(book, who),
+    )
+
+
+# ---- before the lists ----
+
+
+def _readable(book: RuleBook) -> Step:
+    if book.problem is None:
+        return Step(name="rule book", key="openclaw.json", why="the rule book can be read")
+    problem = f"the rule book can't be read, so nothing is allowed: {book.problem}"
+    return Step(name="rule book", key="openclaw.json", problem=problem)
+
+
+def _access(book: RuleBook, who: Standing) -> Step:
+    """Whether the sender may speak here at all. A list of people that is there and empty lets nobody in."""
+    key = f"channels.{who.channel or '?'}"
+    place = find_place(book, who.channel, who.account) if who.channel else None
+    if who.sender is None or place is None:
+        return Step(name="access", key=key, why="no sender of a configured channel is behind this call")
+    policy = (place.group_policy if who.groups else place.dm_policy) or ""
+    if policy == "disabled":
+        return Step(name="access", key=key, problem=f"{key} is closed to this kind of conversation")
+    at, people = _people(place, who, policy)
+    if people is None:
+        return Step(name="access", key=key, why="this conversation has no list of senders")
+    key = f"{key}.{at}"
+    if is_named(who.sender, map(str, people), channel=who.channel):
+        return Step(name="access", key=key, why="the sender is on the list")
+    return Step(name="access", key=key, problem=f"the sender is not on the list {key}")
+
+
+def _people(place: Place, who: Standing, policy: str) -> tuple[str, Ids]:
+    """The list of senders that holds here, and its key. Direct messages under any policy but `allowlist` have none:
+    who may write was settled by pairing, or is open to all."""
+    closed = policy == "allowlist"
+    lists: list[tuple[str, Ids]] = []
+    if who.groups:
+        lists += [(f"{at}.allowFrom", group.allow_from) for at, group in find_groups(place, who)]
+        if policy != "open":
+            lists.append(("groupAllowFrom", place.group_allow_from))
+    if closed:
+        lists.append(("allowFrom", place.allow_from if place.allow_from is not None else ()))
+    return next(((at, people) for at, people in lists if people is not None), ("allowFrom", None))
+
+
+def _menu(who: Standing) -> Step:
+    if who.menu is None:
+        return Step(name="grant", key="grant", why="the credential does not limit the tools")
+    if not who.menu:
+        return Step(name="grant", key="grant", problem="the credential grants no tools")
+    return _compiled(Step(name="grant", key="grant", grants="the credential's tool menu"), allow=who.menu)
+
+
+def _owner(who: Standing) -> Step:
+    if who.owner:
+        return Step(name="owner", key="owner", why="the caller is the owner")
+    return Step(name="owner", key="owner", default_deny=names((FOR_OWNERS,)))
+
+
+# ---- allow and deny lists ----
+
+
+def _profile(shared: ToolRules, agent: ToolRules | None, here: str) -> Step:
+    profile, key = (agent.profile, f"{here}.profile") if agent and agent.profile else (shared.profile, "tools.profile")
+    extra = agent.also_allow if agent and agent.also_allow is not None else shared.also_allow
+    return _profile_step("profile", key, profile, extra or ())
+
+
+def _provider_profile(shared: "_Provider", own: "_Provider", here: str) -> Step:
+    chosen, key = (own, here) if own and own[1].profile else (shared, "tools")
+    if chosen is None:
+        return Step(name="provider profile", key="tools.byProvider", why="no rules for the model's provider")
+    extra = next((each[1].also_allow for each in (own, shared) if each and each[1].also_allow is not None), ())
+    return _profile_step("provider profile", f"{key}.byProvider.{chosen[0]}.profile", chosen[1].profile, extra or ())
+
+
+def _profile_step(name: StepName, key: str, profile: str | None, extra: tuple[str, ...]) -> Step:
+    if not (profile or "").strip():
+        return Step(name=name, key=key, why="no profile is set")
+    profile = normal(profile or "")
+    if profile not in PROFILES:
+        problem = f"{key} is {profile!r}, which is no profile; the profiles are {', '.join(PROFILES)}"
+        return Step(name=name, key=key, problem=problem)
+    allowed = PROFILES[profile]
+    if allowed is None:
+        return Step(name=name, key=key, why=f"the profile {profile} restricts nothing")
+    return _compiled(Step(name=name, key=key, grants=f"{key} ({profile})"), allow=allowed + extra)
+
+
+_Provider = tuple[str, ProviderLists] | None
+
+
+def _provider(rules: ToolRules | None, who: Standing) -> _Provider:
+    """The entry for `provider/model`, else the one for the provider."""
+    if rules is None or not who.model:
+        return None
+    table = {key.strip().lower(): (key, lists) for key, lists in rules.by_provider.items()}
+    return table.get(who.model) or table.get(who.model.partition("/")[0])
+
+
+def _provider_lists(name: StepName, scope: str, found: _Provider, who: Standing) -> Step:
+    if found is None:
+        why = f"no rules for {who.model}" if who.model else "the model's provider is not known"
+        return Step(name=name, key=f"{scope}.byProvider", why=why)
+    return _lists(name, f"{scope}.byProvider.{found[0]}", found[1], "it sets neither allow nor deny")
+
+
+def _lists(name: StepName, key: str, rules: Lists | ToolRules | None, why: str) -> Step:
+    if rules is None:
+        return Step(name=name, key=key, why=f"there is no {key}")
+    return _with_lists(Step(name=name, key=key, why=why), rules)
+
+
+def _group(book: RuleBook, who: Standing) -> Step:
+    """The nearest group that says something: for its sender first, then for everybody in it."""
+    if not who.groups or not who.channel:
+        return Step(name="group", key="channels", why="the conversation is no group")
+    place = find_place(book, who.channel, who.account)
+    for at, group in find_groups(place, who) if place else ():
+        key = f"channels.{who.channel}.{at}"
+        chosen = rules_for_sender(group.tools_by_sender, who.sender, channel=who.channel)
+        if chosen is not None:
+            return _by_sender("group", f"{key}.toolsBySender", chosen, group.tools_by_sender)
+        if group.tools is not None:
+            return _lists("group", f"{key}.tools", group.tools, "its lists are empty")
+    return Step(name="group", key=f"channels.{who.channel}.groups", why="it has no rules for this group")
+
+
+def _sender(book: RuleBook, agent: ToolRules | None, who: Standing, here: str) -> Step:
+    """The agent's entry for the sender stands in for everybody's."""
+    if who.sender is None and not who.channel:
+        return Step(name="sender", key="tools.toolsBySender", why="no sender is behind this call")
+    for scope, rules in ((here, agent), ("tools", book.tools)):
+        table = rules.tools_by_sender if rules else {}
+        chosen = rules_for_sender(table, who.sender, channel=who.channel)
+        if chosen is not None:
+            return _by_sender("sender", f"{scope}.toolsBySender", chosen, table)
+    return Step(name="sender", key="tools.toolsBySender", why="it has no rules for this sender")
+
+
+def _by_sender(name: StepName, key: str, chosen: tuple[str, Lists], table: dict[str, Lists]) -> Step:
+    step = _lists(name, f"{key}.{chosen[0]}", chosen[1], "its lists are empty")
+    untyped = [word for word in table if word != "*" and word.partition(":")[0].strip().lower() not in SENDER_KINDS]
+    notes = tuple(f"{key}: {word!r} is read as an id; write id:{word}" for word in untyped)
+    return structs.replace(step, notes=step.notes + notes)
+
+
+# ---- after the lists ----
+
+
+def _subagent(book: RuleBook, who: Standing) -> Step:
+    key = "tools.subagents.tools"
+    if who.depth < 1:
+        return Step(name="subagent", key=key, why="the session is no sub-agent's")
+    rules = book.tools.subagents.tools
+    leaf = who.depth >= max(1, book.agents.defaults.subagents.max_spawn_depth)
+    denied = SUBAGENT_DENY + LEAF_DENY if leaf else SUBAGENT_DENY
+    step = Step(
+        name="subagent",
+        key=key,
+        why="a sub-agent that may not spawn is denied" if leaf else "a sub-agent is denied",
+        default_deny=names(denied),
+        excused=frozenset(map(normal, (rules.allow or ()) + (rules.also_allow or ()))),
+    )
+    return _with_lists(step, rules)
+
+
+def _http(book: RuleBook, who: Standing) -> Step:
+    """Exact names only: a pattern here would look as if it protected."""
+    key = "gateway.tools"
+    if who.door != "http":
+        return Step(name="http", key=key, why="the call does not come by HTTP")
+    rules = book.gateway.tools
+    vague = [word for word in rules.deny or () if "*" in word or normal(word).startswith("group:")]
+    if vague:
+        return Step(name="http", key=key, problem=f"{key}.deny takes exact names only, and {vague[0]!r} is none")
+    step = Step(
+        name="http",
+        key=key,
+        why="HTTP is denied",
+        default_deny=names(HTTP_DENY),
+        excused=frozenset(map(normal, rules.allow or ())),
+    )
+    return _compiled(step, deny=rules.deny or ())
+
+
+def _with_lists(step: Step, rules: Lists | ToolRules) -> Step:
+    """`alsoAllow` adds to an allow list; alone it restricts nothing, but it must still make sense."""
+    extra = rules.also_allow or ()
+    problem = names(extra).problem
+    if problem is not None:
+        return _broken(step, "alsoAllow", problem)
+    return _compiled(step, allow=rules.allow + extra if rules.allow else (), deny=rules.deny or ())
+
+
+def _compiled(step: Step, *, allow: tuple[str, ...] = (), deny: tuple[str, ...] = ()) -> Step:
+    """`step` with its lists. A list that can't be understood refuses everything."""
+    made: dict[str, Names] = {}
+    for word, entries in (("allow", allow), ("deny", deny)):
+        if not entries:
+            continue
+        compiled = names(entries)
+        if compiled.problem is not None:
+            return _broken(step, word, compiled.problem)
+        made[word] = compiled
+    strangers = made["allow"].strangers if "allow" in made else ()
+    notes = tuple(f"{word!r} is no tool of the house itself; it counts when a guest offers it" for word in strangers)
+    return structs.replace(step, **made, grants=step.grants or f"{step.key}.allow", notes=step.notes + notes)
+
+
+def _broken(step: Step, word: str, problem: str) -> Step:
+    return Step(name=step.name, key=step.key, problem=f"{step.key}.{word} can't be understood: {problem}")

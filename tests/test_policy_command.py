@@ -1,0 +1,121 @@
+"""`openclaw policy` as a person meets it."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.running import OPENCLAW
+
+CONFIG: dict[str, Any] = {
+    "tools": {"profile": "messaging", "deny": ["message_delete"], "byProvider": {"ollama": {"deny": ["message"]}}},
+    "agents": {"list": [{"id": "main"}, {"id": "ops", "tools": {"profile": "full"}}]},
+    "commands": {"ownerAllowFrom": ["telegram:7"]},
+    "channels": {"telegram": {"groups": {"-100": {"tools": {"deny": ["message_pin"]}}}}},
+    "gateway": {"tools": {"deny": ["message_read"]}},
+}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    (tmp_path / "openclaw.json").write_text(json.dumps(CONFIG))
+    return tmp_path
+
+
+def policy(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OPENCLAW_STATE_DIR": str(state)}
+    command = [OPENCLAW, "policy", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def explained(state: Path, *words: str) -> dict[str, Any]:
+    done = policy(state, "explain", "--json", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_explain_prints_every_step_and_marks_the_one_that_decides(state: Path) -> None:
+    done = policy(state, "explain", "--tool", "message_delete", "--session", "agent:main:telegram:group:-100")
+
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0
+    assert lines[0] == "message_delete: refused"
+    assert lines[1] == "  because message_delete is refused by tools.deny, which names message_delete"
+    assert [line for line in lines if line.startswith("* global ")] == [
+        "* global            deny   message_delete is refused by tools.deny, which names message_delete"
+    ]
+    assert sum(" allow  " in line or " deny   " in line or " skip   " in line for line in lines) == 14
+
+
+@pytest.mark.parametrize(
+    ("words", "allowed", "step"),
+    [
+        (["message_send"], True, "profile"),
+        (["exec"], False, "profile"),
+        (["cron_add", "--agent", "ops"], True, "default"),
+        (["cron_add", "--agent", "ops", "--no-owner"], False, "owner"),
+        (["cron_add", "--session", "agent:ops:main", "--door", "mcp"], False, "owner"),
+        (["cron_add", "--session", "agent:ops:main", "--door", "mcp", "--owner"], True, "default"),
+        (["cron_add", "--agent", "ops", "--channel", "telegram", "--sender", "7", "--door", "agent"], True, "default"),
+        (["cron_add", "--agent", "ops", "--channel", "telegram", "--sender", "8"], False, "owner"),
+        (["message_pin", "--channel", "telegram", "--group", "-100"], False, "group"),
+        (["message_pin", "--session", "agent:main:telegram:group:-100"], False, "group"),
+        (["message_send", "--provider", "ollama/llama"], False, "provider"),
+        (["message_read", "--door", "http"], False, "http"),
+        (["sessions_send", "--session", "agent:main:subagent:u"], False, "subagent"),
+        (["git__log", "--source", "mcp/git"], True, "profile"),
+    ],
+)
+def test_the_options_say_who_asks(state: Path, words: list[str], allowed: bool, step: str) -> None:
+    told = explained(state, "--tool", *words)
+
+    assert (told["allowed"], told["step"]) == (allowed, step), told["reason"]
+    assert len(told["steps"]) == 14
+
+
+def test_list_prints_the_menu(state: Path) -> None:
+    plain = policy(state, "list").stdout.splitlines()
+    full = json.loads(policy(state, "list", "--json").stdout)
+
+    assert plain[:-1] == full["tools"]
+    assert "message_send" in full["tools"]
+    assert full["refused"]["message_delete"]["step"] == "global"
+    assert len(full["tools"]) + len(full["refused"]) == 29
+    assert plain[-1].startswith("13 of 29 tools")
+
+
+def test_a_machine_without_a_configuration_has_no_rules_yet(tmp_path: Path) -> None:
+    assert policy(tmp_path, "list").stdout.splitlines()[-1].startswith("29 of 29 tools")
+
+
+def test_a_configuration_that_cant_be_read_refuses_everything(state: Path) -> None:
+    (state / "openclaw.json").write_text('{"tools": ')
+
+    assert policy(state, "list").stdout.splitlines()[-1].startswith("0 of 29 tools")
+    assert explained(state, "--tool", "message_send")["step"] == "rule book"
+
+
+def test_a_folder_in_its_place_refuses_everything(tmp_path: Path) -> None:
+    (tmp_path / "openclaw.json").mkdir()
+
+    assert "Is a directory" in explained(tmp_path, "--tool", "message_send")["reason"]
+
+
+def test_a_file_named_but_missing_is_one_clear_line_and_status_1(state: Path) -> None:
+    done = policy(state, "list", "--config", str(state / "none.json"))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("openclaw policy: there is no file")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [[], ["explain"], ["list", "--door", "window"], ["forbid"]])
+def test_wrong_usage_is_one_line_and_status_2(state: Path, words: list[str]) -> None:
+    done = policy(state, *words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,127 @@
+"""The matrix: each row of `policy_cases.json`, for each tool it names, at each door."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+import pytest
+
+from openclaw_mcp.core.errors import ToolDenied
+from openclaw_mcp.core.model import Caller, Door, Grant, Sender, ToolCall, ToolResult, ToolSpec, said
+from openclaw_mcp.core.ports import SILENCE
+from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.tools.house import HouseRules
+from openclaw_mcp.tools.names import FAMILIES, PROFILES
+from openclaw_mcp.tools.policy import by_scope, every
+from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.tools.rulebook import from_config
+from tests.conversation import Tools
+
+ROWS: list[dict[str, Any]] = msgspec.json.decode((Path(__file__).parent / "policy_cases.json").read_bytes())
+DOORS = get_args(Door)
+KINDS: dict[str, Any] = {"rpc": "operator", "http": "operator", "mcp": "agent", "agent": "agent", "cli": "local"}
+
+
+class Case(NamedTuple):
+    says: str
+    config: dict[str, Any]
+    who: dict[str, Any]
+    source: str
+    tool: str
+    step: str | None
+    """The step that refuses; None = allowed."""
+
+
+def cases() -> list[Case]:
+    found = []
+    for row in ROWS:
+        expected = [(tool, None) for tool in row.get("allow", "").split()]
+        expected += [(tool, step) for step, tools in row.get("deny", {}).items() for tool in tools.split()]
+        same = (row["says"], row["config"], row.get("who", {}), row.get("source", "claw"))
+        found += [Case(*same, tool, step) for tool, step in expected]
+    return found
+
+
+def caller(who: dict[str, Any], door: Door) -> Caller:
+    """An owner's run unless `who` says otherwise, with a credential that opens everything."""
+    fields = {"owner": True, **{name: value for name, value in who.items() if name not in ("session", "door")}}
+    grant = msgspec.convert(fields, Grant)
+    scopes = frozenset({"*", "source:app/x"})
+    return Caller(kind=KINDS[door], name="c", scopes=scopes, session=who.get("session"), door=door, grant=grant)
+
+
+async def answer(call: ToolCall) -> ToolResult:
+    return said("done")
+
+
+def counter(case: Case) -> Desk:
+    tools = Tools()
+    tools.add(ToolSpec(name=case.tool), answer)
+    return Desk(Registry({case.source: tools}), policy=every(by_scope, HouseRules(from_config(case.config))))
+
+
+def may_call(desk: Desk, who: Caller, tool: str) -> bool:
+    """What the menu and the counter both say; they may not disagree."""
+    listed = tool in [spec.name for spec in asyncio.run(desk.list(who))]
+    try:
+        asyncio.run(desk.call(ToolCall(caller=who, name=tool, arguments={}, line=SILENCE)))
+    except ToolDenied:
+        assert not listed
+        return False
+    assert listed
+    return True
+
+
+def test_the_matrix_is_as_large_as_promised() -> None:
+    assert len(cases()) >= 150
+    assert len({row["says"] for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("row", range(len(ROWS)), ids=[row["says"] for row in ROWS])
+def test_a_tool_is_allowed_or_refused_by_the_step_the_table_names(row: int) -> None:
+    for case in cases():
+        if case.says != ROWS[row]["says"]:
+            continue
+        who = caller(case.who, case.who.get("door", "mcp"))
+        rules = HouseRules(from_config(case.config))
+        told = rules.explain(who, case.source, ToolSpec(name=case.tool))
+
+        assert may_call(counter(case), who, case.tool) == (case.step is None), (case.tool, told.decision)
+        assert told.decision.allowed == (case.step is None)
+        if case.step is not None:
+            first = next(verdict for verdict in told.steps if verdict.outcome == "deny")
+            assert (told.decision.step, first.step) == (case.step, case.step), (case.tool, told.decision)
+            assert case.tool.lower() in told.decision.reason.lower()
+
+
+@pytest.mark.parametrize("row", range(len(ROWS)), ids=[row["says"] for row in ROWS])
+def test_every_door_decides_alike_and_http_only_refuses_more(row: int) -> None:
+    for case in cases():
+        if case.says != ROWS[row]["says"] or "door" in case.who:
+            continue
+        rules = HouseRules(from_config(case.config))
+        decisions = {door: rules(caller(case.who, door), case.source, ToolSpec(name=case.tool)) for door in DOORS}
+        http = decisions.pop("http")
+
+        assert len(set(decisions.values())) == 1
+        assert http.step == "http" if http != decisions["rpc"] else True
+        for door in decisions:
+            assert may_call(counter(case), caller(case.who, door), case.tool) == (case.step is None)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_and_its_tools_are_in_a_profile_together(profile: str, family: str) -> None:
+    rules = HouseRules(from_config({"tools": {"profile": profile}}))
+    who = caller({}, "mcp")
+
+    allowed = {rules(who, "claw", ToolSpec(name=name)).allowed for name in (family, *FAMILIES[family])}
+
+    assert len(allowed) == 1
+
+
+def test_senders_in_the_table_are_known_by_every_name_the_rules_use() -> None:
+    used = {name for row in ROWS for name in row.get("who", {}).get("sender", {})}
+
+    assert used == set(Sender.__struct_fields__)
