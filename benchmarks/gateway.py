@@ -189,7 +189,6 @@ def main() -> int:
         Target(what="start to hello", unit="of the real one", measured=ratios[OURS]["hello s"], at_most=1 / 15),
         Target(what="idle memory", unit="of the real one", measured=ratios[OURS]["idle MiB"], at_most=1 / 8),
         Target(what="health round trip", unit="of the real one", measured=ratios[OURS]["health ms"], at_most=1 / 2),
-        Target(what="start to hello", unit="s", measured=figures.median(OURS, "hello s"), at_most=0.5),
         Target(what="idle memory", unit="MiB", measured=figures.median(OURS, "idle MiB"), at_most=60),
     ]
     return conclude(asked, figures, ratios, targets)

@@ -14,6 +14,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from openclaw_mcp.cli.gateway import is_this_machine
+
 from . import web_client
 from .rpc.house import CONNECT
 from .running import END_WAIT, OPENCLAW, READY_WAIT, process, read_line
@@ -169,6 +171,33 @@ def test_it_stops_cleanly_and_tells_its_guests(tmp_path: Path, number: signal.Si
         assert closed.value.rcvd is not None
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1012, "service restart")
         assert served.child.wait(END_WAIT) == 0
+
+
+def test_the_token_kept_here_is_sent_to_no_other_machine() -> None:
+    assert is_this_machine("ws://127.0.0.1:18789")
+    assert is_this_machine("ws://[::1]:18789/")
+    for url in ("ws://192.0.2.7:18789", "wss://localhost.example", "ws://127.0.0.1@evil.example", "nonsense"):
+        assert not is_this_machine(url)
+
+
+def test_a_gateway_elsewhere_is_met_as_a_device(tmp_path: Path) -> None:
+    """This machine under another address: 127.0.0.1 is loopback for the gateway, but not by name for us."""
+    with serving(tmp_path) as served:
+        url = f"ws://127.0.0.2:{served.port}"
+        done = served.call("device.pair.list", "--url", url)
+        assert "no gateway answers" in done.stderr  # it listens on 127.0.0.1 alone
+    words = (OPENCLAW, "gateway", "--port", "0", "--host", "0.0.0.0")
+    with process(*words, env=environment(tmp_path), stdout=subprocess.PIPE) as child:
+        served = Served(child, tmp_path)
+        url = f"ws://127.0.0.2:{served.port}"
+        assert "token missing" in served.call("health", "--url", url).stderr
+        first = served.call("device.pair.list", "--url", url, "--token", served.token)
+        assert first.returncode == 0, first.stderr
+        own = json.loads(first.stdout)["paired"][0]
+        assert (own["clientId"], own["connected"]) == ("cli", True)
+        assert served.call("health", "--url", url).returncode == 0  # with the token the gateway gave this device
+        kept = tmp_path / "device-tokens.json"
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
 def test_a_broken_state_file_stops_the_start_with_a_sentence(tmp_path: Path) -> None:

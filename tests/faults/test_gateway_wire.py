@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from .. import web_client
 from ..rpc.house import CONNECT, within
 from ..test_gateway import Served, serving
 
@@ -215,8 +216,9 @@ def test_a_reader_that_stops_costs_only_itself(gateway: Served) -> None:
         writer.write(UPGRADE)
         await reader.readuntil(b"\r\n\r\n")
         writer.write(frame(hello(gateway).encode()))
+        await reader.readuntil(b"hello-ok")
         writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport has it
-        ask = frame(b'{"type":"req","id":"1","method":"health"}')
+        ask = frame(b'{"type":"req","id":"1","method":"status"}')
         with contextlib.suppress(ConnectionError, ConnectionClosed):
             async with asyncio.timeout(60):
                 while not writer.transport.is_closing():
@@ -224,6 +226,8 @@ def test_a_reader_that_stops_costs_only_itself(gateway: Served) -> None:
                     await writer.drain()
         await still_serves(gateway)
         assert memory(gateway) < 300
+        metrics = await asyncio.to_thread(web_client.send, gateway.http + "/metrics", "GET")
+        assert b"openclaw_slow_consumers_total 1\n" in metrics.body
         writer.transport.abort()
 
     within(test())

@@ -5,13 +5,16 @@ import socket as sockets
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Event
 from openclaw_mcp.rpc import connection, server
+from openclaw_mcp.rpc.handshake import Credentials, Introduction
+from openclaw_mcp.rpc.identity import Identity
 from openclaw_mcp.wire import frames
 
-from .house import CONNECT, TOKEN, Echo, running, within
+from .house import CONNECT, TOKEN, TUI, Echo, Running, running, within
 
 
 def test_the_gateway_speaks_first_and_says_hello_in_full(tmp_path: Path) -> None:
@@ -388,6 +391,30 @@ def test_ticks_come_to_everybody(tmp_path: Path) -> None:
             house.gateway.intercom._timers.append(asyncio.create_task(house.gateway.intercom._tick()))
             async with house.raw(scopes=[]) as peer:
                 assert set((await peer.event("tick"))["payload"]) == {"ts"}
+
+    within(test())
+
+
+def test_a_device_behind_a_proxy_waits_for_approval_and_operators_hear_of_it(tmp_path: Path) -> None:
+    async def connects(house: Running, device: Identity) -> Any:
+        async with house.stranger(**{"X-Forwarded-For": "192.0.2.7"}) as peer:
+            challenge = (await peer.event("connect.challenge"))["payload"]
+            told = Introduction(client=TUI, scopes=(READ,))
+            connect = told.connect(challenge, Credentials(token=TOKEN), device)
+            return await peer.ask("connect", msgspec.to_builtins(connect))
+
+    async def test() -> None:
+        device = Identity(b"\6" * 32)
+        async with running(tmp_path) as house, house.raw(scopes=[PAIRING, READ]) as owner:
+            refused = (await connects(house, device))["error"]
+            asked = (await owner.event("device.pair.requested"))["payload"]
+            assert (asked["deviceId"], asked["requestId"]) == (device.id, refused["details"]["requestId"])
+            assert (await owner.ask("device.pair.list"))["payload"]["pending"] == [asked]
+            approved = await owner.ask("device.pair.approve", {"requestId": asked["requestId"]})
+            assert approved["payload"]["device"]["approvedVia"] == "owner"
+            resolved = (await owner.event("device.pair.resolved"))["payload"]
+            assert (resolved["requestId"], resolved["decision"]) == (asked["requestId"], "approved")
+            assert (await connects(house, device))["payload"]["auth"]["scopes"] == [READ]
 
     within(test())
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from .. import __version__
 from ..core.errors import BadRequest
@@ -88,8 +89,10 @@ def _configured(folder: Path, *path: str) -> object:
     from ..config.text import at  # here for start-up, as above
 
     snapshot = ConfigFile(folder).read()
-    if not snapshot.valid:
-        raise invalid(snapshot.issues)
+    # A reference nobody resolved must not serve as a token: anybody could guess it.
+    unset = [warning for warning in snapshot.warnings if warning["path"] == ".".join(path)]
+    if snapshot.issues or unset:
+        raise invalid(snapshot.issues or unset)
     return at(snapshot.resolved, path)
 
 
@@ -133,12 +136,27 @@ def _call(options: argparse.Namespace, folder: Path) -> int:
 
 
 async def _asked(options: argparse.Namespace, folder: Path, params: Json) -> Any:
+    url = options.url or gateway_url(int(options.port or DEFAULT_PORT))
     me = ClientInfo(id="cli", mode="cli", version=__version__, platform=sys.platform)
-    credentials = Credentials(token=options.token or known_gateway_token(folder))
-    async with Client(
-        options.url or gateway_url(int(options.port or DEFAULT_PORT)),
-        Introduction(client=me, scopes=EVERY_SCOPE),
-        credentials=credentials,
-        redial=False,
-    ) as client:
+    told = Introduction(client=me, scopes=EVERY_SCOPE)
+    if is_this_machine(url):
+        credentials = Credentials(token=options.token or known_gateway_token(folder))
+        async with Client(url, told, credentials=credentials, redial=False) as client:
+            return await client.call(options.method, params, within=options.timeout, final=options.final)
+    # Here for start-up: only a gateway elsewhere wants a device, and with it cryptography.
+    from ..rpc.identity import DeviceTokens, Identity
+
+    tokens = DeviceTokens(folder / "device-tokens.json")
+    # Never the token kept here: it is this machine's gateway's, and none of another's business.
+    shared = options.token or os.environ.get("OPENCLAW_GATEWAY_TOKEN")
+    credentials = Credentials(token=shared, device_token=None if shared else tokens.find(url, "operator"))
+    device = Identity.load(folder / "device.json")
+    async with Client(url, told, credentials=credentials, signer=device, redial=False) as client:
+        given = (client.hello or {}).get("auth", {}).get("deviceToken")
+        if given:
+            tokens.keep(url, "operator", given)
         return await client.call(options.method, params, within=options.timeout, final=options.final)
+
+
+def is_this_machine(url: str) -> bool:
+    return (urlsplit(url).hostname or "") in ("localhost", "127.0.0.1", "::1")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ..core.errors import OpenClawError
 from ..core.model import Caller
+from ..core.rounds import Rounds
 from ..wire import jsonrpc, mcp, mirror
 from ..wire.jsonrpc import Malformed, Notification, Request, Response, RpcError
 from .exchange import Exchange, Peer
@@ -19,7 +20,7 @@ from .server import McpServer
 from .sessions import Session, Sessions
 
 BODY_WAIT: Final = 30.0  # seconds a client may take to send its body
-WATCH_AFTER: Final = 0.05  # a call that takes longer is watched: has the client gone? is it due a sign of life?
+SLOW: Final = 0.05  # about so many seconds into a call it is watched: has the client gone? is a sign of life due?
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -36,6 +37,7 @@ class McpHttp:
         self._gate = gate
         self._sessions = Sessions() if sessions else None
         self._busy = 0
+        self._slow: Rounds[_Watch] = Rounds(SLOW, _Watch.begin)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, repeated = read_headers(scope)
@@ -45,7 +47,10 @@ class McpHttp:
             caller = self._gate.admit(scope, headers)
             self._busy += 1
             try:
-                await self._serve(scope["method"], headers, repeated, caller, receive, send)
+                if scope["method"] == "POST":
+                    await self._post(headers, repeated, caller, receive, send)
+                else:
+                    await self._other(scope["method"], headers, caller, receive, send)
             finally:
                 self._busy -= 1
         except Refusal as refusal:
@@ -57,56 +62,36 @@ class McpHttp:
             await self._sessions.aclose()
         await self._server.aclose()
 
-    async def _serve(
-        self, method: str, headers: Headers, repeated: str | None, caller: Caller, receive: Receive, send: Send
-    ) -> None:
-        version = headers.get("mcp-protocol-version")
-        stateless = version is not None and version not in mcp.HANDSHAKE_VERSIONS
-        if method != "POST":
-            if stateless or self._sessions is None or method not in ("GET", "DELETE"):
-                raise Refusal(405, "POST only", _ALLOW_POST)
-            await self._sessions.serve(method, headers, caller, self._server, receive, send)
-            return
+    async def _other(self, method: str, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+        if self._sessions is None or method not in ("GET", "DELETE") or _is_stateless(headers):
+            raise Refusal(405, "POST only", _ALLOW_POST)
+        await self._sessions.serve(method, headers, caller, receive, send)
+
+    async def _post(self, headers: Headers, repeated: str | None, caller: Caller, receive: Receive, send: Send) -> None:
         self._gate.check_body(headers)
-        streams = _accepts(headers.get("accept"))
+        reply = Reply(receive, send, streams=_accepts(headers.get("accept")))
         message = jsonrpc.decode(await read_body(receive, self._gate.largest_body))
         if isinstance(message, Malformed):
             await send_json(send, jsonrpc.error(message.id, message.error), status=400)
-            return
-        if isinstance(message, Request) and version is None and mcp.is_stateless(message.method, message.params):
-            error = RpcError(mcp.HEADER_MISMATCH, "The MCP-Protocol-Version header is required with such a body")
-            await send_json(send, jsonrpc.error(message.id, error), status=400)
-            return
-        if stateless:
-            await self._stateless(message, headers, repeated, caller, Reply(receive, send, streams=streams))
-        else:
-            await self._handshake(message, version, headers, caller, Reply(receive, send, streams=streams))
-
-    # ---- stateless era ----
-
-    async def _stateless(
-        self, message: jsonrpc.Message, headers: Headers, repeated: str | None, caller: Caller, reply: Reply
-    ) -> None:
-        if isinstance(message, Response):
+        elif not _is_stateless(headers):
+            await self._handshake(message, headers, caller, reply)
+        elif isinstance(message, Request):
+            reply.id = message.id
+            try:
+                envelope = _checked(headers, repeated, message)
+            except RpcError as exc:
+                await reply.error(exc, status=mcp.HTTP_STATUS.get(exc.code, 400))
+                return
+            exchange = Exchange(message.id, envelope, caller, peer=_NOBODY, write=reply.write, headers=headers)
+            await self._inline(exchange, message, reply)
+        elif isinstance(message, Response):
             raise Refusal(400, "the stateless era has no responses from clients")
-        if not isinstance(message, Request):
-            await send_status(reply.send, 202)
-            return
-        reply.id = message.id
-        try:
-            if repeated is not None:
-                raise RpcError(mcp.HEADER_MISMATCH, f"The {repeated} header appears more than once")
-            mirror.check_headers(headers, message.method, message.params)
-            envelope = mcp.stateless_envelope(message.params)
-        except RpcError as exc:
-            await reply.error(exc, status=mcp.HTTP_STATUS.get(exc.code, 400))
-            return
-        exchange = Exchange(message.id, envelope, caller, peer=_NOBODY, write=reply.write, headers=headers)
-        await self._inline(exchange, message, reply)
+        else:
+            await send_status(send, 202)
 
     async def _inline(self, exchange: Exchange, request: Request, reply: Reply) -> None:
         """Serve within the request's own task; the client's going ends it."""
-        watch = _Watch(reply, self._gate.longest)
+        watch = _Watch(reply, self._gate.longest, self._slow)
         try:
             result = await self._server.answer(exchange, request.method, request.params)
         except RpcError as exc:
@@ -122,9 +107,7 @@ class McpHttp:
 
     # ---- handshake era ----
 
-    async def _handshake(
-        self, message: jsonrpc.Message, version: str | None, headers: Headers, caller: Caller, reply: Reply
-    ) -> None:
+    async def _handshake(self, message: jsonrpc.Message, headers: Headers, caller: Caller, reply: Reply) -> None:
         session = self._session(headers, caller)
         if isinstance(message, Response):
             if session is not None:
@@ -138,6 +121,11 @@ class McpHttp:
             return
         assert isinstance(message, Request)
         reply.id = message.id
+        version = headers.get("mcp-protocol-version")
+        if version is None and mcp.is_stateless(message.method, message.params):
+            error = RpcError(mcp.HEADER_MISMATCH, "The MCP-Protocol-Version header is required with such a body")
+            await reply.error(error, status=400)
+            return
         try:
             if message.method == "initialize" and self._sessions is not None:
                 session = self._sessions.begin(message.params, caller, self._server)
@@ -165,21 +153,27 @@ class McpHttp:
 class _Watch:
     """Minds a slow call: cancels it when the client goes or time is up, and keeps its stream alive."""
 
-    __slots__ = ("_longest", "_reply", "_serving", "_task", "_timer", "_verdict")
+    __slots__ = ("_longest", "_minding", "_reply", "_rounds", "_serving", "_verdict")
 
-    def __init__(self, reply: Reply, longest: float) -> None:
+    def __init__(self, reply: Reply, longest: float, rounds: "Rounds[_Watch]") -> None:
         loop = asyncio.get_running_loop()
         self._reply = reply
         self._longest = longest
-        self._serving = asyncio.current_task()
-        self._task: asyncio.Task[None] | None = None
+        self._rounds = rounds
+        self._serving = asyncio.current_task(loop)
+        self._minding: asyncio.Task[None] | None = None
         self._verdict: str | None = None
-        self._timer = loop.call_later(WATCH_AFTER, self._begin)
+        rounds.add(self, loop)
+
+    def begin(self, _: float) -> None:
+        """The call is slow enough to be minded."""
+        self._rounds.discard(self)
+        self._minding = asyncio.get_running_loop().create_task(self._mind())
 
     def stop(self) -> None:
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
+        self._rounds.discard(self)
+        if self._minding is not None:
+            self._minding.cancel()
 
     async def settle(self) -> None:
         """After a cancellation: ours is answered, anybody else's goes on."""
@@ -189,9 +183,6 @@ class _Watch:
         if self._verdict == "late":
             error = RpcError(jsonrpc.INTERNAL_ERROR, f"The request took longer than {self._longest:g} s")
             await self._reply.error(error, status=408)
-
-    def _begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._mind())
 
     async def _mind(self) -> None:
         try:
@@ -206,6 +197,19 @@ class _Watch:
 
 _NOBODY: Final = Peer()
 """The stateless era remembers no peer."""
+
+
+def _is_stateless(headers: Headers) -> bool:
+    version = headers.get("mcp-protocol-version")
+    return version is not None and version not in mcp.HANDSHAKE_VERSIONS
+
+
+def _checked(headers: Headers, repeated: str | None, request: Request) -> mcp.Envelope:
+    """The request's envelope, once its headers agree with its body. Raises RpcError."""
+    if repeated is not None:
+        raise RpcError(mcp.HEADER_MISMATCH, f"The {repeated} header appears more than once")
+    mirror.check_headers(headers, request.method, request.params)
+    return mcp.stateless_envelope(request.params)
 
 
 def read_headers(scope: Scope) -> tuple[dict[str, str], str | None]:

@@ -1,14 +1,14 @@
 """The only way a tool is ever listed or called, whoever asks and however they came."""
 
-import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ..core.bell import Bell
-from ..core.errors import OpenClawError, ToolDenied, ToolError, ToolNotFound, ToolTimeout
+from ..core.errors import OpenClawError, ToolDenied, ToolNotFound, ToolTimeout
 from ..core.model import Caller, ToolCall, ToolResult, ToolSpec
 from .audit import Audit, Record, log
+from .deadline import Deadlines
 from .policy import Decision, Policy, by_scope
 from .registry import Offer, Registry
 
@@ -31,7 +31,8 @@ class Desk:
         self._policy = policy
         self._audit = audit
         self._deadline = deadline
-        self._menus: dict[Caller, tuple[ToolSpec, ...]] = {}
+        self._deadlines = Deadlines()
+        self._menus: dict[Caller, _Menu] = {}
         registry.changed.listen(self._forget_menus)
 
     @property
@@ -44,12 +45,7 @@ class Desk:
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
         """Only what `caller` could call: the menu and the rules never disagree."""
-        menu = self._menus.get(caller)
-        if menu is None:
-            if len(self._menus) >= KEPT_MENUS:
-                self._menus.clear()
-            menu = self._menus[caller] = tuple(self._permitted(caller))
-        return menu
+        return self._menu(caller).specs
 
     async def call(self, call: ToolCall) -> ToolResult:
         """Raises ToolError when the call was not made or did not end; a tool's own failure is a result."""
@@ -62,9 +58,16 @@ class Desk:
             if not decision.allowed:
                 raise ToolDenied(decision.reason)
             offer.form.check(call.arguments)
-            result = await self._make(offer, call)
+            seconds = offer.spec.deadline or self._deadline
+            with self._deadlines.bound(seconds) as bound:
+                result = await offer.source.call(call)
             outcome = "failed" if result.failed else "ok"
             return result
+        except TimeoutError:
+            outcome = ToolTimeout.code
+            if not bound.expired:
+                raise ToolTimeout(f"{call.name} ran out of time waiting for something of its own") from None
+            raise ToolTimeout(f"{call.name} took longer than {seconds:g} s and was stopped") from None
         except OpenClawError as exc:
             outcome = exc.code
             raise
@@ -84,35 +87,46 @@ class Desk:
                 )
             )
 
-    async def _make(self, offer: Offer, call: ToolCall) -> ToolResult:
-        seconds = offer.spec.deadline or self._deadline
-        try:
-            async with asyncio.timeout(seconds) as bound:
-                return await offer.source.call(call)
-        except TimeoutError:
-            if not bound.expired():  # the tool's own timeout, not ours
-                raise ToolError(f"{call.name} timed out inside the tool") from None
-            raise ToolTimeout(f"{call.name} took longer than {seconds:g} s and was stopped") from None
-
     def _choose(self, call: ToolCall) -> tuple[Offer, Decision]:
         """The one offer this caller may order, or the first refusal."""
+        permitted = self._menu(call.caller).permitted.get(call.name)
+        if permitted is not None:
+            return permitted
         offers = self._registry.offers().get(call.name)
         if not offers:
             raise ToolNotFound(f"Unknown tool: {call.name}")
-        judged = [(offer, self._policy(call.caller, offer.name, offer.spec)) for offer in offers]
-        allowed = [pair for pair in judged if pair[1].allowed]
-        if len(allowed) > 1:
-            names = ", ".join(offer.name for offer, _ in allowed)
+        judged = self._judge(call.caller, offers)
+        allowed = [offer.name for offer, decision in judged if decision.allowed]
+        if allowed:
+            names = ", ".join(allowed)
             raise ToolDenied(f"{call.name} is offered by {names}; the credential must name one of them")
-        return (allowed or judged)[0]
+        return judged[0]
 
-    def _permitted(self, caller: Caller) -> Sequence[ToolSpec]:
-        permitted = []
-        for offers in self._registry.offers().values():
-            allowed = [o.spec for o in offers if self._policy(caller, o.name, o.spec).allowed]
-            if len(allowed) == 1:
-                permitted.append(allowed[0])
-        return permitted
+    def _menu(self, caller: Caller) -> "_Menu":
+        menu = self._menus.get(caller)
+        if menu is None:
+            if len(self._menus) >= KEPT_MENUS:
+                self._menus.clear()
+            judged = {name: self._judge(caller, offers) for name, offers in self._registry.offers().items()}
+            menu = self._menus[caller] = _Menu(judged)
+        return menu
+
+    def _judge(self, caller: Caller, offers: Sequence[Offer]) -> Sequence[tuple[Offer, Decision]]:
+        return [(offer, self._policy(caller, offer.name, offer.spec)) for offer in offers]
 
     def _forget_menus(self, _: None) -> None:
         self._menus.clear()
+
+
+class _Menu:
+    """What one caller may order: tools that exactly one source may serve them."""
+
+    __slots__ = ("permitted", "specs")
+
+    def __init__(self, judged: Mapping[str, Sequence[tuple[Offer, Decision]]]) -> None:
+        self.permitted: dict[str, tuple[Offer, Decision]] = {}
+        for name, pairs in judged.items():
+            allowed = [pair for pair in pairs if pair[1].allowed]
+            if len(allowed) == 1:
+                self.permitted[name] = allowed[0]
+        self.specs = tuple(offer.spec for offer, _ in self.permitted.values())
