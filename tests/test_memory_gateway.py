@@ -132,3 +132,17 @@ def test_broken_state_stops_the_start_with_a_sentence(tmp_path: Path, name: str,
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / name).read_text() == "{ broken, surely no database"
+
+
+def test_a_token_nobody_set_is_no_token(tmp_path: Path) -> None:
+    (tmp_path / "openclaw.json").write_text('{"gateway":{"auth":{"token":"${NO_SUCH_VARIABLE}"}}}')
+    done = subprocess.run(
+        [OPENCLAW, "gateway", "--port", "0"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "NO_SUCH_VARIABLE is not set" in done.stderr

@@ -86,8 +86,10 @@ def _configured(folder: Path, *path: str) -> object:
     from ..config.text import at  # here for start-up, as above
 
     snapshot = ConfigFile(folder).read()
-    if not snapshot.valid:
-        raise invalid(snapshot.issues)
+    # A reference nobody resolved must not serve as a token: anybody could guess it.
+    unset = [warning for warning in snapshot.warnings if warning["path"] == ".".join(path)]
+    if snapshot.issues or unset:
+        raise invalid(snapshot.issues or unset)
     return at(snapshot.resolved, path)
 
 
