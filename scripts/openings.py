@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import openclaw_mcp.openings
-from openclaw_mcp.cli import echo
+from openclaw_mcp.cli import echo, proxy_stdio
 from openclaw_mcp.core.model import LOCAL
 from openclaw_mcp.mcp.boot import VERSION, Opening
 from openclaw_mcp.mcp.exchange import Exchange, Peer
@@ -18,8 +18,8 @@ from openclaw_mcp.mcp.server import McpServer
 from openclaw_mcp.wire import jsonrpc, mcp
 
 FOLDER = Path(openclaw_mcp.openings.__file__).parent
-SURFACES: dict[str, Callable[[], McpServer]] = {"echo": echo.server}
-LIST_AT_RUN_TIME: frozenset[str] = frozenset()
+SURFACES: dict[str, Callable[[], McpServer]] = {"echo": echo.server, "proxy_stdio": proxy_stdio.server}
+LIST_AT_RUN_TIME: frozenset[str] = frozenset({"proxy_stdio"})
 """Surfaces whose tools depend on who asks."""
 
 

@@ -43,7 +43,8 @@ def opened(address: str, method: str, body: Any = None, **headers: str) -> Itera
     if data is not None:
         given.setdefault("Content-Type", "application/json")
     try:
-        connection.request(method, parts.path or "/", data, {"Accept": BOTH, **given})
+        target = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
+        connection.request(method, target, data, {"Accept": BOTH, **given})
         yield connection.getresponse()
     finally:
         connection.close()

@@ -82,4 +82,4 @@ def _reason(raw: Raw) -> str:
             return _failure(text).message
         except ValueError:
             pass
-    return "The app said no and gave no reason" if text == NOTHING else text.decode()
+    return "The app said no and gave no reason" if text == b"null" else text.decode()

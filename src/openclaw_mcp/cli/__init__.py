@@ -8,7 +8,7 @@ STDIO: dict[tuple[str, ...], str] = {("echo",): "echo"}
 
 def main() -> int:
     """Entry point of `openclaw` and `openclaw-mcp`."""
-    surface = STDIO.get(tuple(sys.argv[1:]))
+    surface = STDIO.get(tuple(sys.argv[1:])) or _proxy(sys.argv[1:])
     if surface is not None:
         # Here for start-up: a client waits for this process's first answer.
         from . import stdio
@@ -17,3 +17,17 @@ def main() -> int:
     from .commands import run  # here for start-up: the fast path above needs none of it
 
     return run(sys.argv[1:])
+
+
+def _proxy(words: list[str]) -> str | None:
+    """The proxy's stdio side takes options; what is not one of them is left to the parser to complain about."""
+    if words[:1] != ["proxy"] or "--stdio" not in words:
+        return None
+    rest = iter(words[1:])
+    for word in rest:
+        if word in ("--session", "--device", "--proxy-base-url"):
+            if next(rest, None) is None:
+                return None
+        elif word != "--stdio":
+            return None
+    return "proxy_stdio"

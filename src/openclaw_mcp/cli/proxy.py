@@ -10,6 +10,7 @@ from ..proxy.front import Front
 from ..proxy.house import House
 from ..proxy.settings import Settings
 from ..web import listen
+from . import proxy_stdio
 from .commands import port
 
 DEFAULT_PORT = 8000
@@ -21,13 +22,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=port, default=DEFAULT_PORT, help="0 for any free one (default %(default)s)")
     parser.add_argument("--insecure", action="store_true", help="listen beyond this machine even without tokens")
     parser.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
-    parser.add_argument("--stdio", action="store_true", help="forward one session over stdin and stdout instead")
-    parser.add_argument("--session", metavar="ID", help="with --stdio: the session (OPENCLAW_PROXY_SESSION_ID)")
-    parser.add_argument("--device", metavar="ID", help="with --stdio: the newest session of this device")
-    parser.add_argument("--proxy-base-url", metavar="URL", help="with --stdio: where the proxy is")
+    proxy_stdio.arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.stdio:
+        proxy_stdio.run(options)
+        return 0
     settings = configuration.read()
     level = logging.DEBUG if options.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)

@@ -50,10 +50,14 @@ async def serve(
     opened: Opened | None = None,
     longest_line: int = LONGEST_LINE,
     last_answers: float = LAST_ANSWERS,
+    introduced: Callable[[Json], None] | None = None,
 ) -> None:
-    """Answer until end of input, then let running calls finish for `last_answers` seconds."""
+    """Answer until end of input, then let running calls finish for `last_answers` seconds.
+
+    `introduced` hears the parameters of each `initialize`.
+    """
     opened = opened or Opened(claim_output())
-    pipe = _Pipe(server, caller, longest_line)
+    pipe = _Pipe(server, caller, longest_line, introduced)
     await pipe.open_output(opened.output)
     if opened.initialize is not None:
         pipe.introduce(opened.initialize)
@@ -68,7 +72,10 @@ async def serve(
 
 
 class _Pipe(asyncio.Protocol):
-    def __init__(self, server: McpServer, caller: Caller, longest_line: int) -> None:
+    def __init__(
+        self, server: McpServer, caller: Caller, longest_line: int, introduced: Callable[[Json], None] | None
+    ) -> None:
+        self._introduced = introduced
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._server = server
@@ -158,6 +165,8 @@ class _Pipe(asyncio.Protocol):
     def introduce(self, params: Json) -> None:
         """A handshake-era client has said who it is: it hears of changes from now on."""
         self._peer.introduce(params)
+        if self._introduced is not None:
+            self._introduced(params)
         if self._disconnect is None:
             self._disconnect = self._server.subscriptions.connect(self._peer, self.put)
 

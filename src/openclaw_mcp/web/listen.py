@@ -73,7 +73,14 @@ async def serve(
         ws_per_message_deflate=False,  # costs each connection a window of memory, and each message more than it saves
     )
     server = _Server(config, ready)
-    await server.serve(sockets=[listener])
+    try:
+        await server.serve(sockets=[listener])
+    except asyncio.CancelledError:
+        if server.started:
+            await server.shutdown([listener])
+        raise
+    finally:
+        listener.close()
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -1,0 +1,63 @@
+"""`openclaw proxy --stdio`: one session of a proxy elsewhere, over stdin and stdout."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from ..core.errors import OpenClawError
+from ..core.ports import Toolbox
+from ..mcp.server import Info, McpServer
+from ..mcp.stdio import Opened
+from ..mcp.stdio import serve as serve_pipe
+from ..proxy import settings as configuration
+from ..proxy.far import FarTools, Which
+
+if TYPE_CHECKING:
+    import argparse
+
+LONGEST_LINE = 32 << 20  # bytes: a result of the largest size a proxy lets through fits
+
+
+def server(toolbox: Toolbox | None = None) -> McpServer:
+    info = Info(name="openclaw-proxy", version=__version__, title="OpenClaw app tools")
+    return McpServer(info, toolbox or FarTools(configuration.DEFAULT_URL, "", Which()))
+
+
+def serve_stdio(opened: Opened | None = None) -> None:
+    # Here for start-up: by now the first answer is out.
+    from . import commands
+
+    parser = commands.Parser(prog="openclaw proxy", allow_abbrev=False)
+    arguments(parser)
+    try:
+        run(parser.parse_args(sys.argv[2:]), opened)
+    except OpenClawError as exc:
+        sys.exit(f"openclaw proxy: {exc}")
+
+
+def arguments(parser: "argparse.ArgumentParser") -> None:
+    parser.add_argument("--stdio", action="store_true", help="forward one session over stdin and stdout instead")
+    parser.add_argument("--session", metavar="ID", help="with --stdio: the session (OPENCLAW_PROXY_SESSION_ID)")
+    parser.add_argument("--device", metavar="ID", help="with --stdio: the newest session of this device")
+    parser.add_argument("--proxy-base-url", metavar="URL", help="with --stdio: where the proxy is")
+
+
+def run(options: "argparse.Namespace", opened: Opened | None = None) -> None:
+    asyncio.run(serve(options, opened))
+
+
+async def serve(options: "argparse.Namespace", opened: Opened | None) -> None:
+    settings = configuration.read()
+    which = Which(
+        id=options.session or ("" if options.device else settings.session_id),
+        device=options.device or "",
+        app_token=settings.app_token,
+    )
+    async with FarTools(options.proxy_base_url or settings.server_url, settings.mcp_token, which) as tools:
+        await serve_pipe(
+            server(tools),
+            opened=opened,
+            longest_line=LONGEST_LINE,
+            introduced=lambda params: tools.bind(params.get("mcpSessionId")),
+        )
