@@ -7,8 +7,6 @@ import json
 import os
 import socket
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -52,19 +50,18 @@ async def calling(url: str, tool: str, arguments: Any = None, **meta: Any) -> An
     return await asyncio.to_thread(call, url, tool, arguments, **meta)
 
 
-def ask_and_leave(url: str, tool: str, running: Callable[[], bool]) -> None:
-    """Call a tool and hang up once it runs."""
+def ask_and_leave(url: str, tool: str, running: Callable[[], object]) -> None:
+    """Call a tool, wait for `running` to return, and hang up."""
     body, headers = web_client.stateless("tools/call", {"name": tool, "arguments": {}})
     parts = urlsplit(url)
     given = {"Content-Type": "application/json", "Accept": web_client.BOTH, "Authorization": f"Bearer {MCP_TOKEN}"}
     given |= {key.replace("_", "-"): value for key, value in headers.items()}
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=web_client.WAIT)
     connection.request("POST", parts.path, json.dumps(body).encode(), given)
-    pause, end = threading.Event(), time.monotonic() + web_client.WAIT
-    while not running() and time.monotonic() < end:
-        pause.wait(0.01)
-    connection.close()
-    assert running(), f"{tool} was not called"
+    try:
+        assert running(), f"{tool} was not called"
+    finally:
+        connection.close()
 
 
 def tools(url: str) -> list[Any]:

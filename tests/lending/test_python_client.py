@@ -199,8 +199,8 @@ def test_progress_reaches_the_caller_before_the_result(address: str, threaded: b
 
 
 def test_a_caller_who_goes_away_cancels_the_function(address: str) -> None:
-    started, ended, stopped = asyncio.Event(), asyncio.Event(), threading.Event()
-    in_thread = threading.Event()
+    ended, stopped = asyncio.Event(), threading.Event()
+    started, in_thread = threading.Event(), threading.Event()
 
     async def sleepy() -> None:
         started.set()
@@ -219,9 +219,9 @@ def test_a_caller_who_goes_away_cancels_the_function(address: str) -> None:
         async with lent(address, sleepy, busy) as app:
             url = app.session.mcp_url
             async with asyncio.timeout(WAIT):
-                await asyncio.to_thread(ask_and_leave, url, "sleepy", started.is_set)
+                await asyncio.to_thread(ask_and_leave, url, "sleepy", lambda: started.wait(WAIT))
                 await ended.wait()
-                await asyncio.to_thread(ask_and_leave, url, "busy", in_thread.is_set)
+                await asyncio.to_thread(ask_and_leave, url, "busy", lambda: in_thread.wait(WAIT))
                 await asyncio.to_thread(stopped.wait, WAIT)
             assert stopped.is_set()
 
