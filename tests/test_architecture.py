@@ -14,8 +14,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mcp": {"core", "wire"},
     "openings": {"mcp"},
     "web": {"core"},
+    "apps": {"core", "wire"},
 }
-CARETAKERS = {"cli"}
+CARETAKERS = {"cli", "proxy"}
 """Rooms that may know every other."""
 
 NOT_IN_CODECS = {"asyncio", "socket", "time", "os", "logging", "threading", "subprocess", "pathlib"}

@@ -13,10 +13,10 @@ import websockets
 from openclaw_mcp.apps import bridge as bridges
 from openclaw_mcp.apps.bridge import Limits
 
-from .engines import Start, proxies
+from .engines import Start, one_redis, proxies, redis
 from .world import HOLD, App, Proxy, closed, soon, text_of
 
-__all__ = ["proxies"]
+__all__ = ["one_redis", "proxies", "redis"]
 
 PIXEL = base64.b64encode(b"not really a picture").decode()
 
@@ -222,7 +222,7 @@ def test_a_thousand_calls_in_flight_end_when_the_session_is_deleted_and_no_other
             doomed, other = await opened(proxy), await opened(proxy)
             async with proxy.app(doomed) as app, proxy.app(other) as witness:
                 call = web_call("hold")
-                sockets = [await asyncio.open_connection("127.0.0.1", int(proxy.address[-5:])) for _ in range(1000)]
+                sockets = [await proxy.connect() for _ in range(1000)]
                 for _, writer in sockets:
                     writer.write(http_post(f"/v1/mcp/{doomed}", call))
                 for _ in sockets:
@@ -352,8 +352,7 @@ def test_new_tools_from_the_app_replace_the_old_ones(proxies: Start) -> None:
             async with proxy.app(id) as app:
                 await app.say(type="update_tools", tools=[HOLD, {"name": "fresh", "inputSchema": {}}])
                 assert await soon(app.others.get()) == {"type": "tools_updated", "mcpSessionId": id, "tool_count": 2}
-                listed = (await proxy.rpc(id, "tools/list"))["result"]["tools"]
-                assert [tool["name"] for tool in listed] == ["hold", "fresh"]
+                await proxy.offers(id, "hold", "fresh")
                 assert (await proxy.call(id, "fresh"))["isError"] is False
 
     asyncio.run(main())

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from .. import web_client
 from ..web_client import stateless
-from .engines import Start, proxies
+from .engines import Start, one_redis, proxies, redis
 from .test_bridge import http_answer, http_post, opened, web_call
 from .world import ECHO, HOLD, Proxy, closed, soon, text_of
 
-__all__ = ["proxies"]
+__all__ = ["one_redis", "proxies", "redis"]
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 TOKENS = {"app_token": "app-secret", "mcp_token": "mcp-secret"}
@@ -90,7 +90,7 @@ def test_a_caller_that_goes_is_told_to_the_app(proxies: Start) -> None:
         async with proxies() as proxy:
             id = await opened(proxy)
             async with proxy.app(id) as app:
-                _, writer = await asyncio.open_connection("127.0.0.1", int(proxy.address[-5:]))
+                _, writer = await proxy.connect()
                 writer.write(http_post(f"/v1/mcp/{id}", web_call("hold")))
                 held = await app.holding()
                 writer.close()
@@ -135,13 +135,12 @@ def test_both_eras_hear_of_new_tools_and_of_the_end(proxies: Start) -> None:
     async def main() -> None:
         async with proxies() as proxy:
             id = await opened(proxy)
-            port = int(proxy.address[-5:])
-            get, get_writer = await asyncio.open_connection("127.0.0.1", port)
+            get, get_writer = await proxy.connect()
             get_writer.write(
                 f"GET /v1/mcp/{id} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n".encode()
             )
             await lines_until(get, "200 OK")
-            listen, listen_writer = await asyncio.open_connection("127.0.0.1", port)
+            listen, listen_writer = await proxy.connect()
             body, headers = stateless("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
             named = [f"{key.replace('_', '-')}: {value}" for key, value in headers.items()]
             listen_writer.write(http_post(f"/v1/mcp/{id}", body, *named))
@@ -261,7 +260,7 @@ def test_answers_come_back_over_one_kept_alive_connection(proxies: Start) -> Non
     async def _several(proxy: Proxy) -> None:
         id = await opened(proxy)
         async with proxy.app(id):
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(proxy.address[-5:]))
+            reader, writer = await proxy.connect()
             for _ in range(3):
                 writer.write(http_post(f"/v1/mcp/{id}", web_call("echo_text", text="again")))
                 assert (await soon(http_answer(reader)))["result"]["isError"] is False

@@ -7,10 +7,10 @@ import pytest
 
 from openclaw_mcp.apps import limits
 
-from .engines import Start, proxies
-from .world import ECHO, HOLD, TEXT, closed, text_of
+from .engines import Start, one_redis, proxies, redis
+from .world import ECHO, HOLD, TEXT, Proxy, closed, text_of
 
-__all__ = ["proxies"]
+__all__ = ["one_redis", "proxies", "redis"]
 
 
 def test_a_session_is_registered_lent_and_deleted(proxies: Start) -> None:
@@ -135,7 +135,7 @@ def test_new_tools_over_http_replace_the_old_ones(proxies: Start) -> None:
                 await proxy.call(id)
                 answer = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", [{"name": "fresh"}])
                 assert answer.json == {"ok": True, "tool_count": 1}
-                assert [tool["name"] for tool in (await proxy.rpc(id, "tools/list"))["result"]["tools"]] == ["fresh"]
+                await proxy.offers(id, "fresh")
                 assert (await proxy.call(id))["error"]["code"] == -32602
                 assert (await proxy.call(id, "fresh"))["isError"] is False
 
@@ -216,18 +216,23 @@ def test_health_metrics_and_description(proxies: Start) -> None:
                 await proxy.call(id, "echo_text", text=3)
                 waiting = asyncio.create_task(proxy.call(id, "hold"))
                 await app.holding()
-                text = (await proxy.send("GET", "/metrics")).body.decode()
+                rows = await metrics(proxy.calls)
+                here = await metrics(proxy.address)
                 waiting.cancel()
-            rows = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
             assert rows['openclaw_proxy_calls_total{outcome="ok"}'] == "1"
             assert rows['openclaw_proxy_calls_total{outcome="tool_arguments"}'] == "1"
             assert rows["openclaw_proxy_call_seconds_count"] == "2"
             assert rows['openclaw_proxy_call_seconds_bucket{le="+Inf"}'] == "2"
-            assert (rows["openclaw_proxy_sessions"], rows["openclaw_proxy_bridges"]) == ("1", "1")
-            assert rows["openclaw_proxy_calls_running"] == "1"
+            assert (here["openclaw_proxy_sessions"], here["openclaw_proxy_bridges"]) == ("1", "1")
+            assert here["openclaw_proxy_calls_running"] == "1"
             assert (await proxy.send("GET", "/openapi.json")).json["openapi"] == "3.1.0"
 
     asyncio.run(main())
+
+
+async def metrics(address: str) -> dict[str, str]:
+    text = (await Proxy(address).send("GET", "/metrics")).body.decode()
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
 
 
 def test_arguments_are_checked_before_the_app_is_bothered_unless_it_says_no(proxies: Start) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import websockets
 from websockets.asyncio.client import ClientConnection
@@ -30,6 +31,8 @@ class Proxy:
 
     def __init__(self, address: str, house: House | None = None) -> None:
         self.address = address
+        self.calls = address
+        """Where MCP requests go: the same instance, or another one that shares its sessions."""
         self._house = house
 
     @property
@@ -38,7 +41,12 @@ class Proxy:
         return self._house
 
     async def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        return await asyncio.to_thread(web_client.send, self.address + path, method, body, **headers)
+        base = self.calls if path.startswith("/v1/mcp") else self.address
+        return await asyncio.to_thread(web_client.send, base + path, method, body, **headers)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to where MCP requests go."""
+        return await asyncio.open_connection("127.0.0.1", urlsplit(self.calls).port)
 
     async def create(self, **body: Any) -> Json:
         answer = await self.send("POST", "/v1/chat/sessions", {"tools": [ECHO, HOLD], **body})
@@ -57,6 +65,15 @@ class Proxy:
             arguments.setdefault("text", "hello")
         answer = await self.rpc(id, "tools/call", {"name": tool, "arguments": arguments})
         return answer.get("result", answer)
+
+    async def offers(self, id: str, *names: str) -> None:
+        """Wait until exactly these tools are listed: another instance hears of a change a moment later."""
+        async with asyncio.timeout(WAIT):
+            while True:
+                listed = (await self.rpc(id, "tools/list"))["result"]["tools"]
+                if [tool["name"] for tool in listed] == list(names):
+                    return
+                await asyncio.sleep(0.02)
 
     def bridge_url(self, id: str) -> str:
         return f"ws{self.address[4:]}/v1/chat/sessions/{id}/bridge"

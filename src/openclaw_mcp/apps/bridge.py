@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Raw, Struct
 
@@ -24,6 +24,7 @@ SESSION_DELETED: Final = 4410
 TOO_SLOW: Final = 4413
 SERVER_FAILED: Final = 1011
 
+Answer = TypeVar("Answer")
 Tell = Callable[[Frame], Awaitable[None]]
 """Hears a call's progress frames."""
 Retool = Callable[[bytes], Awaitable[int]]
@@ -48,30 +49,47 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds of silence before a ping, and from there to giving up."""
 
 
-class _Waiting:
-    """A call on its way through the app."""
+class Waiting(Generic[Answer]):
+    """A call on its way: its answer to come, and the progress that comes before it."""
 
-    __slots__ = ("answer", "latest", "tell", "telling")
+    __slots__ = ("_latest", "_tell", "_telling", "answer")
 
-    def __init__(self, answer: asyncio.Future[Frame], tell: Tell | None) -> None:
-        self.answer = answer
-        self.tell = tell
-        self.latest: Frame | None = None
-        self.telling: asyncio.Task[None] | None = None
+    def __init__(self, tell: Tell | None) -> None:
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._tell = tell
+        self._latest: Frame | None = None
+        self._telling: asyncio.Task[None] | None = None
 
     def progress(self, frame: Frame) -> None:
-        """Pass progress on without making the bridge wait for a slow caller: the newest replaces an unsent one."""
-        if self.tell is None:
+        """Pass progress on without waiting for a slow caller: the newest replaces an unsent one."""
+        if self._tell is None:
             return
-        self.latest = frame
-        if self.telling is None:
-            self.telling = asyncio.get_running_loop().create_task(self._tell(self.tell))
+        self._latest = frame
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().create_task(self._pass_on(self._tell))
 
-    async def _tell(self, tell: Tell) -> None:
-        while self.latest is not None:
-            frame, self.latest = self.latest, None
-            await tell(frame)
-        self.telling = None
+    async def outcome(self) -> Answer:
+        """The answer, once all progress has been passed on."""
+        try:
+            answer = await self.answer
+            if self._telling is not None:
+                await self._telling
+            return answer
+        finally:
+            if self._telling is not None:
+                self._telling.cancel()
+
+    def fail(self, error: OpenClawError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    async def _pass_on(self, tell: Tell) -> None:
+        try:
+            while self._latest is not None:
+                frame, self._latest = self._latest, None
+                await tell(frame)
+        finally:
+            self._telling = None
 
 
 class Bridge:
@@ -105,7 +123,7 @@ class Bridge:
         self._retool = retool
         self.count = 0
         """The number of the last call; the next bridge of this session goes on from there."""
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, Waiting[Frame]] = {}
         self._outbox: deque[str] = deque()
         self._unsent = 0
         self._sending_since: float | None = None
@@ -131,23 +149,18 @@ class Bridge:
             raise ToolBusy("The app reads its calls too slowly; try again when it has caught up")
         self.count += 1
         id = f"{self.session}:{self.count}"
-        waiting = _Waiting(asyncio.get_running_loop().create_future(), tell)
+        waiting: Waiting[Frame] = Waiting(tell)
         self._waiting[id] = waiting
         text = frames.invoke(self.session, id, tool, arguments)
         self._put(text)
         try:
-            frame = await waiting.answer
-            if waiting.telling is not None:
-                await waiting.telling  # progress comes before the result
-            return frame, len(text)
+            return await waiting.outcome(), len(text)
         except asyncio.CancelledError:
             self._put(frames.cancel(self.session, id))
             raise
         finally:
             # On every path, so that a late answer is dropped, not leaked.
             self._waiting.pop(id, None)
-            if waiting.telling is not None:
-                waiting.telling.cancel()
 
     # ---- life ----
 
@@ -249,7 +262,7 @@ class Bridge:
             case other:
                 raise BadFrame(f"frames of type {other[:60]!r} are not known here")
 
-    def _find(self, frame: Frame) -> _Waiting:
+    def _find(self, frame: Frame) -> Waiting[Frame]:
         waiting = self._waiting.get(frame.request or "")
         if waiting is None:
             # Named so that the app can tell a late answer from a mistake; nobody is failed by it.
@@ -267,8 +280,8 @@ class Bridge:
 
     def _fail(self, request_id: str | None, reason: str) -> None:
         waiting = self._waiting.get(request_id or "")
-        if waiting is not None and not waiting.answer.done():
-            waiting.answer.set_exception(ToolError(reason))
+        if waiting is not None:
+            waiting.fail(ToolError(reason))
 
     # ---- sending ----
 
@@ -300,8 +313,7 @@ class Bridge:
         if self._writer is not None:
             self._writer.cancel()
         for waiting in self._waiting.values():
-            if not waiting.answer.done():
-                waiting.answer.set_exception(ToolUnavailable(f"Bridge is not connected: {reason}"))
+            waiting.fail(ToolUnavailable(f"Bridge is not connected: {reason}"))
         if self._sign is not None:
             self._sign.set()
 

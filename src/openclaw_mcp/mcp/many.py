@@ -37,6 +37,10 @@ class Door:
         self._streams: set[asyncio.Task[Any]] = set()
         self._closed = False
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._calls or self._streams)
+
     def cancel(self, client: str, id: Id) -> bool:
         """End a client's request; whether it was being served here."""
         task = self._calls.pop((client, id), None)

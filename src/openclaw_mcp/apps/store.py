@@ -1,0 +1,274 @@
+"""What the instances of a proxy share in Redis: keys, scripts, and errors turned into ours. Knows no bridges."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.client import PubSub
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from .guest import Session, StoreDown, TooManySessions
+from .limits import Bucket
+
+PREFIX: Final = "openclaw:proxy:"
+ANSWER_WAIT: Final = 5.0  # seconds Redis may take to answer before it counts as away
+CONNECT_WAIT: Final = 2.0
+MOST_CONNECTIONS: Final = 16  # to Redis at once; further questions wait for one of them
+LEASE: Final = 30_000  # milliseconds an instance owns a bridge without renewing it
+PARCEL_LIFE: Final = 60  # seconds a large message waits to be fetched
+
+_ADD = """
+redis.call('ZREMRANGEBYSCORE', KEYS[2], 0, ARGV[5])
+if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[4]) then return 0 end
+redis.call('HSET', KEYS[1], 'session', ARGV[1], 'tools', ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('ZADD', KEYS[2], ARGV[5] + ARGV[3], ARGV[6])
+return 1
+"""
+_CLAIM = """
+if redis.call('EXISTS', KEYS[1]) == 0 then return {-1, ''} end
+local owner = redis.call('GET', KEYS[2])
+if owner and owner ~= ARGV[1] and owner ~= ARGV[3] then return {0, owner} end
+redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+return {redis.call('HINCRBY', KEYS[1], 'bridges', 1), ''}
+"""
+_YIELD = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+_KEEP = """
+local owner = redis.call('GET', KEYS[1])
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+_TAKE = """
+local t = redis.call('TIME')
+local now = t[1] + t[2] / 1000000
+local levels, wait = {}, 0
+for i, key in ipairs(KEYS) do
+  local rate, burst = tonumber(ARGV[2 * i - 1]), tonumber(ARGV[2 * i])
+  local kept = redis.call('HMGET', key, 'level', 'at')
+  local level = tonumber(kept[1]) or burst
+  level = math.min(burst, level + (now - (tonumber(kept[2]) or now)) * rate)
+  levels[i] = level
+  wait = math.max(wait, (1 - level) / rate)
+end
+if wait > 0 then return tostring(wait) end
+for i, key in ipairs(KEYS) do
+  local rate, burst = tonumber(ARGV[2 * i - 1]), tonumber(ARGV[2 * i])
+  redis.call('HSET', key, 'level', tostring(levels[i] - 1), 'at', tostring(now))
+  redis.call('PEXPIRE', key, math.ceil(burst / rate * 1000) + 1000)
+end
+return '0'
+"""
+
+
+class Kept(Struct, frozen=True):
+    """A session as the store holds it."""
+
+    session: Session
+    tools: bytes
+    owner: str | None
+
+
+class Store:
+    """Every question the proxy asks Redis. Raises StoreDown when it gets no answer."""
+
+    def __init__(self, url: str, *, ttl: float, most: int) -> None:
+        # Once more, for a kept connection that Redis has closed; ears never: who missed something must know it.
+        self._redis = _client(url, Retry(NoBackoff(), 1))
+        self._ears = _client(url, Retry(NoBackoff(), 0))
+        self._ttl = int(ttl * 1000)
+        self._most = most
+        self._add = self._redis.register_script(_ADD)
+        self._claim = self._redis.register_script(_CLAIM)
+        self._yield = self._redis.register_script(_YIELD)
+        self._keep = self._redis.register_script(_KEEP)
+        self._take = self._redis.register_script(_TAKE)
+
+    async def aclose(self) -> None:
+        await self._redis.aclose()
+        await self._ears.aclose()
+
+    def ears(self) -> PubSub:
+        return self._ears.pubsub()
+
+    async def ask(self, question: Callable[[Any], Awaitable[Any]]) -> Any:
+        # `Any`: the client's own types leave open whether its answers are text or bytes.
+        try:
+            return await question(self._redis)
+        except (RedisError, OSError, TimeoutError):
+            raise StoreDown("the proxy's shared store is out of reach; try again shortly") from None
+
+    # ---- sessions ----
+
+    async def add(self, session: Session, tools: bytes, now: float) -> None:
+        made = msgspec.json.encode(session)
+        values: list[bytes | str | int] = [made, tools, self._ttl, self._most, int(now * 1000), session.id]
+        added = await self.ask(lambda _: self._add([_session(session.id), _ALL], values))
+        if not added:
+            raise TooManySessions(f"{self._most} sessions are open already; delete some or wait until they expire")
+
+    async def restore(self, session: Session, tools: bytes, now: float) -> None:
+        """Put back a session that the store lost and this instance still serves."""
+        await self.add(session, tools, now)
+
+    async def find(self, id: str, now: float) -> Kept | None:
+        """A session, renewed by being asked for."""
+
+        async def question(redis: Any) -> Any:
+            async with redis.pipeline(transaction=False) as many:
+                many.hmget(_session(id), "session", "tools")
+                many.get(_bridge(id))
+                self._renew(many, id, now)
+                return await many.execute()
+
+        (session, tools), owner, *_ = await self.ask(question)
+        return _kept(session, tools, owner)
+
+    async def renew(self, id: str, now: float) -> bool:
+        """Whether the session is still there."""
+
+        async def question(redis: Any) -> Any:
+            async with redis.pipeline(transaction=False) as many:
+                self._renew(many, id, now)
+                return await many.execute()
+
+        return bool((await self.ask(question))[0])
+
+    def _renew(self, many: Any, id: str, now: float) -> None:
+        many.pexpire(_session(id), self._ttl)
+        many.zadd(_ALL, {id: int(now * 1000) + self._ttl}, xx=True)
+
+    async def exists(self, ids: Sequence[str]) -> set[str]:
+        """Which of these sessions are there; nothing is renewed."""
+
+        async def question(redis: Any) -> Any:
+            async with redis.pipeline(transaction=False) as many:
+                for id in ids:
+                    many.exists(_session(id))
+                return await many.execute()
+
+        found: list[int] = await self.ask(question) if ids else []
+        return {id for id, there in zip(ids, found, strict=True) if there}
+
+    async def remove(self, id: str) -> bool:
+        async def question(redis: Any) -> Any:
+            async with redis.pipeline() as many:
+                many.delete(_session(id))
+                many.delete(_bridge(id))
+                many.zrem(_ALL, id)
+                return await many.execute()
+
+        return bool((await self.ask(question))[0])
+
+    async def retool(self, id: str, tools: bytes) -> None:
+        await self.ask(lambda redis: redis.hset(_session(id), "tools", tools))
+
+    async def tools(self, id: str) -> bytes | None:
+        found: bytes | None = await self.ask(lambda redis: redis.hget(_session(id), "tools"))
+        return found
+
+    async def all(self) -> list[Kept]:
+        ids: list[bytes] = await self.ask(lambda redis: redis.zrange(_ALL, 0, -1))
+
+        async def question(redis: Any) -> Any:
+            async with redis.pipeline(transaction=False) as many:
+                for id in ids:
+                    many.hmget(_session(id.decode()), "session", "tools")
+                    many.get(_bridge(id.decode()))
+                return await many.execute()
+
+        answers: list[Any] = await self.ask(question) if ids else []
+        pairs = zip(answers[::2], answers[1::2], strict=True)
+        found = [_kept(session, tools, owner) for (session, tools), owner in pairs]
+        return [kept for kept in found if kept is not None]
+
+    async def count(self, now: float) -> int:
+        async def question(redis: Any) -> Any:
+            async with redis.pipeline(transaction=False) as many:
+                many.zremrangebyscore(_ALL, 0, int(now * 1000))
+                many.zcard(_ALL)
+                return await many.execute()
+
+        return int((await self.ask(question))[1])
+
+    # ---- bridges ----
+
+    async def claim(self, id: str, instance: str, *, instead_of: str = "") -> tuple[int, str]:
+        """How many bridges the session has had, this one included; 0 and its owner when one is attached; -1 = gone."""
+        keys = [_session(id), _bridge(id)]
+        number, owner = await self.ask(lambda _: self._claim(keys, [instance, LEASE, instead_of]))
+        return int(number), owner.decode()
+
+    async def give_up(self, id: str, instance: str) -> None:
+        await self.ask(lambda _: self._yield([_bridge(id)], [instance]))
+
+    async def keep(self, id: str, instance: str) -> bool:
+        """Renew an instance's claim; False when another has taken it over."""
+        return bool(await self.ask(lambda _: self._keep([_bridge(id)], [instance, LEASE])))
+
+    async def owner(self, id: str) -> str | None:
+        found: bytes | None = await self.ask(lambda redis: redis.get(_bridge(id)))
+        return None if found is None else found.decode()
+
+    # ---- messages ----
+
+    async def publish(self, channel: str, data: bytes) -> int:
+        """How many heard it."""
+        return int(await self.ask(lambda redis: redis.publish(channel, data)))
+
+    async def listens(self, channel: str) -> bool:
+        found = await self.ask(lambda redis: redis.pubsub_numsub(channel))
+        return bool(found and found[0][1])
+
+    async def leave_parcel(self, name: str, data: bytes) -> None:
+        await self.ask(lambda redis: redis.set(PREFIX + "parcel:" + name, data, ex=PARCEL_LIFE))
+
+    async def fetch_parcel(self, name: str) -> bytes | None:
+        found: bytes | None = await self.ask(lambda redis: redis.getdel(PREFIX + "parcel:" + name))
+        return found
+
+    # ---- limits, and which life this is ----
+
+    async def take(self, buckets: Sequence[Bucket]) -> float:
+        keys = [f"{PREFIX}rate:{bucket.name}" for bucket in buckets]
+        values = [number for bucket in buckets for number in (bucket.rate.per_second, bucket.rate.burst)]
+        return float(await self.ask(lambda _: self._take(keys, values)))
+
+    async def life(self) -> str:
+        """Names this run of the Redis server: another name means it was restarted, and may have forgotten things."""
+        found: dict[str, Any] = await self.ask(lambda redis: redis.info("server"))
+        return str(found.get("run_id", ""))
+
+
+_ALL: Final = PREFIX + "all"
+
+
+def _client(url: str, retry: Retry) -> Redis:
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=MOST_CONNECTIONS,
+        timeout=ANSWER_WAIT,
+        socket_timeout=ANSWER_WAIT,
+        socket_connect_timeout=CONNECT_WAIT,
+        retry=retry,
+    )
+    return Redis.from_pool(pool)
+
+
+def _session(id: str) -> str:
+    return f"{PREFIX}session:{id}"
+
+
+def _bridge(id: str) -> str:
+    return f"{PREFIX}bridge:{id}"
+
+
+def _kept(session: bytes | None, tools: bytes | None, owner: bytes | None) -> Kept | None:
+    if session is None or tools is None:
+        return None
+    made = msgspec.json.decode(session, type=Session)
+    return Kept(made, tools, None if owner is None else owner.decode())
