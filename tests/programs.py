@@ -23,6 +23,9 @@ INSTALL_WAIT = 900  # seconds one package manager may take
 DEBIAN = {
     "node": "nodejs",
     "npm": "npm",
+    "chromium": "chromium",
+    "nginx": "nginx-light",
+    "redis-server": "redis-server",
 }
 """Program to the Debian package that brings it."""
 
