@@ -95,6 +95,7 @@ class Load:
         with talking(argv, name="wrk", extra=settings) as child:
             if meanwhile is not None:
                 meanwhile(child)
+            child.exited(within=self.seconds + SOCKET_LIMIT)  # silent until then, which reading alone would not bear
             said = Talk(child).rest().decode()
             lines = [line for line in said.splitlines() if line.startswith("{")]
             if not lines:
