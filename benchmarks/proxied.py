@@ -127,6 +127,12 @@ class Wire:
         """The JSON of a 200 answer. Raises wire.WrongAnswer."""
         return json.loads(self._exchange(method, path, body, headers))
 
+    def register(self, body: bytes) -> str:
+        """Make a session and list its tools once, as every MCP client does first; its id."""
+        id: str = self.ask("POST", "/v1/chat/sessions", body)["mcpSessionId"]
+        self.ask("POST", f"/v1/mcp/{id}", wire.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}))
+        return id
+
     def well(self) -> None:
         """Return when /health says ok. Raises wire.WrongAnswer."""
         if self._exchange("GET", "/health", b"", ()) != b"ok":

@@ -80,16 +80,16 @@ def measure_calls(asked: Options, figures: Figures) -> list[str]:
 
 
 def measure_sessions(asked: Options, figures: Figures) -> None:
-    """Resident memory that so many sessions of 20 tools add, apps alike and apps all different."""
+    """Resident memory that so many sessions of 20 tools add, apps alike and apps all different, each listed once."""
     count = QUICK_SESSIONS if asked.quick else SESSIONS
     for name, own_words in ((ALIKE, False), (UNLIKE, True)):
         sys.stderr.write(f"memory: {count} {name}\n")
         with proxy(asked.venv) as running, Wire(running.port) as connection:
             for session in range(WARM_SESSIONS):
-                connection.ask("POST", "/v1/chat/sessions", registration(session, own_words=own_words))
+                connection.register(registration(session, own_words=own_words))
             before = resident_mib(running.group)
             for session in range(WARM_SESSIONS, WARM_SESSIONS + count):
-                connection.ask("POST", "/v1/chat/sessions", registration(session, own_words=own_words))
+                connection.register(registration(session, own_words=own_words))
             grown = resident_mib(running.group) - before
         figures.note(name, {"KiB each": 1024 * grown / count, "count": float(count)})
 

@@ -41,9 +41,7 @@ class Watch:
 
     def _come_and_go(self, connection: Wire) -> None:
         self.sessions += 1
-        body = registration(self.sessions, own_words=True)
-        id = connection.ask("POST", "/v1/chat/sessions", body)["mcpSessionId"]
-        connection.ask("POST", f"/v1/mcp/{id}", wire.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}))
+        id = connection.register(registration(self.sessions, own_words=True))
         connection.ask("DELETE", f"/v1/chat/sessions/{id}")
 
     def between(self, start: float, end: float) -> float:

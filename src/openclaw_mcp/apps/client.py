@@ -275,7 +275,7 @@ class AppTools:
                     self._calls.drop()
                 return self._ended(socket.close_code or 1006, socket.close_reason or "the connection broke")
         except InvalidStatus as exc:
-            raise self._registrar.refusal(exc.response.status_code, b"", {}) from None
+            raise self._registrar.refusal(exc.response.status_code) from None
         except (OSError, TimeoutError, InvalidHandshake, EOFError) as exc:
             raise ProxyUnreachable(f"the bridge can't be opened: {exc or type(exc).__name__}") from None
 

@@ -5,7 +5,6 @@ import http.client
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -96,21 +95,18 @@ class Registrar:
                 return _object(answer.read(LARGEST_ANSWER))
         except urllib.error.HTTPError as exc:
             with exc:
-                raise self.refusal(exc.code, exc.read(LARGEST_ANSWER), dict(exc.headers)) from None
+                raise self.refusal(exc.code, exc.read(LARGEST_ANSWER), exc.headers.get("Retry-After")) from None
         except (OSError, http.client.HTTPException) as exc:
             reason = getattr(exc, "reason", None) or exc
             raise ProxyUnreachable(f"no proxy answers at {self._base}: {reason or type(exc).__name__}") from None
 
-    def refusal(self, status: int, body: bytes, headers: Mapping[str, str]) -> OpenClawError:
+    def refusal(self, status: int, body: bytes = b"", retry_after: str | None = None) -> OpenClawError:
         """The error for an answer that is not a success."""
         detail = _object(body).get("detail")
         said = f"{status}, {detail}" if isinstance(detail, str) else str(status)
         if status in LATER:
-            after = headers.get("Retry-After") or ""
-            return ProxyUnreachable(
-                f"the proxy asks to come back later ({said})",
-                min(float(after), LONGEST_RETRY) if after.isdecimal() else 0.0,
-            )
+            after = min(float(retry_after), LONGEST_RETRY) if retry_after and retry_after.isdecimal() else 0.0
+            return ProxyUnreachable(f"the proxy asks to come back later ({said})", after)
         return ProxyRefused(f"the proxy at {self._base} refused ({said})", status)
 
 

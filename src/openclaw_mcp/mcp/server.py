@@ -212,7 +212,9 @@ class McpServer:
             arguments = {}
         if type(arguments) is not dict:
             raise invalid_params("`arguments` must be an object")
-        spec = await self._prepare(exchange, name, arguments) if exchange.envelope.stateless else None
+        if not exchange.envelope.stateless:
+            return await self._call(exchange, name, arguments, exchange)
+        spec = await self._prepare(exchange, name, arguments)
 
         async def make() -> Json:
             if spec is not None and self.tasks.declared(exchange):

@@ -37,13 +37,19 @@ class Api:
             Route("/health", _health),
             Route("/metrics", self._guarded(self._metrics)),
             Route("/openapi.json", self._guarded(self._openapi)),
-            Route(sessions, self._guarded(self._create), methods=["POST"]),
-            Route(sessions, self._guarded(self._list), methods=["GET"]),
-            Route(sessions + "/{id}", self._guarded(self._show), methods=["GET"]),
-            Route(sessions + "/{id}", self._guarded(self._delete), methods=["DELETE"]),
-            Route(sessions + "/{id}/tools", self._guarded(self._retool), methods=["PUT"]),
+            self._route(sessions, POST=self._create, GET=self._list),
+            self._route(sessions + "/{id}", GET=self._show, DELETE=self._delete),
+            self._route(sessions + "/{id}/tools", PUT=self._retool),
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+
+    def _route(self, path: str, **handlers: Handler) -> Route:
+        """One route for all methods of a path, so that `Allow` names them all."""
+
+        async def chosen(request: Request) -> Response:
+            return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+        return Route(path, self._guarded(chosen), methods=list(handlers))
 
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: Request) -> Response:

@@ -41,21 +41,24 @@ class Front:
             await self._bridge(scope, receive, send)
             return
         path: str = scope["path"]
-        if any(name == b"origin" for name, _ in scope["headers"]):
-            send = _for_pages(scope, send)
+        headers, repeated = read_headers(scope)
+        origin = headers.get("origin")
+        if origin is not None:
+            send = _for_pages(origin, send)
             if scope["method"] == "OPTIONS":
-                await self._preflight(scope, send)
+                await self._preflight(scope, headers, send)
                 return
         if path.startswith(MCP) and path[7:8] in ("", "/"):
-            await self._mcp(path[8:].rstrip("/"), scope, receive, send)
+            await self._mcp(path[8:].rstrip("/"), scope, headers, repeated, receive, send)
         else:
             await self._api(scope, receive, send)
 
     # ---- MCP ----
 
-    async def _mcp(self, id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _mcp(
+        self, id: str, scope: Scope, headers: dict[str, str], repeated: str | None, receive: Receive, send: Send
+    ) -> None:
         house = self._house
-        headers, repeated = read_headers(scope)
         try:
             house.mcp_gate.admit(scope, headers)
             client = headers.get("mcp-session-id")
@@ -135,8 +138,7 @@ class Front:
 
     # ---- pages in a browser ----
 
-    async def _preflight(self, scope: Scope, send: Send) -> None:
-        headers, _ = read_headers(scope)
+    async def _preflight(self, scope: Scope, headers: dict[str, str], send: Send) -> None:
         try:
             # The credential comes with the real request; here only the page's address counts.
             gate = self._house.app_gate
@@ -154,11 +156,10 @@ class Front:
         await send({"type": "http.response.body", "body": b""})
 
 
-def _for_pages(scope: Scope, send: Send) -> Send:
+def _for_pages(origin: str, send: Send) -> Send:
     """Answers that a page may read: which page may ask at all is the gate's decision."""
-    origin = next(value for name, value in scope["headers"] if name == b"origin")
     shown = [
-        (b"access-control-allow-origin", origin),
+        (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", b"link, mcp-session-id, retry-after, www-authenticate"),
         (b"vary", b"origin"),
     ]

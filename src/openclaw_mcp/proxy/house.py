@@ -75,8 +75,11 @@ class House:
         await self._stack.enter_async_context(self._book)
         settings = self.settings
         if settings.redis_url:
-            # Here for start-up: a proxy that runs alone needs no Redis, nor the extra that brings its client.
-            from ..apps.shared import Shared
+            try:
+                # Here for start-up: a proxy that runs alone needs no Redis, nor the extra that brings its client.
+                from ..apps.shared import Shared
+            except ModuleNotFoundError:
+                raise BadRequest("OPENCLAW_PROXY_REDIS_URL needs an extra: pip install 'openclaw-mcp[redis]'") from None
 
             shared = Shared(
                 settings.redis_url,

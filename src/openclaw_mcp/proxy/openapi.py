@@ -99,17 +99,20 @@ def document() -> Json:
             "/metrics": {"get": {"summary": "Prometheus text", "responses": {**plain, **_refusals(*_ALWAYS)}}},
             "/openapi.json": {"get": _operation("This description", {"type": "object"})},
             "/v1/chat/sessions": {
-                "post": _operation("Register an app's tools", _ref("Created"), body=_ref("Create")),
+                "post": _linked(_operation("Register an app's tools", _ref("Created"), body=_ref("Create"))),
                 "get": {**_operation("The sessions, newest first", listing), "parameters": [device]},
             },
             "/v1/chat/sessions/{id}": {
                 "parameters": [id],
-                "get": _operation("One session with its tools", _ref("Session"), "404"),
-                "delete": _operation("End a session", _ref("Done"), "404"),
+                "get": {"operationId": "show", **_operation("One session with its tools", _ref("Session"), "404")},
+                "delete": {"operationId": "end", **_operation("End a session", _ref("Done"), "404")},
             },
             "/v1/chat/sessions/{id}/tools": {
                 "parameters": [id],
-                "put": _operation("Replace a session's tools", _ref("Done"), "404", body=tools),
+                "put": {
+                    "operationId": "retool",
+                    **_operation("Replace a session's tools", _ref("Done"), "404", body=tools),
+                },
             },
         },
         "components": {"schemas": SCHEMAS, "securitySchemes": {"app": {"type": "http", "scheme": "bearer"}}},
@@ -123,6 +126,14 @@ def _operation(summary: str, answer: Json, *more: str, body: Json | None = None)
     if body is not None:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     return operation
+
+
+def _linked(create: Json) -> Json:
+    """Says what can be done with the session that was made."""
+    id = {"id": "$response.body#/mcpSessionId"}
+    links = {name: {"operationId": name, "parameters": id} for name in ("show", "end", "retool")}
+    create["responses"]["200"]["links"] = links
+    return create
 
 
 def _refusals(*statuses: str) -> Json:

@@ -113,6 +113,8 @@ class Desk:
         offers = self._registry.offers().get(call.name)
         if not offers:
             raise ToolNotFound(f"Unknown tool: {call.name}")
+        if len(offers) == 1:
+            return offers[0], self._policy(call.caller, offers[0].name, offers[0].spec)
         judged = [(offer, self._policy(call.caller, offer.name, offer.spec)) for offer in offers]
         allowed = [pair for pair in judged if pair[1].allowed]
         if len(allowed) > 1:

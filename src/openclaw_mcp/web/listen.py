@@ -6,9 +6,10 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from ..core.errors import OpenClawError
 
@@ -17,6 +18,7 @@ GRACE: Final = 5  # seconds open requests get after a stop was asked for
 KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most clients' pools
 
 LARGEST_MESSAGE: Final = 16 << 20  # bytes of one WebSocket message
+MOST_FILES: Final = 65_536  # open files we ask for: a connection each
 DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
 
 logger = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ async def serve(
     config = uvicorn.Config(
         app,
         http="httptools",
-        ws="websockets-sansio",
+        ws=_WebSocket,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -84,9 +86,22 @@ async def serve(
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a server's main coroutine on the fastest loop this platform has."""
+    """Run a server's main coroutine on the fastest loop this platform has, with as many connections as it allows."""
+    _allow_connections()
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(main)
+
+
+def _allow_connections() -> None:
+    """A process may have far more open files than it is given at first; each connection is one."""
+    if sys.platform == "win32":
+        return
+    import resource  # here for start-up: what only binds a port needs no limits, and Windows has no such module
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -95,6 +110,42 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     import uvloop  # here for start-up: what only binds a port needs no loop, and Windows has no such module
 
     return uvloop.new_event_loop
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's own, with all frames of one turn of the loop sent in one write."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(cast(asyncio.Transport, _Cork(transport, self.loop)))
+
+
+class _Cork:
+    """A transport that gathers what is written until the loop comes round."""
+
+    __slots__ = ("_loop", "_pieces", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._pieces:
+            self._loop.call_soon(self._flush)
+        self._pieces.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._pieces:
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class _Server(uvicorn.Server):
