@@ -232,7 +232,6 @@ def test_each_step_of_the_image_works_by_hand(tmp_path: Path) -> None:
         assert read_line(child, READY_WAIT).decode().split()[-1] == f"http://127.0.0.1:{port}"
         check = [str(venv / "bin" / "python"), "-c", health.replace(":8000/", f":{port}/")]
         subprocess.run(check, check=True, timeout=READY_WAIT)
-    installed = subprocess.run(
-        [venv / "bin" / "python", "-c", "import redis; from openclaw_mcp.apps import client"], check=False
-    )
-    assert installed.returncode == 0
+    look = "import redis, importlib.resources as r; print(r.files('openclaw_mcp.apps').joinpath('client.js').is_file())"
+    found = subprocess.run([venv / "bin" / "python", "-c", look], cwd=tmp_path, capture_output=True, check=True)
+    assert found.stdout.strip() == b"True"

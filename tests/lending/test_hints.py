@@ -1,6 +1,7 @@
 """What an MCP client is shown of a Python function, and what the function is handed."""
 
 import enum
+import functools
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -166,3 +167,20 @@ def test_what_the_schema_refuses_the_function_never_sees(arguments: dict[str, An
     except ToolArguments:
         return
     assert fits
+
+
+def test_partials_and_objects_that_can_be_called_are_tools_too() -> None:
+    class Adder:
+        def __call__(self, a: int, b: int = 1) -> int:
+            """Add."""
+            return a + b
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    for function in (Adder(), functools.partial(add, b=1)):
+        schema = tool_from(function, {"name": "add"}).described["input_schema"]
+        assert schema["required"] == ["a"]
+        assert schema["properties"]["a"] == {"type": "integer"}
+    with pytest.raises(BadRequest, match="has no name of its own"):
+        tool_from(functools.partial(add, b=1), {})

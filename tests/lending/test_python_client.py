@@ -173,6 +173,19 @@ def test_what_json_cannot_carry_fails_that_call_only(address: str) -> None:
     bounded(main())
 
 
+def test_a_function_that_returns_an_awaitable_is_awaited(address: str) -> None:
+    async def answer(word: str) -> str:
+        return word
+
+    async def main() -> None:
+        app = AppTools(address, token=APP_TOKEN)
+        app.tool(name="wrapped")(lambda: answer("awaited"))
+        async with app:
+            assert text(await calling(app.session.mcp_url, "wrapped")) == "awaited"
+
+    bounded(main())
+
+
 # ---- while a call runs ----
 
 
@@ -340,6 +353,29 @@ def test_no_proxy_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None
                 pass
 
     bounded(main())
+
+
+def test_one_object_lends_one_session_at_a_time(address: str) -> None:
+    async def main() -> None:
+        app = AppTools(address, token=APP_TOKEN)
+        with pytest.raises(BadRequest, match="nothing is lent"):
+            await app.wait()
+        async with app:
+            first = app.session.id
+            with pytest.raises(BadRequest, match="lent already"):
+                await app.__aenter__()
+            waiting = asyncio.create_task(app.wait())
+            await asyncio.sleep(0)
+        await waiting
+        async with app:
+            assert app.session.id != first
+
+    bounded(main())
+
+
+def test_at_least_one_call_must_be_able_to_run() -> None:
+    with pytest.raises(BadRequest, match="at_once is 0"):
+        AppTools("http://127.0.0.1:1", at_once=0)
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://example.com", "http://"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import logging
 from collections.abc import Awaitable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -53,6 +54,8 @@ class Call:
 
     def progress(self, done: float, *, total: float | None = None, message: str | None = None) -> None:
         """Tell the caller how far this is; never waits. Values must grow; one too many for the wire is skipped."""
+        if self.cancelled:
+            return
         self._spoke = True
         text = results.progress(self.id, done, total, message)
         self._loop.call_soon_threadsafe(self._tell, text)
@@ -154,7 +157,9 @@ class Calls:
             if tool.asynchronous:
                 return await tool.function(**given)
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, lambda: tool.function(**given))
+            value = await loop.run_in_executor(self._threads, lambda: tool.function(**given))
+            # A lambda around an `async def` does not look like one, and returns what has yet to be awaited.
+            return await value if inspect.isawaitable(value) else value
 
     def _aside(self, work: Awaitable[None]) -> None:
         async def run() -> None:

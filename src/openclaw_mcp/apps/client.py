@@ -91,6 +91,8 @@ class AppTools:
         `about` is registered beside the tools (`device_name`, `app_version`, `chat_id`, …). `on_session` hears of every
         session made: the first, and a new one, with a new `mcp_url`, after the proxy forgot the old.
         """
+        if at_once < 1:
+            raise BadRequest(f"at_once is {at_once}; at least one call must be able to run")
         url = url or os.environ.get("OPENCLAW_PROXY_SERVER_URL") or DEFAULT_URL
         token = os.environ.get("OPENCLAW_PROXY_APP_TOKEN", "") if token is None else token
         self._registrar = Registrar(url, token=token, tls=tls)
@@ -192,11 +194,17 @@ class AppTools:
             await self._leave()
 
     async def wait(self) -> None:
-        """Wait for the end, which comes only by an error: the proxy refuses the app, or the session was deleted."""
-        assert self._owner is not None, "use this inside `async with`"
-        await asyncio.shield(self._owner)
+        """Wait for the end. Raises what ended it: ProxyRefused, SessionDeleted."""
+        if self._owner is None:
+            raise BadRequest("nothing is lent; wait inside `async with`")
+        owner = self._owner
+        await asyncio.wait((owner,))
+        if not owner.cancelled():
+            owner.result()
 
     def _begin(self) -> None:
+        if self._owner is not None:
+            raise BadRequest("this is lent already; make a second AppTools for a second session")
         self._ready = asyncio.Event()
         self._calls = Calls(self._tools, at_once=self._at_once)
         self._owner = asyncio.create_task(self._live())

@@ -47,6 +47,8 @@ class Tool(Struct, frozen=True, kw_only=True):
 def tool_from(function: Callable[..., Any], more: Mapping[str, Any]) -> Tool:
     """The function as a tool; `more` overrides or adds what is registered. Raises BadRequest saying what to change."""
     name = str(more.get("name") or getattr(function, "__name__", ""))
+    if not name:
+        raise BadRequest(f"{function!r} has no name of its own; give the tool one with name=…")
     summary, words = _docstring(inspect.getdoc(function) or "")
     hints = _hints_of(function, name)
     call_parameter = None
@@ -83,7 +85,10 @@ def tool_from(function: Callable[..., Any], more: Mapping[str, Any]) -> Tool:
 
 def _hints_of(function: Callable[..., Any], name: str) -> Json:
     try:
-        return typing.get_type_hints(function, include_extras=True)
+        # A partial and an object with __call__ have no hints of their own, but what they call has.
+        inner = getattr(function, "func", function)
+        plain = inner if inspect.isroutine(inner) else type(inner).__call__
+        return typing.get_type_hints(plain, include_extras=True)
     except NameError as exc:
         raise BadRequest(f"{name}: the type hint {exc.name!r} is not known where the function is defined") from None
 
