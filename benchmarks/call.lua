@@ -1,8 +1,15 @@
--- The request wrk repeats, and the one line it reports. Values come from the environment, set by http.py.
+-- The request wrk repeats, and the one line it reports. Values come from the environment, set by load.py.
 wrk.method = os.getenv("BENCH_METHOD")
 wrk.body = os.getenv("BENCH_BODY")
 for name, value in os.getenv("BENCH_HEADERS"):gmatch("([^:\n]+): ([^\n]+)") do
   wrk.headers[name] = value
+end
+
+local pause = tonumber(os.getenv("BENCH_PAUSE_MS") or "0")
+if pause > 0 then
+  function delay()
+    return pause
+  end
 end
 
 local report = '{"requests":%d,"us":%d,"p50_us":%d,"p99_us":%d,"socket":%d,"timeout":%d,"status":%d}\n'

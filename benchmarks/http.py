@@ -3,144 +3,42 @@
 Named like a standard module it hides from scripts of this folder; nothing here may import that one.
 """
 
-import json
-import shutil
-import socket
 import sys
-import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 
 import wire
-from measure import Figures, Ratios, Sample, Turn, interleave
-from processes import (
-    Child,
-    ChildFailed,
-    Talk,
-    cpu_seconds,
-    leave_nothing_behind,
-    resident_mib,
-    serving,
-    talking,
-)
+from load import Endpoint, Load, LoadFailed, await_listening, free_port, need_wrk, nothing
+from measure import Figures, Ratios, Turn, interleave
+from processes import ChildFailed, leave_nothing_behind, serving
 from report import Options, Target, conclude, number, options, say_conditions, say_table
-from subjects import HELLO, HERE, OURS, SDK, NotInstalled, Subject, http_subjects
+from subjects import HELLO, OURS, SDK, NotInstalled, Subject, http_subjects
 
 CONNECTIONS = (1, 16, 64)
 JUDGED_AT = 16
 SAMPLE_SECONDS = 2
 QUICK_SECONDS = 1  # wrk counts in whole seconds
-START_LIMIT = 30.0  # the slowest peer needs about two seconds
-SOCKET_LIMIT = 10.0
-RETRY_PAUSE = 0.05
 UNUSABLE = 2
 FLOOR = f"{HELLO} GET"
 HELLO_REQUESTS = {
     "GET": wire.Post(label="GET", method="GET", headers=(), body=b""),
     "POST": wire.http_calls()["M"],
 }
-NO_WRK = "wrk, the load generator, is not installed: apt-get install wrk (Debian) or your system's package"
-
-
-class LoadFailed(Exception):
-    """The load generator is missing, or saw a failed request."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """One subject on one wire, up and serving."""
-
-    name: str
-    child: Child
-    port: int
-    post: wire.Post
-    echoes: bool
-
-    def check(self) -> None:
-        """The right answer, once, before figures are believed."""
-        head, _, body = _ask_once(self.port, self.post).partition(b"\r\n\r\n")
-        if head.split(b" ", 2)[1:2] != [b"200"]:
-            raise wire.WrongAnswer(f"{self.name}: {head[:200]!r} {body[:300]!r}")
-        if self.echoes:
-            wire.check_calls([body], of=self.name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """One endpoint under so many connections."""
-
-    endpoint: Endpoint
-    connections: int
-    seconds: int
-
-    def take(self) -> Sample:
-        group = self.endpoint.child.process.pid
-        before = cpu_seconds(group)
-        seen = self._run_wrk()
-        spent = cpu_seconds(group) - before
-        if seen["status"] or seen["socket"] or seen["timeout"] or not seen["requests"]:
-            raise LoadFailed(f"{self.endpoint.name} at {self.connections} connections: {seen}")
-        self.endpoint.check()
-        figures = {
-            "/s": 1e6 * seen["requests"] / seen["us"],
-            "p50 ms": seen["p50_us"] / 1000,
-            "p99 ms": seen["p99_us"] / 1000,
-            "CPU us": 1e6 * spent / seen["requests"],
-        }
-        memory = {"RSS MiB": resident_mib(group)} if self.connections == max(CONNECTIONS) else {}
-        return {f"{self.connections}: {name}": value for name, value in figures.items()} | memory
-
-    def _run_wrk(self) -> dict[str, int]:
-        post = self.endpoint.post
-        settings = {
-            "BENCH_METHOD": post.method,
-            "BENCH_BODY": post.body.decode(),
-            "BENCH_HEADERS": "\n".join(f"{name}: {value}" for name, value in post.headers),
-        }
-        load = ("-t1", f"-c{self.connections}", f"-d{self.seconds}s", f"--timeout={SOCKET_LIMIT:.0f}s")
-        address = f"http://127.0.0.1:{self.endpoint.port}/mcp"
-        argv = ("wrk", *load, "-s", str(HERE / "call.lua"), address)
-        with talking(argv, name="wrk", extra=settings) as child:
-            said = Talk(child).rest().decode()
-            lines = [line for line in said.splitlines() if line.startswith("{")]
-            if not lines:
-                raise child.failed(f"reported nothing: {said[-300:]}")
-        report: dict[str, int] = json.loads(lines[-1])
-        return report
-
-
-def _ask_once(port: int, post: wire.Post) -> bytes:
-    """One HTTP/1.0 exchange, which by its age is neither chunked nor kept alive."""
-    lines = [f"{post.method} /mcp HTTP/1.0", f"Host: 127.0.0.1:{port}", f"Content-Length: {len(post.body)}"]
-    lines += [f"{name}: {value}" for name, value in post.headers]
-    request = "\r\n".join([*lines, "", ""]).encode() + post.body
-    answer = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=SOCKET_LIMIT) as connection:
-        connection.sendall(request)
-        while data := connection.recv(1 << 16):
-            answer += data
-    return answer
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def start(subject: Subject, servers: ExitStack) -> list[Endpoint]:
     """Bring a subject up and check it on each of its wires."""
-    port = _free_port()
+    port = free_port()
     child = servers.enter_context(serving((*subject.argv, str(port)), name=subject.name))
-    _await_listening(child, port)
+    await_listening(child, port)
     posts = HELLO_REQUESTS if subject.name == HELLO else wire.http_calls()
     endpoints = [
         Endpoint(
             name=f"{subject.name} {label}",
-            child=child,
+            groups=(child.process.pid,),
             port=port,
             post=posts[label],
-            echoes=subject.name != HELLO,
+            right=nothing if subject.name == HELLO else partial(_echoed, of=f"{subject.name} {label}"),
         )
         for label in subject.wires
     ]
@@ -149,17 +47,8 @@ def start(subject: Subject, servers: ExitStack) -> list[Endpoint]:
     return endpoints
 
 
-def _await_listening(child: Child, port: int) -> None:
-    deadline = time.monotonic() + START_LIMIT
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=SOCKET_LIMIT).close()
-        except ConnectionRefusedError:
-            if child.exited(within=RETRY_PAUSE):
-                raise child.failed("left before it listened") from None
-        else:
-            return
-    raise child.failed(f"did not listen within {START_LIMIT:.0f} s")
+def _echoed(body: bytes, *, of: str) -> None:
+    wire.check_calls([body], of=of)
 
 
 def measure(subjects: list[Subject], asked: Options, figures: Figures) -> list[str]:
@@ -170,7 +59,7 @@ def measure(subjects: list[Subject], asked: Options, figures: Figures) -> list[s
         turns = [
             Turn(
                 subject=endpoint.name,
-                take=Load(endpoint=endpoint, connections=count, seconds=seconds).take,
+                take=Load(endpoint=endpoint, connections=count, seconds=seconds, memory=count == max(CONNECTIONS)).take,
             )
             for count in CONNECTIONS
             for endpoint in endpoints
@@ -229,8 +118,7 @@ def main() -> int:
     figures = Figures()
     leave_nothing_behind()
     try:
-        if shutil.which("wrk") is None:
-            raise LoadFailed(NO_WRK)
+        need_wrk()
         subjects = http_subjects(asked.venv)
         say_conditions(asked)
         names = measure(subjects, asked, figures)

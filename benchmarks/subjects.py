@@ -41,7 +41,7 @@ def ours_python(venv: Path) -> str:
 
 def stdio_subjects(venv: Path) -> list[Subject]:
     return [
-        Subject(name=OURS, argv=(_ours(venv), "echo")),
+        Subject(name=OURS, argv=(ours_command(venv), "echo")),
         *_prepared(Subject(name=SDK, argv=_python_peer("sdk", "sdk_stdio.py"))),
         *_prepared(Subject(name=FASTMCP, argv=_python_peer("fastmcp", "fastmcp_stdio.py"))),
         *_prepared(Subject(name=TYPESCRIPT, argv=_node_peer("stdio.mjs"))),
@@ -52,7 +52,7 @@ def http_subjects(venv: Path) -> list[Subject]:
     both = ("M", "L")
     return [
         Subject(name=HELLO, argv=(ours_python(venv), str(SOURCES / "hello.py")), wires=("GET", "POST")),
-        Subject(name=OURS, argv=(_ours(venv), "echo", "--http", "--port"), wires=both),
+        Subject(name=OURS, argv=(ours_command(venv), "echo", "--http", "--port"), wires=both),
         *_prepared(Subject(name=SDK, argv=_python_peer("sdk", "sdk_http.py"), wires=both)),
         *_prepared(Subject(name=FASTMCP, argv=_python_peer("fastmcp", "fastmcp_http.py"), wires=both)),
         *_prepared(Subject(name=TYPESCRIPT, argv=_node_peer("http.mjs"), wires=("L",))),
@@ -73,7 +73,7 @@ def strange_interpreters(venv: Path) -> list[str]:
     return [name for name, python in pythons.items() if python.exists() and python.resolve() != ours]
 
 
-def _ours(venv: Path) -> str:
+def ours_command(venv: Path) -> str:
     script = venv / "bin" / "openclaw"
     if not script.exists():
         raise NotInstalled(f"no openclaw command in {venv}: install the project there, or pass --venv")

@@ -1,0 +1,175 @@
+"""A function as a tool: schema from type hints, words from the docstring, arguments as typed values. Pure."""
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from ..core.errors import BadRequest, ToolArguments
+from ..core.model import ToolResult
+from .results import BLOCKS
+
+Json = dict[str, Any]
+
+_SECTION: Final = re.compile(r"^(args|arguments|parameters|params):\s*$", re.IGNORECASE)
+_OTHER_SECTION: Final = re.compile(r"^(returns|raises|yields|examples?|notes?):\s*$", re.IGNORECASE)
+_GOOGLE: Final = re.compile(r"^\s+\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
+_SPHINX: Final = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """A function ready to be lent."""
+
+    name: str
+    described: Json
+    """As it is registered: name, description, schemas."""
+    function: Callable[..., Any]
+    asynchronous: bool
+    call_parameter: str | None
+    """The parameter that takes the `Call`, if the function has one."""
+    decode: Callable[[bytes | Raw], Any]
+
+    def arguments(self, raw: bytes | Raw) -> Json:
+        """The keyword arguments of one call. Raises ToolArguments."""
+        try:
+            read = self.decode(raw)
+        except (msgspec.ValidationError, RecursionError) as exc:
+            raise ToolArguments(f"The arguments of {self.name} do not fit: {exc}") from None
+        values = ((name, getattr(read, name)) for name in read.__struct_fields__)
+        return {name: value for name, value in values if value is not UNSET}
+
+
+def tool_from(function: Callable[..., Any], more: Mapping[str, Any]) -> Tool:
+    """The function as a tool; `more` overrides or adds what is registered. Raises BadRequest saying what to change."""
+    name = str(more.get("name") or getattr(function, "__name__", ""))
+    if not name:
+        raise BadRequest(f"{function!r} has no name of its own; give the tool one with name=…")
+    summary, words = _docstring(inspect.getdoc(function) or "")
+    hints = _hints_of(function, name)
+    call_parameter = None
+    fields: list[Any] = []
+    defaults: Json = {}
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints.get(parameter.name, Any)
+        if _wants_call(hint):
+            call_parameter = parameter.name
+            continue
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise BadRequest(f"{name}: `{parameter.name}` can't be filled by name; write plain named parameters")
+        hint = _described(hint, words.get(parameter.name))
+        if parameter.default is parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            # Left unset rather than filled in here, so that the function's own default is the one that counts.
+            fields.append((parameter.name, hint | UnsetType, UNSET))
+            defaults[parameter.name] = parameter.default
+    taken = _struct(name, fields)
+    described: Json = {"name": name, "description": summary, "input_schema": _input_schema(name, taken, defaults)}
+    returned = hints.get("return")
+    if _is_record(returned):
+        described["output_schema"] = _schema(name, returned)
+    return Tool(
+        name=name,
+        described={**described, **{key: value for key, value in more.items() if value is not None}},
+        function=function,
+        asynchronous=inspect.iscoroutinefunction(function),
+        call_parameter=call_parameter,
+        decode=msgspec.json.Decoder(taken).decode,
+    )
+
+
+def _hints_of(function: Callable[..., Any], name: str) -> Json:
+    try:
+        # A partial and an object with __call__ have no hints of their own, but what they call has.
+        inner = getattr(function, "func", function)
+        plain = inner if inspect.isroutine(inner) else type(inner).__call__
+        return typing.get_type_hints(plain, include_extras=True)
+    except NameError as exc:
+        raise BadRequest(f"{name}: the type hint {exc.name!r} is not known where the function is defined") from None
+
+
+def _struct(name: str, fields: list[Any]) -> type[Struct]:
+    # In the order given: optional ones may come before required ones among keyword-only parameters.
+    return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True, module=name)
+
+
+def _wants_call(hint: Any) -> bool:
+    return isinstance(hint, type) and getattr(hint, "is_call", False) is True
+
+
+def _described(hint: Any, words: str | None) -> Any:
+    """The hint with its description: text in `Annotated` first, else the docstring's."""
+    if typing.get_origin(hint) is Annotated:
+        inner, *notes = typing.get_args(hint)
+        noted = [Meta(description=note) if isinstance(note, str) else note for note in notes]
+        hint = _annotate(inner, [note for note in noted if isinstance(note, Meta)])
+        if any(isinstance(note, Meta) and note.description for note in noted):
+            return hint
+    return _annotate(hint, [Meta(description=words)]) if words else hint
+
+
+def _annotate(hint: Any, notes: list[Meta]) -> Any:
+    for note in notes:
+        hint = Annotated[hint, note]
+    return hint
+
+
+def _input_schema(name: str, taken: type[Struct], defaults: Json) -> Json:
+    schema = _schema(name, taken)
+    for parameter, value in defaults.items():
+        try:
+            plain = msgspec.to_builtins(value, order=None)
+        except (TypeError, ValueError):  # a default JSON can't carry is still the function's own
+            continue
+        schema["properties"][parameter].setdefault("default", plain)
+    schema.setdefault("properties", {})
+    return schema
+
+
+def _schema(name: str, of: Any) -> Json:
+    try:
+        (top,), parts = msgspec.json.schema_components([of], ref_template="#/$defs/{name}")
+    except TypeError as exc:
+        first = str(exc).partition("\n")[0].rstrip(".")
+        raise BadRequest(f"{name}: JSON can't carry one of the type hints ({first}); use plain types") from None
+    if "$ref" in top:
+        schema = dict(parts.pop(top["$ref"].rpartition("/")[2]))
+        schema.pop("title", None)
+    else:
+        schema = dict(top)
+    return {**schema, "$defs": parts} if parts else schema
+
+
+def _is_record(hint: Any) -> bool:
+    """Whether values of this type are JSON objects of known fields, which is what an output schema can promise."""
+    if not isinstance(hint, type) or hint in BLOCKS or hint is ToolResult:
+        return False
+    return is_dataclass(hint) or typing.is_typeddict(hint) or issubclass(hint, Struct)
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str]]:
+    """The description, and what is said of each parameter: `Args:` with indented lines, or `:param name:`."""
+    summary: list[str] = []
+    words: dict[str, str] = {}
+    inside, latest = False, ""
+    for line in text.splitlines():
+        if _SECTION.match(line):
+            inside = True
+        elif _OTHER_SECTION.match(line):
+            inside, latest = False, ""
+            summary.append(line)
+        elif sphinx := _SPHINX.match(line):
+            latest, words[sphinx[1]] = sphinx[1], sphinx[2]
+        elif inside and (google := _GOOGLE.match(line)):
+            latest, words[google[1]] = google[1], google[2]
+        elif latest and line.startswith(" "):
+            words[latest] = f"{words[latest]} {line.strip()}".strip()
+        elif not inside or (line and not line.startswith(" ")):
+            inside, latest = False, ""
+            summary.append(line)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(summary)).strip(), words

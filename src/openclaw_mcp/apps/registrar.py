@@ -1,0 +1,125 @@
+"""The app's side of the proxy's HTTP API: make, change and delete a session. Standard library only."""
+
+import asyncio
+import http.client
+import ssl
+import urllib.error
+import urllib.request
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from ..core.errors import BadRequest, OpenClawError
+
+ANSWER_WAIT: Final = 15.0  # seconds the proxy may take to answer one request
+LARGEST_ANSWER: Final = 1 << 20  # bytes of an answer we read; ours are a few hundred
+LONGEST_RETRY: Final = 60.0  # seconds; a longer Retry-After is not believed
+LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+Json = dict[str, Any]
+
+
+class ProxyRefused(OpenClawError):
+    """The proxy said no, and would say no again."""
+
+    code = "proxy_refused"
+
+    def __init__(self, reason: str, status: int = 0) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class ProxyUnreachable(OpenClawError):
+    """No proxy answered, or it asked to come back later."""
+
+    code = "proxy_unreachable"
+
+    def __init__(self, reason: str, retry_after: float = 0.0) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+class Session(Struct, frozen=True):
+    """A session as the app needs to know it."""
+
+    id: str
+    mcp_url: str
+    """Where MCP clients find the tools."""
+
+
+class Registrar:
+    """One proxy and one credential."""
+
+    def __init__(self, url: str, *, token: str, tls: ssl.SSLContext | None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadRequest(f"{url!r} is no address of a proxy; give one like http://127.0.0.1:8000")
+        self._base = url.rstrip("/")
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.tls = tls if parts.scheme == "https" else None
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+        if parts.scheme == "https":
+            handlers.append(urllib.request.HTTPSHandler(context=tls))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def bridge_url(self, id: str) -> str:
+        """From the address we were given, not from an answer: the token goes nowhere else."""
+        return f"ws{self._base[4:]}/v1/chat/sessions/{quote(id, safe='')}/bridge"
+
+    async def register(self, body: Json) -> Session:
+        made = await self._ask("POST", "", body)
+        id = made.get("mcpSessionId")
+        if not isinstance(id, str) or not id:
+            raise ProxyRefused(f"what answers at {self._base} is no app-tool proxy")
+        return Session(id, str(made.get("mcp_url") or f"{self._base}/v1/mcp/{id}"))
+
+    async def put_tools(self, session: Session, tools: list[Json]) -> None:
+        await self._ask("PUT", f"/{quote(session.id, safe='')}/tools", {"tools": tools})
+
+    async def delete(self, session: Session) -> None:
+        await self._ask("DELETE", f"/{quote(session.id, safe='')}", None)
+
+    async def _ask(self, method: str, path: str, body: Json | None) -> Json:
+        return await asyncio.to_thread(self._ask_now, method, path, body)
+
+    def _ask_now(self, method: str, path: str, body: Json | None) -> Json:
+        data = None if body is None else msgspec.json.encode(body)
+        headers = {**self.headers, "Content-Type": "application/json", "Accept": "application/json"}
+        request = urllib.request.Request(  # noqa: S310  http and https only, checked above
+            f"{self._base}/v1/chat/sessions{path}", data, headers, method=method
+        )
+        try:
+            with self._opener.open(request, timeout=ANSWER_WAIT) as answer:
+                return _object(answer.read(LARGEST_ANSWER))
+        except urllib.error.HTTPError as exc:
+            with exc:
+                raise self.refusal(exc.code, exc.read(LARGEST_ANSWER), exc.headers.get("Retry-After")) from None
+        except (OSError, http.client.HTTPException) as exc:
+            reason = getattr(exc, "reason", None) or exc
+            raise ProxyUnreachable(f"no proxy answers at {self._base}: {reason or type(exc).__name__}") from None
+
+    def refusal(self, status: int, body: bytes = b"", retry_after: str | None = None) -> OpenClawError:
+        """The error for an answer that is not a success."""
+        detail = _object(body).get("detail")
+        said = f"{status}, {detail}" if isinstance(detail, str) else str(status)
+        if status in LATER:
+            after = min(float(retry_after), LONGEST_RETRY) if retry_after and retry_after.isdecimal() else 0.0
+            return ProxyUnreachable(f"the proxy asks to come back later ({said})", after)
+        return ProxyRefused(f"the proxy at {self._base} refused ({said})", status)
+
+
+def _object(body: bytes) -> Json:
+    try:
+        read = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the token elsewhere."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None

@@ -1,0 +1,67 @@
+"""What a lent function returned, as the frame the bridge takes. Pure."""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from ..core.model import Audio, Embedded, Image, Json, Link, Text, ToolResult
+
+BLOCKS: Final = (Text, Image, Audio, Embedded, Link)
+
+
+class _Answer(Struct, tag="invoke_result", tag_field="type", omit_defaults=True):
+    request_id: str
+    ok: bool
+    content: Any = UNSET
+    error: str | UnsetType = UNSET
+    mcp: bool = False
+
+
+class _Progress(Struct, tag="progress", tag_field="type", omit_defaults=True):
+    request_id: str
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def answered(request_id: str, value: Any) -> str:
+    """The frame for a value. Raises TypeError for what JSON can't carry."""
+    if isinstance(value, ToolResult):
+        return _text(_Answer(request_id, ok=True, content=_whole(value), mcp=True))
+    if isinstance(value, BLOCKS):
+        return _text(_Answer(request_id, ok=True, content=[value], mcp=True))
+    if isinstance(value, list | tuple) and any(isinstance(part, BLOCKS) for part in value):
+        return _text(_Answer(request_id, ok=True, content=[_block(part) for part in value], mcp=True))
+    return _text(_Answer(request_id, ok=True, content=value))
+
+
+def failed(request_id: str, reason: str) -> str:
+    return _text(_Answer(request_id, ok=False, error=reason))
+
+
+def progress(request_id: str, done: float, total: float | None, message: str | None) -> str:
+    return _text(_Progress(request_id, done, total, message))
+
+
+def _block(part: Any) -> Any:
+    """Between blocks, a string is a text and anything else its JSON."""
+    if isinstance(part, BLOCKS):
+        return part
+    return Text(part if isinstance(part, str) else _encode(part).decode())
+
+
+def _whole(result: ToolResult) -> Json:
+    shape: Json = {"content": result.content, "isError": result.failed}
+    if result.structured is not UNSET:
+        shape["structuredContent"] = result.structured
+    if result.meta is not None:
+        shape["_meta"] = result.meta
+    return shape
+
+
+def _text(frame: Struct) -> str:
+    return _encode(frame).decode()

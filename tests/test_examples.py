@@ -1,0 +1,102 @@
+"""The examples do what their READMEs say."""
+
+import base64
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.lending.proxies import APP_TOKEN, api, call, proxy, text, tools
+from tests.lending.scripts import CLIENT, chromium, served
+from tests.running import END_WAIT, READY_WAIT, process, read_line
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with proxy() as found:
+        yield found
+
+
+def connected(address: str, device: str) -> Any:
+    """The session of a device once its bridge is open."""
+    end = time.monotonic() + READY_WAIT
+    while time.monotonic() < end:
+        for session in api(address, "GET", "").json["sessions"]:
+            if session["device_id"] == device and session["connected"]:
+                return session
+        time.sleep(0.05)
+    raise AssertionError(f"{device} did not connect within {READY_WAIT} s")
+
+
+def test_the_desktop_script_lends_a_folder_and_nothing_above_it(address: str, tmp_path: Path) -> None:
+    folder = tmp_path / "lent"
+    folder.mkdir()
+    (folder / "note.txt").write_text("buy milk")
+    (folder / "dot.png").write_bytes(PNG)
+    (folder / "raw.bin").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "secret.txt").write_text("secret")
+    (folder / "way-out").symlink_to(tmp_path / "secret.txt")
+    script = str(EXAMPLES / "desktop" / "lend_folder.py")
+    environment = {**os.environ, "OPENCLAW_PROXY_APP_TOKEN": APP_TOKEN, "OPENCLAW_PROXY_SERVER_URL": address}
+
+    with process(sys.executable, script, str(folder), env=environment, stdout=subprocess.PIPE) as child:
+        url = read_line(child, READY_WAIT).decode().split()[-1]
+        connected(address, "desktop")
+        found = call(url, "find_files", {"name": "*.txt"})
+        assert '"path":"note.txt"' in text(found)
+        assert "secret" not in text(call(url, "find_files"))
+
+        assert text(call(url, "fetch_file", {"path": "note.txt"})) == "buy milk"
+        (picture,) = call(url, "fetch_file", {"path": "dot.png"})["content"]
+        assert base64.b64decode(picture["data"]) == PNG
+        (raw,) = call(url, "fetch_file", {"path": "raw.bin"})["content"]
+        assert base64.b64decode(raw["resource"]["blob"]) == b"\xff\xfe\x00"
+        for outside in ("../secret.txt", "way-out", str(tmp_path / "secret.txt"), "nothing"):
+            refused = call(url, "fetch_file", {"path": outside})
+            assert refused["isError"]
+            assert "there is no file" in text(refused)
+
+        child.send_signal(signal.SIGINT)
+        assert child.wait(END_WAIT) == 0
+        assert api(address, "GET", "").json["sessions"] == []
+
+
+def test_the_web_page_lends_its_canvas(address: str) -> None:
+    page = EXAMPLES / "web-page" / "index.html"
+    with served({"/index.html": page, "/client.js": CLIENT}) as (site, _):
+        asked = urlencode({"url": address, "token": APP_TOKEN})
+        with chromium(f"{site}/index.html#{asked}"):
+            url = connected(address, "canvas-page")["mcp_url"]
+            assert [tool["name"] for tool in tools(url)] == ["draw"]
+
+            empty = call(url, "draw", {"shapes": []})["content"][0]["data"]
+            disc = {"kind": "disc", "x": 50, "y": 50, "radius": 30, "colour": "rebeccapurple"}
+            (picture,) = call(url, "draw", {"shapes": [disc]})["content"]
+            assert base64.b64decode(picture["data"]).startswith(PNG)
+            assert picture["data"] != empty
+            assert call(url, "draw", {"shapes": [], "clear": True})["content"][0]["data"] == empty
+
+            refused = call(url, "draw", {"shapes": [{**disc, "colour": "loud"}]})
+            assert text(refused) == '"loud" is no CSS colour'
+
+
+def test_the_readme_of_the_web_page_finds_the_module(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
+    words = (EXAMPLES / "web-page" / "README.md").read_text()
+    (command,) = [line.strip() for line in words.splitlines() if line.strip().startswith("cp ")]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, check=True, timeout=READY_WAIT)
+
+    assert (tmp_path / "examples" / "web-page" / "client.js").read_bytes() == CLIENT.read_bytes()
