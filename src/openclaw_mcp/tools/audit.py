@@ -45,7 +45,7 @@ def digest(arguments: Json, key: bytes) -> str:
 
     Keyed, because a short argument could be found by trying: keep the key where the book is not.
     """
-    from hashlib import blake2b  # here for start-up: a stdio server whose book nobody keeps makes no digests
+    from hashlib import blake2b  # here for start-up: it loads OpenSSL, which a desk without a book does not need
 
     return blake2b(_encode(arguments), digest_size=DIGEST_SIZE, key=key).hexdigest()
 
