@@ -11,6 +11,7 @@ from ..core.errors import OpenClawError
 
 COMMANDS = {
     "up": "start every surface on this machine",
+    "mcp": "other MCP servers: add, list, remove them, see and call their tools",
     "echo": "an MCP server with one tool, to check that a client can reach us",
 }
 """Command to summary. The module of the same name in this package defines `arguments(parser)` and `run(options)`."""

@@ -29,6 +29,7 @@ LONGEST_REASON: Final = 500  # characters of a server's own words in an error
 PROBE_SHARE: Final = 0.5  # of the time to connect: what an old server may spend on not answering `server/discover`
 FIRST_PAUSE: Final = 1.0  # seconds before a lost news stream is opened again; doubles, with jitter
 LONGEST_PAUSE: Final = 60.0
+LISTEN_WAIT: Final = 2.0  # seconds a news stream may take to open before we go on without waiting for it
 NEWS_AT_ONCE: Final = 0.05  # seconds in which several changes of a list count as one
 
 INFO: Final = {"name": "openclaw-mcp", "version": __version__}
@@ -67,6 +68,8 @@ class Client:
         self._talks: dict[Talk, None] = {}
         self._listening: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
+        self._hearing = asyncio.Event()
+        """The news stream is open, or there is none."""
         self._mirrored: dict[str, mirror.Mirrored] = {}
 
     @property
@@ -79,6 +82,7 @@ class Client:
             async with asyncio.timeout(self._connect_wait):
                 await self._transport.open(self)
                 await self._introduce()
+                await self._begin_listening()
                 await self._list()
         except TimeoutError:
             await self.aclose()
@@ -89,8 +93,6 @@ class Client:
         except BaseException:
             await self.aclose()
             raise
-        if self._announces_changes():
-            self._listening = asyncio.ensure_future(self._listen())
 
     async def call(
         self, tool: str, arguments: Json, *, line: Line = SILENCE, caller: Caller | None = None
@@ -139,8 +141,9 @@ class Client:
                 raise
             found = None
         versions = found.get("supportedVersions") if found is not None else None
-        if found is not None and (type(versions) is not list or self.version in versions):
-            self.info = found.get("_meta", {}).get(mcp.SERVER_INFO) or found.get("serverInfo") or {}
+        # Some older servers say yes to whatever they do not know: only the version in the list counts.
+        if found is not None and type(versions) is list and self.version in versions:
+            self.info = _object(_object(found.get("_meta")).get(mcp.SERVER_INFO) or found.get("serverInfo"))
             self.capabilities = _object(found.get("capabilities"))
             return True
         if not probing:
@@ -197,8 +200,16 @@ class Client:
         self._mirrored.update((spec.name, mirror.mirrored_arguments(spec.input_schema)) for spec in tools)
         return tools
 
-    def _announces_changes(self) -> bool:
-        return _object(self.capabilities.get("tools")).get("listChanged") is True
+    async def _begin_listening(self) -> None:
+        """Before the first list, so that no change is missed, and no question: those, too, may come on that stream."""
+        changes = _object(self.capabilities.get("tools")).get("listChanged") is True
+        if self.stateless and not changes:
+            return
+        self._listening = asyncio.ensure_future(self._listen())
+        self._listening.add_done_callback(lambda _: self._hearing.set())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LISTEN_WAIT):
+                await self._hearing.wait()
 
     async def _listen(self) -> None:
         """Keep a stream of news open. A server without one is left alone; a lost one is opened again."""
@@ -222,7 +233,7 @@ class Client:
 
     async def _hear_news(self) -> bool:
         if not self.stateless:
-            return await self._transport.listen(self)
+            return await self._transport.listen(self, self._hearing.set)
         params = {"notifications": {"toolsListChanged": True}}
         try:
             await self._transport.request(self._outgoing("subscriptions/listen", params, _SILENT), self)
@@ -250,6 +261,8 @@ class Client:
     def hear(self, method: str, params: Json) -> None:
         if is_news_of_tools(method):
             self._renew()
+        elif method == "notifications/subscriptions/acknowledged":
+            self._hearing.set()
 
     async def answer(self, method: str, params: Json) -> Json:
         """A pipe does not say which call a question belongs to: it is put only where it can't reach a stranger."""

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from ..core.errors import ToolError, ToolUnavailable
@@ -81,11 +81,12 @@ class Http:
     async def introduced(self, version: str) -> None:
         self._session["mcp-protocol-version"] = version
 
-    async def listen(self, ear: Ear) -> bool:
+    async def listen(self, ear: Ear, opened: Callable[[], None]) -> bool:
         async with self._get(None) as response:
             if response.status_code != 200 or not _is_stream(response):
                 await self._check_session(response)
                 return False
+            opened()
             async for event in self._events(response):
                 self._take(event, ear)
         return True

@@ -104,7 +104,7 @@ class Pipe:
     async def introduced(self, version: str) -> None:
         return
 
-    async def listen(self, ear: Ear) -> bool:
+    async def listen(self, ear: Ear, opened: Callable[[], None]) -> bool:
         return False  # news comes over the pipe by itself
 
     async def aclose(self) -> None:

@@ -1,5 +1,6 @@
 """What the client needs from a pipe or an HTTP connection, and the way news comes back."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -52,7 +53,7 @@ class Transport(Protocol):
     async def introduced(self, version: str) -> None:
         """The handshake is done, in this version."""
 
-    async def listen(self, ear: Ear) -> bool:
+    async def listen(self, ear: Ear, opened: Callable[[], None]) -> bool:
         """Hear a handshake-era server's news until the stream ends; False when it has no such stream."""
 
     async def aclose(self) -> None: ...
