@@ -1,7 +1,7 @@
 """The programs our tests drive: where they are, how they are installed, and what happens when one is missing.
 
 `python -m tests.programs install` installs what it may (Debian or Ubuntu, as root or with sudo; npm packages into
-`.tools/`), and names what it could not. A test asks with `need()`: without its program it is skipped, and under CI it
+`.tools/`, Python programs into an environment of their own there), and names what it could not. A test asks with `need()`: without its program it is skipped, and under CI it
 fails.
 """
 
@@ -23,8 +23,15 @@ INSTALL_WAIT = 900  # seconds one package manager may take
 DEBIAN = {
     "node": "nodejs",
     "npm": "npm",
+    "git": "git",
 }
 """Program to the Debian package that brings it."""
+
+PYPI = {
+    "mcp-server-time": "2026.10.19",
+    "mcp-server-git": "2026.10.19",
+}
+"""Python programs that must not share our environment, and their versions."""
 
 NODE_AT_LEAST = (22, 0)
 
@@ -53,6 +60,14 @@ def need_npm(package: str) -> Path:
     return folder
 
 
+def need_pypi(program: str) -> str:
+    """The path of a Python program in the environment under `.tools/`."""
+    path = TOOLS / "python" / "bin" / program
+    if not path.exists():
+        _lacking(f"PyPI package {program} is not in .tools: run `make programs`")
+    return str(path)
+
+
 def node() -> str | None:
     carried = sorted(TOOLS.glob("node_modules/node-*/bin/node"))
     for candidate in [*map(str, carried), shutil.which("node")]:
@@ -67,6 +82,7 @@ def install() -> int:
     if missing:
         _install_debian(sorted(set(missing.values())))
     _install_npm()
+    _install_pypi()
     absent = [f"{name} ({package})" for name, package in DEBIAN.items() if shutil.which(name) is None]
     if node() is None:
         absent.append(f"Node.js >= {NODE_AT_LEAST[0]}")
@@ -125,6 +141,24 @@ def _install_npm() -> None:
     (work / "node_modules").rename(TOOLS / "node_modules")
     shutil.rmtree(work)
     shutil.copy(NPM_MANIFEST, stamp)
+
+
+def _install_pypi() -> None:
+    folder = TOOLS / "python"
+    stamp = folder / "installed"
+    wanted = "\n".join(f"{name}=={version}" for name, version in PYPI.items())
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    print("programs: installing Python programs into .tools")
+    shutil.rmtree(folder, ignore_errors=True)
+    make = [sys.executable, "-m", "venv", str(folder)]
+    fill = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *wanted.split()]
+    for words in (make, fill):
+        result = subprocess.run(words, timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
+        if result.returncode:
+            print(f"programs: installing Python programs failed: {result.stderr.strip().splitlines()[-1:]}")
+            return
+    stamp.write_text(wanted)
 
 
 def _platform() -> str:

@@ -95,7 +95,7 @@ def _add(options: argparse.Namespace, file: Path) -> int:
         servers = _servers(config, file)
         known = options.name in servers
         servers[options.name] = value
-    told = "" if tools is None else f"; it offers {tools} tools"
+    told = "" if tools is None else f"; its tools: {tools}"
     print(f"{options.name} is {'replaced' if known else 'added'} in {file}{told}")
     return DONE
 

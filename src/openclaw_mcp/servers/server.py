@@ -163,7 +163,7 @@ class Server:
         self._deaths = min(self._deaths + 1, 16)
         self._not_before = now + pause
         self._reason = reason
-        logger.warning("MCP server %s is down (%d in a row)", self.entry.name, self._deaths)
+        logger.info("MCP server %s is down (%d in a row)", self.entry.name, self._deaths)
 
     def _take(self, client: Client) -> None:
         """The server's tools under our names for them."""
