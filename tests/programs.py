@@ -1,8 +1,8 @@
 """The programs our tests drive: where they are, how they are installed, and what happens when one is missing.
 
 `python -m tests.programs install` installs what it may (Debian or Ubuntu, as root or with sudo; npm packages into
-`.tools/`, Python programs into an environment of their own there), and names what it could not. A test asks with `need()`: without its program it is skipped, and under CI it
-fails.
+`.tools/`, Python programs into an environment of their own there), and names what it could not. A test asks with
+`need()`: without its program it is skipped, and under CI it fails.
 """
 
 import os

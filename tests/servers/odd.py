@@ -29,7 +29,7 @@ def said(id: Any, text: str) -> None:
     send({"id": id, "result": {"content": [{"type": "text", "text": text}]}})
 
 
-def call(id: Any, name: str, arguments: dict[str, Any], token: Any) -> None:
+def call(id: Any, name: str, arguments: dict[str, Any], token: Any) -> None:  # noqa: C901  one case a tool
     match name:
         case "echo":
             said(id, arguments.get("text", ""))
@@ -42,7 +42,7 @@ def call(id: Any, name: str, arguments: dict[str, Any], token: Any) -> None:
         case "huge":
             said(id, "x" * (8 << 20))
         case "too_long":
-            said(id, "x" * (65 << 20))
+            said(id, "x" * (10 << 20))
         case "pid":
             said(id, str(os.getpid()))
         case "env":

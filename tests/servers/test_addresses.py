@@ -12,7 +12,7 @@ from openclaw_mcp.core.model import Json
 from openclaw_mcp.servers.roster import Roster
 from openclaw_mcp.wire.mcp import NEWEST_HANDSHAKE
 from tests.running import OPENCLAW, everything_over_http, http_server
-from tests.servers.world import Person, call, comes, run, text
+from tests.servers.world import Person, call, run, text
 
 ERAS = ["handshake", "stateless"]
 
@@ -265,10 +265,12 @@ def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def scene() -> None:
         body = b'"' + b"x" * (2 << 20) + b'"'
-        async with answering("200 OK", "content-type: application/json", body=body) as (address, _):
-            async with Roster({"web": {"url": address}}) as roster:
-                with pytest.raises(ToolError, match="longer than 1024 KiB"):
-                    await roster.find("web").ready()
+        async with (
+            answering("200 OK", "content-type: application/json", body=body) as (address, _),
+            Roster({"web": {"url": address}}) as roster,
+        ):
+            with pytest.raises(ToolError, match="longer than 1024 KiB"):
+                await roster.find("web").ready()
 
     run(scene())
 

@@ -78,13 +78,12 @@ def test_a_changed_list_rings_and_the_new_tool_can_be_called() -> None:
 
 def test_a_server_killed_in_mid_call_fails_that_call_at_once_with_its_last_words() -> None:
     async def scene() -> None:
-        secret = {"env": {"PASSWORD": "hunter2-hunter2"}}
-        async with Roster({"odd": odd(**secret)}) as roster:
+        async with Roster({"odd": odd(env={"PASSWORD": "hunter2-hunter2"})}) as roster:
             server = roster.find("odd")
             await server.ready()
             hanging = asyncio.ensure_future(call(server, "hang"))
 
-            with pytest.raises(ToolUnavailable, match="SIGKILL.*the disk is on fire") as caught:
+            with pytest.raises(ToolUnavailable, match=r"SIGKILL.*the disk is on fire") as caught:
                 await call(server, "die")
             with pytest.raises(ToolUnavailable, match="SIGKILL"):
                 await hanging
@@ -110,19 +109,25 @@ def test_a_server_that_died_is_started_again_for_the_next_call() -> None:
     run(scene())
 
 
-def test_a_server_that_keeps_dying_is_left_alone_for_longer_and_longer() -> None:
+def test_a_server_that_keeps_dying_is_left_alone_for_longer_and_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openclaw_mcp.servers.server.FIRST_PAUSE", 4.0)
+    monkeypatch.setattr("openclaw_mcp.servers.server.PATIENCE", 1.0)
+
     async def scene() -> None:
         async with Roster({"odd": odd("dies")}) as roster:
             server = roster.find("odd")
-            reasons = []
-            for _ in range(6):
-                with pytest.raises(ToolUnavailable) as caught:
-                    await server.ready()
-                reasons.append(str(caught.value))
+            with pytest.raises(ToolUnavailable, match=r"I will not start$"):
+                await server.ready()
 
-            assert "I will not start" in reasons[0]
-            assert "tried again in" in reasons[-1]
-            assert "I will not start" in reasons[-1]
+            with pytest.raises(ToolUnavailable, match=r"I will not start; it is tried again in [2-4] s"):
+                await server.ready()
+
+            monkeypatch.setattr("openclaw_mcp.servers.server.PATIENCE", 9.0)
+            with pytest.raises(ToolUnavailable, match=r"I will not start$"):
+                await server.ready()
+            monkeypatch.setattr("openclaw_mcp.servers.server.PATIENCE", 1.0)
+            with pytest.raises(ToolUnavailable, match=r"tried again in [4-8] s"):
+                await server.ready()
 
     run(scene())
 
@@ -160,14 +165,16 @@ def test_noise_on_either_output_does_no_harm(fault: str) -> None:
     run(scene())
 
 
-def test_a_huge_result_comes_whole_and_one_beyond_the_limit_fails_alone() -> None:
+def test_a_huge_result_comes_whole_and_one_beyond_the_limit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openclaw_mcp.servers.pipe.LONGEST_LINE", 9 << 20)
+
     async def scene() -> None:
         async with Roster({"odd": odd()}) as roster:
             server = roster.find("odd")
             await server.ready()
 
             assert len(text(await call(server, "huge"))) == 8 << 20
-            with pytest.raises(ToolUnavailable, match="longer than 64 MiB"):
+            with pytest.raises(ToolUnavailable, match="longer than 9 MiB"):
                 await call(server, "too_long")
             assert text(await call(server, "echo", {"text": "next"})) == "next"
 
@@ -180,7 +187,7 @@ def test_a_call_that_takes_too_long_is_cancelled_at_the_server_too() -> None:
             server = roster.find("odd")
             await server.ready()
 
-            with pytest.raises(ToolTimeout, match="within 0.3 s"):
+            with pytest.raises(ToolTimeout, match=r"within 0\.3 s"):
                 await call(server, "hang")
 
             assert len(json.loads(text(await call(server, "count")))) == 1

@@ -26,11 +26,11 @@ Json = dict[str, Any]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Action)
     add = _action(actions, "add", "put a server into the config, after a first talk with it")
     add.add_argument("name", help="what to call it; its tools are called NAME__TOOL")
-    add.add_argument("words", nargs="*", metavar="-- PROGRAM [ARG ...]", help="the program to start, after --")
-    add.add_argument("--command", help="the same program, as an option")
+    add.usage = "%(prog)s NAME [options] [-- PROGRAM [ARG ...]]"
+    add.add_argument("--command", help="the program to start; or put it and its arguments after --")
     add.add_argument("--arg", action="append", default=[], help="an argument for --command; may be repeated")
     add.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated; ${X} is filled in"
@@ -58,6 +58,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     call.add_argument("arguments", nargs="?", default="{}", metavar="JSON", help="an object; - reads it from stdin")
 
 
+class _Action(Parser):
+    """Takes what comes after `--` aside as it stands, into `program`: argparse would want it next to the name."""
+
+    def parse_known_args(  # type: ignore[override]  # of the base's overloads this is the one that is called
+        self, args: list[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        words = list(args or ())
+        cut = words.index("--") if "--" in words else len(words)
+        found, unknown = super().parse_known_args(words[:cut], namespace)
+        found.program = words[cut + 1 :]
+        return found, unknown
+
+
 def _action(actions: Any, name: str, summary: str, *, json: bool = False) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
     parser.add_argument("--state-dir", help="where openclaw.json is (default $OPENCLAW_STATE_DIR or ~/.openclaw-mcp)")
@@ -67,6 +80,8 @@ def _action(actions: Any, name: str, summary: str, *, json: bool = False) -> arg
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.program and options.action != "add":
+        raise BadArguments(f"nothing may follow --; only add takes a program there, {options.action} does not")
     file = config_file.path(options.state_dir)
     match options.action:
         case "add":
@@ -110,10 +125,10 @@ async def _probe(name: str, value: Json) -> int:
 def _definition(options: argparse.Namespace) -> Json:
     """The entry these options describe, without what they leave open."""
     command, args = options.command, list(options.arg)
-    if options.words:
+    if options.program:
         if command is not None:
             raise entry.BadEntry("give the program either after -- or as --command, not both")
-        command, args = options.words[0], options.words[1:]
+        command, args = options.program[0], options.program[1:]
     chosen = {key: _words(getattr(options, key)) for key in ("include", "exclude") if getattr(options, key)}
     value = {
         "command": command,

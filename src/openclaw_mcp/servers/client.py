@@ -314,7 +314,8 @@ class Client:
                 talk.wait = self._request_wait
                 return await work
         except asyncio.CancelledError:
-            if talk.refusal is not None:
+            task = asyncio.current_task()
+            if talk.refusal is not None and task is not None and not task.cancelling():
                 raise talk.refusal from None
             raise
         finally:

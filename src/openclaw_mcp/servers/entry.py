@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -121,6 +122,8 @@ class _Reader:
             raise self._bad("`transport` must be streamable-http")
         if _HTTP[kind] == "sse":
             raise self._bad("`transport` sse was retired by MCP in 2025; use the server's streamable-http address")
+        if "auth" in self._value:
+            raise self._bad("`auth` is not supported yet; put a token into `headers` instead")
         if type(url) is not str or not url.startswith(("http://", "https://")):
             raise self._bad("`url` must be an http:// or https:// address")
         return Address(url=self._filled(url, "url"), headers=self._pairs("headers"))
@@ -131,6 +134,9 @@ class _Reader:
         cwd = self._value.get("cwd", self._value.get("workingDirectory"))
         if cwd is not None and type(cwd) is not str:
             raise self._bad("`cwd` must be a folder")
+        cwd = None if cwd is None else str(Path(cwd).expanduser())
+        if "/" in command:
+            command = str(Path(cwd or "", Path(command).expanduser()))
         inherited = {key: self._environ[key] for key in INHERITED if key in self._environ}
         inherited.update((key, value) for key, value in self._environ.items() if key.startswith("LC_"))
         return Program(
