@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections.abc import Iterator
 
@@ -220,6 +221,8 @@ def answering(
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             heard.append(await reader.readuntil(b"\r\n\r\n"))
+            length = re.search(rb"content-length: (\d+)", heard[-1], re.IGNORECASE)
+            await reader.readexactly(int(length[1]) if length else 0)
             lines = [f"HTTP/1.1 {status}", f"content-length: {len(body)}", "connection: close", *more]
             writer.write("\r\n".join([*lines, "", ""]).encode() + body)
             await writer.drain()

@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+import uvloop
 
 from openclaw_mcp.core.errors import ToolError, ToolTimeout, ToolUnavailable
 from openclaw_mcp.servers.roster import Roster
@@ -297,3 +298,16 @@ def test_the_children_of_a_server_that_crashed_end_too() -> None:
             assert await comes(lambda: not alive(child))
 
     run(scene())
+
+
+def test_the_web_server_s_event_loop_serves_programs_as_well() -> None:
+    async def scene() -> None:
+        async with asyncio.timeout(30), Roster({"odd": odd("parent")}) as roster:
+            server = roster.find("odd")
+            await server.ready()
+            assert len(text(await call(server, "huge"))) == 8 << 20
+            with pytest.raises(ToolUnavailable, match=r"SIGKILL.*the disk is on fire"):
+                await call(server, "die")
+            assert text(await call(server, "echo", {"text": "again"})) == "again"
+
+    uvloop.run(scene())

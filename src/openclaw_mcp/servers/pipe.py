@@ -28,6 +28,7 @@ TAIL: Final = 4096  # bytes of what a server last complained of
 TAIL_LINES: Final = 5  # lines of it that an error repeats
 EOF_GRACE: Final = 2.0  # seconds a server may take to end after its input does
 TERM_GRACE: Final = 2.0  # seconds its process group gets between SIGTERM and SIGKILL
+KILL_WAIT: Final = 5.0  # seconds for the kernel to end a killed process; one stuck in a dead disk must not hold us
 GROUP_LOOK: Final = 0.02  # seconds between two looks whether the group is empty
 
 
@@ -133,7 +134,9 @@ class Pipe:
             while _signal(group, 0) and self._loop.time() < end:  # noqa: ASYNC110  a group has no event to wait for
                 await asyncio.sleep(GROUP_LOOK)
             _signal(group, signal.SIGKILL)
-        await self._exited.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_WAIT):
+                await self._exited.wait()
         self._watchman.forget(group)
         transport.close()
 
