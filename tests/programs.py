@@ -1,8 +1,9 @@
 """The programs our tests drive: where they are, how they are installed, and what happens when one is missing.
 
 `python -m tests.programs install` installs what it may (Debian or Ubuntu, as root or with sudo; npm packages into
-`.tools/`), and names what it could not; `install interop` also fetches the large counterparts of `make interop`. A test
-asks with `need()`: without its program it is skipped, and under CI it fails.
+`.tools/`, Python programs into an environment of their own there), and names what it could not; `install interop`
+also fetches the large counterparts of `make interop`. A test asks with `need()`: without its program it is skipped,
+and under CI it fails.
 """
 
 import os
@@ -46,8 +47,15 @@ DEBIAN = {
     "redis-server": "redis-server",
     "nginx": "nginx-light",
     "/usr/lib/postgresql/*/bin/initdb": "postgresql",
+    "git": "git",
 }
 """Program, or the pattern of its path, to the Debian package that brings it."""
+
+PYPI = {
+    "mcp-server-time": "2026.10.19",
+    "mcp-server-git": "2026.10.19",
+}
+"""Python programs that must not share our environment, and their versions."""
 
 NODE_AT_LEAST = (24, 16)  # what the real OpenClaw asks for; everything else is content with it
 
@@ -77,6 +85,14 @@ def need_npm(package: str) -> Path:
     return found
 
 
+def need_pypi(program: str) -> str:
+    """The path of a Python program in the environment under `.tools/`."""
+    path = TOOLS / "python" / "bin" / program
+    if not path.exists():
+        _lacking(f"PyPI package {program} is not in .tools: run `make programs`")
+    return str(path)
+
+
 def node() -> str | None:
     carried = sorted(TOOLS.glob("node_modules/node-*/bin/node"))
     for candidate in [*map(str, carried), shutil.which("node")]:
@@ -92,6 +108,7 @@ def install(*, interop: bool) -> int:
         _install_debian(sorted(set(missing.values())))
     for folder, manifest in (NPM | NPM_INTEROP if interop else NPM).items():
         _install_npm(folder, manifest)
+    _install_pypi()
     absent = [f"{name} ({package})" for name, package in DEBIAN.items() if not _present(name)]
     if node() is None:
         absent.append(f"Node.js >= {NODE_AT_LEAST[0]}.{NODE_AT_LEAST[1]}")
@@ -141,7 +158,9 @@ def _install_npm(folder: Path, manifest: Path) -> None:
     work.mkdir(parents=True, exist_ok=True)
     shutil.copy(manifest, work / "package.json")
     words = [npm, "install", "--prefix", str(work), "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-    extra = [] if node() else [f"node-{_platform()}@24"]
+    own = shutil.which("node")
+    enough = folder != TOOLS or (own is not None and _node_version(own) >= NODE_AT_LEAST)
+    extra = [] if enough else [f"node-{_platform()}@24"]
     for packages in ([], extra):
         result = subprocess.run([*words, *packages], timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
         if result.returncode:
@@ -151,6 +170,24 @@ def _install_npm(folder: Path, manifest: Path) -> None:
     (work / "node_modules").rename(folder / "node_modules")
     shutil.rmtree(work)
     shutil.copy(manifest, stamp)
+
+
+def _install_pypi() -> None:
+    folder = TOOLS / "python"
+    stamp = folder / "installed"
+    wanted = "\n".join(f"{name}=={version}" for name, version in PYPI.items())
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    print("programs: installing Python programs into .tools")
+    shutil.rmtree(folder, ignore_errors=True)
+    make = [sys.executable, "-m", "venv", str(folder)]
+    fill = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *wanted.split()]
+    for words in (make, fill):
+        result = subprocess.run(words, timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
+        if result.returncode:
+            print(f"programs: installing Python programs failed: {result.stderr.strip().splitlines()[-1:]}")
+            return
+    stamp.write_text(wanted)
 
 
 def _platform() -> str:

@@ -12,6 +12,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": {"core"},
     "tools": {"core"},
     "mcp": {"core", "wire"},
+    "servers": {"core", "wire"},
     "openings": {"mcp"},
     "web": {"core"},
     "apps": {"core", "wire"},

@@ -18,6 +18,7 @@ COMMANDS = {
     "mcp-server": "order_openclaw for MCP clients, over stdin and stdout",
     "node": "this machine's capabilities over MCP and over a gateway",
     "approvals": "answer what the node asks, and change its rules and consents",
+    "mcp": "other MCP servers: add, list, remove them, see and call their tools",
     "echo": "an MCP server with one tool, to check that a client can reach us",
     "policy": "which tools a caller may use, and which rule says so",
 }

@@ -21,6 +21,7 @@ NAMED: Final = {
 }
 """Methods whose subject the header `Mcp-Name` repeats, and the parameter it is in."""
 
+_TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _DEEPEST = 32  # a schema nested deeper than this mirrors nothing further down
 
 
@@ -59,6 +60,64 @@ def mirrored_arguments(schema: Json) -> Mirrored:
     found: Mirrored = {}
     _collect(schema, (), found)
     return found
+
+
+def encoded(value: str) -> str:
+    """Text as a header value: as it stands when that is safe, else base64 in its wrapper."""
+    plain = value.isascii() and value.isprintable() and value == value.strip()
+    if plain and not value.startswith("=?base64?"):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+def headers_for(method: str, params: Json) -> dict[str, str]:
+    """The standard headers that repeat a request's body, but for the version."""
+    headers = {"mcp-method": method}
+    subject = params.get(NAMED.get(method, ""))
+    if type(subject) is str:
+        headers["mcp-name"] = encoded(subject)
+    return headers
+
+
+def headers_for_arguments(mirrored: Mirrored, arguments: Json) -> dict[str, str]:
+    """The `Mcp-Param-*` headers that repeat `arguments`; one that is null or absent has none."""
+    headers = {}
+    for path, (token, _) in mirrored.items():
+        value: Any = arguments
+        for key in path:
+            value = value.get(key) if type(value) is dict else None
+        if type(value) in (str, int, bool):
+            text = ("true" if value else "false") if type(value) is bool else str(value)
+            headers[f"mcp-param-{token}"] = encoded(text)
+    return headers
+
+
+def mirrors_well(schema: Json) -> bool:
+    """Whether every `x-mcp-header` of a schema is a header name, its own, and stands on a string, integer or boolean.
+
+    A client must not use a tool of which this is not true.
+    """
+    tokens: set[str] = set()
+    return _mirrors_well(schema, tokens, 0)
+
+
+def _mirrors_well(schema: Json, tokens: set[str], depth: int) -> bool:
+    properties = schema.get("properties")
+    if type(properties) is not dict or depth >= _DEEPEST:
+        return True
+    for below in properties.values():
+        if type(below) is not dict:
+            continue
+        if "x-mcp-header" in below:
+            token = below["x-mcp-header"]
+            if type(token) is not str or not token or not _TOKEN.issuperset(token) or token.lower() in tokens:
+                return False
+            if below.get("type") not in ("string", "integer", "boolean"):
+                return False
+            tokens.add(token.lower())
+        if not _mirrors_well(below, tokens, depth + 1):
+            return False
+    return True
 
 
 def decoded(value: str) -> str | None:

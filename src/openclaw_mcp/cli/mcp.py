@@ -1,0 +1,304 @@
+"""`openclaw mcp`: name other MCP servers in the config, look at their tools, call one."""
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..core.errors import OpenClawError
+from ..core.model import LOCAL, Audio, Block, Embedded, Image, Link, Text, ToolCall, ToolResult, ToolSpec
+from ..core.ports import SILENCE
+from ..servers import entry
+from ..servers.names import BETWEEN, server_names
+from ..servers.roster import Roster
+from ..servers.server import Server
+from ..tools.desk import Desk
+from ..tools.registry import Registry
+from ..wire.mcp import tool_result_shape, tool_shape
+from . import config_file
+from .commands import DONE, FAILED, Parser
+
+Json = dict[str, Any]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Action)
+    add = _action(actions, "add", "put a server into the config, after a first talk with it")
+    add.add_argument("name", help="what to call it; its tools are called NAME__TOOL")
+    add.usage = "%(prog)s NAME [options] [-- PROGRAM [ARG ...]]"
+    add.add_argument("--command", help="the program to start; or put it and its arguments after --")
+    add.add_argument("--arg", action="append", default=[], help="an argument for --command; may be repeated")
+    add.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated; ${X} is filled in"
+    )
+    add.add_argument("--cwd", help="the folder to start the program in")
+    add.add_argument("--url", help="the address of an HTTP server instead of a program")
+    add.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="may be repeated, with --url")
+    add.add_argument("--transport", choices=["streamable-http"], help="how to talk to --url")
+    add.add_argument("--protocol", choices=["auto", "handshake", "stateless"], help="the era of MCP (default auto)")
+    add.add_argument("--agent", action="append", default=[], help="only this agent may use it; may be repeated")
+    add.add_argument("--include", help="only these tools: names or * patterns, with commas between")
+    add.add_argument("--exclude", help="not these tools")
+    add.add_argument("--timeout", type=float, metavar="SECONDS", help="for an answer (default 60)")
+    add.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="for the start (default 30)")
+    add.add_argument("--disabled", action="store_true", help="keep it in the config, unused")
+    add.add_argument("--no-probe", action="store_true", help="do not start it now")
+    _action(actions, "list", "what is in the config", json=True)
+    remove = _action(actions, "remove", "take a server out of the config")
+    remove.add_argument("name")
+    tools = _action(actions, "tools", "start the servers and list their tools", json=True)
+    tools.add_argument("name", nargs="?", help="of this server only")
+    call = _action(actions, "call", "call a tool of a server", json=True)
+    call.add_argument("name", metavar="SERVER")
+    call.add_argument("tool", metavar="TOOL", help="as the server calls it, or with the prefix SERVER__")
+    call.add_argument("arguments", nargs="?", default="{}", metavar="JSON", help="an object; - reads it from stdin")
+
+
+class _Action(Parser):
+    """Takes what comes after `--` aside as it stands, into `program`: argparse would want it next to the name."""
+
+    def parse_known_args(  # type: ignore[override]  # of the base's overloads this is the one that is called
+        self, args: list[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        words = list(args or ())
+        cut = words.index("--") if "--" in words else len(words)
+        found, unknown = super().parse_known_args(words[:cut], namespace)
+        found.program = words[cut + 1 :]
+        return found, unknown
+
+
+def _action(actions: Any, name: str, summary: str, *, json: bool = False) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+    parser.add_argument("--state-dir", help="where openclaw.json is (default $OPENCLAW_STATE_DIR or ~/.openclaw-mcp)")
+    if json:
+        parser.add_argument("--json", action="store_true", help="for programs")
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.program and options.action != "add":
+        raise BadArguments(f"nothing may follow --; only add takes a program there, {options.action} does not")
+    file = config_file.path(options.state_dir)
+    match options.action:
+        case "add":
+            return _add(options, file)
+        case "list":
+            return _list(options, file)
+        case "remove":
+            return _remove(options, file)
+        case "tools":
+            return asyncio.run(_tools(options, file))
+        case _:
+            return asyncio.run(_call(options, file))
+
+
+# ---- the config ----
+
+
+def _add(options: argparse.Namespace, file: Path) -> int:
+    value = _definition(options)
+    tools = None
+    if options.no_probe or options.disabled:
+        entry.read(options.name, value)
+    else:
+        tools = asyncio.run(_probe(options.name, value))
+    with config_file.changing(file) as config:
+        servers = _servers(config, file)
+        known = options.name in servers
+        servers[options.name] = value
+    told = "" if tools is None else f"; its tools: {tools}"
+    print(f"{options.name} is {'replaced' if known else 'added'} in {file}{told}")
+    return DONE
+
+
+async def _probe(name: str, value: Json) -> int:
+    async with Roster({name: value}) as roster:
+        server = roster.find(name)
+        await server.ready()
+        return len(server.specs())
+
+
+def _definition(options: argparse.Namespace) -> Json:
+    """The entry these options describe, without what they leave open."""
+    command, args = options.command, list(options.arg)
+    if options.program:
+        if command is not None:
+            raise entry.BadEntry("give the program either after -- or as --command, not both")
+        command, args = options.program[0], options.program[1:]
+    chosen = {key: _words(getattr(options, key)) for key in ("include", "exclude") if getattr(options, key)}
+    value = {
+        "command": command,
+        "args": args or None,
+        "env": _pairs(options.env, "--env"),
+        "cwd": options.cwd,
+        "url": options.url,
+        "headers": _pairs(options.header, "--header"),
+        "transport": options.transport,
+        "protocol": options.protocol,
+        "agents": options.agent or None,
+        "toolFilter": chosen or None,
+        "requestTimeoutMs": _milliseconds(options.timeout),
+        "connectionTimeoutMs": _milliseconds(options.connect_timeout),
+        "enabled": False if options.disabled else None,
+    }
+    return {key: item for key, item in value.items() if item is not None}
+
+
+def _list(options: argparse.Namespace, file: Path) -> int:
+    servers = _servers(config_file.read(file), file)
+    if options.json:
+        _print_json({name: _without_secrets(value) for name, value in servers.items()})
+        return DONE
+    if not servers:
+        print(f"no MCP servers in {file}; add one with: openclaw mcp add NAME -- PROGRAM")
+    for name, value in servers.items():
+        print(f"{name}  {_summary(name, value)}")
+    return DONE
+
+
+def _summary(name: str, value: Any) -> str:
+    try:
+        entry.read(name, value)
+    except entry.BadEntry as exc:
+        return f"can't be used: {exc}"
+    where = value.get("url") or " ".join([value["command"], *value.get("args", [])])
+    return where if value.get("enabled", True) else f"{where}  (disabled)"
+
+
+def _remove(options: argparse.Namespace, file: Path) -> int:
+    with config_file.changing(file) as config:
+        servers = _servers(config, file)
+        if options.name not in servers:
+            raise entry.BadEntry(f"there is no server {options.name!r} in {file}; see openclaw mcp list")
+        del servers[options.name]
+    print(f"{options.name} is removed from {file}")
+    return DONE
+
+
+def _servers(config: Json, file: Path) -> Json:
+    """`mcp.servers`, there to be changed. Raises BadConfig when something else stands in its place."""
+    mcp = config.setdefault("mcp", {})
+    servers = mcp.setdefault("servers", {}) if type(mcp) is dict else None
+    if type(servers) is not dict:
+        raise config_file.BadConfig(f"{file}: mcp.servers must be an object")
+    return servers
+
+
+def _without_secrets(value: Any) -> Any:
+    """An entry fit to be printed: values of `env` and `headers` are hidden unless they only name a variable."""
+    if type(value) is not dict:
+        return value
+    hidden = dict(value)
+    for key in ("env", "headers"):
+        if type(value.get(key)) is dict:
+            hidden[key] = {name: item if _only_names(item) else "***" for name, item in value[key].items()}
+    return hidden
+
+
+def _only_names(value: Any) -> bool:
+    return type(value) is str and value.removeprefix("Bearer ").startswith("${") and value.endswith("}")
+
+
+# ---- the servers ----
+
+
+async def _tools(options: argparse.Namespace, file: Path) -> int:
+    servers = _servers(config_file.read(file), file)
+    async with Roster(servers) as roster:
+        if options.name is not None:
+            server = roster.find(options.name)
+            await server.ready()
+            found: dict[str, Server] = {options.name: server}
+            missing: dict[str, str] = {}
+        else:
+            missing = {**roster.faults, **await roster.ready()}
+            found = {server.entry.name: server for server in roster.sources().values()}
+        if options.json:
+            _print_json({name: [tool_shape(spec) for spec in server.specs()] for name, server in found.items()})
+        else:
+            for server in found.values():
+                for spec in server.specs():
+                    print(_line(spec))
+        for reason in missing.values():
+            print(f"openclaw mcp: {reason}", file=sys.stderr)
+    return FAILED if missing else DONE
+
+
+def _line(spec: ToolSpec) -> str:
+    about = (spec.title or spec.description).strip().splitlines()
+    return f"{spec.name}  {about[0][:100]}" if about else spec.name
+
+
+async def _call(options: argparse.Namespace, file: Path) -> int:
+    given = _arguments(options.arguments)
+    servers = _servers(config_file.read(file), file)
+    async with Roster(servers) as roster:
+        server = roster.find(options.name)
+        await server.ready()
+        prefix = server_names(servers)[options.name] + BETWEEN
+        names = {spec.name for spec in server.specs()}
+        name = options.tool if options.tool in names else prefix + options.tool
+        desk = Desk(Registry({f"mcp/{options.name}": server}))
+        result = await desk.call(ToolCall(caller=LOCAL, name=name, arguments=given, line=SILENCE))
+    _print_result(result, as_json=options.json)
+    return FAILED if result.failed else DONE
+
+
+def _arguments(text: str) -> Json:
+    try:
+        value = json.loads(sys.stdin.read() if text == "-" else text)
+    except ValueError as exc:
+        raise BadArguments(f'the arguments are not JSON ({exc}); give an object such as \'{{"text": "hi"}}\'') from exc
+    if type(value) is not dict:
+        raise BadArguments("the arguments must be a JSON object")
+    return value
+
+
+class BadArguments(OpenClawError):
+    code = "bad_request"
+
+
+def _print_result(result: ToolResult, *, as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(tool_result_shape(result)).decode())
+        return
+    for block in result.content:
+        print(_shown(block))
+
+
+def _shown(block: Block) -> str:
+    match block:
+        case Text(text=text):
+            return text
+        case Image(data=data, mime_type=kind) | Audio(data=data, mime_type=kind):
+            return f"[{kind}, {len(data)} bytes]"
+        case Embedded(resource=resource):
+            return resource.text if resource.text is not None else f"[{resource.uri}]"
+        case Link(uri=uri, name=name):
+            return f"[{name}: {uri}]"
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _pairs(words: list[str], option: str) -> dict[str, str] | None:
+    pairs = {}
+    for word in words:
+        name, between, value = word.partition("=")
+        if not between or not name:
+            raise entry.BadEntry(f"{option} {name}: give it as NAME=VALUE")
+        pairs[name] = value
+    return pairs or None
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)

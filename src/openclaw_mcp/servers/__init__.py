@@ -1,0 +1,1 @@
+"""Other people's MCP servers, named in the config, as tool sources of ours."""

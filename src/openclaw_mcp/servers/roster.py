@@ -1,0 +1,93 @@
+"""Every server named in `mcp.servers`: one of each, shared by all callers, all gone when the roster is left."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from ..core.errors import OpenClawError
+from .entry import BadEntry, Entry, read
+from .names import server_names
+from .server import Server
+from .watchman import Watchman
+
+logger = logging.getLogger(__name__)
+
+READY_WAIT: Final = 30.0  # seconds a run waits for its servers before it begins without those that are late
+
+SOURCE: Final = "mcp/"
+"""Sources of the registry that are servers of the roster are called `mcp/<name>`; policy can name them so."""
+
+
+class Roster:
+    """`async with Roster(servers) as roster:` ends every server with the block. Nothing starts by itself."""
+
+    def __init__(self, servers: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> None:
+        """`servers` is the config's own object. An entry that can't be used is in `faults`, and spoils no other."""
+        self.faults: dict[str, str] = {}
+        self._watchman = Watchman()
+        self._servers: dict[str, Server] = {}
+        prefixes = server_names(servers)
+        for name, value in servers.items():
+            entry = self._read(name, value, environ)
+            if entry is not None and entry.enabled:
+                self._servers[name] = Server(entry, prefix=prefixes[name], watchman=self._watchman)
+
+    def _read(self, name: str, value: Any, environ: Mapping[str, str] | None) -> Entry | None:
+        try:
+            return read(name, value, environ)
+        except BadEntry as exc:
+            self.faults[name] = str(exc)
+            return None
+
+    def sources(self, agent: str | None = None) -> dict[str, Server]:
+        """Every enabled server as a source for the registry, by `mcp/<name>`; with `agent`, only what it may use."""
+        return {
+            SOURCE + name: server
+            for name, server in self._servers.items()
+            if agent is None or server.entry.serves(agent)
+        }
+
+    def find(self, name: str) -> Server:
+        """Raises BadEntry when there is no such server, or it can't be used, or it is disabled."""
+        server = self._servers.get(name)
+        if server is not None:
+            return server
+        known = ", ".join(sorted(self._servers)) or "none"
+        raise BadEntry(self.faults.get(name) or f"no server {name!r} is enabled in mcp.servers; there are: {known}")
+
+    async def ready(self, agent: str | None = None, *, wait: float = READY_WAIT) -> dict[str, str]:
+        """Start what `agent` may use, all at once. Returns by name why any is not there after `wait` seconds.
+
+        A late one goes on starting; its tools come onto the menu when it is there.
+        """
+        sources = self.sources(agent)
+        tasks = {name.removeprefix(SOURCE): asyncio.ensure_future(s.ready()) for name, s in sources.items()}
+        if tasks:
+            await asyncio.wait(tasks.values(), timeout=wait)
+        missing = {}
+        for name, task in tasks.items():
+            if not task.done():
+                task.cancel()  # only the waiting: the start itself is shared and goes on
+                missing[name] = f"{name} is still starting after {wait:g} s"
+            elif (exc := task.exception()) is not None:
+                if not isinstance(exc, OpenClawError):
+                    raise exc
+                missing[name] = str(exc)
+        return missing
+
+    async def __aenter__(self) -> "Roster":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End every server, all at once; their process groups are gone when this returns."""
+        try:
+            await asyncio.gather(*(server.aclose() for server in self._servers.values()))
+        finally:
+            await asyncio.get_running_loop().run_in_executor(None, self._watchman.close)
