@@ -128,9 +128,9 @@ def talking(argv: Sequence[str], *, name: str, extra: dict[str, str] | None = No
 
 
 @contextmanager
-def serving(argv: Sequence[str], *, name: str) -> Iterator[Child]:
+def serving(argv: Sequence[str], *, name: str, extra: dict[str, str] | None = None) -> Iterator[Child]:
     """A child that serves a port: nothing on its input, its output kept for the day it fails."""
-    with tempfile.TemporaryFile() as errors, _started(argv, name, errors, None, None) as child:
+    with tempfile.TemporaryFile() as errors, _started(argv, name, errors, None, extra) as child:
         yield child
 
 

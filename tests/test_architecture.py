@@ -15,6 +15,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "openings": {"mcp"},
     "web": {"core"},
     "node": {"core"},
+    "rpc": {"core", "wire"},
 }
 CARETAKERS = {"cli"}
 """Rooms that may know every other."""

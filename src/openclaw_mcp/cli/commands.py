@@ -13,6 +13,7 @@ COMMANDS = {
     "up": "start every surface on this machine",
     "node": "this machine's capabilities over MCP and over a gateway",
     "approvals": "answer what the node asks, and change its rules and consents",
+    "gateway": "serve the gateway, or call a method of one",
     "echo": "an MCP server with one tool, to check that a client can reach us",
 }
 """Command to summary. The module of the same name in this package defines `arguments(parser)` and `run(options)`."""

@@ -4,13 +4,21 @@ A room lists its methods; the caretaker hands them to the intercom, which checks
 writes the answer. A room that has news publishes an event; the intercom decides who may hear it.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence, Set
+from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from .errors import OpenClawError
 from .model import Caller, Json
+
+READ: Final = "operator.read"
+WRITE: Final = "operator.write"
+ADMIN: Final = "operator.admin"
+APPROVALS: Final = "operator.approvals"
+PAIRING: Final = "operator.pairing"
+TALK: Final = "operator.talk"
 
 
 class Fault(OpenClawError):
@@ -65,6 +73,16 @@ class Method(Struct, frozen=True):
     run: Callable[[RpcCall], Awaitable[Any]]
     role: str = "operator"
     """`operator`, `node`, or `any`."""
+    per_minute: int | None = None
+    """Calls one caller may make in a minute; None = as many as it likes. For writes to the control plane."""
+    advertised: bool = True
+    """Whether `hello-ok` names it."""
+
+
+class Room(Protocol):
+    """What the caretaker asks of a room."""
+
+    def methods(self) -> Sequence[Method]: ...
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -78,3 +96,54 @@ class Event(Struct, frozen=True, kw_only=True):
 
 Publish = Callable[[Event], None]
 """Hand an event to the intercom. Never blocks; a slow consumer is the intercom's affair."""
+
+
+def covers(scopes: Set[str], needed: str) -> bool:
+    """Whether these scopes satisfy `needed`: admin covers all, write covers read and talk."""
+    if needed in scopes or ADMIN in scopes:
+        return True
+    return WRITE in scopes and needed in (READ, TALK)
+
+
+def missing_scope(needed: str) -> Fault:
+    """The refusal of a caller who lacks `needed`, for methods whose scope depends on their parameters."""
+    details = {"code": "MISSING_SCOPE", "missingScope": needed, "requiredScopes": [needed]}
+    return Fault(f"missing scope: {needed}", kind="FORBIDDEN", details=details)
+
+
+Shape = TypeVar("Shape")
+
+
+def read_params(params: Any, shape: type[Shape], method: str) -> Shape:
+    """The parameters as `shape`, unknown ones ignored. Raises Fault in the words OpenClaw's clients know."""
+    if not isinstance(params, dict):
+        raise Fault(f"invalid {method} params: must be object")
+    try:
+        return msgspec.convert(params, shape)
+    except msgspec.ValidationError as exc:
+        raise Fault(f"invalid {method} params: {in_schema_words(str(exc))}") from None
+
+
+def in_schema_words(said: str) -> str:
+    """A msgspec complaint as JSON Schema validators put it: `at /client/id: must be integer`."""
+    complaint, _, place = said.partition(" - at `")
+    path = place.rstrip("`").removeprefix("$").replace("[...]", "").replace("[", "/").replace("]", "").replace(".", "/")
+    where = f"at {path}: " if path else ""
+    if complaint.startswith("Object missing required field"):
+        return f"{where}must have required property '{complaint.split('`')[1]}'"
+    if complaint.startswith("Object contains unknown field"):
+        return f"{where or 'at root: '}unexpected property '{complaint.split('`')[1]}'"
+    if complaint.startswith("Invalid enum value"):
+        return f"{where}must be equal to one of the allowed values"
+    if "of length >=" in complaint:
+        return f"{where}must not have fewer than {complaint.rsplit(' ', 1)[-1]} characters"
+    if "of length <=" in complaint:
+        return f"{where}must not have more than {complaint.rsplit(' ', 1)[-1]} characters"
+    for bound in (">=", "<="):
+        if f"` {bound} " in complaint:
+            return f"{where}must be {bound} {complaint.rsplit(' ', 1)[-1]}"
+    wanted = complaint.removeprefix("Expected `").partition("`")[0].partition(" |")[0]
+    return f"{where}must be {_SCHEMA_TYPES.get(wanted, wanted)}"
+
+
+_SCHEMA_TYPES: Final = {"int": "integer", "str": "string", "bool": "boolean", "float": "number", "dict": "object"}

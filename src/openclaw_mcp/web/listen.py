@@ -1,19 +1,22 @@
 """Put an ASGI app on a port: bound before anything else starts, ready means answering."""
 
 import asyncio
+import contextlib
 import errno
 import logging
+import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 import uvicorn
 
-if sys.platform == "win32":
-    new_event_loop = asyncio.new_event_loop
-else:
+try:
     from uvloop import new_event_loop
+except ImportError:  # Windows has none
+    from asyncio import new_event_loop  # type: ignore[assignment]  # another type of loop, the same use
 
 from ..core.errors import OpenClawError
 
@@ -47,20 +50,22 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(life: Coroutine[Any, Any, None]) -> None:
-    """Run a server's whole life, on the fastest event loop this platform has."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(life)
+async def serve(
+    app: Any,
+    listener: socket.socket,
+    *,
+    ready: Callable[[], None] | None = None,
+    websockets: Callable[..., asyncio.Protocol] | None = None,
+) -> None:
+    """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered.
 
-
-async def serve(app: Any, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> None:
-    """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered."""
+    `websockets` makes the protocol of an upgraded connection; without it WebSockets go to the app.
+    """
     config = uvicorn.Config(
         app,
         http="httptools",
-        ws="websockets-sansio",
+        ws="websockets-sansio" if websockets is None else websockets,  # type: ignore[arg-type]  # any maker will do
         lifespan="off",
-        proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
         log_config=None,
         access_log=False,
         server_header=False,
@@ -70,13 +75,43 @@ async def serve(app: Any, listener: socket.socket, *, ready: Callable[[], None] 
         ws_ping_interval=None,
     )
     server = _Server(config, ready)
-    await server.serve(sockets=[listener])
+    try:
+        await server.serve(sockets=[listener])
+    except asyncio.CancelledError:
+        if server.started:
+            await server.shutdown(sockets=[listener])
+        raise
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a server to its end on the fastest loop there is."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main)
 
 
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None] | None) -> None:
         super().__init__(config)
         self._ready = ready
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM end `serve`, and no more than that.
+
+        uvicorn would raise the signal again once it has stopped, which ends the process before its rooms are closed.
+        """
+        if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+            with super().capture_signals():
+                yield
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -1,0 +1,199 @@
+"""Benchmark: the gateway's start, idle memory and round trips, beside a real OpenClaw when one is installed.
+
+The real one is found by OPENCLAW_REAL (the npm package's folder) and OPENCLAW_NODE (a Node.js 24.16 or newer).
+"""
+
+import json
+import os
+import socket
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure import Figures, Ratios, Sample, Turn, interleave
+from processes import Child, leave_nothing_behind, resident_mib, serving
+from report import Options, Target, conclude, number, options, say, say_conditions, say_table
+
+OURS, REAL = "ours", "real OpenClaw"
+TOKEN = "benchmark"
+START_LIMIT = 180.0  # the real one needs about 20 s, on a cold and busy machine several times that
+ANSWER_LIMIT = 30.0
+RETRY_PAUSE = 0.005
+SETTLE = 5.0  # seconds of rest before memory is read
+CALLS, QUICK_CALLS = 500, 100
+IDLE_GUESTS = 500
+FIGURES = ("hello s", "idle MiB", "health ms", "p99 ms", "KiB/guest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """How one of the two is started on a port, with a state folder of its own."""
+
+    name: str
+    argv: tuple[str, ...]
+    calls: int
+
+    def take(self) -> Sample:
+        with tempfile.TemporaryDirectory() as folder:
+            port = _free_port()
+            with serving(self._argv(port), name=self.name, extra=_settings(folder, port)) as child:
+                guest = _hello(port, child)
+                started = time.perf_counter() - child.started
+                guest.ask("health")
+                time.sleep(SETTLE)
+                idle = resident_mib(child.process.pid)
+                trips = sorted(_timed(guest) for _ in range(self.calls))
+                guests = [_hello(port, child) for _ in range(IDLE_GUESTS)]
+                each = (resident_mib(child.process.pid) - idle) * 1024 / IDLE_GUESTS
+                for one in (guest, *guests):
+                    one.close()
+        return {
+            "hello s": started,
+            "idle MiB": idle,
+            "health ms": 1000 * statistics.median(trips),
+            "p99 ms": 1000 * trips[int(len(trips) * 0.99)],
+            "KiB/guest": each,
+        }
+
+    def _argv(self, port: int) -> tuple[str, ...]:
+        return tuple(word.replace("PORT", str(port)) for word in self.argv)
+
+
+class Guest:
+    """A WebSocket client of fifty lines, so that the benchmark measures the gateway and not a library."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_LIMIT)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._file = self._socket.makefile("rb")
+        self._socket.sendall(
+            b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        if b"101" not in self._file.readline():
+            raise ConnectionError("no WebSocket")
+        while self._file.readline() not in (b"\r\n", b""):
+            pass
+
+    def ask(self, method: str, params: object = None) -> dict[str, object]:
+        payload = json.dumps({"type": "req", "id": method, "method": method, "params": params or {}}).encode()
+        size = (
+            struct.pack("!BBH", 0x81, 0xFE, len(payload)) if len(payload) > 125 else bytes([0x81, 0x80 | len(payload)])
+        )
+        self._socket.sendall(size + b"\0\0\0\0" + payload)
+        while True:
+            frame = json.loads(self._read())
+            if frame["type"] == "res":
+                if not frame["ok"]:
+                    raise ConnectionError(str(frame["error"]))
+                answer: dict[str, object] = frame["payload"]
+                return answer
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def _read(self) -> bytes:
+        while True:
+            head = self._file.read(2)
+            if len(head) < 2:
+                raise ConnectionError("closed")
+            opcode, size = head[0] & 15, head[1] & 127
+            if size == 126:
+                (size,) = struct.unpack("!H", self._file.read(2))
+            elif size == 127:
+                (size,) = struct.unpack("!Q", self._file.read(8))
+            data = self._file.read(size)
+            if opcode in (1, 2):
+                return data
+            if opcode == 8:
+                raise ConnectionError("shown out")
+            if opcode == 9:
+                self._socket.sendall(b"\x8a\x80\0\0\0\0")
+
+
+def _hello(port: int, child: Child) -> Guest:
+    """A guest that has been let in, as soon as that is possible."""
+    deadline = time.monotonic() + START_LIMIT
+    client = {"id": "gateway-client", "version": "1", "platform": "linux", "mode": "backend"}
+    connect = {
+        "minProtocol": 4, "maxProtocol": 4, "client": client, "role": "operator",
+        "scopes": ["operator.read"], "auth": {"token": TOKEN},
+    }  # fmt: skip
+    while True:
+        guest = None
+        with suppress(OSError):
+            guest = Guest(port)
+            guest.ask("connect", connect)
+            return guest
+        if guest is not None:
+            guest.close()
+        if child.exited(within=0) or time.monotonic() > deadline:
+            raise child.failed("said no hello")
+        time.sleep(RETRY_PAUSE)
+
+
+def _timed(guest: Guest) -> float:
+    begun = time.perf_counter()
+    guest.ask("health")
+    return time.perf_counter() - begun
+
+
+def _settings(folder: str, port: int) -> dict[str, str]:
+    """State in the folder alone; the real one also reads its port and token from a config file there."""
+    state = Path(folder) / "state"
+    state.mkdir()
+    auth = {"mode": "token", "token": TOKEN}
+    config = {"gateway": {"mode": "local", "bind": "loopback", "port": port, "auth": auth}}
+    (state / "openclaw.json").write_text(json.dumps(config))
+    return {"HOME": folder, "OPENCLAW_STATE_DIR": str(state), "OPENCLAW_GATEWAY_TOKEN": TOKEN}
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _gateways(asked: Options) -> list[Gateway]:
+    calls = QUICK_CALLS if asked.quick else CALLS
+    ours = (str(asked.venv / "bin" / "openclaw"), "gateway", "--port", "PORT")
+    found = [Gateway(name=OURS, argv=ours, calls=calls)]
+    folder, node = os.environ.get("OPENCLAW_REAL"), os.environ.get("OPENCLAW_NODE")
+    if folder and node:
+        real = (node, str(Path(folder) / "openclaw.mjs"), "gateway", "run")
+        found.append(Gateway(name=REAL, argv=real, calls=calls))
+    else:
+        say(f"  {REAL} is left out: set OPENCLAW_REAL and OPENCLAW_NODE")
+    return found
+
+
+def main() -> int:
+    leave_nothing_behind()
+    asked = options("gateway", __doc__ or "", rounds=5, quick_rounds=1)
+    say_conditions(asked)
+    figures = Figures()
+    gateways = _gateways(asked)
+    turns = [Turn(subject=gateway.name, take=gateway.take) for gateway in gateways]
+    interleave("gateway", turns, rounds=asked.rounds, figures=figures)
+    rows = [[each.name, *(number(figures.median(each.name, name)) for name in FIGURES)] for each in gateways]
+    say_table("gateway", ["", *FIGURES], rows)
+    ratios: Ratios = {OURS: {name: figures.ratio(name, of=OURS, to=REAL) for name in FIGURES}}
+    targets = [
+        Target(what="start to hello", unit="of the real one", measured=ratios[OURS]["hello s"], at_most=1 / 15),
+        Target(what="idle memory", unit="of the real one", measured=ratios[OURS]["idle MiB"], at_most=1 / 8),
+        Target(what="health round trip", unit="of the real one", measured=ratios[OURS]["health ms"], at_most=1 / 2),
+        Target(what="start to hello", unit="s", measured=figures.median(OURS, "hello s"), at_most=0.5),
+        Target(what="idle memory", unit="MiB", measured=figures.median(OURS, "idle MiB"), at_most=60),
+    ]
+    return conclude(asked, figures, ratios, targets)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Files that are whole or absent: secrets and small books that survive a power cut."""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from .errors import OpenClawError
+
+
+class StateBroken(OpenClawError):
+    """A file of ours can't be used. We stop and say which; we never replace it by an empty one."""
+
+    code = "state_broken"
+
+
+def private_folder(path: Path) -> Path:
+    """`path`, made if absent, for this user alone."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise StateBroken(f"{path} can't be made or used as a folder: {exc.strerror}") from exc
+    return path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`: on disk when this returns, never half. Readable by this user alone."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        _write_new(draft, data)
+        draft.replace(path)
+        _settle(path.parent)
+    except OSError as exc:
+        raise StateBroken(f"{path} can't be written: {exc.strerror}") from exc
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def read_whole(path: Path) -> bytes | None:
+    """The file's bytes; None when there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise StateBroken(f"{path} can't be read: {exc.strerror}") from exc
+
+
+def keep_once(path: Path, data: bytes) -> bytes:
+    """The file's bytes, made from `data` when it is absent. Of several processes at once, one wins; all agree."""
+    found = read_whole(path)
+    if found is not None:
+        return found
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        _write_new(draft, data)
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        _settle(path.parent)
+    except OSError as exc:
+        raise StateBroken(f"{path} can't be written: {exc.strerror}") from exc
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+    return path.read_bytes()
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _settle(folder: Path) -> None:
+    """A rename is on disk once its folder is."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

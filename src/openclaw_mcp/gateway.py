@@ -1,0 +1,370 @@
+"""The gateway's caretaker: intercom, HTTP and tools of every room on one port."""
+
+import asyncio
+import hmac
+import os
+import platform
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+
+import msgspec
+
+from . import __version__, vitals
+from .core.errors import ToolError, Unauthorized
+from .core.model import Caller, Json
+from .core.ports import ToolSource
+from .core.rpc import ADMIN, READ, Method, Room, RpcCall
+from .mcp.gate import Gate
+from .mcp.http import McpHttp
+from .mcp.server import Info, McpServer
+from .rpc.admission import Door
+from .rpc.devices import Devices
+from .rpc.identity import Identity
+from .rpc.logs import Logs
+from .rpc.pairing import FileShelf, Pairing, Shelf, now_ms
+from .rpc.server import Intercom
+from .tools.desk import Desk
+from .tools.methods import ToolMethods, invoke, kind_of, operator
+from .tools.registry import Registry
+from .web import listen, plain
+from .web.metrics import Metric, written
+from .web.plain import App, Receive, Scope, Send
+
+HEALTH_EVERY: Final = 60.0  # seconds between `health` events
+TASK_TROUBLES: Final = (
+    "stale_queued", "stale_running", "lost", "delivery_failed", "missing_cleanup", "inconsistent_timestamps",
+)  # fmt: skip
+LOG_FILE: Final = "gateway.log"
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """A room that has something to add to `health` and `status`."""
+
+    def health(self) -> Json: ...
+
+    def status(self) -> Json: ...
+
+
+@runtime_checkable
+class Routing(Protocol):
+    """A room that answers HTTP paths of its own. A path that ends in `/` takes everything below it."""
+
+    def routes(self) -> Mapping[str, App]: ...
+
+
+class Gateway:
+    """Rooms are added before `serve`; `publish` is theirs to use from the start."""
+
+    def __init__(
+        self,
+        folder: Path,
+        token: str,
+        *,
+        sources: Mapping[str, ToolSource] | None = None,
+        shelf: Shelf | None = None,
+        hosts: frozenset[str] = frozenset(),
+    ) -> None:
+        self.folder = folder
+        self.version = __version__
+        self.registry = Registry(sources)
+        self.desk = Desk(self.registry)
+        self.pairing = Pairing(shelf or FileShelf(folder / "pairing.json"))
+        self._token = token.encode()
+        self._door = Door(token, self.pairing, origins=hosts)
+        self.intercom = Intercom(self._door, self)
+        self.publish = self.intercom.publish
+        self._vitals = vitals.Vitals()
+        self._instance = str(uuid.uuid4())
+        self._port: int | None = None
+        self._rooms: list[Room] = []
+        self._mcp = self._mcp_door(hosts)
+        self._exact: dict[str, App] = {}
+        self._below: dict[str, App] = {}
+        for path, app in self._own_routes():
+            self._exact[path] = app
+        self.pairing.cut.listen(self.intercom.cut)
+        for room in (
+            self,
+            Devices(self.pairing, self.publish, self._online),
+            Logs(folder / LOG_FILE),
+            ToolMethods(self.desk),
+        ):
+            self.add(room)
+
+    def add(self, room: Room) -> None:
+        """Take a room in: its methods, and its reports and routes if it has any."""
+        self.intercom.offer(room.methods())
+        if isinstance(room, Routing):
+            for path, app in room.routes().items():
+                (self._below if path.endswith("/") else self._exact)[path] = app
+        if room is not self:
+            self._rooms.append(room)
+
+    async def serve(self, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> None:
+        """Until SIGINT, SIGTERM or cancellation. Raises StateBroken before anything is served."""
+        await self.pairing.open()
+        self._port = listener.getsockname()[1]
+        timers = [asyncio.ensure_future(self._vitals.watch()), asyncio.ensure_future(self._tell_health())]
+        try:
+            async with self.intercom:
+                await listen.serve(self, listener, ready=ready, websockets=self.intercom.socket)
+        finally:
+            for timer in timers:
+                timer.cancel()
+            await self._mcp.aclose()
+            await asyncio.gather(*timers, return_exceptions=True)
+
+    # ---- what the intercom says of us ----------------------------------------------------------------------------
+
+    def health(self) -> Json:
+        begun = time.perf_counter()
+        health: Json = {
+            "ok": True,
+            "ts": now_ms(),
+            "durationMs": 0,
+            "plugins": {"loaded": [], "errors": [], "unavailable": []},
+            "configReload": {"hotReloadStatus": "active"},
+            "channels": {},
+            "channelOrder": [],
+            "channelLabels": {},
+            "heartbeatSeconds": 0,
+            "defaultAgentId": "main",
+            "agents": [],
+            "sessions": {"path": str(self.folder), "count": 0, "recent": []},
+            "modelRuntime": {"degraded": False, "pendingAgents": []},
+            "eventLoop": self._vitals.event_loop(),
+        }
+        for room in self._rooms:
+            if isinstance(room, Reporting):
+                health |= room.health()
+        health["durationMs"] = round((time.perf_counter() - begun) * 1000)
+        return health
+
+    def status(self) -> Json:
+        status: Json = {
+            "runtimeVersion": self.version,
+            "heartbeat": {"defaultAgentId": "main", "agents": []},
+            "channelSummary": [],
+            "queuedSystemEvents": [],
+            "degradedSecretOwners": [],
+            "degradedPlugins": [],
+            "tasks": _no_tasks(),
+            "taskAudit": {"total": 0, "warnings": 0, "errors": 0, "byCode": dict.fromkeys(TASK_TROUBLES, 0)},
+            "sessions": {"paths": [], "count": 0, "defaults": {}, "recent": [], "byAgent": []},
+            "modelRuntime": {"degraded": False, "pendingAgents": []},
+            "eventLoop": self._vitals.event_loop(),
+            "processMemory": {"rssBytes": vitals.memory(), "heapUsedBytes": 0, "heapTotalBytes": 0},
+            "workerPools": {},
+            "pid": os.getpid(),
+            "uptimeMs": self.intercom.uptime_ms,
+        }
+        for room in self._rooms:
+            if isinstance(room, Reporting):
+                status |= room.status()
+        return status
+
+    def snapshot(self, scopes: frozenset[str]) -> Json:
+        shown: Json = {
+            "suspension": {"phase": "accepting"},
+            "sessionDefaults": {
+                "defaultAgentId": "main",
+                "mainKey": "main",
+                "mainSessionKey": "agent:main:main",
+                "scope": "per-sender",
+            },
+        }
+        if ADMIN in scopes:
+            shown |= {
+                "configPath": str(self.folder / "openclaw.json"),
+                "stateDir": str(self.folder),
+                "authMode": "token",
+            }
+        return shown
+
+    def presence(self) -> Json:
+        host = socket.gethostname()
+        return {
+            "host": host,
+            "version": self.version,
+            "platform": f"{platform.system().lower()} {platform.release()}",
+            "deviceFamily": platform.system(),
+            "mode": "gateway",
+            "reason": "self",
+            "instanceId": self._instance,
+            "text": f"Gateway: {host} · app {self.version} · mode gateway · reason self",
+            "ts": now_ms(),
+        }
+
+    # ---- our own methods -----------------------------------------------------------------------------------------
+
+    def methods(self) -> Sequence[Method]:
+        return (
+            Method("health", None, self._health, role="any"),
+            Method("status", READ, self._status),
+            Method("system-presence", READ, self._presence),
+            Method("system.info", READ, self._info),
+            Method("last-heartbeat", READ, self._last_heartbeat),
+            Method("gateway.identity.get", READ, self._identity),
+        )
+
+    async def _health(self, call: RpcCall) -> Json:
+        return self.health()
+
+    async def _status(self, call: RpcCall) -> Json:
+        return self.status()
+
+    async def _presence(self, call: RpcCall) -> list[Json]:
+        return self.intercom.presence()
+
+    async def _info(self, call: RpcCall) -> Json:
+        return vitals.machine(self.folder) | {
+            "port": self._port,
+            "processInstanceId": self._instance,
+            "uptimeMs": self.intercom.uptime_ms,
+            "eventLoop": self._vitals.event_loop(),
+            "processMemory": {"rssBytes": vitals.memory(), "heapUsedBytes": 0, "heapTotalBytes": 0},
+        }
+
+    async def _last_heartbeat(self, call: RpcCall) -> None:
+        return None
+
+    async def _identity(self, call: RpcCall) -> Json:
+        own = await asyncio.to_thread(Identity.load, self.folder / "identity.json")
+        return {"deviceId": own.id, "publicKey": own.public_key}
+
+    async def _tell_health(self) -> None:
+        while True:
+            await asyncio.sleep(HEALTH_EVERY)
+            self.intercom.publish_health()
+
+    def _online(self) -> set[str]:
+        guests = self.intercom.guests.values()
+        return {g.admitted.connect.device.id for g in guests if g.admitted and g.admitted.connect.device}
+
+    # ---- HTTP ----------------------------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path: str = scope["path"]
+        app = self._exact.get(path) or next((a for root, a in self._below.items() if path.startswith(root)), None)
+        if app is None:
+            await plain.answer_json(send, _error("not_found", f"nothing is at {path[:200]}"), status=404)
+            return
+        await app(scope, receive, send)
+
+    def _own_routes(self) -> Iterable[tuple[str, App]]:
+        yield from ((path, self._live) for path in ("/health", "/healthz"))
+        yield from ((path, self._ready) for path in ("/ready", "/readyz"))
+        yield "/metrics", self._metrics
+        yield "/tools/invoke", self._invoke
+        yield "/mcp", self._mcp
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await plain.answer_json(send, {"ok": True, "status": "live"})
+
+    async def _ready(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = {
+            "ready": True,
+            "failing": [],
+            "uptimeMs": self.intercom.uptime_ms,
+            "eventLoop": self._vitals.event_loop(),
+        }
+        await plain.answer_json(send, body)
+
+    async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        await plain.answer(send, 200, written(self._measured()).encode(), kind=kind)
+
+    def _measured(self) -> Iterable[Metric]:
+        intercom = self.intercom
+        yield Metric("openclaw_up_seconds", "gauge", "Time since start.", [({}, intercom.uptime_ms / 1000)])
+        yield Metric("openclaw_memory_bytes", "gauge", "Resident memory.", [({}, vitals.memory())])
+        yield Metric("openclaw_connections", "gauge", "Connections that are in.", [({}, len(intercom.guests))])
+        for name, labels, words in (
+            ("handshakes", ("outcome",), "Handshakes by outcome."),
+            ("requests", ("method", "outcome"), "Requests answered."),
+            ("events", ("event",), "Events sent, counted per receiver."),
+            ("slow_consumers", (), "Connections closed because they did not read."),
+        ):
+            samples = [
+                (dict(zip(labels, key[1:], strict=True)), float(count))
+                for key, count in sorted(intercom.counts.items())
+                if key[0] == name
+            ]
+            yield Metric(f"openclaw_{name}_total", "counter", words, samples)
+        spent = [({"method": method}, seconds) for method, seconds in sorted(intercom.seconds.items())]
+        yield Metric("openclaw_request_seconds_total", "counter", "Time spent answering.", spent)
+
+    async def _invoke(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await plain.answer_text(send, "Method Not Allowed", status=405, extra={"allow": "POST"})
+            return
+        if not self._bears_token(plain.headers_of(scope)):
+            await plain.answer_json(send, _error("unauthorized", "Unauthorized"), status=401)
+            return
+        try:
+            body: Any = msgspec.json.decode(await plain.read_body(receive))
+        except plain.BodyTooLarge:
+            words = f"the body may hold {plain.LARGEST_BODY} bytes"
+            await plain.answer_json(send, _error("invalid_request_error", words), status=413)
+            return
+        except (ValueError, RecursionError):
+            await plain.answer_json(send, _error("invalid_request_error", "the body is not JSON"), status=400)
+            return
+        status, answer = await self._invoked(body if isinstance(body, dict) else {})
+        await plain.answer_json(send, answer, status=status)
+
+    async def _invoked(self, body: Json) -> tuple[int, Json]:
+        name, args = body.get("tool") or body.get("name"), body.get("args") or {}
+        if not isinstance(name, str):
+            return 400, {"ok": False, **_error("invalid_request", "tools.invoke requires name")}
+        if not isinstance(args, dict):
+            return 400, {"ok": False, **_error("invalid_request", "args must be an object")}
+        if isinstance(body.get("action"), str):
+            args = {"action": body["action"], **args}
+        session = body.get("sessionKey")
+        caller = operator("gateway-token", session=session if isinstance(session, str) else None)
+        try:
+            return 200, {"ok": True, "result": await invoke(self.desk, name, args, caller)}
+        except ToolError as exc:
+            kind = kind_of(exc)
+            status = {"not_found": 404, "invalid_request": 400, "forbidden": 403}.get(kind, 500)
+            return status, {"ok": False, **_error(kind, str(exc))}
+
+    def _mcp_door(self, hosts: frozenset[str]) -> McpHttp:
+        info = Info(name="openclaw", version=__version__, title="OpenClaw gateway")
+        loopback = Gate().hosts or frozenset()
+        gate = Gate(identify=self._identify, hosts=loopback | hosts, origins=loopback | hosts)
+        return McpHttp(McpServer(info, self.desk), gate=gate)
+
+    def _identify(self, headers: Mapping[str, str]) -> Caller:
+        if not self._bears_token(headers):
+            raise Unauthorized("the gateway's token is needed: Authorization: Bearer TOKEN")
+        return operator("gateway-token")
+
+    def _bears_token(self, headers: Mapping[str, str]) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token)
+
+
+def _error(kind: str, message: str) -> Json:
+    return {"error": {"message": message, "type": kind}}
+
+
+def _no_tasks() -> Json:
+    """What `status` says of tasks while no room keeps any."""
+    statuses = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
+    return {
+        "total": 0,
+        "active": 0,
+        "terminal": 0,
+        "failures": 0,
+        "byStatus": dict.fromkeys(statuses, 0),
+        "byRuntime": dict.fromkeys(("subagent", "acp", "cli", "cron"), 0),
+    }

@@ -1,0 +1,372 @@
+"""The intercom: every connection to this gateway, the methods they may call, the events they hear."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+
+from ..core.bell import Bell
+from ..core.model import Json
+from ..core.rpc import READ, Event, Fault, Method
+from ..wire import frames
+from ..wire.frames import Announcement
+from .admission import PROXY_HEADERS, Door, Visitor
+from .connection import Connection, presence_of
+from .handshake import EPHEMERAL_MODES
+from .pairing import Cut, now_ms
+from .socket import Socket
+from .throttle import Allowance
+
+PATHS: Final = frozenset({"/", "/ws"})
+PING_EVERY: Final = 25.0  # seconds between pings, and the time a peer has to answer one
+MOST_STRANGERS: Final = 32  # connections of one address that have not finished their handshake
+MOST_CONNECTIONS: Final = 10_000  # in all; the next is turned away before it costs anything
+STOP_GRACE: Final = 5.0  # seconds running requests get when the house closes
+
+EVENTS: Final = (
+    "connect.challenge", "agent", "chat", "chat.metadata.changed", "config.changed", "session.message",
+    "session.operation", "session.tool", "sessions.changed", "presence", "tick", "shutdown", "health", "heartbeat",
+    "cron", "task", "node.pair.requested", "node.pair.resolved", "node.presence", "node.hostStats",
+    "node.invoke.cancel", "node.invoke.input", "node.invoke.request", "device.pair.changed", "device.pair.requested",
+    "device.pair.resolved", "skills.changed", "exec.approval.requested", "exec.approval.resolved",
+)  # fmt: skip
+"""Names announced in `hello-ok`; some come only once the room that sends them is there."""
+
+logger = logging.getLogger(__name__)
+
+
+class House(Protocol):
+    """What the intercom says about the gateway it belongs to."""
+
+    @property
+    def version(self) -> str: ...
+
+    def health(self) -> Json:
+        """The `health` object, cheap: it is part of every hello."""
+
+    def snapshot(self, scopes: frozenset[str]) -> Json:
+        """Further keys of hello's `snapshot`, by what the newcomer may see."""
+
+    def presence(self) -> Json:
+        """The gateway's own presence entry."""
+
+
+class Intercom:
+    """`async with` it while sockets are served. Its `socket` is what uvicorn takes as WebSocket protocol."""
+
+    def __init__(self, door: Door, house: House, *, tick_every: float = frames.TICK_EVERY) -> None:
+        self.door = door
+        self.boot_id = str(uuid.uuid4())
+        self.came: Bell[Connection] = Bell()
+        self.went: Bell[Connection] = Bell()
+        self.counts: Counter[tuple[str, ...]] = Counter()
+        self.seconds: dict[str, float] = {}
+        self._house = house
+        self._tick_every = tick_every
+        self._begun = time.monotonic()
+        self._methods: dict[str, Method] = {}
+        self._guests: dict[str, Connection] = {}
+        self._strangers: Counter[str] = Counter()
+        self._waiting: dict[str, Connection] = {}
+        self._allowance = Allowance()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._versions = {"presence": 1, "health": 1}
+        self._timers: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    async def __aenter__(self) -> "Intercom":
+        loop = asyncio.get_running_loop()
+        self._timers = [loop.create_task(self._tick()), loop.create_task(self._ping())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Say goodbye to everybody, let running requests end, stop the clocks."""
+        self.shut("gateway stopping")
+        for timer in self._timers:
+            timer.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=STOP_GRACE)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._timers, *self._tasks, return_exceptions=True)
+
+    # ---- for the caretaker and the rooms ---------------------------------------------------------------------------
+
+    def offer(self, methods: Iterable[Method]) -> None:
+        for method in methods:
+            if method.name in self._methods:
+                raise ValueError(f"two rooms offer the method {method.name}")
+            self._methods[method.name] = method
+
+    def find(self, name: str) -> Method | None:
+        return self._methods.get(name)
+
+    @property
+    def guests(self) -> Mapping[str, Connection]:
+        """Everybody who is in, by connection id."""
+        return self._guests
+
+    @property
+    def uptime_ms(self) -> int:
+        return int((time.monotonic() - self._begun) * 1000)
+
+    def publish(self, event: Event) -> None:
+        """Tell everybody who may hear it. Never blocks."""
+        hearers = [
+            guest
+            for guest in self._guests.values()
+            if guest.may_hear(event.scope) and (event.topic is None or event.topic in guest.topics)
+        ]
+        if not hearers:
+            return
+        announcement = Announcement(event.name, event.payload, state_version=event.state_version)
+        for guest in hearers:
+            guest.announce(announcement)
+        self.counts["events", event.name] += len(hearers)
+
+    def presence(self) -> list[Json]:
+        own = self._house.presence()
+        return [own] + [presence_of(guest) for guest in self._guests.values() if _is_present(guest)]
+
+    def publish_health(self) -> None:
+        self._versions["health"] += 1
+        event = Event(name="health", payload=self._house.health(), scope=None, state_version=dict(self._versions))
+        self.publish(event)
+
+    def cut(self, cut: Cut) -> None:
+        """A device lost its standing: its connections end."""
+        for guest in list(self._guests.values()):
+            connect = guest.admitted.connect if guest.admitted else None
+            if connect is None or connect.device is None or connect.device.id != cut.device_id:
+                continue
+            if cut.role is None or cut.role == connect.role:
+                guest.socket.close(4001, "device removed")
+
+    def shut(self, reason: str, *, restart_expected_ms: int | None = None) -> None:
+        """Tell everybody that we go, and close. Newcomers are turned away from here on."""
+        if self._stopping:
+            return
+        self._stopping = True
+        payload: Json = {"reason": reason}
+        if restart_expected_ms is not None:
+            payload["restartExpectedMs"] = restart_expected_ms
+        self.publish(Event(name="shutdown", payload=payload, scope=None))
+        for connection in [*self._guests.values(), *self._waiting.values()]:
+            connection.socket.close(1012, "service restart")
+
+    def socket(
+        self, config: Any, server_state: Any, app_state: Any, _loop: asyncio.AbstractEventLoop | None = None
+    ) -> asyncio.Protocol:
+        """A fresh socket in uvicorn's manner."""
+        return ServerSocket(self, server_state.connections)
+
+    # ---- for sockets and connections ------------------------------------------------------------------------------
+
+    def welcome(self, socket: Socket, visitor: Visitor) -> Connection | str:
+        """A connection for this visitor, or the reason why there is no room."""
+        if self._stopping:
+            return "the gateway is stopping; try again shortly"
+        if self._strangers[visitor.address] >= MOST_STRANGERS:
+            self.refused("too-many-strangers")
+            return "too many connections from this address wait to be let in; finish or close some"
+        if len(self._guests) + len(self._waiting) >= MOST_CONNECTIONS:
+            self.refused("full")
+            return "the gateway has as many connections as it takes"
+        connection = Connection(self, socket, visitor)
+        self._waiting[connection.id] = connection
+        self._strangers[visitor.address] += 1
+        return connection
+
+    def joined(self, connection: Connection) -> Json:
+        """The connection is in: its hello."""
+        self._no_stranger(connection)
+        self._guests[connection.id] = connection
+        self.counts["handshakes", "ok"] += 1
+        if _is_present(connection):
+            # After the hello, which holds the presence list: this is news for the others.
+            asyncio.get_running_loop().call_soon(self._presence_changed)
+        self.came.ring(connection)
+        return self._hello(connection)
+
+    def left(self, connection: Connection) -> None:
+        self._no_stranger(connection)
+        if self._guests.pop(connection.id, None) is None:
+            return
+        if _is_present(connection):
+            self._presence_changed()
+        self.went.ring(connection)
+
+    def own(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run to its end; the house waits for it when it closes."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def spend(self, method: Method, address: str, name: str) -> None:
+        """Count a call against its allowance. Raises Fault."""
+        assert method.per_minute is not None
+        wait = self._allowance.take((method.name, address, name), method.per_minute, time.monotonic())
+        if wait > 0:
+            raise Fault(
+                f"rate limit exceeded for {method.name}; retry after {wait:.0f}s",
+                kind="UNAVAILABLE",
+                retryable=True,
+                retry_after_ms=int(wait * 1000) + 1,
+                details={"method": method.name, "limit": f"{method.per_minute} per 60s"},
+            )
+
+    def refused(self, code: str) -> None:
+        self.counts["handshakes", code] += 1
+
+    def count(self, what: str) -> None:
+        self.counts[(what,)] += 1
+
+    def answered(self, method: str, outcome: str, seconds: float) -> None:
+        known = method if method in self._methods else "unknown"
+        self.counts["requests", known, outcome] += 1
+        self.seconds[known] = self.seconds.get(known, 0.0) + seconds
+
+    # ---- within --------------------------------------------------------------------------------------------------
+
+    def _hello(self, connection: Connection) -> Json:
+        admitted = connection.admitted
+        assert admitted is not None
+        auth: Json = {"method": admitted.method, "role": admitted.connect.role, "scopes": admitted.connect.scopes}
+        if admitted.device_token is not None:
+            auth |= {"deviceToken": admitted.device_token, "issuedAtMs": admitted.issued_at_ms}
+        snapshot = {
+            "presence": self.presence(),
+            "health": self._house.health(),
+            "stateVersion": dict(self._versions),
+            "uptimeMs": self.uptime_ms,
+        }
+        return {
+            "type": "hello-ok",
+            "protocol": frames.PROTOCOL,
+            "server": {"version": self._house.version, "bootId": self.boot_id, "connId": connection.id},
+            "features": {"methods": self._advertised(), "events": EVENTS, "capabilities": []},
+            "snapshot": snapshot | self._house.snapshot(admitted.caller.scopes),
+            "auth": auth,
+            "policy": {
+                "maxPayload": frames.LARGEST_FRAME,
+                "maxBufferedBytes": frames.LARGEST_BACKLOG,
+                "tickIntervalMs": int(self._tick_every * 1000),
+            },
+        }
+
+    def _advertised(self) -> Sequence[str]:
+        return [method.name for method in self._methods.values() if method.advertised]
+
+    def _no_stranger(self, connection: Connection) -> None:
+        if self._waiting.pop(connection.id, None) is None:
+            return
+        address = connection.visitor.address
+        self._strangers[address] -= 1
+        if self._strangers[address] <= 0:
+            del self._strangers[address]
+
+    def _presence_changed(self) -> None:
+        self._versions["presence"] += 1
+        if self._stopping or not any(guest.may_hear(READ) for guest in self._guests.values()):
+            return
+        payload = {"presence": self.presence()}
+        self.publish(Event(name="presence", payload=payload, state_version=dict(self._versions)))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self._tick_every)
+            self.publish(Event(name="tick", payload={"ts": now_ms()}, scope=None))
+
+    async def _ping(self) -> None:
+        """Who has not answered since the last round is gone."""
+        while True:
+            await asyncio.sleep(PING_EVERY)
+            for guest in list(self._guests.values()):
+                if not guest.is_idle_reader:
+                    continue
+                if not guest.socket.alive:
+                    logger.info("connection %s answered no ping: cut off", guest.id)
+                    guest.socket.cut()
+                    continue
+                guest.socket.alive = False
+                guest.socket.ping()
+
+
+class ServerSocket(Socket):
+    """A WebSocket uvicorn hands over once it has seen the upgrade."""
+
+    def __init__(self, intercom: Intercom, connections: set[Any]) -> None:
+        self._server_codec = ServerProtocol(max_size=frames.LARGEST_FRAME)
+        super().__init__(self._server_codec)
+        self._intercom = intercom
+        self._connections = connections
+        self._connection: Connection | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        connection = self._connection
+        if connection is None or connection.admitted is not None or self.received <= frames.LARGEST_OPENING:
+            return
+        self._intercom.refused("preauth-payload-too-large")
+        self.close(1009, "preauth payload too large")
+
+    def shutdown(self) -> None:
+        """uvicorn's word for: the server stops."""
+        self._intercom.shut("gateway stopping")
+        self.close(1012, "service restart")
+
+    def _opening(self, event: Request | Response) -> None:
+        assert isinstance(event, Request)
+        self.received = 0
+        if event.path.partition("?")[0] not in PATHS:
+            self._answer(self._server_codec.reject(404, "the gateway's WebSocket is at /\n"))
+            return
+        response = self._server_codec.accept(event)
+        if response.status_code != 101:
+            self._answer(response)
+            return
+        welcome = self._intercom.welcome(self, self._visitor(event.headers))
+        if isinstance(welcome, str):
+            self._answer(self._server_codec.reject(503, f"{welcome}\n"))
+            return
+        self._server_codec.send_response(response)
+        self._flush()
+        self._connection = self.listener = welcome
+        welcome.opened()
+
+    def _answer(self, response: Response) -> None:
+        self._server_codec.send_response(response)
+        self._flush()
+
+    def _visitor(self, headers: Headers) -> Visitor:
+        assert self._transport is not None
+        peer = self._transport.get_extra_info("peername")
+        origins = headers.get_all("Origin")
+        return Visitor(
+            address=str(peer[0]) if peer else "unknown",
+            origin=",".join(origins) if origins else None,  # two origins are none we allow
+            proxied=any(name in headers for name in PROXY_HEADERS),
+        )
+
+
+def _is_present(connection: Connection) -> bool:
+    assert connection.admitted is not None
+    return connection.admitted.connect.client.mode not in EPHEMERAL_MODES

@@ -1,0 +1,215 @@
+"""A WebSocket straight on asyncio's transports: messages come by call, text goes out without waiting.
+
+One class for both ends. No task and no queue per connection: two thousand idle peers cost two thousand small objects,
+what is unsent is the transport's own count, and a peer that does not read can be cut off. A codec in `websockets`
+does the framing.
+"""
+
+import asyncio
+from typing import Final, Protocol, cast
+
+from websockets.exceptions import InvalidState
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import OPEN
+from websockets.protocol import Protocol as Codec
+
+from ..wire.frames import close_reason
+
+CLOSE_GRACE: Final = 5.0  # seconds a peer gets to read our goodbye before the connection is cut
+NO_STATUS: Final = 1005
+ABNORMAL: Final = 1006
+
+
+class Listener(Protocol):
+    """Who a socket reports to. Called in the event loop; must not block."""
+
+    def opened(self) -> None: ...
+
+    def heard(self, message: bytes) -> None: ...
+
+    def gone(self, code: int, reason: str) -> None:
+        """Exactly once, however it ended."""
+
+
+class Socket(asyncio.Protocol):
+    """`codec` decides which end we are; a subclass does the opening."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self.listener: Listener | None = None
+        self._transport: asyncio.Transport | None = None
+        self._parts: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._gone = False
+        self._writable: asyncio.Future[None] | None = None
+        self._lost: asyncio.Future[None] | None = None
+        self.received = 0
+        """Bytes since the last whole message."""
+        self.alive = True
+        """Set by anything received; a pinger clears it and looks again later."""
+
+    # ---- for the owner ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return not self._closing and self._codec.state is OPEN
+
+    @property
+    def unsent(self) -> int:
+        """Bytes the peer has not taken yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def send(self, message: bytes) -> None:
+        """Hand over one text message. Dropped without a word when the socket is no longer open."""
+        if not self.is_open:
+            return
+        try:
+            self._codec.send_text(message)
+        except InvalidState:
+            return
+        self._flush()
+
+    async def drained(self) -> None:
+        """Wait until the peer has taken most of what was sent, or is gone."""
+        if self._writable is not None:
+            await asyncio.shield(self._writable)
+
+    def ping(self) -> None:
+        if self.is_open:
+            self._codec.send_ping(b"")
+            self._flush()
+
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        """Say goodbye; the connection is cut when the peer does not answer within CLOSE_GRACE."""
+        if self._closing or self._transport is None:
+            return
+        self._closing = True
+        try:
+            self._codec.send_close(code, close_reason(reason))
+        except InvalidState:
+            self._transport.abort()
+            return
+        self._flush()
+        self._end()
+        self.resume()
+        self._report(code, reason)
+
+    def cut(self) -> None:
+        """End it now, unsent bytes and all."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def ended(self, within: float) -> None:
+        """Wait for the connection to be gone; it is cut when the peer takes longer than `within` seconds."""
+        if self._transport is None:
+            return
+        if self._lost is None:
+            self._lost = asyncio.get_running_loop().create_future()
+        timer = asyncio.get_running_loop().call_later(within, self._transport.abort)
+        try:
+            await asyncio.shield(self._lost)
+        finally:
+            timer.cancel()
+
+    def pause(self) -> None:
+        """Read no further for now; the peer's own writes will wait."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # ---- for asyncio ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit asyncio's
+
+    def data_received(self, data: bytes) -> None:
+        self.alive = True
+        self.received += len(data)
+        self._codec.receive_data(data)
+        self._handle()
+
+    def eof_received(self) -> bool:
+        self._codec.receive_eof()
+        self._handle()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._lost is not None:
+            self._lost.set_result(None)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.resume_writing()
+        closed = self._codec.close_rcvd
+        self._report(closed.code if closed else ABNORMAL, closed.reason if closed else "")
+
+    def pause_writing(self) -> None:
+        if self._writable is None:
+            self._writable = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            self._writable.set_result(None)
+            self._writable = None
+
+    # ---- within --------------------------------------------------------------------------------------------------
+
+    def _handle(self) -> None:
+        for event in self._codec.events_received():
+            if isinstance(event, Frame):
+                self._frame(event)
+            else:
+                self._opening(event)
+        self._flush()
+        if self._codec.close_expected():
+            self._end()
+
+    def _opening(self, event: Request | Response) -> None:
+        raise NotImplementedError
+
+    def _frame(self, frame: Frame) -> None:
+        if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+            return  # the codec has answered pings and closes
+        self._parts.append(bytes(frame.data))
+        if not frame.fin:
+            return
+        message = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts = []
+        self.received = 0
+        if self.listener is not None and not self._closing:
+            self.listener.heard(message)
+
+    def _flush(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            self._codec.data_to_send()
+            return
+        for data in self._codec.data_to_send():
+            if data:
+                transport.write(data)
+            elif transport.can_write_eof():
+                transport.write_eof()
+            else:
+                transport.close()
+
+    def _end(self) -> None:
+        """Goodbye has been said: the peer hangs up, or we do for it.
+
+        Until then we go on reading, and drop what we read: hanging up on unread bytes would make the kernel throw away
+        our last words.
+        """
+        self._closing = True
+        if self._timer is None and self._transport is not None:
+            self._timer = asyncio.get_running_loop().call_later(CLOSE_GRACE, self._transport.abort)
+
+    def _report(self, code: int, reason: str) -> None:
+        if not self._gone:
+            self._gone = True
+            if self.listener is not None:
+                self.listener.gone(code, reason)

@@ -1,0 +1,68 @@
+"""Who has guessed wrong too often. Pure: the clock is the caller's."""
+
+from collections import deque
+from typing import Final
+
+MOST_FAILURES: Final = 10  # wrong credentials within WINDOW before an address is locked out
+WINDOW: Final = 60.0
+LOCKOUT: Final = 300.0
+MOST_ADDRESSES: Final = 10_000  # remembered at once; the oldest is forgotten first, so that memory stays bounded
+
+
+class Throttle:
+    """Failed logins by address. This machine's own addresses are never locked out: a person must get back in."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, deque[float]] = {}
+        self._locked: dict[str, float] = {}
+
+    def wait(self, address: str, now: float) -> float:
+        """Seconds until this address may try again; 0 = now."""
+        until = self._locked.get(address)
+        if until is None:
+            return 0.0
+        if now >= until:
+            del self._locked[address]
+            return 0.0
+        return until - now
+
+    def fail(self, address: str, now: float) -> None:
+        if is_loopback(address):
+            return
+        failures = self._failures.pop(address, None) or deque(maxlen=MOST_FAILURES)
+        failures.append(now)
+        self._failures[address] = failures  # last in order: the longest silent is forgotten first
+        while len(self._failures) > MOST_ADDRESSES:
+            del self._failures[next(iter(self._failures))]
+        if len(failures) == MOST_FAILURES and now - failures[0] <= WINDOW:
+            self._locked[address] = now + LOCKOUT
+            while len(self._locked) > MOST_ADDRESSES:
+                del self._locked[next(iter(self._locked))]
+
+    def succeed(self, address: str) -> None:
+        self._failures.pop(address, None)
+
+
+class Allowance:
+    """So many calls a minute for each key; for writes to the control plane."""
+
+    def __init__(self) -> None:
+        self._calls: dict[object, deque[float]] = {}
+
+    def take(self, key: object, most: int, now: float) -> float:
+        """0 when the call may be made, and it is counted; else the seconds until one may."""
+        calls = self._calls.pop(key, None) or deque()
+        while calls and now - calls[0] >= WINDOW:
+            calls.popleft()
+        self._calls[key] = calls
+        while len(self._calls) > MOST_ADDRESSES:
+            del self._calls[next(iter(self._calls))]
+        if len(calls) >= most:
+            return WINDOW - (now - calls[0])
+        calls.append(now)
+        return 0.0
+
+
+def is_loopback(address: str) -> bool:
+    plain = address.removeprefix("::ffff:")
+    return plain.startswith("127.") or plain == "::1"

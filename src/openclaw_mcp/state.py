@@ -1,0 +1,39 @@
+"""The state directory: where everything we keep lies, and the gateway's shared token in it."""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from .core.disk import StateBroken, keep_once, private_folder
+
+TOKEN_FILE: Final = "gateway-token.txt"  # noqa: S105 - a file name
+
+
+def state_dir(chosen: str | None = None) -> Path:
+    """The folder, made if absent: `chosen`, else $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp."""
+    named = chosen or os.environ.get("OPENCLAW_STATE_DIR") or "~/.openclaw-mcp"
+    return private_folder(Path(named).expanduser())
+
+
+def gateway_token(folder: Path) -> str:
+    """$OPENCLAW_GATEWAY_TOKEN, else the token kept in the folder, made at first use."""
+    given = os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip()
+    if given:
+        return given
+    path = folder / TOKEN_FILE
+    token = keep_once(path, secrets.token_urlsafe(32).encode()).decode(errors="replace").strip()
+    if not token:
+        raise StateBroken(f"{path} is empty; put the gateway's token in it, or remove it to have a new one made")
+    return token
+
+
+def known_gateway_token(folder: Path) -> str | None:
+    """The token as a client finds it: never made here."""
+    given = os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip()
+    if given:
+        return given
+    try:
+        return (folder / TOKEN_FILE).read_text().strip() or None
+    except OSError:
+        return None

@@ -1,0 +1,58 @@
+"""HTTP without a framework: read a body, write an answer."""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+import msgspec
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LARGEST_BODY: Final = 2 << 20  # bytes of a request to the gateway's small routes
+
+
+class BodyTooLarge(Exception):
+    """More than LARGEST_BODY."""
+
+
+def headers_of(scope: Scope) -> Mapping[str, str]:
+    return {key.decode("latin-1"): value.decode("latin-1").strip() for key, value in scope["headers"]}
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Raises BodyTooLarge. A client that goes away leaves what it had sent."""
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        event = await receive()
+        if event["type"] != "http.request":
+            break
+        chunks.append(event.get("body", b""))
+        size += len(chunks[-1])
+        if size > LARGEST_BODY:
+            raise BodyTooLarge
+        if not event.get("more_body"):
+            break
+    return b"".join(chunks)
+
+
+async def answer(send: Send, status: int, body: bytes, *, kind: str, extra: Mapping[str, str] | None = None) -> None:
+    headers = [
+        (b"content-type", kind.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+        *((name.encode(), value.encode()) for name, value in (extra or {}).items()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def answer_json(send: Send, value: Any, *, status: int = 200, extra: Mapping[str, str] | None = None) -> None:
+    await answer(send, status, msgspec.json.encode(value), kind="application/json; charset=utf-8", extra=extra)
+
+
+async def answer_text(send: Send, text: str, *, status: int = 200, extra: Mapping[str, str] | None = None) -> None:
+    await answer(send, status, text.encode(), kind="text/plain; charset=utf-8", extra=extra)

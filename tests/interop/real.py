@@ -1,0 +1,88 @@
+"""A real OpenClaw: where it is, how its gateway is started, how its command line is run.
+
+`OPENCLAW_REAL` is the folder of the npm package `openclaw`, `OPENCLAW_NODE` a Node.js 24.16 or newer. Without them the
+tests that need them are skipped; under CI they fail.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openclaw_mcp.rpc.client import CannotConnect, Client
+from openclaw_mcp.rpc.handshake import Credentials, Introduction
+from openclaw_mcp.web import listen
+
+from ..rpc.house import BACKEND, EVERY
+from ..running import process
+
+TOKEN = "interop-token"
+START_WAIT = 180.0  # seconds a cold real gateway may take on a busy machine
+CLI_WAIT = 90.0
+
+
+def program() -> tuple[str, str]:
+    """Node.js and the package's entry point."""
+    folder, node = os.environ.get("OPENCLAW_REAL"), os.environ.get("OPENCLAW_NODE")
+    if folder and node and (Path(folder) / "openclaw.mjs").exists() and Path(node).exists():
+        return node, str(Path(folder) / "openclaw.mjs")
+    reason = "no real OpenClaw: set OPENCLAW_REAL to the npm package's folder and OPENCLAW_NODE to a Node.js >= 24.16"
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason}; under CI nothing is skipped")
+    pytest.skip(reason)
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("OPENCLAW_")}
+    return clean | {"HOME": str(home), "OPENCLAW_STATE_DIR": str(home / "state"), "NO_COLOR": "1", **more}
+
+
+@contextlib.contextmanager
+def gateway(home: Path) -> Iterator[str]:
+    """A real gateway on a free port; yields its address once it says hello."""
+    node, entry = program()
+    with listen.bind("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+    (home / "state").mkdir(parents=True)
+    auth = {"mode": "token", "token": TOKEN}
+    config = {"gateway": {"mode": "local", "bind": "loopback", "port": port, "auth": auth}}
+    (home / "state" / "openclaw.json").write_text(json.dumps(config))
+    log = (home / "gateway.log").open("wb")
+    with log, process(node, entry, "gateway", "run", env=environment(home), stdout=log, stderr=log):
+        url = f"ws://127.0.0.1:{port}"
+        asyncio.run(_awake(url))
+        yield url
+
+
+def command_line(home: Path, url: str, token: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """The real command line against a gateway."""
+    node, entry = program()
+    return subprocess.run(
+        [node, entry, *words],
+        env=environment(home, OPENCLAW_GATEWAY_URL=url, OPENCLAW_GATEWAY_TOKEN=token),
+        capture_output=True,
+        text=True,
+        timeout=CLI_WAIT,
+        check=False,
+    )
+
+
+def client(url: str, token: str = TOKEN) -> Client:
+    told = Introduction(client=BACKEND, scopes=EVERY)
+    return Client(url, told, credentials=Credentials(token=token), redial=False)
+
+
+async def _awake(url: str) -> None:
+    async with asyncio.timeout(START_WAIT):
+        while True:
+            try:
+                async with client(url) as caller:
+                    await caller.call("health")
+                    return
+            except CannotConnect:
+                await asyncio.sleep(0.5)

@@ -1,0 +1,274 @@
+"""Who comes in, as whom, and the exact words for the others: each row as a real gateway answered it."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Fault
+from openclaw_mcp.rpc.admission import Admitted, Challenge, Door, Refused, Visitor
+from openclaw_mcp.rpc.handshake import ClientInfo, Connect, Credentials, Introduction, signing_words
+from openclaw_mcp.rpc.identity import Identity
+from openclaw_mcp.rpc.pairing import MemoryShelf, Pairing, now_ms
+from openclaw_mcp.rpc.throttle import LOCKOUT, MOST_FAILURES, Allowance, Throttle
+
+from .house import BACKEND, NODE, TOKEN, TUI
+
+CLI = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
+PAGE = ClientInfo(id="openclaw-control-ui", version="1", platform="web", mode="webchat")
+PROBE = ClientInfo(id="openclaw-probe", version="1", platform="linux", mode="probe")
+HERE = Visitor(address="127.0.0.1")
+PROXIED = Visitor(address="127.0.0.1", proxied=True)
+AWAY = Visitor(address="192.0.2.7")
+GOOD = Credentials(token=TOKEN)
+DEVICE = Identity(b"\7" * 32)
+
+
+class Entrance:
+    """A door with a fresh pairing book."""
+
+    def __init__(self) -> None:
+        self.pairing = Pairing(MemoryShelf())
+        self.door = Door(TOKEN, self.pairing)
+
+    def admit(
+        self,
+        client: ClientInfo,
+        visitor: Visitor = HERE,
+        credentials: Credentials = GOOD,
+        *,
+        role: Any = "operator",
+        scopes: tuple[str, ...] = (READ,),
+        signer: Identity | None = None,
+        change: Any = None,
+    ) -> Admitted:
+        challenge = Challenge("nonce", now_ms())
+        told = Introduction(client=client, role=role, scopes=scopes)
+        connect = told.connect(msgspec.to_builtins(challenge), credentials, signer)
+        if change is not None:
+            connect = change(connect)
+        return asyncio.run(self.door.admit(connect, visitor, challenge))
+
+    def refused(self, *args: Any, **more: Any) -> Refused:
+        with pytest.raises(Refused) as caught:
+            self.admit(*args, **more)
+        return caught.value
+
+    def code(self, *args: Any, **more: Any) -> str:
+        return str(self.refused(*args, **more).fault.details["code"])
+
+
+@pytest.mark.parametrize(
+    ("client", "visitor", "scopes"),
+    [
+        (BACKEND, HERE, (READ,)),
+        (CLI, HERE, (READ,)),
+        (ClientInfo(id="test", version="1", platform="linux", mode="test"), HERE, ()),
+        (ClientInfo(id="cli", version="1", platform="linux", mode="backend"), HERE, ()),
+        (PROBE, HERE, ()),
+        (BACKEND, AWAY, ()),
+        (CLI, AWAY, ()),
+        (CLI, PROXIED, ()),
+        (CLI, Visitor(address="127.0.0.1", origin="http://localhost:3000"), ()),
+    ],
+)
+def test_the_shared_token_alone_keeps_its_scopes_only_for_programs_of_this_machine(
+    client: ClientInfo, visitor: Visitor, scopes: tuple[str, ...]
+) -> None:
+    admitted = Entrance().admit(client, visitor)
+    assert admitted.connect.scopes == scopes
+    assert admitted.caller.scopes == frozenset(scopes)
+    assert admitted.device_token is None
+
+
+def test_the_secret_is_taken_as_token_or_password() -> None:
+    assert Entrance().admit(BACKEND, credentials=Credentials(password=TOKEN)).method == "token"
+
+
+@pytest.mark.parametrize(
+    ("client", "role", "credentials", "code"),
+    [
+        (BACKEND, "operator", Credentials(), "DEVICE_IDENTITY_REQUIRED"),
+        (BACKEND, "operator", Credentials(token="wrong"), "AUTH_TOKEN_MISMATCH"),
+        (BACKEND, "operator", Credentials(password="wrong"), "AUTH_TOKEN_MISMATCH"),
+        (NODE, "node", GOOD, "DEVICE_IDENTITY_REQUIRED"),
+        (TUI, "operator", GOOD, "CONTROL_UI_DEVICE_IDENTITY_REQUIRED"),
+        (PAGE, "operator", GOOD, "CONTROL_UI_ORIGIN_NOT_ALLOWED"),
+    ],
+)
+def test_who_has_no_device_is_refused(client: ClientInfo, role: str, credentials: Credentials, code: str) -> None:
+    assert Entrance().code(client, credentials=credentials, role=role) == code
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://127.0.0.1.evil.example:80", "file://x"])
+def test_a_page_from_elsewhere_is_refused_whatever_it_carries(origin: str) -> None:
+    visitor = Visitor(address="127.0.0.1", origin=origin)
+    assert Entrance().code(PAGE, visitor, signer=DEVICE) == "CONTROL_UI_ORIGIN_NOT_ALLOWED"
+    assert Entrance().code(CLI, visitor) == "CONTROL_UI_ORIGIN_NOT_ALLOWED"
+
+
+def test_a_page_of_this_machine_with_a_device_is_let_in() -> None:
+    visitor = Visitor(address="127.0.0.1", origin="http://127.0.0.1:18789")
+    assert Entrance().admit(PAGE, visitor, signer=DEVICE).device_token is not None
+
+
+def test_versions_and_roles() -> None:
+    entrance = Entrance()
+
+    def speaks(low: int, high: int) -> Any:
+        return lambda connect: msgspec.structs.replace(connect, min_protocol=low, max_protocol=high)
+
+    refused = entrance.refused(BACKEND, change=speaks(3, 3))
+    assert (refused.close, refused.reason) == (1002, "protocol mismatch")
+    assert refused.fault.details == {
+        "code": "PROTOCOL_MISMATCH",
+        "clientMinProtocol": 3,
+        "clientMaxProtocol": 3,
+        "expectedProtocol": 4,
+        "minimumProbeProtocol": 3,
+    }
+    assert entrance.refused(BACKEND, change=speaks(5, 9)).close == 1002
+    assert entrance.admit(BACKEND, change=speaks(1, 9))
+    assert entrance.admit(PROBE, change=speaks(3, 3))
+    assert entrance.admit(NODE, role="node", scopes=(), signer=DEVICE, change=speaks(3, 3))
+    role = entrance.refused(BACKEND, change=lambda connect: msgspec.structs.replace(connect, role="boss"))
+    assert str(role.fault) == "invalid role"
+
+
+@pytest.mark.parametrize(
+    ("proof", "words", "code"),
+    [
+        ({"signature": "AAAA"}, "device signature invalid", "DEVICE_AUTH_SIGNATURE_INVALID"),
+        ({"nonce": "other"}, "device nonce mismatch", "DEVICE_AUTH_NONCE_MISMATCH"),
+        ({"signed_at": 1700000000000}, "device signature expired", "DEVICE_AUTH_SIGNATURE_EXPIRED"),
+        ({"id": "ab" * 32}, "device identity mismatch", "DEVICE_AUTH_DEVICE_ID_MISMATCH"),
+        ({"public_key": "AAAA"}, "device identity mismatch", "DEVICE_AUTH_DEVICE_ID_MISMATCH"),
+    ],
+)
+def test_a_proof_that_does_not_hold_is_refused(proof: dict[str, Any], words: str, code: str) -> None:
+    def change(connect: Connect) -> Connect:
+        assert connect.device is not None
+        return msgspec.structs.replace(connect, device=msgspec.structs.replace(connect.device, **proof))
+
+    refused = Entrance().refused(TUI, signer=DEVICE, change=change)
+    assert str(refused.fault) == words
+    assert refused.fault.details["code"] == code
+
+
+@pytest.mark.parametrize("field", ["scopes", "role", "client", "auth"])
+def test_what_a_device_signed_cannot_be_changed_on_the_way(field: str) -> None:
+    changed: dict[str, Any] = {
+        "scopes": (ADMIN,),
+        "role": "node",
+        "client": CLI,
+        "auth": Credentials(password=TOKEN),
+    }
+
+    def change(connect: Connect) -> Connect:
+        return msgspec.structs.replace(connect, **{field: changed[field]})
+
+    assert Entrance().code(TUI, signer=DEVICE, change=change) == "DEVICE_AUTH_SIGNATURE_INVALID"
+
+
+def test_the_older_signature_is_accepted() -> None:
+    def change(connect: Connect) -> Connect:
+        proof = connect.device
+        assert proof is not None
+        words = signing_words(
+            proof.id,
+            connect.client,
+            role=connect.role,
+            scopes=connect.scopes,
+            signed_at=proof.signed_at,
+            token=TOKEN,
+            nonce=proof.nonce,
+            version="v2",
+        )
+        return msgspec.structs.replace(connect, device=msgspec.structs.replace(proof, signature=DEVICE.sign(words)))
+
+    assert Entrance().admit(TUI, signer=DEVICE, change=change)
+
+
+def test_a_device_from_elsewhere_waits_until_somebody_who_may_says_yes() -> None:
+    entrance = Entrance()
+    refused = entrance.refused(TUI, AWAY, signer=DEVICE, scopes=(READ, ADMIN))
+    details = refused.fault.details
+    assert refused.fault.kind == "NOT_PAIRED"
+    assert str(refused.fault) == "pairing required: device is not approved yet"
+    assert refused.reason.endswith(f"(requestId: {details['requestId']})")
+    assert (details["code"], details["reason"]) == ("PAIRING_REQUIRED", "not-paired")
+    [asked] = entrance.pairing.pending()
+    assert (asked.device_id, asked.remote_ip) == (DEVICE.id, AWAY.address)
+    with pytest.raises(Fault, match=r"missing scope: operator\.admin"):
+        asyncio.run(entrance.pairing.approve(asked.request_id, by=frozenset({PAIRING, WRITE})))
+    asyncio.run(entrance.pairing.approve(asked.request_id, by=frozenset({ADMIN})))
+    admitted = entrance.admit(TUI, AWAY, signer=DEVICE, scopes=(READ, ADMIN))
+    assert admitted.connect.scopes == (READ, ADMIN)
+    assert admitted.device_token is not None
+    assert not entrance.pairing.pending()
+
+
+def test_a_devices_token_covers_what_was_approved_and_no_more() -> None:
+    entrance = Entrance()
+    token = entrance.admit(TUI, signer=DEVICE).device_token
+    assert token is not None
+    for credentials in (Credentials(token=token), Credentials(device_token=token)):
+        assert entrance.admit(TUI, AWAY, credentials, signer=DEVICE).method == "device-token"
+        assert entrance.code(TUI, HERE, credentials, signer=DEVICE, scopes=(ADMIN,)) == "AUTH_SCOPE_MISMATCH"
+    other = Identity(b"\1" * 32)
+    assert entrance.code(TUI, HERE, Credentials(device_token=token), signer=other) == "AUTH_DEVICE_TOKEN_MISMATCH"
+    assert entrance.code(TUI, HERE, Credentials(token=token), signer=other) == "AUTH_TOKEN_MISMATCH"
+    assert entrance.code(TUI, HERE, Credentials(), signer=other) == "AUTH_TOKEN_MISSING"
+    asyncio.run(entrance.pairing.revoke(DEVICE.id, "operator"))
+    assert entrance.code(TUI, HERE, Credentials(device_token=token), signer=DEVICE) == "AUTH_DEVICE_TOKEN_MISMATCH"
+
+
+def test_what_is_silent_on_this_machine_and_what_is_not() -> None:
+    entrance = Entrance()
+    entrance.admit(TUI, signer=DEVICE)
+    assert entrance.admit(TUI, signer=DEVICE, scopes=(ADMIN,)).connect.scopes == (ADMIN,)  # more scopes: silent
+    renamed = ClientInfo(id="openclaw-tui", version="1", platform="darwin", mode="ui")
+    metadata = entrance.refused(renamed, signer=DEVICE)
+    assert metadata.fault.details["reason"] == "metadata-upgrade"
+    assert metadata.fault.details["approvedRoles"] == ("operator",)
+    role = entrance.refused(NODE, role="node", scopes=(), signer=DEVICE)
+    assert role.fault.details["reason"] == "role-upgrade"
+    assert entrance.refused(TUI, PROXIED, signer=Identity(b"\3" * 32)).fault.details["reason"] == "not-paired"
+    assert len(entrance.pairing.pending()) == 2  # one request per device: the later replaced the earlier
+
+
+def test_wrong_guesses_from_elsewhere_lock_their_address_out_and_no_other() -> None:
+    entrance = Entrance()
+    for _ in range(MOST_FAILURES):
+        assert entrance.code(BACKEND, AWAY, Credentials(token="wrong")) == "AUTH_TOKEN_MISMATCH"
+    refused = entrance.refused(BACKEND, AWAY, Credentials(token="wrong"))
+    assert refused.fault.details["code"] == "AUTH_RATE_LIMITED"
+    assert refused.fault.retryable is True
+    assert 0 < (refused.fault.retry_after_ms or 0) <= LOCKOUT * 1000
+    assert entrance.code(BACKEND, Visitor(address="192.0.2.8"), Credentials(token="no")) == "AUTH_TOKEN_MISMATCH"
+    assert entrance.admit(BACKEND, AWAY)  # whoever knows the token is not kept out by others' guesses
+    for _ in range(MOST_FAILURES * 3):
+        assert entrance.code(BACKEND, HERE, Credentials(token="wrong")) == "AUTH_TOKEN_MISMATCH"
+
+
+def test_a_lockout_ends_and_memory_is_bounded() -> None:
+    throttle = Throttle()
+    for _ in range(MOST_FAILURES):
+        throttle.fail("192.0.2.1", 0.0)
+    assert throttle.wait("192.0.2.1", 1.0) == LOCKOUT - 1.0
+    assert throttle.wait("192.0.2.1", LOCKOUT) == 0.0
+    for number in range(11_000):
+        throttle.fail(f"10.0.{number >> 8}.{number & 255}", 1.0)
+    assert len(throttle._failures) <= 10_000
+    slow = Throttle()
+    for number in range(50):
+        slow.fail("192.0.2.1", number * 30.0)
+    assert slow.wait("192.0.2.1", 50 * 30.0) == 0.0
+
+
+def test_an_allowance_comes_back_with_time() -> None:
+    allowance = Allowance()
+    assert [allowance.take("a", 2, float(second)) for second in (0, 10, 20)] == [0.0, 0.0, 40.0]
+    assert allowance.take("b", 2, 20.0) == 0.0
+    assert allowance.take("a", 2, 61.0) == 0.0

@@ -1,0 +1,129 @@
+"""The pairing book: what is acknowledged is kept, and what is kept can't be used by who reads it."""
+
+import asyncio
+import stat
+from pathlib import Path
+
+import pytest
+
+from openclaw_mcp.core.disk import StateBroken
+from openclaw_mcp.core.rpc import ADMIN, READ, Fault
+from openclaw_mcp.rpc import pairing as pairings
+from openclaw_mcp.rpc.handshake import Connect, Credentials, Introduction
+from openclaw_mcp.rpc.identity import Identity
+from openclaw_mcp.rpc.pairing import FileShelf, MemoryShelf, Pairing
+
+from .house import TUI
+
+DEVICE = Identity(b"\7" * 32)
+
+
+def connect(device: Identity = DEVICE, *scopes: str) -> Connect:
+    return Introduction(client=TUI, scopes=scopes or (READ,)).connect({"nonce": "n", "ts": 1}, Credentials(), device)
+
+
+async def admitted(pairing: Pairing, device: Identity = DEVICE, *scopes: str) -> str:
+    await pairing.admit_silently(connect(device, *scopes), public_key=device.public_key, remote_ip=None)
+    token = pairing.token(device.id, "operator")
+    assert token is not None
+    return token
+
+
+def test_what_was_approved_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "pairing.json"
+
+    async def test() -> None:
+        first = Pairing(FileShelf(path))
+        await first.open()
+        token = await admitted(first)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert token not in path.read_text()
+        second = Pairing(FileShelf(path))
+        await second.open()
+        assert second.holds(DEVICE.id, "operator", token)
+        assert not second.holds(DEVICE.id, "node", token)
+        assert not second.holds("unknown", "operator", token)
+
+    asyncio.run(test())
+
+
+def test_a_broken_book_stops_us_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "pairing.json"
+    path.write_text('{"version":1,')
+    with pytest.raises(StateBroken, match="is no pairing book; restore it"):
+        asyncio.run(Pairing(FileShelf(path)).open())
+    assert path.read_text() == '{"version":1,'
+
+
+def test_a_change_that_cannot_be_saved_is_not_made() -> None:
+    class Full(MemoryShelf):
+        async def save(self, book: pairings.Book) -> None:
+            raise StateBroken("no space left on device")
+
+    async def test() -> None:
+        pairing = Pairing(Full())
+        with pytest.raises(StateBroken):
+            await admitted(pairing)
+        assert pairing.find(DEVICE.id) is None
+
+    asyncio.run(test())
+
+
+def test_rotation_and_revocation_end_the_old_token() -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        cuts: list[pairings.Cut] = []
+        pairing.cut.listen(cuts.append)
+        first = await admitted(pairing, DEVICE, READ, ADMIN)
+        with pytest.raises(Fault, match="missing scope"):
+            await pairing.rotate(DEVICE.id, "operator", None, by=frozenset({READ}))
+        with pytest.raises(Fault, match="was not approved"):
+            await narrowed()
+        await pairing.rotate(DEVICE.id, "operator", None, by=frozenset({ADMIN}))
+        second = pairing.token(DEVICE.id, "operator")
+        assert second is not None
+        assert not pairing.holds(DEVICE.id, "operator", first)
+        assert pairing.holds(DEVICE.id, "operator", second)
+        await pairing.revoke(DEVICE.id, "operator")
+        assert not pairing.holds(DEVICE.id, "operator", second)
+        third = await admitted(pairing)
+        assert third not in (first, second)
+        assert cuts == [pairings.Cut(DEVICE.id, "operator")] * 2
+
+    async def narrowed() -> None:
+        other = Pairing(MemoryShelf())
+        await admitted(other, DEVICE, READ)
+        await other.rotate(DEVICE.id, "operator", (ADMIN,), by=frozenset({ADMIN}))
+
+    asyncio.run(test())
+
+
+def test_requests_grow_old_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        asked = pairing.ask(connect(), public_key=DEVICE.public_key, remote_ip="192.0.2.7")
+        later = pairings.now_ms() + int(pairings.PENDING_FOR * 1000) + 1000
+        with monkeypatch.context() as clock:
+            clock.setattr(pairings, "now_ms", lambda: later)
+            with pytest.raises(Fault, match="unknown requestId"):
+                await pairing.approve(asked.request_id, by=frozenset({ADMIN}))
+        monkeypatch.setattr(pairings, "MOST_PENDING", 3)
+        for number in range(5):
+            device = Identity(bytes([number]) * 32)
+            pairing.ask(connect(device), public_key=device.public_key, remote_ip=None)
+        assert len(pairing.pending()) == 3
+
+    asyncio.run(test())
+
+
+def test_unknown_devices_and_roles_are_named() -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        for change in (pairing.remove("x"), pairing.rename("x", "y"), pairing.revoke("x", "operator")):
+            with pytest.raises(Fault, match="unknown deviceId"):
+                await change
+        await admitted(pairing)
+        with pytest.raises(Fault, match="no role 'node'"):
+            await pairing.revoke(DEVICE.id, "node")
+
+    asyncio.run(test())
