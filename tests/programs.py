@@ -28,6 +28,19 @@ DEBIAN = {
     "Xvfb": "xvfb",
     "dbus-daemon": "dbus-daemon",
     "dunst": "dunst",
+    "xsetroot": "x11-xserver-utils",
+    "sway": "sway",
+    "grim": "grim",
+    "ffmpeg": "ffmpeg",
+    "espeak-ng": "espeak-ng",
+    "speech-dispatcher": "speech-dispatcher",
+    "pulseaudio": "pulseaudio",
+    "paplay": "pulseaudio-utils",
+    "soxi": "sox",
+    "dbus-run-session": "dbus",
+    "gnome-keyring-daemon": "gnome-keyring",
+    "/usr/libexec/geoclue": "geoclue-2.0",
+    "/usr/lib/speech-dispatcher-modules/sd_espeak-ng": "speech-dispatcher-espeak-ng",
 }
 """Program to the Debian package that brings it."""
 

@@ -22,16 +22,21 @@ from .mcp.server import Info, McpServer
 from .node import settings as node_settings
 from .node.approvals import Approvals
 from .node.asking import Asking
+from .node.camera import Camera
+from .node.canvas import Canvas
 from .node.capability import Capability, Missing
 from .node.consent import Consents
 from .node.desktop import Desktop
 from .node.device import Device
+from .node.location import Location
 from .node.registry import Capabilities
+from .node.screen import Screen
 from .node.settings import BadSettings, Settings
 from .node.shelf import Happened, NodeShelf
 from .node.system import System
 from .node.terminal import NoSocket, Terminal
 from .node.token import TokenFile
+from .node.tts import Tts
 from .tools.audit import Record, log
 from .tools.desk import Desk
 from .tools.registry import Registry
@@ -63,6 +68,7 @@ class Node:
         )
         self.approvals = Approvals(state_dir=state_dir, asking=self.asking)
         self.consents = Consents(state_dir=state_dir, asking=self.asking)
+        self._toasts: set[asyncio.Task[None]] = set()
         self.capabilities = Capabilities(switch=self._switch)
         for capability in self._own():
             self.capabilities.add(capability)
@@ -78,7 +84,29 @@ class Node:
         return (
             System(approvals=self.approvals, desktop=self.desktop),
             Device(display_name=lambda: self.settings.display_name),
+            Screen(consent=self.consents, tell=self._tell),
+            Canvas(state_dir=self.state_dir, browser=self.settings.canvas_browser),
+            Camera(consent=self.consents, device=self.settings.camera_device),
+            Location(fixed=self.settings.location_fixed),
+            Tts(
+                state_dir=self.state_dir,
+                provider=self.settings.tts_provider,
+                voice=self.settings.tts_voice,
+                elevenlabs_voice=self.settings.elevenlabs_voice,
+                elevenlabs_model=self.settings.elevenlabs_model,
+            ),
         )
+
+    def _tell(self, text: str) -> None:
+        """Let the person know; where there is no desktop there is nobody to tell."""
+        if self.desktop.missing() is None:
+            task = asyncio.ensure_future(self._toast(text))
+            self._toasts.add(task)
+            task.add_done_callback(self._toasts.discard)
+
+    async def _toast(self, text: str) -> None:
+        with contextlib.suppress(OpenClawError):
+            await self.desktop.notify("OpenClaw", text, urgency="low", sound=False)
 
     def _switch(self, category: str, command: str) -> Missing | None:
         if not self.settings.on(category):
@@ -104,6 +132,8 @@ class Node:
         try:
             yield
         finally:
+            for toast in self._toasts:
+                toast.cancel()
             await self.terminal.aclose()
             await self.capabilities.aclose()
 

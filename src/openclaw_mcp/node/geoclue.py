@@ -1,0 +1,92 @@
+"""GeoClue over D-Bus: one connection for one position. Imported at the first question."""
+
+import asyncio
+import time
+from typing import Any, Final
+
+from dbus_fast import BusType, DBusError, Message, MessageType, Variant
+from dbus_fast.aio import MessageBus
+
+from .location import Fix, NoFix
+
+SERVICE: Final = "org.freedesktop.GeoClue2"
+MANAGER: Final = "/org/freedesktop/GeoClue2/Manager"
+PROPERTIES: Final = "org.freedesktop.DBus.Properties"
+DESKTOP_ID: Final = "openclaw-mcp"
+LOWEST_ALTITUDE: Final = -100_000.0  # metres; below it GeoClue means "unknown"
+DENIED: Final = ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.AuthFailed")
+
+
+async def fix(address: str | None, *, level: int) -> Fix:
+    """The first position GeoClue tells. Waits as long as it takes: the caller bounds it. Raises NoFix."""
+    bus = MessageBus(bus_address=address) if address else MessageBus(bus_type=BusType.SYSTEM)
+    try:
+        await bus.connect()
+    except (OSError, DBusError, EOFError) as exc:
+        raise NoFix("LOCATION_UNAVAILABLE") from exc
+    try:
+        return await _fix(bus, level)
+    finally:
+        # Closing the connection also ends our client at GeoClue's side.
+        bus.disconnect()
+
+
+async def _fix(bus: MessageBus, level: int) -> Fix:
+    (client,) = await _call(bus, MANAGER, f"{SERVICE}.Manager", "GetClient")
+    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def hear(message: Message) -> None:
+        if (message.member, message.path) == ("LocationUpdated", client) and not found.done():
+            found.set_result(message.body[1])
+
+    bus.add_message_handler(hear)
+    rule = f"type='signal',interface='{SERVICE}.Client',path='{client}'"
+    await _call(bus, "/org/freedesktop/DBus", "org.freedesktop.DBus", "AddMatch", "s", [rule])
+    wishes = (("DesktopId", Variant("s", DESKTOP_ID)), ("RequestedAccuracyLevel", Variant("u", level)))
+    for name, value in wishes:
+        await _call(bus, client, PROPERTIES, "Set", "ssv", [f"{SERVICE}.Client", name, value])
+    await _call(bus, client, f"{SERVICE}.Client", "Start")
+    place = await found
+    (properties,) = await _call(bus, place, PROPERTIES, "GetAll", "s", [f"{SERVICE}.Location"])
+    return _read({name: value.value for name, value in properties.items()})
+
+
+def _read(properties: dict[str, Any]) -> Fix:
+    altitude, speed, heading = (properties.get(name) for name in ("Altitude", "Speed", "Heading"))
+    told = properties.get("Timestamp")
+    try:
+        return Fix(
+            latitude=float(properties["Latitude"]),
+            longitude=float(properties["Longitude"]),
+            accuracy=float(properties.get("Accuracy", 0.0)),
+            timestamp=told[0] * 1000 + told[1] // 1000 if told and told[0] else time.time_ns() // 1_000_000,
+            source="geoclue",
+            altitude=altitude if altitude is not None and altitude > LOWEST_ALTITUDE else None,
+            speed=speed if speed is not None and speed >= 0 else None,
+            heading=heading if heading is not None and heading >= 0 else None,
+        )
+    except (KeyError, TypeError, ValueError) as exc:
+        raise NoFix("LOCATION_UNAVAILABLE") from exc
+
+
+async def _call(
+    bus: MessageBus, path: str, interface: str, member: str, signature: str = "", body: list[Any] | None = None
+) -> list[Any]:
+    destination = "org.freedesktop.DBus" if interface == "org.freedesktop.DBus" else SERVICE
+    try:
+        reply = await bus.call(
+            Message(
+                destination=destination,
+                path=path,
+                interface=interface,
+                member=member,
+                signature=signature,
+                body=body or [],
+            )
+        )
+    except (DBusError, EOFError, OSError) as exc:
+        raise NoFix("LOCATION_UNAVAILABLE") from exc
+    if reply is None or reply.message_type is MessageType.ERROR:
+        denied = reply is not None and reply.error_name in DENIED
+        raise NoFix("LOCATION_PERMISSION_REQUIRED" if denied else "LOCATION_UNAVAILABLE")
+    return reply.body

@@ -1,0 +1,30 @@
+"""Which desktop this process can draw on and look at, told from the environment. Nothing is started or imported."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+Kind = Literal["x11", "wayland", "macos", "windows", "none"]
+
+X_SOCKETS: Final = Path("/tmp/.X11-unix")  # noqa: S108  where every X server listens
+
+
+def kind(environ: Mapping[str, str], platform: str = sys.platform) -> Kind:
+    """The desktop in reach. Under Wayland an X display, if any, shows only its own windows and does not count."""
+    if platform == "darwin":
+        return "macos"
+    if platform == "win32":
+        return "windows"
+    if environ.get("WAYLAND_DISPLAY"):
+        return "wayland"
+    return "x11" if x_answers(environ.get("DISPLAY", "")) else "none"
+
+
+def x_answers(display: str) -> bool:
+    """Whether a server may stand behind this DISPLAY: a local one has its socket, a remote one is believed."""
+    host, _, number = display.rpartition(":")
+    if host and host != "unix":
+        return True
+    screenless = number.partition(".")[0]
+    return screenless.isdigit() and (X_SOCKETS / f"X{screenless}").exists()
