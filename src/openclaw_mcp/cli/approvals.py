@@ -152,10 +152,9 @@ class _Desk:
     def _present(self) -> None:
         if self._open:
             question, _ = next(iter(self._open.values()))
+            detail = question["detail"].replace("\n", "\n  | ")  # so that no line of it can pass for one of ours
             choices = "[y]es once, [a]lways, [n]o" if question["always"] else "[y]es once, [n]o"
-            self._show(
-                f"\n{question['title']}\n  {question['detail']}\n  {question['why']}; asked by {question['asker']}"
-            )
+            self._show(f"\n{question['title']}\n  {detail}\n  {question['why']}; asked by {question['asker']}")
             self._show(f"{choices}:")
 
     async def read(self) -> None:

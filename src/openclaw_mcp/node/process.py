@@ -149,7 +149,7 @@ async def _mind(
         except TimeoutError:
             timed_out = True
     finally:
-        kill_group(process.pid)
+        kill_group(process.pid, strayed=not ended.done())
         await asyncio.shield(ended)
     await asyncio.wait((out.closed, err.closed), timeout=DRAIN)
     return Ended(
@@ -190,12 +190,15 @@ def _watch(process: subprocess.Popen[bytes]) -> "asyncio.Future[None]":
     return ended
 
 
-def kill_group(leader: int) -> None:
-    """End every process of the group at once, those that outlived their leader included."""
+def kill_group(leader: int, *, strayed: bool) -> None:
+    """End every process of the group at once, those that outlived their leader included.
+
+    `strayed` looks for descendants that left it too; once the leader has ended they can't be told from others.
+    """
     if os.name == "nt":
         subprocess.run(["taskkill", "/F", "/T", "/PID", str(leader)], check=False, capture_output=True)
         return
-    for member in _strayed(leader):
+    for member in _strayed(leader) if strayed else ():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(member, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):
