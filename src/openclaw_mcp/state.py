@@ -22,7 +22,8 @@ def gateway_token(folder: Path) -> str:
     if given:
         return given
     path = folder / TOKEN_FILE
-    token = keep_once(path, secrets.token_urlsafe(32).encode()).decode(errors="replace").strip()
+    # Hexadecimal: it can be pasted anywhere, and never begins with a dash, which command lines take for an option.
+    token = keep_once(path, secrets.token_hex(32).encode()).decode(errors="replace").strip()
     if not token:
         raise StateBroken(f"{path} is empty; put the gateway's token in it, or remove it to have a new one made")
     return token

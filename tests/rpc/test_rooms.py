@@ -1,13 +1,18 @@
 """The gateway's own methods: status, presence, the machine, logs, devices, tools."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from openclaw_mcp.cli.echo import EchoTools
-from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Fault
+from openclaw_mcp.core.model import Json
+from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Fault, Method
 from openclaw_mcp.rpc.identity import Identity
+from openclaw_mcp.web import plain
 
+from .. import web_client
 from .house import TUI, Echo, running, within
 
 
@@ -93,6 +98,37 @@ def test_tools_are_listed_and_called_over_the_wire(tmp_path: Path) -> None:
             assert (wrong["ok"], wrong["error"]["code"]) == (False, "invalid_request")
             absent = await client.call("tools.invoke", {"name": "exec"})
             assert absent["error"] == {"code": "not_found", "message": "Tool not available: exec"}
+
+    within(test())
+
+
+class Library:
+    """A room with reports and HTTP paths of its own."""
+
+    def methods(self) -> Sequence[Method]:
+        return ()
+
+    def health(self) -> Json:
+        return {"sessions": {"path": "here", "count": 3, "recent": []}}
+
+    def status(self) -> Json:
+        return {"shelves": 4}
+
+    def routes(self) -> Mapping[str, plain.App]:
+        return {"/v1/books": self._answer, "/v1/shelf/": self._answer}
+
+    async def _answer(self, scope: plain.Scope, receive: plain.Receive, send: plain.Send) -> None:
+        await plain.answer_text(send, scope["path"])
+
+
+def test_a_room_brings_its_reports_and_its_routes(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Library()]) as house, house.client(scopes=[READ]) as client:
+            assert (await client.call("health"))["sessions"]["count"] == 3
+            assert (await client.call("status"))["shelves"] == 4
+            for path, status in (("/v1/books", 200), ("/v1/shelf/a", 200), ("/v1/other", 404)):
+                answer = await asyncio.to_thread(web_client.send, house.http + path, "GET")
+                assert answer.status == status
 
     within(test())
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import uvicorn
 
-try:
+if sys.platform == "win32":
+    new_event_loop = asyncio.new_event_loop
+else:
     from uvloop import new_event_loop
-except ImportError:  # Windows has none
-    from asyncio import new_event_loop  # type: ignore[assignment]  # another type of loop, the same use
 
 from ..core.errors import OpenClawError
 
@@ -50,6 +50,12 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def run(life: Coroutine[Any, Any, None]) -> None:
+    """Run a server's whole life, on the fastest event loop this platform has."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(life)
+
+
 async def serve(
     app: Any,
     listener: socket.socket,
@@ -66,6 +72,7 @@ async def serve(
         http="httptools",
         ws="websockets-sansio" if websockets is None else websockets,  # type: ignore[arg-type]  # any maker will do
         lifespan="off",
+        proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
         log_config=None,
         access_log=False,
         server_header=False,
@@ -81,12 +88,6 @@ async def serve(
         if server.started:
             await server.shutdown(sockets=[listener])
         raise
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a server to its end on the fastest loop there is."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(main)
 
 
 class _Server(uvicorn.Server):
