@@ -68,6 +68,7 @@ class Node:
         )
         self.approvals = Approvals(state_dir=state_dir, asking=self.asking)
         self.consents = Consents(state_dir=state_dir, asking=self.asking)
+        self._toasts: set[asyncio.Task[None]] = set()
         self.capabilities = Capabilities(switch=self._switch)
         for capability in self._own():
             self.capabilities.add(capability)
@@ -84,7 +85,7 @@ class Node:
         return (
             System(approvals=self.approvals, desktop=self.desktop),
             Device(display_name=lambda: self.settings.display_name),
-            Screen(consent=self.consents),
+            Screen(consent=self.consents, tell=self._tell),
             Canvas(state_dir=self.state_dir, browser=settings.canvas_browser, trusted=settings.canvas_trusted),
             Camera(consent=self.consents, device=settings.camera_device, source=settings.camera_source),
             Location(fixed=settings.location_fixed),
@@ -96,6 +97,17 @@ class Node:
                 elevenlabs_model=settings.elevenlabs_model,
             ),
         )
+
+    def _tell(self, text: str) -> None:
+        """Let the person know; where there is no desktop there is nobody to tell."""
+        if self.desktop.missing() is None:
+            task = asyncio.ensure_future(self._toast(text))
+            self._toasts.add(task)
+            task.add_done_callback(self._toasts.discard)
+
+    async def _toast(self, text: str) -> None:
+        with contextlib.suppress(OpenClawError):
+            await self.desktop.notify("OpenClaw", text, urgency="low", sound=False)
 
     def _switch(self, category: str, command: str) -> Missing | None:
         if not self.settings.on(category):
@@ -121,6 +133,8 @@ class Node:
         try:
             yield
         finally:
+            for toast in self._toasts:
+                toast.cancel()
             await self.terminal.aclose()
             await self.capabilities.aclose()
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from ..mcp.server import McpServer
@@ -68,8 +69,15 @@ async def _serve(options: "argparse.Namespace") -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    host = NodeHost(Node(state_dir(options.state_dir)), port=options.port, announce=_announce)
+    node = Node(state_dir(options.state_dir))
+    host = NodeHost(node, port=options.port, gateway=_gateway, announce=_announce)
     await host.run(stop)
+
+
+def _gateway(node: Node) -> AbstractAsyncContextManager[str]:
+    from ..nodelink import gateway_link  # here for start-up: most nodes serve MCP alone
+
+    return gateway_link(_announce)(node)
 
 
 def _announce(news: str) -> None:

@@ -1,0 +1,54 @@
+"""The whole node: every capability behind one door, as a client sees it on a machine with a screen."""
+
+import base64
+import json
+import subprocess
+from pathlib import Path
+
+from tests.programs import need
+from tests.running import process, read_line
+from tests.web_client import rpc, send
+
+from .running import running_node
+
+WAIT = 60.0
+EVERYTHING = dict.fromkeys(("screen", "canvas", "camera", "location", "tts"), True)
+
+
+def test_a_screen_shot_comes_as_json_as_a_picture_and_as_a_resource(tmp_path: Path) -> None:
+    xvfb = need("Xvfb", package="xvfb")
+    words = (xvfb, "-displayfd", "1", "-nolisten", "tcp", "-screen", "0", "640x480x24")
+    with process(*words, stdout=subprocess.PIPE) as x:
+        display = f":{read_line(x, WAIT).decode().strip()}"
+        with running_node(tmp_path / "state", env={"DISPLAY": display}, capabilities=EVERYTHING) as node:
+            tools = send(node.address, "POST", rpc("tools/list"), **node.bearer).json["result"]["tools"]
+            assert {"screen.snapshot", "system.run", "device.info"} <= {tool["name"] for tool in tools}
+
+            call = rpc("tools/call", {"name": "screen.snapshot", "arguments": {}})
+            shot = send(node.address, "POST", call, **node.bearer).json["result"]
+            picture = base64.b64decode(shot["content"][1]["data"])
+            assert picture.startswith(b"\x89PNG")
+            assert (shot["structuredContent"]["width"], shot["structuredContent"]["height"]) == (640, 480)
+
+            read = rpc("resources/read", {"uri": "openclaw://node/captures/1"})
+            kept = send(node.address, "POST", read, **node.bearer).json["result"]["contents"][0]
+            assert base64.b64decode(kept["blob"]) == picture
+
+            filming = rpc("tools/call", {"name": "screen.record", "arguments": {"durationMs": 500}})
+            refused = send(node.address, "POST", filming, **node.bearer).json["result"]
+            assert refused["isError"]
+            assert "openclaw approvals grant screen.record" in json.dumps(refused)
+
+
+def test_without_a_screen_the_doctor_says_what_to_do(tmp_path: Path) -> None:
+    with running_node(tmp_path / "state", capabilities=EVERYTHING) as node:
+        tools = {
+            tool["name"]
+            for tool in send(node.address, "POST", rpc("tools/list"), **node.bearer).json["result"]["tools"]
+        }
+        call = rpc("tools/call", {"name": "screen.snapshot", "arguments": {}})
+        told = send(node.address, "POST", call, **node.bearer).json["result"]
+
+    assert "screen.snapshot" not in tools
+    assert told["isError"]
+    assert "screen.snapshot is not available" in told["content"][0]["text"]
