@@ -71,7 +71,13 @@ def refused(change: Any) -> str:
 
 
 def test_a_state_that_was_altered_is_refused() -> None:
-    for altered in (lambda s: s + "0", lambda s: ("1" if s[0] == "0" else "0") + s[1:], lambda s: s[:-2] + ("00" if s.endswith("ff") else "ff"), lambda s: "", lambda s: 7):
+    for altered in (
+        lambda s: s + "0",
+        lambda s: ("1" if s[0] == "0" else "0") + s[1:],
+        lambda s: s[:-2] + ("00" if s.endswith("ff") else "ff"),
+        lambda s: "",
+        lambda s: 7,
+    ):
 
         async def change(client: Conversation, state: str, altered: Any = altered) -> None:
             await client.call("greet", requestState=altered(state))
