@@ -1,8 +1,6 @@
 """Our decisions beside the real OpenClaw's, on rule books made up at random.
 
-`OPENCLAW_REAL` is the folder of the npm package `openclaw`, `OPENCLAW_NODE` a Node.js 24.16 or newer. Without them the
-test is skipped; under CI it fails. The words used are those that mean the same to both: single tools, not our families;
-groups and profiles whose members among these tools are the same; no mistakes, which we refuse and OpenClaw forgives.
+`make interop` fetches it.
 """
 
 import json
@@ -18,6 +16,7 @@ import pytest
 from openclaw_mcp.core.model import Caller, Grant, ToolSpec
 from openclaw_mcp.tools.house import HouseRules
 from openclaw_mcp.tools.rulebook import from_config
+from tests.programs import need_node, need_npm
 
 ASKED = 4000
 REAL_WAIT = 240  # seconds for Node.js to load the product's modules on a busy machine
@@ -92,13 +91,7 @@ class Author(random.Random):
 
 def real_openclaw() -> tuple[str, str]:
     """Node.js and the package's folder."""
-    folder, node = os.environ.get("OPENCLAW_REAL"), os.environ.get("OPENCLAW_NODE")
-    if folder and node and (Path(folder) / "openclaw.mjs").exists() and Path(node).exists():
-        return node, folder
-    reason = "no real OpenClaw: set OPENCLAW_REAL to the npm package's folder and OPENCLAW_NODE to a Node.js >= 24.16"
-    if os.environ.get("CI"):
-        pytest.fail(f"{reason}; under CI nothing is skipped")
-    pytest.skip(reason)
+    return need_node(), os.environ.get("OPENCLAW_REAL") or str(need_npm("openclaw"))
 
 
 def ours(question: dict[str, Any]) -> bool:
