@@ -77,6 +77,7 @@ def test_more_callers_than_are_remembered_are_still_told_apart() -> None:
     allowed = [rules(run(agent=f"a{n}"), "claw", spec).allowed for n in range(KEPT_CALLERS + 10)]
 
     assert allowed.count(False) == 1
+    assert len(rules._compiled) <= KEPT_CALLERS
     assert not rules(run(agent="a1"), "claw", spec).allowed
 
 

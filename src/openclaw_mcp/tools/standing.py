@@ -162,7 +162,7 @@ def look_up(table: Mapping[str, T], key: str) -> T | None:
 
 def _nearest(groups: Mapping[str, Group], ids: tuple[str, ...]) -> list[tuple[str, Group]]:
     """The first of `ids` that is there, then everybody's."""
-    own = next(((id, group) for id in ids if id != "*" and (group := look_up(groups, id)) is not None), None)
+    own = next(((id, group) for id in ids if (group := look_up(groups, id)) is not None), None)
     return [pair for pair in (own, ("*", groups["*"]) if "*" in groups else None) if pair is not None]
 
 
