@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from openclaw_mcp.core.errors import ToolUnavailable
 from openclaw_mcp.core.model import LOCAL, ToolCall
 from openclaw_mcp.core.ports import SILENCE
 from openclaw_mcp.servers.entry import BadEntry
@@ -16,7 +17,7 @@ from openclaw_mcp.servers.roster import Roster
 from openclaw_mcp.tools.desk import Desk
 from openclaw_mcp.tools.registry import Registry
 from tests.running import process, read_line
-from tests.servers.world import ECHO, alive, comes, odd, run, text, until
+from tests.servers.world import ECHO, alive, call, comes, odd, run, text, until
 
 
 def test_servers_are_sources_of_the_registry_and_their_tools_come_when_they_start() -> None:
@@ -131,5 +132,27 @@ def test_leaving_the_roster_while_a_server_starts_ends_it() -> None:
 
         assert not alive(group)
         assert waiting.cancelled() or waiting.exception() is not None
+
+    run(scene())
+
+
+def test_a_changed_config_ends_who_left_starts_nobody_and_leaves_the_others_alone() -> None:
+    async def scene() -> None:
+        async with Roster({"kept": odd(), "left": odd(), "other": odd()}) as roster:
+            assert await roster.ready() == {}
+            kept, left = roster.find("kept"), roster.find("left")
+            before = text(await call(kept, "pid"))
+            left_pid = int(text(await call(left, "pid")))
+
+            await roster.change({"kept": odd(), "other": odd(requestTimeoutMs=5000), "fresh": odd(), "bad": 5})
+
+            assert roster.sources().keys() == {"mcp/kept", "mcp/other", "mcp/fresh"}
+            assert roster.faults.keys() == {"bad"}
+            assert roster.find("kept") is kept
+            assert text(await call(kept, "pid")) == before
+            assert not alive(left_pid)
+            assert not roster.find("other").connected
+            with pytest.raises(ToolUnavailable, match="left was stopped"):
+                await call(left, "pid")
 
     run(scene())

@@ -68,6 +68,7 @@ class Client:
         self._talks: dict[Talk, None] = {}
         self._listening: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
+        self._stale = False
         self._hearing = asyncio.Event()
         """The news stream is open, or there is none."""
         self._mirrored: dict[str, mirror.Mirrored] = {}
@@ -243,18 +244,20 @@ class Client:
         return True
 
     def _renew(self) -> None:
+        self._stale = True
         if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.ensure_future(self._renewed())
 
     async def _renewed(self) -> None:
-        await asyncio.sleep(NEWS_AT_ONCE)
-        self._renewing = None  # a change from here on needs another look
-        try:
-            await self._list()
-        except (RpcError, OpenClawError) as exc:
-            logger.debug("%s: its tools can't be listed now: %s", self.name, type(exc).__name__)
-            return
-        self.changed.ring(None)
+        while self._stale:
+            await asyncio.sleep(NEWS_AT_ONCE)
+            self._stale = False  # a change from here on needs another look
+            try:
+                await self._list()
+            except (RpcError, OpenClawError, TimeoutError) as exc:
+                logger.debug("%s: its tools can't be listed now: %s", self.name, type(exc).__name__)
+            else:
+                self.changed.ring(None)
 
     # ---- Ear: what belongs to no call we know of ----
 

@@ -28,11 +28,27 @@ class Roster:
         self.faults: dict[str, str] = {}
         self._watchman = Watchman()
         self._servers: dict[str, Server] = {}
+        self._take(servers, environ)
+
+    async def change(self, servers: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> None:
+        """Go over to another config: who is named as before lives on, others end or come. `sources` is new then."""
+        leaving = self._take(servers, environ)
+        await asyncio.gather(*(server.aclose() for server in leaving))
+
+    def _take(self, servers: Mapping[str, Any], environ: Mapping[str, str] | None) -> list[Server]:
+        """The servers that are not on the new list as they were."""
+        before, self._servers, self.faults = self._servers, {}, {}
         prefixes = server_names(servers)
         for name, value in servers.items():
             entry = self._read(name, value, environ)
-            if entry is not None and entry.enabled:
+            if entry is None or not entry.enabled:
+                continue
+            old = before.get(name)
+            if old is not None and old.entry == entry and old.prefix == prefixes[name]:
+                self._servers[name] = before.pop(name)
+            else:
                 self._servers[name] = Server(entry, prefix=prefixes[name], watchman=self._watchman)
+        return list(before.values())
 
     def _read(self, name: str, value: Any, environ: Mapping[str, str] | None) -> Entry | None:
         try:

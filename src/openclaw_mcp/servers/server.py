@@ -34,7 +34,7 @@ class Server:
     def __init__(self, entry: Entry, *, prefix: str, watchman: Watchman) -> None:
         self.entry = entry
         self.changed: Bell[None] = Bell()
-        self._prefix = prefix
+        self.prefix = prefix
         self._watchman = watchman
         self._client: Client | None = None
         self._opening: asyncio.Task[Client] | None = None
@@ -168,7 +168,7 @@ class Server:
     def _take(self, client: Client) -> None:
         """The server's tools under our names for them."""
         tools = {spec.name: spec for spec in client.tools if self.entry.offers(spec.name)}
-        names = tool_names(self._prefix, tools)
+        names = tool_names(self.prefix, tools)
         deadline = self.entry.connect_wait + self.entry.request_wait + PERSON_WAIT
         specs = tuple(msgspec.structs.replace(tools[own], name=full, deadline=deadline) for full, own in names.items())
         if specs != self._specs:
