@@ -16,7 +16,7 @@ import msgspec
 from . import __version__
 from .core.bell import Bell
 from .core.errors import OpenClawError, Unauthorized
-from .core.model import Caller, Json, ToolCall, ToolResult, ToolSpec
+from .core.model import Caller, Json, Text, ToolCall, ToolResult, ToolSpec
 from .mcp.gate import Gate, Headers, Identify
 from .mcp.server import Info, McpServer
 from .node import settings as node_settings
@@ -165,9 +165,33 @@ class NodeTools:
         return result
 
 
+class SeenByModels:
+    """The node's tools as MCP clients should get them: a picture is shown once, as a picture.
+
+    Some clients hand the model `structuredContent` instead of the blocks; with the bytes in it, the model would read
+    base64 and see nothing.
+    """
+
+    def __init__(self, tools: NodeTools) -> None:
+        self._tools = tools
+
+    @property
+    def changed(self) -> Bell[None]:
+        return self._tools.changed
+
+    async def list(self, caller: Caller) -> Sequence[ToolSpec]:
+        return await self._tools.list(caller)
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        result = await self._tools.call(call)
+        if any(not isinstance(block, Text) for block in result.content):
+            return msgspec.structs.replace(result, structured=msgspec.UNSET)
+        return result
+
+
 def server(tools: NodeTools, shelf: NodeShelf) -> McpServer:
     info = Info(name="openclaw-node", version=__version__, title="OpenClaw node")
-    return McpServer(info, tools, resources=shelf, instructions=INSTRUCTIONS)
+    return McpServer(info, SeenByModels(tools), resources=shelf, instructions=INSTRUCTIONS)
 
 
 INSTRUCTIONS: Final = (

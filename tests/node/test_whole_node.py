@@ -28,7 +28,9 @@ def test_a_screen_shot_comes_as_json_as_a_picture_and_as_a_resource(tmp_path: Pa
             shot = send(node.address, "POST", call, **node.bearer).json["result"]
             picture = base64.b64decode(shot["content"][1]["data"])
             assert picture.startswith(b"\x89PNG")
-            assert (shot["structuredContent"]["width"], shot["structuredContent"]["height"]) == (640, 480)
+            told = json.loads(shot["content"][0]["text"])
+            assert (told["width"], told["height"]) == (640, 480)
+            assert "structuredContent" not in shot, "a client that shows it instead of the blocks would show base64"
 
             read = rpc("resources/read", {"uri": "openclaw://node/captures/1"})
             kept = send(node.address, "POST", read, **node.bearer).json["result"]["contents"][0]
