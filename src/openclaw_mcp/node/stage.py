@@ -99,6 +99,8 @@ class Stage:
         self._target = ""
         self._crashed = False
         self._loaded = asyncio.Event()
+        self._arrived = ""
+        """The loader of the page that loaded last."""
         self.scene: Scene | None = None
 
     @property
@@ -219,6 +221,7 @@ class Stage:
             call("Target.setDiscoverTargets", discover=True),
             call("Browser.setDownloadBehavior", behavior="deny"),
             self._ask("Page.enable"),
+            self._ask("Page.setLifecycleEventsEnabled", enabled=True),
             self._ask("Runtime.enable"),
             self._ask("Inspector.enable"),
             self._ask("Fetch.enable", patterns=[{"urlPattern": urls.OWN + "/*"}]),
@@ -242,13 +245,15 @@ class Stage:
             await self._chromium.call("Browser.setWindowBounds", windowId=number, bounds=bounds)
 
     async def _load(self, scene: Scene) -> None:
-        self._loaded.clear()
         answer = await self._guarded("Page.navigate", url=scene.url)
         if answer.get("errorText"):
             raise ToolError(f"CANVAS_LOAD_FAILED: the page can't be loaded ({answer['errorText'][:LONGEST_REASON]})")
+        loader = answer.get("loaderId", "")  # absent when only the fragment changed: nothing is loaded then
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOAD_WAIT):
-                await self._loaded.wait()
+                while loader and self._arrived != loader and not self._crashed:
+                    self._loaded.clear()
+                    await self._loaded.wait()
         if self._crashed or not self._usable():
             raise ToolError("CANVAS_CRASHED: the page took its browser down")
 
@@ -292,7 +297,9 @@ class Stage:
             return
         elif method == "Fetch.requestPaused":
             self._serve(params)
-        elif method == "Page.loadEventFired":
+        elif method == "Page.lifecycleEvent" and params["name"] == "load":
+            # By its id: the page before may still be loading when the next one is asked for.
+            self._arrived = params["loaderId"]
             self._loaded.set()
         elif method == "Page.javascriptDialogOpening":
             # Nobody may be there to press the button; a page that does not want to be left is left.

@@ -100,10 +100,18 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Any, listener: socket.socket, *, largest_message: int = LARGEST_MESSAGE) -> AsyncIterator[None]:
-    """Answer while the block runs; signals are the caller's affair. Leaving gives open requests their grace."""
+async def serving(
+    app: Any, listener: socket.socket, *, sockets: bool = True, largest_message: int = LARGEST_MESSAGE
+) -> AsyncIterator[None]:
+    """Answer while the block runs; signals are the caller's affair. Leaving gives open requests their grace.
+
+    Without `sockets` a request to become a WebSocket is served as the plain one it also is.
+    """
     ready = asyncio.Event()
-    server = _Quiet(_config(app, None, largest_message), ready.set)
+    config = _config(app, None, largest_message)
+    if not sockets:
+        config.ws = "none"
+    server = _Quiet(config, ready.set)
     work = asyncio.ensure_future(server.serve(sockets=[listener]))
     opening = asyncio.ensure_future(ready.wait())
     try:
