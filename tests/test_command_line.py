@@ -2,6 +2,7 @@
 
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +70,11 @@ def test_a_taken_port_is_one_clear_line_and_status_1() -> None:
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert f"port {port}" in done.stderr
+
+
+def test_the_tool_server_names_the_setting_it_misses() -> None:
+    server = str(Path(OPENCLAW).with_name("remoteclaw-mcp-server"))
+    done = subprocess.run([server], capture_output=True, text=True, timeout=60, check=False, env={})
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "REMOTECLAW_GATEWAY_URL" in done.stderr

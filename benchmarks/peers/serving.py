@@ -16,6 +16,7 @@ def serve(app: Callable[..., Any], *, port: int) -> None:
         loop="uvloop",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         date_header=False,
         log_level="warning",
     )

@@ -476,4 +476,4 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    listen.run(main(int(sys.argv[1])))

@@ -75,5 +75,5 @@ def run(options: "argparse.Namespace") -> int:
     listener = listen.bind(options.host, options.port)
     host, port = listener.getsockname()[:2]
     endpoint = McpHttp(server())
-    asyncio.run(listen.serve(endpoint, listener, ready=lambda: print(f"echo: http://{host}:{port}/mcp", flush=True)))
+    listen.run(listen.serve(endpoint, listener, ready=lambda: print(f"echo: http://{host}:{port}/mcp", flush=True)))
     return 0

@@ -1,7 +1,6 @@
 """`openclaw up`: every surface this machine can serve, in one process."""
 
 import argparse
-import asyncio
 
 from ..mcp.http import McpHttp
 from ..web import listen
@@ -21,5 +20,5 @@ def run(options: argparse.Namespace) -> int:
     def ready() -> None:
         print(f"echo   {address}\nTry it: claude mcp add --transport http openclaw-echo {address}", flush=True)
 
-    asyncio.run(listen.serve(McpHttp(echo.server()), listener, ready=ready))
+    listen.run(listen.serve(McpHttp(echo.server()), listener, ready=ready))
     return 0

@@ -9,16 +9,7 @@ from ..core.model import Caller
 from ..wire import jsonrpc
 from ..wire.jsonrpc import Notification, Request, Response, RpcError
 from .gate import Gate, Headers, Refusal
-from .inline import (
-    Receive,
-    Scope,
-    Send,
-    answer_handshake,
-    answer_stateless,
-    is_stateless,
-    read_headers,
-    read_post,
-)
+from .inline import Inline, Receive, Scope, Send, is_stateless, read_headers, unversioned
 from .reply import Reply, refuse, send_status
 from .server import McpServer
 from .sessions import Session, Sessions
@@ -34,6 +25,7 @@ class McpHttp:
         self._gate = gate
         self._sessions = Sessions() if sessions else None
         self._busy = 0
+        self._inline = Inline(gate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, repeated = read_headers(scope)
@@ -43,7 +35,10 @@ class McpHttp:
             caller = self._gate.admit(scope, headers)
             self._busy += 1
             try:
-                await self._serve(scope["method"], headers, repeated, caller, receive, send)
+                if scope["method"] == "POST":
+                    await self._post(headers, repeated, caller, receive, send)
+                else:
+                    await self._other(scope["method"], headers, caller, receive, send)
             finally:
                 self._busy -= 1
         except Refusal as refusal:
@@ -55,22 +50,18 @@ class McpHttp:
             await self._sessions.aclose()
         await self._server.aclose()
 
-    async def _serve(
-        self, method: str, headers: Headers, repeated: str | None, caller: Caller, receive: Receive, send: Send
-    ) -> None:
-        stateless = is_stateless(headers)
-        if method != "POST":
-            if stateless or self._sessions is None or method not in ("GET", "DELETE"):
-                raise Refusal(405, "POST only", _ALLOW_POST)
-            await self._sessions.serve(method, headers, caller, self._server, receive, send)
-            return
-        post = await read_post(self._gate, headers, receive, send)
+    async def _other(self, method: str, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+        if self._sessions is None or method not in ("GET", "DELETE") or is_stateless(headers):
+            raise Refusal(405, "POST only", _ALLOW_POST)
+        await self._sessions.serve(method, headers, caller, receive, send)
+
+    async def _post(self, headers: Headers, repeated: str | None, caller: Caller, receive: Receive, send: Send) -> None:
+        post = await self._inline.read(headers, receive, send)
         if post is None:
             return
         message, reply = post
-        if stateless:
-            longest = self._gate.longest
-            await answer_stateless(self._server, message, headers, repeated, caller, reply, longest=longest)
+        if is_stateless(headers):
+            await self._inline.stateless(self._server, message, headers, repeated, caller, reply)
         else:
             await self._handshake(message, headers, caller, reply)
 
@@ -88,6 +79,10 @@ class McpHttp:
             return
         assert isinstance(message, Request)
         reply.id = message.id
+        error = unversioned(message, headers)
+        if error is not None:
+            await reply.error(error, status=400)
+            return
         try:
             if message.method == "initialize" and self._sessions is not None:
                 session = self._sessions.begin(message.params, caller, self._server)
@@ -100,7 +95,7 @@ class McpHttp:
         except RpcError as exc:
             await reply.error(exc, status=200)
             return
-        await answer_handshake(self._server, message, headers, caller, reply, longest=self._gate.longest)
+        await self._inline.handshake(self._server, message, headers, caller, reply)
 
     def _session(self, headers: Headers, caller: Caller) -> Session | None:
         id = headers.get("mcp-session-id")

@@ -1,6 +1,6 @@
 """What a client reads rather than runs: prompts, resources, completions. And lists, page by page."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from ..core.errors import PromptNotFound, ResourceNotFound
@@ -14,14 +14,11 @@ from .subscriptions import MOST_SUBSCRIPTIONS
 MOST_COMPLETIONS: Final = 100  # the specification's own bound
 
 Item = TypeVar("Item")
-Asking = Callable[[Exchange, Json, Json, Callable[[], Awaitable[Json]]], Awaitable[Json]]
-"""Makes a call that may need the client's answers: see `McpServer`."""
 
 
 class Prompts:
-    def __init__(self, book: PromptBook, asking: Asking, page: int) -> None:
+    def __init__(self, book: PromptBook, page: int) -> None:
         self._book = book
-        self._asking = asking
         self._page = page
 
     async def list(self, exchange: Exchange, params: Json) -> Json:
@@ -36,9 +33,6 @@ class Prompts:
         if type(arguments) is not dict or not all(type(value) is str for value in arguments.values()):
             raise invalid_params("`arguments` must be an object of strings")
         call = PromptCall(caller=exchange.caller, name=name, arguments=arguments, line=exchange)
-        return await self._asking(exchange, params, {"name": name, "arguments": arguments}, lambda: self._get(call))
-
-    async def _get(self, call: PromptCall) -> Json:
         try:
             prompt = await self._book.get(call)
         except PromptNotFound as exc:
@@ -50,9 +44,8 @@ class Prompts:
 
 
 class Resources:
-    def __init__(self, shelf: Shelf, asking: Asking, page: int) -> None:
+    def __init__(self, shelf: Shelf, page: int) -> None:
         self._shelf = shelf
-        self._asking = asking
         self._page = page
 
     async def list(self, exchange: Exchange, params: Json) -> Json:
@@ -67,14 +60,10 @@ class Resources:
 
     async def read(self, exchange: Exchange, params: Json) -> Json:
         read = ResourceRead(caller=exchange.caller, uri=_uri(params), line=exchange)
-        stateless = exchange.envelope.stateless
-        return await self._asking(exchange, params, {"uri": read.uri}, lambda: self._read(read, stateless))
-
-    async def _read(self, read: ResourceRead, stateless: bool) -> Json:
         try:
             return {"contents": await self._shelf.read(read)}
         except ResourceNotFound as exc:
-            code = jsonrpc.INVALID_PARAMS if stateless else mcp.LEGACY_RESOURCE_NOT_FOUND
+            code = jsonrpc.INVALID_PARAMS if exchange.envelope.stateless else mcp.LEGACY_RESOURCE_NOT_FOUND
             raise RpcError(code, str(exc), {"uri": read.uri}) from exc
 
     async def subscribe(self, exchange: Exchange, params: Json) -> Json:

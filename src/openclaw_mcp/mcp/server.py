@@ -19,7 +19,7 @@ from ..core.errors import (
     OpenClawError,
     ToolNotFound,
 )
-from ..core.model import Ask, Json, ToolCall, ToolSpec, said
+from ..core.model import Json, ToolCall, ToolSpec, said
 from ..core.ports import Completer, Line, PromptBook, Shelf, Toolbox
 from ..wire import jsonrpc, mcp, mirror
 from ..wire.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError
@@ -122,9 +122,13 @@ class McpServer:
         if route is None or not route[0] & (_STATELESS if exchange.envelope.stateless else _HANDSHAKE):
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method[:100]}")
         try:
+            if exchange.envelope.stateless and ("inputResponses" in params or "requestState" in params):
+                self._recall(exchange, method, params)
             result = await route[1](exchange, params)
         except RpcError:
             raise
+        except InputRequired:
+            result = self._questions(exchange, method, params)
         except CannotAsk as exc:
             data: Json = {"requiredCapabilities": {exc.capability: {}}}
             raise RpcError(mcp.MISSING_CAPABILITY, str(exc), data) from exc
@@ -212,16 +216,11 @@ class McpServer:
             arguments = {}
         if type(arguments) is not dict:
             raise invalid_params("`arguments` must be an object")
-        if not exchange.envelope.stateless:
-            return await self._call(exchange, name, arguments, exchange)
-        spec = await self._prepare(exchange, name, arguments)
-
-        async def make() -> Json:
+        if exchange.envelope.stateless:
+            spec = await self._prepare(exchange, name, arguments)
             if spec is not None and self.tasks.declared(exchange):
                 return await self.tasks.run(exchange, spec, lambda line: self._call(exchange, name, arguments, line))
-            return await self._call(exchange, name, arguments, exchange)
-
-        return await self._asking(exchange, params, {"name": name, "arguments": arguments}, make)
+        return await self._call(exchange, name, arguments, exchange)
 
     async def _prepare(self, exchange: Exchange, name: str, arguments: Json) -> ToolSpec | None:
         """What the stateless era needs to know of a tool beforehand: its mirrored headers, and if it is long."""
@@ -272,20 +271,18 @@ class McpServer:
 
     # ---- what every method shares ----
 
-    async def _asking(self, exchange: Exchange, params: Json, call: Json, make: Callable[[], Awaitable[Json]]) -> Json:
-        """Make a call that may need the client's answers, giving it those that came with a repeated call."""
-        if not exchange.envelope.stateless:
-            return await make()
+    def _recall(self, exchange: Exchange, method: str, params: Json) -> None:
+        """Give the exchange the answers that came with a repeated call, in this round and in earlier ones."""
         earlier: dict[str, Json] = {}
         if "requestState" in params:
-            earlier = self._seal.open(params["requestState"], exchange.caller, call)
+            earlier = self._seal.open(params["requestState"], exchange.caller, _identity(method, params))
         exchange.answers = {**earlier, **_answers(params)}
-        try:
-            return await make()
-        except InputRequired:
-            state = self._seal.close(exchange.caller, call, dict(exchange.answers))
-            questions = {key: _question_shape(ask) for key, ask in exchange.unanswered.items()}
-            return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
+
+    def _questions(self, exchange: Exchange, method: str, params: Json) -> Json:
+        """The result that asks the client to send the call again with answers."""
+        state = self._seal.close(exchange.caller, _identity(method, params), dict(exchange.answers))
+        questions = {key: {"method": ask.method, "params": ask.params} for key, ask in exchange.unanswered.items()}
+        return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
 
     @property
     def _seal(self) -> "Seal":
@@ -318,11 +315,11 @@ class McpServer:
             routes["tools/list"] = (_BOTH, self._tools_list)
             routes["tools/call"] = (_BOTH, self._tools_call)
         if self._prompts is not None:
-            prompts = Prompts(self._prompts, self._asking, self._page)
+            prompts = Prompts(self._prompts, self._page)
             routes["prompts/list"] = (_BOTH, prompts.list)
             routes["prompts/get"] = (_BOTH, prompts.get)
         if self._resources is not None:
-            resources = Resources(self._resources, self._asking, self._page)
+            resources = Resources(self._resources, self._page)
             routes["resources/list"] = (_BOTH, resources.list)
             routes["resources/templates/list"] = (_BOTH, resources.templates)
             routes["resources/read"] = (_BOTH, resources.read)
@@ -358,5 +355,6 @@ def _answers(params: Json) -> dict[str, Json]:
     return {key: value for key, value in responses.items() if type(value) is dict}
 
 
-def _question_shape(ask: Ask) -> Json:
-    return {"method": ask.method, "params": ask.params}
+def _identity(method: str, params: Json) -> Json:
+    """What makes two calls the same call, whatever answers they carry."""
+    return {"method": method, **{key: params[key] for key in ("name", "arguments", "uri") if key in params}}

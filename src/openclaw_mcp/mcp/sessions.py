@@ -200,9 +200,7 @@ class Sessions:
         session.used = time.monotonic()
         return session
 
-    async def serve(
-        self, method: str, headers: Headers, caller: Caller, server: McpServer, receive: Receive, send: Send
-    ) -> None:
+    async def serve(self, method: str, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
         """GET opens or resumes a stream; DELETE ends the session."""
         id = headers.get("mcp-session-id")
         if id is None:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -12,14 +11,15 @@ from ..core.model import LOCAL, Caller, Json
 from ..wire import jsonrpc, mcp
 from ..wire.jsonrpc import Id, Malformed, Notification, Request, RpcError
 from ..wire.lines import Lines
+from .descriptors import Input, Output
 from .exchange import Exchange, Peer
 from .server import McpServer
 
 LONGEST_LINE: Final = 32 << 20  # bytes; a surface that takes large files sets its own
 MOST_AT_ONCE: Final = 4096  # requests being served on one pipe
-MOST_UNREAD: Final = 64 << 20  # bytes of answers a client may leave unread before we stop taking requests
 LAST_ANSWERS: Final = 5.0  # seconds that calls still running at the end of input get to finish
-CHUNK: Final = 1 << 18
+
+Introduced = Callable[[Json], None]
 
 
 class Opened:
@@ -50,34 +50,33 @@ async def serve(
     opened: Opened | None = None,
     longest_line: int = LONGEST_LINE,
     last_answers: float = LAST_ANSWERS,
-    introduced: Callable[[Json], None] | None = None,
+    introduced: Introduced | None = None,
 ) -> None:
     """Answer until end of input, then let running calls finish for `last_answers` seconds.
 
     `introduced` hears the parameters of each `initialize`.
     """
     opened = opened or Opened(claim_output())
-    pipe = _Pipe(server, caller, longest_line, introduced)
-    await pipe.open_output(opened.output)
+    pipe = _Pipe(server, caller, longest_line, opened.output, introduced)
     if opened.initialize is not None:
         pipe.introduce(opened.initialize)
     if opened.pending:
-        pipe.data_received(opened.pending)
+        pipe.take(opened.pending)
     try:
-        await pipe.open_input()
+        pipe.open_input()
         await pipe.ended
     finally:
         await pipe.close(last_answers)
         await server.aclose()
 
 
-class _Pipe(asyncio.Protocol):
+class _Pipe:
     def __init__(
-        self, server: McpServer, caller: Caller, longest_line: int, introduced: Callable[[Json], None] | None
+        self, server: McpServer, caller: Caller, longest_line: int, output: int, introduced: Introduced | None
     ) -> None:
         self._introduced = introduced
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
         self._server = server
         self._caller = caller
         self._peer = Peer(version=mcp.NEWEST_HANDSHAKE, answers_us=True)
@@ -85,32 +84,27 @@ class _Pipe(asyncio.Protocol):
         self._longest_line = longest_line
         self._running: dict[Id, asyncio.Task[None]] = {}
         self._outgoing: list[bytes] = []
-        self._output: _Output
-        self._input: asyncio.ReadTransport | None = None
+        self._starting = 0
+        """Requests taken whose work has not begun."""
+        self._taking = False
+        self._flushing = False
         self._disconnect: Callable[[], None] | None = None
+        self._input = Input(self.take)
+        self._output = Output(output, pause=self._input.pause, resume=self._input.resume, gone=self.end)
 
-    # ---- bytes in ----
+    def open_input(self) -> None:
+        self._input.open()
 
-    async def open_input(self) -> None:
-        try:
-            stdin = os.fdopen(os.dup(0), "rb", 0)
-            transport, _ = await self._loop.connect_read_pipe(lambda: self, stdin)
-            self._input = transport
-        except (ValueError, OSError, NotImplementedError):  # a regular file, or a platform without such pipes
-            threading.Thread(target=self._read_forever, daemon=True).start()
-
-    def _read_forever(self) -> None:
-        while data := os.read(0, CHUNK):
-            self._loop.call_soon_threadsafe(self.data_received, data)
-        self._loop.call_soon_threadsafe(self.connection_lost, None)
-
-    def data_received(self, data: bytes) -> None:
-        for line in self._lines.feed(data):
+    def take(self, data: bytes) -> None:
+        """Begin serving every request `data` completes; empty at end of input."""
+        self._taking = True
+        for line in self._lines.feed(data) if data else (self._lines.rest(),):
             self._take(line)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._take(self._lines.rest())  # a last line without its newline still counts
-        self.end()
+        self._taking = False
+        if not self._starting:
+            self.flush()
+        if not data:
+            self.end()
 
     def end(self) -> None:
         if not self.ended.done():
@@ -143,6 +137,7 @@ class _Pipe(asyncio.Protocol):
         except RpcError as exc:
             self.put(jsonrpc.error(request.id, exc))
             return
+        self._starting += 1
         task = _start(self._answer(exchange, request), self._loop)
         if not task.done():
             self._running[request.id] = task
@@ -171,15 +166,18 @@ class _Pipe(asyncio.Protocol):
             self._disconnect = self._server.subscriptions.connect(self._peer, self.put)
 
     async def _answer(self, exchange: Exchange, request: Request) -> None:
+        self._starting -= 1
         try:
-            try:
-                result = await self._server.answer(exchange, request.method, request.params)
-            except RpcError as exc:
-                self.put(jsonrpc.error(request.id, exc))
-            else:
-                self.put(jsonrpc.result(request.id, result))
+            result = await self._server.answer(exchange, request.method, request.params)
+            self._outgoing += (jsonrpc.result(request.id, result), b"\n")
+        except RpcError as exc:
+            self._outgoing += (jsonrpc.error(request.id, exc), b"\n")
         finally:
             self._running.pop(request.id, None)
+            if self._starting:  # others read at the same time may have something to add to this write
+                self._flush_soon()
+            elif not self._taking:
+                self.flush()
 
     def _cancel(self, id: Any) -> None:
         task = self._running.get(id) if isinstance(id, str | int) else None
@@ -188,39 +186,30 @@ class _Pipe(asyncio.Protocol):
 
     # ---- bytes out ----
 
-    async def open_output(self, descriptor: int) -> None:
-        self._output = _Output(self)
-        await self._output.open(descriptor)
-
     async def _write(self, message: bytes) -> None:
         if self._output.closed:
             raise ToolUnavailable("the client has closed the pipe")
         self.put(message)
 
     def put(self, message: bytes) -> None:
-        """Queue one message; all that is queued in one turn of the loop goes out in one write."""
-        if not self._outgoing:
+        """Queue one message; what is queued in one turn of the loop goes out in one write."""
+        self._outgoing += (message, b"\n")
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
             self._loop.call_soon(self.flush)
-        self._outgoing.append(message)
-        self._outgoing.append(b"\n")
 
     def flush(self) -> None:
+        self._flushing = False
         if self._outgoing:
             data = b"".join(self._outgoing)
             self._outgoing.clear()
             self._output.write(data)
 
-    def pause(self) -> None:
-        if self._input is not None:
-            self._input.pause_reading()
-
-    def resume(self) -> None:
-        if self._input is not None:
-            self._input.resume_reading()
-
     async def close(self, last_answers: float) -> None:
-        if self._input is not None:
-            self._input.close()
+        self._input.close()
         if self._disconnect is not None:
             self._disconnect()
         running = list(self._running.values())
@@ -232,56 +221,6 @@ class _Pipe(asyncio.Protocol):
             await asyncio.wait(running)
         self.flush()
         await self._output.close(last_answers)
-
-
-class _Output(asyncio.BaseProtocol):
-    """The writing end: never blocks the loop on a pipe; stops the reading end when far too much is unread."""
-
-    def __init__(self, pipe: _Pipe) -> None:
-        self._pipe = pipe
-        self._transport: asyncio.WriteTransport | None = None
-        self._descriptor = -1
-        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def open(self, descriptor: int) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            stream = os.fdopen(descriptor, "wb", 0, closefd=False)
-            transport, _ = await loop.connect_write_pipe(lambda: self, stream)
-            self._transport = transport
-            transport.set_write_buffer_limits(high=MOST_UNREAD)
-        except (ValueError, OSError, NotImplementedError):  # a regular file: writing to it does not block
-            self._descriptor = descriptor
-
-    @property
-    def closed(self) -> bool:
-        return self._gone.done()
-
-    def write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
-            return
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
-
-    def pause_writing(self) -> None:
-        self._pipe.pause()
-
-    def resume_writing(self) -> None:
-        self._pipe.resume()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self._gone.done():
-            self._gone.set_result(None)
-        self._pipe.end()
-
-    async def close(self, seconds: float) -> None:
-        """Wait for what is queued to leave, as long as somebody might still read it."""
-        if self._transport is None:
-            return
-        self._transport.close()
-        await asyncio.wait((self._gone,), timeout=seconds)
 
 
 if sys.version_info >= (3, 12):

@@ -1,15 +1,14 @@
 """The only way a tool is ever listed or called, whoever asks and however they came."""
 
-import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ..core.alarm import alarm
 from ..core.bell import Bell
-from ..core.errors import OpenClawError, ToolDenied, ToolError, ToolNotFound, ToolTimeout
+from ..core.errors import OpenClawError, ToolDenied, ToolNotFound, ToolTimeout
 from ..core.model import Caller, ToolCall, ToolResult, ToolSpec
 from .audit import Audit, Record, log
+from .deadline import Deadlines
 from .policy import Decision, Policy, by_scope
 from .registry import Offer, Registry
 
@@ -27,15 +26,17 @@ class Desk:
         policy: Policy = by_scope,
         audit: Audit = log,
         deadline: float = DEFAULT_DEADLINE,
+        deadlines: Deadlines | None = None,
         check: bool = True,
     ) -> None:
-        """`check=False` leaves the arguments to the tools themselves."""
+        """Desks may share their `deadlines`; `check=False` leaves the arguments to the tools themselves."""
         self._registry = registry
         self._policy = policy
         self._audit = audit
         self._deadline = deadline
+        self._deadlines = deadlines or Deadlines()
         self._check = check
-        self._menus: dict[Caller, tuple[ToolSpec, ...]] = {}
+        self._menus: dict[Caller, _Menu] = {}
         registry.changed.listen(self._forget_menus)
 
     @property
@@ -48,12 +49,7 @@ class Desk:
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
         """Only what `caller` could call: the menu and the rules never disagree."""
-        menu = self._menus.get(caller)
-        if menu is None:
-            if len(self._menus) >= KEPT_MENUS:
-                self._menus.clear()
-            menu = self._menus[caller] = tuple(self._permitted(caller))
-        return menu
+        return self._menu(caller).specs
 
     async def call(self, call: ToolCall) -> ToolResult:
         """Raises ToolError when the call was not made or did not end; a tool's own failure is a result."""
@@ -68,10 +64,17 @@ class Desk:
                 raise ToolDenied(decision.reason)
             if self._check:
                 offer.form.check(call.arguments)
-            result = await self._make(offer, call)
+            seconds = offer.spec.deadline or self._deadline
+            with self._deadlines.bound(seconds) as bound:
+                result = await offer.source.call(call)
             outcome = "failed" if result.failed else "ok"
             traffic = result.traffic
             return result
+        except TimeoutError:
+            outcome = ToolTimeout.code
+            if not bound.expired:
+                raise ToolTimeout(f"{call.name} ran out of time waiting for something of its own") from None
+            raise ToolTimeout(f"{call.name} took longer than {seconds:g} s and was stopped") from None
         except OpenClawError as exc:
             outcome = exc.code
             raise
@@ -92,63 +95,46 @@ class Desk:
                 )
             )
 
-    async def _make(self, offer: Offer, call: ToolCall) -> ToolResult:
-        seconds = offer.spec.deadline or self._deadline
-        bound = _Bound()
-        limit = alarm(seconds)
-        limit.set(bound, bound.ring)
-        try:
-            return await offer.source.call(call)
-        except TimeoutError:
-            raise ToolError(f"{call.name} timed out inside the tool") from None
-        except asyncio.CancelledError:
-            if bound.ours():
-                raise ToolTimeout(f"{call.name} took longer than {seconds:g} s and was stopped") from None
-            raise
-        finally:
-            limit.clear(bound)
-
     def _choose(self, call: ToolCall) -> tuple[Offer, Decision]:
         """The one offer this caller may order, or the first refusal."""
+        permitted = self._menu(call.caller).permitted.get(call.name)
+        if permitted is not None:
+            return permitted
         offers = self._registry.offers().get(call.name)
         if not offers:
             raise ToolNotFound(f"Unknown tool: {call.name}")
-        if len(offers) == 1:
-            return offers[0], self._policy(call.caller, offers[0].name, offers[0].spec)
-        judged = [(offer, self._policy(call.caller, offer.name, offer.spec)) for offer in offers]
-        allowed = [pair for pair in judged if pair[1].allowed]
-        if len(allowed) > 1:
-            names = ", ".join(offer.name for offer, _ in allowed)
+        judged = self._judge(call.caller, offers)
+        allowed = [offer.name for offer, decision in judged if decision.allowed]
+        if allowed:
+            names = ", ".join(allowed)
             raise ToolDenied(f"{call.name} is offered by {names}; the credential must name one of them")
-        return (allowed or judged)[0]
+        return judged[0]
 
-    def _permitted(self, caller: Caller) -> Sequence[ToolSpec]:
-        permitted = []
-        for offers in self._registry.offers().values():
-            allowed = [o.spec for o in offers if self._policy(caller, o.name, o.spec).allowed]
-            if len(allowed) == 1:
-                permitted.append(allowed[0])
-        return permitted
+    def _menu(self, caller: Caller) -> "_Menu":
+        menu = self._menus.get(caller)
+        if menu is None:
+            if len(self._menus) >= KEPT_MENUS:
+                self._menus.clear()
+            judged = {name: self._judge(caller, offers) for name, offers in self._registry.offers().items()}
+            menu = self._menus[caller] = _Menu(judged)
+        return menu
+
+    def _judge(self, caller: Caller, offers: Sequence[Offer]) -> Sequence[tuple[Offer, Decision]]:
+        return [(offer, self._policy(caller, offer.name, offer.spec)) for offer in offers]
 
     def _forget_menus(self, _: None) -> None:
         self._menus.clear()
 
 
-class _Bound:
-    """The limit on one call: cancels the task that makes it, and knows its own cancellation from others'."""
+class _Menu:
+    """What one caller may order: tools that exactly one source may serve them."""
 
-    __slots__ = ("_before", "_rung", "_task")
+    __slots__ = ("permitted", "specs")
 
-    def __init__(self) -> None:
-        self._task = asyncio.current_task()
-        self._before = self._task.cancelling() if self._task is not None else 0
-        self._rung = False
-
-    def ring(self) -> None:
-        if self._task is not None:
-            self._rung = True
-            self._task.cancel()
-
-    def ours(self) -> bool:
-        """Whether the cancellation that arrived is this bound's alone; if so it is taken back."""
-        return self._rung and self._task is not None and self._task.uncancel() <= self._before
+    def __init__(self, judged: Mapping[str, Sequence[tuple[Offer, Decision]]]) -> None:
+        self.permitted: dict[str, tuple[Offer, Decision]] = {}
+        for name, pairs in judged.items():
+            allowed = [pair for pair in pairs if pair[1].allowed]
+            if len(allowed) == 1:
+                self.permitted[name] = allowed[0]
+        self.specs = tuple(offer.spec for offer, _ in self.permitted.values())

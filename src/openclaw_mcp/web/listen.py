@@ -12,6 +12,11 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+if sys.platform == "win32":
+    new_event_loop = asyncio.new_event_loop
+else:
+    from uvloop import new_event_loop
+
 from ..core.errors import OpenClawError
 
 BACKLOG: Final = 2048
@@ -66,6 +71,7 @@ async def serve(
         http=_Http,
         ws=_WebSocket,
         lifespan="off",
+        proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
         log_config=None,
         access_log=False,
         server_header=False,
@@ -87,11 +93,11 @@ async def serve(
         listener.close()
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a server's main coroutine on the fastest loop this platform has, with as many connections as it allows."""
+def run(life: Coroutine[Any, Any, None]) -> None:
+    """Run a server's whole life: on the fastest loop this platform has, with as many connections as it allows."""
     _allow_connections()
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(main)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(life)
 
 
 def _allow_connections() -> None:
@@ -104,14 +110,6 @@ def _allow_connections() -> None:
     wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if sys.platform == "win32":
-        return None
-    import uvloop  # here for start-up: what only binds a port needs no loop, and Windows has no such module
-
-    return uvloop.new_event_loop
 
 
 class _Http(HttpToolsProtocol):

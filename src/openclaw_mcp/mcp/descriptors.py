@@ -1,0 +1,145 @@
+"""The two ends of a stdio pipe on the event loop: read when there is something, write without ever blocking.
+
+asyncio's own pipe transports take one turn of the loop more for each read; between two processes that talk in turns,
+that is the largest cost there is.
+"""
+
+import asyncio
+import os
+import select
+import threading
+from collections.abc import Callable
+from typing import Final
+
+CHUNK: Final = 1 << 16  # bytes taken in one read: what a pipe holds; a larger buffer is mapped anew each time
+MOST_UNREAD: Final = 64 << 20  # bytes of answers a client may leave unread before we stop taking requests
+
+STDIN: Final = 0
+
+
+class Input:
+    """Calls `take` with whatever arrives on stdin, and with nothing at its end."""
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self._take = take
+        self._loop = asyncio.get_running_loop()
+        self._watched = False
+        self._ended = False
+
+    def open(self) -> None:
+        try:
+            self._loop.add_reader(STDIN, self._read)
+        except (OSError, NotImplementedError):  # a regular file, or a platform whose loop has no such thing
+            threading.Thread(target=self._read_forever, daemon=True).start()
+            return
+        os.set_blocking(STDIN, False)
+        self._watched = True
+
+    def pause(self) -> None:
+        if self._watched:
+            self._loop.remove_reader(STDIN)
+
+    def resume(self) -> None:
+        if self._watched and not self._ended:
+            self._loop.add_reader(STDIN, self._read)
+
+    def close(self) -> None:
+        if self._watched:
+            self._watched = False
+            self._loop.remove_reader(STDIN)
+            os.set_blocking(STDIN, True)  # it may be a terminal, and then it is the shell's too
+
+    def _read(self) -> None:
+        try:
+            data = os.read(STDIN, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:  # a terminal that went away
+            data = b""
+        if not data:
+            self._ended = True
+            self._loop.remove_reader(STDIN)
+        self._take(data)
+
+    def _read_forever(self) -> None:
+        data = b"more"
+        while data:
+            data = os.read(STDIN, CHUNK)
+            self._loop.call_soon_threadsafe(self._take, data)
+
+
+class Output:
+    """Writes to a descriptor of ours. What does not fit waits here, and far too much of it pauses the input."""
+
+    def __init__(
+        self, descriptor: int, *, pause: Callable[[], None], resume: Callable[[], None], gone: Callable[[], None]
+    ) -> None:
+        self._descriptor = descriptor
+        self._pause = pause
+        self._resume = resume
+        self._gone = gone
+        self._loop = asyncio.get_running_loop()
+        self._waiting = bytearray()
+        self._paused = False
+        self._broken = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+        os.set_blocking(descriptor, False)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody can read what we would write."""
+        if not self._broken and hasattr(select, "poll"):
+            poll = select.poll()
+            poll.register(self._descriptor, 0)
+            self._broken = any(event & select.POLLERR for _, event in poll.poll(0))
+        return self._broken
+
+    def write(self, data: bytes) -> None:
+        if self._broken:
+            return
+        if self._waiting:
+            self._waiting += data
+            self._limit()
+            return
+        written = self._push(data)
+        if written < len(data) and not self._broken:
+            self._waiting += memoryview(data)[written:]
+            self._empty.clear()
+            self._loop.add_writer(self._descriptor, self._drain)
+            self._limit()
+
+    async def close(self, seconds: float) -> None:
+        """Wait for what is left to leave, as long as somebody might still read it."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._empty.wait()
+        except TimeoutError:
+            self._loop.remove_writer(self._descriptor)
+        os.set_blocking(self._descriptor, True)
+
+    def _push(self, data: bytes | bytearray) -> int:
+        try:
+            return os.write(self._descriptor, data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._broken = True
+            self._gone()
+            return 0
+
+    def _drain(self) -> None:
+        del self._waiting[: self._push(self._waiting)]
+        if self._broken:
+            self._waiting.clear()
+        if not self._waiting:
+            self._loop.remove_writer(self._descriptor)
+            self._empty.set()
+        if self._paused and len(self._waiting) < MOST_UNREAD // 2:
+            self._paused = False
+            self._resume()
+
+    def _limit(self) -> None:
+        if not self._paused and len(self._waiting) > MOST_UNREAD:
+            self._paused = True
+            self._pause()

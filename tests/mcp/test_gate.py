@@ -1,0 +1,132 @@
+"""A surface's own rules at the door: who, how much, how long, how many at once."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, said
+from openclaw_mcp.mcp.gate import Gate, bearer
+from openclaw_mcp.mcp.http import McpHttp
+from tests.conversation import Tools, serving
+
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%b"}}'
+AGENT = Caller(kind="agent", name="ada", scopes=frozenset({"*"}))
+
+
+class Visit:
+    """One HTTP request to an endpoint in this process, and what came back."""
+
+    def __init__(self, endpoint: McpHttp, body: bytes, *, peer: str = "127.0.0.1", **headers: str) -> None:
+        given = {"host": "localhost", "content-type": "application/json", **headers}
+        listed = [(key.replace("_", "-").encode(), value.encode()) for key, value in given.items()]
+        self._scope = {"type": "http", "method": "POST", "path": "/", "headers": listed, "client": (peer, 1)}
+        self._endpoint = endpoint
+        self._body: bytes | None = body
+        self.status = 0
+        self.headers: Mapping[bytes, bytes] = {}
+        self.answer = b""
+
+    async def make(self) -> "Visit":
+        await asyncio.wait_for(self._endpoint(self._scope, self._receive, self._send), 20)
+        return self
+
+    async def _receive(self) -> dict[str, Any]:
+        body, self._body = self._body, None
+        if body is None:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def _send(self, event: Any) -> None:
+        if event["type"] == "http.response.start":
+            self.status, self.headers = event["status"], dict(event["headers"])
+        else:
+            self.answer += event["body"]
+
+
+def visited(gate: Gate, body: bytes = PING, **options: Any) -> Visit:
+    async def hello(call: ToolCall) -> ToolResult:
+        return said(call.caller.name)
+
+    return asyncio.run(Visit(McpHttp(serving(Tools(hello=hello)), gate=gate), body, **options).make())
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", "Bearer secretX", "Basic secret", "secret"])
+def test_without_the_token_nobody_comes_in(header: str) -> None:
+    visit = visited(Gate(identify=bearer("secret", AGENT)), authorization=header)
+
+    assert visit.status == 401
+    assert visit.headers[b"www-authenticate"] == b"Bearer"
+
+
+def test_the_token_decides_who_is_calling() -> None:
+    visit = visited(Gate(identify=bearer("secret", AGENT)), CALL % b"hello", authorization="bearer secret")
+
+    assert msgspec.json.decode(visit.answer)["result"]["content"][0]["text"] == "ada"
+
+
+@pytest.mark.parametrize(("peer", "status"), [("127.0.0.1", 200), ("127.8.8.8", 200), ("::1", 200), ("10.0.0.7", 403)])
+def test_a_surface_may_be_for_this_machine_alone(peer: str, status: int) -> None:
+    assert visited(Gate(loopback_peers=True), peer=peer).status == status
+
+
+def test_a_surface_may_refuse_every_origin_and_every_browser() -> None:
+    closed = Gate(origins=frozenset(), browsers=False)
+
+    assert visited(closed, origin="http://localhost").status == 403
+    assert visited(closed, sec_fetch_site="same-origin").status == 403
+    assert visited(closed, referer="http://localhost/").status == 403
+    assert visited(closed, sec_fetch_mode="cors").status == 200, "Node's fetch sends it, and is no browser"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "", "application/x-www-form-urlencoded", "text/json"])
+def test_a_surface_may_insist_on_json(kind: str) -> None:
+    assert visited(Gate(json_only=True), content_type=kind).status == 415
+    assert visited(Gate(json_only=True), content_type="Application/JSON; charset=utf-8").status == 200
+
+
+def test_a_body_of_exactly_the_limit_is_taken_and_one_byte_more_is_not() -> None:
+    assert visited(Gate(largest_body=len(PING))).status == 200
+    assert visited(Gate(largest_body=len(PING) - 1)).status == 413
+
+
+def test_a_surface_serves_so_many_at_once_and_no_more() -> None:
+    async def visits() -> tuple[int, int]:
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def wait(call: ToolCall) -> ToolResult:
+            begun.set()
+            await go.wait()
+            return said("done")
+
+        endpoint = McpHttp(serving(Tools(wait=wait)), gate=Gate(slots=1))
+        first = asyncio.ensure_future(Visit(endpoint, CALL % b"wait").make())
+        await begun.wait()
+        second = await Visit(endpoint, PING).make()
+        assert second.headers[b"retry-after"] == b"1"
+        go.set()
+        await first
+        return second.status, (await Visit(endpoint, PING).make()).status
+
+    assert asyncio.run(visits()) == (503, 200)
+
+
+def test_a_request_that_takes_too_long_is_ended() -> None:
+    ended: list[str] = []
+
+    async def wait(call: ToolCall) -> ToolResult:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("yes")
+        return said("never")
+
+    endpoint = McpHttp(serving(Tools(wait=wait)), gate=Gate(longest=0.05))
+    visit = asyncio.run(Visit(endpoint, CALL % b"wait").make())
+
+    assert visit.status == 408
+    assert "took longer than 0.05 s" in visit.answer.decode()
+    assert ended == ["yes"]
