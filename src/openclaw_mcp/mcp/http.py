@@ -12,16 +12,7 @@ from ..core.model import Caller
 from ..wire import jsonrpc
 from ..wire.jsonrpc import Notification, Request, Response, RpcError
 from .gate import Gate, Headers, Refusal
-from .inline import (
-    Receive,
-    Scope,
-    Send,
-    answer_handshake,
-    answer_stateless,
-    is_stateless,
-    read_headers,
-    read_post,
-)
+from .inline import Inline, Receive, Scope, Send, is_stateless, read_headers, unversioned
 from .reply import Reply, refuse, send_status, send_text
 from .server import McpServer
 from .sessions import Session, Sessions
@@ -44,6 +35,7 @@ class McpHttp:
         self._gate = gate
         self._sessions = Sessions() if sessions else None
         self._probe = probe
+        self._inline = Inline(gate)
         self._slots = asyncio.Semaphore(gate.slots) if gate.slots is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,7 +67,7 @@ class McpHttp:
         await self._sessions.serve(method, headers, caller, receive, send)
 
     async def _post(self, headers: Headers, repeated: str | None, caller: Caller, receive: Receive, send: Send) -> None:
-        post = await read_post(self._gate, headers, receive, send)
+        post = await self._inline.read(headers, receive, send)
         if post is None:
             return
         message, reply = post
@@ -93,8 +85,7 @@ class McpHttp:
         self, message: jsonrpc.Message, headers: Headers, repeated: str | None, caller: Caller, reply: Reply
     ) -> None:
         if is_stateless(headers):
-            longest = self._gate.longest
-            await answer_stateless(self._server, message, headers, repeated, caller, reply, longest=longest)
+            await self._inline.stateless(self._server, message, headers, repeated, caller, reply)
         else:
             await self._handshake(message, headers, caller, reply)
 
@@ -112,6 +103,10 @@ class McpHttp:
             return
         assert isinstance(message, Request)
         reply.id = message.id
+        error = unversioned(message, headers)
+        if error is not None:
+            await reply.error(error, status=400)
+            return
         try:
             if message.method == "initialize" and self._sessions is not None:
                 session = self._sessions.begin(message.params, caller, self._server)
@@ -124,7 +119,7 @@ class McpHttp:
         except RpcError as exc:
             await reply.error(exc, status=200)
             return
-        await answer_handshake(self._server, message, headers, caller, reply, longest=self._gate.longest)
+        await self._inline.handshake(self._server, message, headers, caller, reply)
 
     def _session(self, headers: Headers, caller: Caller) -> Session | None:
         id = headers.get("mcp-session-id")

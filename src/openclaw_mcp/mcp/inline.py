@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from ..core.alarm import alarm
 from ..core.model import Caller
+from ..core.rounds import Rounds
 from ..wire import jsonrpc, mcp, mirror
 from ..wire.jsonrpc import Malformed, Message, Request, Response, RpcError
 from .exchange import Exchange, Peer
@@ -14,111 +14,112 @@ from .reply import Reply, send_json, send_status
 from .server import McpServer
 
 BODY_WAIT: Final = 30.0  # seconds a client may take to send its body
-WATCH_AFTER: Final = 0.05  # a call that takes longer is watched: has the client gone? is it due a sign of life?
+SLOW: Final = 0.05  # about so many seconds into a call it is watched: has the client gone? is a sign of life due?
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-def is_stateless(headers: Headers) -> bool:
-    """Whether the headers speak the stateless era; an unknown version is its to refuse."""
-    version = headers.get("mcp-protocol-version")
-    return version is not None and version not in mcp.HANDSHAKE_VERSIONS
+class Inline:
+    """What an endpoint needs to serve requests that stand alone, for one server or for many."""
 
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._slow: Rounds[_Watch] = Rounds(SLOW, _Watch.begin)
 
-async def read_post(gate: Gate, headers: Headers, receive: Receive, send: Send) -> tuple[Message, Reply] | None:
-    """The message of a POST and the way to answer it; None when it was answered already. Raises Refusal."""
-    gate.check_body(headers)
-    streams = _accepts(headers.get("accept"))
-    message = jsonrpc.decode(await read_body(receive, gate.largest_body))
-    if isinstance(message, Malformed):
-        await send_json(send, jsonrpc.error(message.id, message.error), status=400)
-        return None
-    if isinstance(message, Request):
-        unsaid = "mcp-protocol-version" not in headers
-        if unsaid and mcp.is_stateless(message.method, message.params):
-            error = RpcError(mcp.HEADER_MISMATCH, "The MCP-Protocol-Version header is required with such a body")
-            await send_json(send, jsonrpc.error(message.id, error), status=400)
+    async def read(self, headers: Headers, receive: Receive, send: Send) -> tuple[Message, Reply] | None:
+        """The message of a POST and the way to answer it; None when it was answered already. Raises Refusal."""
+        self._gate.check_body(headers)
+        reply = Reply(receive, send, streams=_accepts(headers.get("accept")))
+        message = jsonrpc.decode(await read_body(receive, self._gate.largest_body))
+        if isinstance(message, Malformed):
+            await send_json(send, jsonrpc.error(message.id, message.error), status=400)
             return None
-    return message, Reply(receive, send, streams=streams)
+        return message, reply
+
+    async def stateless(
+        self,
+        server: McpServer,
+        message: Message,
+        headers: Headers,
+        repeated: str | None,
+        caller: Caller,
+        reply: Reply,
+    ) -> None:
+        """Serve one message of the stateless era. Raises Refusal."""
+        if isinstance(message, Request):
+            reply.id = message.id
+            try:
+                envelope = _checked(headers, repeated, message)
+            except RpcError as exc:
+                await reply.error(exc, status=mcp.HTTP_STATUS.get(exc.code, 400))
+                return
+            exchange = Exchange(message.id, envelope, caller, peer=_NOBODY, write=reply.write, headers=headers)
+            await self._answer(server, exchange, message, reply)
+        elif isinstance(message, Response):
+            raise Refusal(400, "the stateless era has no responses from clients")
+        else:
+            await send_status(reply.send, 202)
+
+    async def handshake(
+        self, server: McpServer, request: Request, headers: Headers, caller: Caller, reply: Reply
+    ) -> None:
+        """Serve one request of the handshake era as it stands, remembering nothing."""
+        reply.id = request.id
+        peer = Peer(version=headers.get("mcp-protocol-version", mcp.ASSUMED_OVER_HTTP))
+        envelope = mcp.handshake_envelope(request.params, version=peer.version, capabilities={})
+        exchange = Exchange(request.id, envelope, caller, peer=peer, write=reply.write, headers=headers)
+        await self._answer(server, exchange, request, reply)
+
+    async def _answer(self, server: McpServer, exchange: Exchange, request: Request, reply: Reply) -> None:
+        """Serve within the request's own task; the client's going ends it."""
+        watch = _Watch(reply, self._gate.longest, self._slow)
+        try:
+            result = await server.answer(exchange, request.method, request.params)
+        except RpcError as exc:
+            watch.stop()
+            status = mcp.HTTP_STATUS.get(exc.code, 200) if exchange.envelope.stateless else 200
+            await reply.error(exc, status=status)
+        except asyncio.CancelledError:
+            watch.stop()
+            await watch.settle()
+        else:
+            watch.stop()
+            await reply.result(result)
 
 
-async def answer_stateless(
-    server: McpServer,
-    message: Message,
-    headers: Headers,
-    repeated: str | None,
-    caller: Caller,
-    reply: Reply,
-    *,
-    longest: float,
-) -> None:
-    """Serve one message of the stateless era. Raises Refusal."""
-    if isinstance(message, Response):
-        raise Refusal(400, "the stateless era has no responses from clients")
-    if not isinstance(message, Request):
-        await send_status(reply.send, 202)
-        return
-    reply.id = message.id
-    try:
-        if repeated is not None:
-            raise RpcError(mcp.HEADER_MISMATCH, f"The {repeated} header appears more than once")
-        mirror.check_headers(headers, message.method, message.params)
-        envelope = mcp.stateless_envelope(message.params)
-    except RpcError as exc:
-        await reply.error(exc, status=mcp.HTTP_STATUS.get(exc.code, 400))
-        return
-    exchange = Exchange(message.id, envelope, caller, peer=_NOBODY, write=reply.write, headers=headers)
-    await answer(server, exchange, message, reply, longest=longest)
-
-
-async def answer_handshake(
-    server: McpServer, request: Request, headers: Headers, caller: Caller, reply: Reply, *, longest: float
-) -> None:
-    """Serve one request of the handshake era as it stands, remembering nothing."""
-    reply.id = request.id
-    peer = Peer(version=headers.get("mcp-protocol-version", mcp.ASSUMED_OVER_HTTP))
-    envelope = mcp.handshake_envelope(request.params, version=peer.version, capabilities={})
-    exchange = Exchange(request.id, envelope, caller, peer=peer, write=reply.write, headers=headers)
-    await answer(server, exchange, request, reply, longest=longest)
-
-
-async def answer(server: McpServer, exchange: Exchange, request: Request, reply: Reply, *, longest: float) -> None:
-    """Serve within the request's own task; the client's going ends it."""
-    watch = _Watch(reply, longest)
-    try:
-        result = await server.answer(exchange, request.method, request.params)
-    except RpcError as exc:
-        watch.stop()
-        status = mcp.HTTP_STATUS.get(exc.code, 200) if exchange.envelope.stateless else 200
-        await reply.error(exc, status=status)
-    except asyncio.CancelledError:
-        watch.stop()
-        await watch.settle()
-    else:
-        watch.stop()
-        await reply.result(result)
+def unversioned(request: Request, headers: Headers) -> RpcError | None:
+    """What is wrong with a stateless-era request whose headers do not say so."""
+    if "mcp-protocol-version" in headers or not mcp.is_stateless(request.method, request.params):
+        return None
+    return RpcError(mcp.HEADER_MISMATCH, "The MCP-Protocol-Version header is required with such a body")
 
 
 class _Watch:
     """Minds a slow call: cancels it when the client goes or time is up, and keeps its stream alive."""
 
-    __slots__ = ("_longest", "_reply", "_serving", "_task", "_timer", "_verdict")
+    __slots__ = ("_longest", "_minding", "_reply", "_rounds", "_serving", "_verdict")
 
-    def __init__(self, reply: Reply, longest: float) -> None:
+    def __init__(self, reply: Reply, longest: float, rounds: "Rounds[_Watch]") -> None:
+        loop = asyncio.get_running_loop()
         self._reply = reply
         self._longest = longest
-        self._serving = asyncio.current_task()
-        self._task: asyncio.Task[None] | None = None
+        self._rounds = rounds
+        self._serving = asyncio.current_task(loop)
+        self._minding: asyncio.Task[None] | None = None
         self._verdict: str | None = None
-        self._timer = alarm(WATCH_AFTER)
-        self._timer.set(self, self._begin)
+        rounds.add(self, loop)
+
+    def begin(self, _: float) -> None:
+        """The call is slow enough to be minded."""
+        self._rounds.discard(self)
+        self._minding = asyncio.get_running_loop().create_task(self._mind())
 
     def stop(self) -> None:
-        self._timer.clear(self)
-        if self._task is not None:
-            self._task.cancel()
+        self._rounds.discard(self)
+        if self._minding is not None:
+            self._minding.cancel()
 
     async def settle(self) -> None:
         """After a cancellation: ours is answered, anybody else's goes on."""
@@ -128,9 +129,6 @@ class _Watch:
         if self._verdict == "late":
             error = RpcError(jsonrpc.INTERNAL_ERROR, f"The request took longer than {self._longest:g} s")
             await self._reply.error(error, status=408)
-
-    def _begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._mind())
 
     async def _mind(self) -> None:
         try:
@@ -145,6 +143,19 @@ class _Watch:
 
 _NOBODY: Final = Peer()
 """The stateless era remembers no peer."""
+
+
+def is_stateless(headers: Headers) -> bool:
+    version = headers.get("mcp-protocol-version")
+    return version is not None and version not in mcp.HANDSHAKE_VERSIONS
+
+
+def _checked(headers: Headers, repeated: str | None, request: Request) -> mcp.Envelope:
+    """The request's envelope, once its headers agree with its body. Raises RpcError."""
+    if repeated is not None:
+        raise RpcError(mcp.HEADER_MISMATCH, f"The {repeated} header appears more than once")
+    mirror.check_headers(headers, request.method, request.params)
+    return mcp.stateless_envelope(request.params)
 
 
 def read_headers(scope: Scope) -> tuple[dict[str, str], str | None]:

@@ -13,8 +13,8 @@ from typing import Any, Final
 from ..core.model import Caller
 from ..wire.jsonrpc import Id, Notification, Request
 from .exchange import Peer
-from .gate import Gate, Headers, Refusal
-from .inline import Receive, Send, answer_handshake, answer_stateless, is_stateless, read_post
+from .gate import Headers, Refusal
+from .inline import Inline, Receive, Send, is_stateless, unversioned
 from .reply import Reply, send_status
 from .server import McpServer
 
@@ -54,8 +54,18 @@ class Door:
         for task in list(self._streams):
             task.cancel()
 
-    async def call(self, client: str, request: Request, headers: Headers, reply: Reply, longest: float) -> None:
-        """Serve a handshake-era request that its client may cancel."""
+    async def call(self, client: str | None, request: Request, headers: Headers, reply: Reply, inline: Inline) -> None:
+        """Serve a handshake-era request; a client that has a name may cancel it."""
+        error = unversioned(request, headers)
+        if error is not None:
+            reply.id = request.id
+            await reply.error(error, status=400)
+        elif client is None:
+            await inline.handshake(self.server, request, headers, self.caller, reply)
+        else:
+            await self._cancellable(client, request, headers, reply, inline)
+
+    async def _cancellable(self, client: str, request: Request, headers: Headers, reply: Reply, inline: Inline) -> None:
         key = (client, request.id)
         if key in self._calls:
             raise Refusal(400, "this request `id` is still being served")
@@ -63,7 +73,7 @@ class Door:
         assert task is not None
         self._calls[key] = task
         try:
-            await answer_handshake(self.server, request, headers, self.caller, reply, longest=longest)
+            await inline.handshake(self.server, request, headers, self.caller, reply)
         except asyncio.CancelledError:
             if key in self._calls or task.uncancel() > 0:  # not the client's wish, or not its alone
                 raise
@@ -117,7 +127,7 @@ async def serve(
     receive: Receive,
     send: Send,
     *,
-    gate: Gate,
+    inline: Inline,
     client: str | None,
     introduce: bool,
     elsewhere: Elsewhere,
@@ -133,22 +143,19 @@ async def serve(
             raise Refusal(405, "POST a message, or GET a text/event-stream of list changes", _ALLOWED)
         await door.stream(Reply(receive, send, streams=True))
         return
-    post = await read_post(gate, headers, receive, send)
+    post = await inline.read(headers, receive, send)
     if post is None:
         return
     message, reply = post
     if stateless:
-        work = answer_stateless(door.server, message, headers, repeated, door.caller, reply, longest=gate.longest)
+        work = inline.stateless(door.server, message, headers, repeated, door.caller, reply)
         if isinstance(message, Request) and message.method == LISTEN:
             work = door.until_closed(reply, work)
         await work
     elif isinstance(message, Request):
         if introduce and message.method == "initialize":
             reply.headers = ((b"mcp-session-id", os.urandom(16).hex().encode()),)
-        if client is None:
-            await answer_handshake(door.server, message, headers, door.caller, reply, longest=gate.longest)
-        else:
-            await door.call(client, message, headers, reply, gate.longest)
+        await door.call(client, message, headers, reply, inline)
     else:
         if isinstance(message, Notification) and client is not None:
             _heed(door, client, message, elsewhere)

@@ -19,6 +19,8 @@ LONGEST_LINE: Final = 32 << 20  # bytes; a surface that takes large files sets i
 MOST_AT_ONCE: Final = 4096  # requests being served on one pipe
 LAST_ANSWERS: Final = 5.0  # seconds that calls still running at the end of input get to finish
 
+Introduced = Callable[[Json], None]
+
 
 class Opened:
     """What happened on the pipe before this module was loaded: see `boot`."""
@@ -48,7 +50,7 @@ async def serve(
     opened: Opened | None = None,
     longest_line: int = LONGEST_LINE,
     last_answers: float = LAST_ANSWERS,
-    introduced: Callable[[Json], None] | None = None,
+    introduced: Introduced | None = None,
 ) -> None:
     """Answer until end of input, then let running calls finish for `last_answers` seconds.
 
@@ -70,12 +72,7 @@ async def serve(
 
 class _Pipe:
     def __init__(
-        self,
-        server: McpServer,
-        caller: Caller,
-        longest_line: int,
-        output: int,
-        introduced: Callable[[Json], None] | None,
+        self, server: McpServer, caller: Caller, longest_line: int, output: int, introduced: Introduced | None
     ) -> None:
         self._introduced = introduced
         self._loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from ..apps.guest import BridgeTaken, StoreDown
 from ..core.errors import OpenClawError
 from ..mcp import many
 from ..mcp.gate import Refusal
-from ..mcp.inline import Receive, Scope, Send, read_headers
+from ..mcp.inline import Inline, Receive, Scope, Send, read_headers
 from ..mcp.reply import refuse
 from .api import Api
 from .house import House
@@ -34,6 +34,7 @@ class Front:
 
     def __init__(self, house: House) -> None:
         self._house = house
+        self._inline = Inline(house.mcp_gate)
         self._api: ASGIApp = Api(house).app()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,7 +79,7 @@ class Front:
                 repeated,
                 receive,
                 send,
-                gate=house.mcp_gate,
+                inline=self._inline,
                 client=client,
                 introduce=by_path,
                 elsewhere=lambda client, request: house.engine.cancel_elsewhere(guest, client, request),

@@ -21,6 +21,7 @@ from ..mcp.gate import LOOPBACK_HOSTS, Gate, Refusal, bearer
 from ..mcp.many import Door
 from ..mcp.server import Info, McpServer
 from ..tools.audit import Record
+from ..tools.deadline import Deadlines
 from ..tools.desk import Desk
 from ..tools.registry import Registry
 from ..tools.schema import Form
@@ -68,6 +69,7 @@ class House:
         self.metrics = Metrics()
         self._book = Book(settings.audit)
         self._stack = AsyncExitStack()
+        self._deadlines = Deadlines()
         self.app_gate = self._gate(settings.app_token, APP)
         self.mcp_gate = self._gate(settings.mcp_token, CLIENT)
 
@@ -148,6 +150,7 @@ class House:
                 Registry({source: guest}),
                 audit=self._audit,
                 deadline=self.settings.tool_timeout,
+                deadlines=self._deadlines,
                 check=guest.session.validate,
             )
             door = guest.door = Door(McpServer(_INFO, desk), caller)

@@ -1,36 +1,69 @@
-"""How long a call may take: `with Bound(seconds) as bound:` raises TimeoutError in a task that runs over."""
+"""How long a call may take, watched by one clock for all calls at a desk.
+
+A timer for each call costs more than most calls do. Only a deadline shorter than the clock's round gets one of its own.
+"""
 
 import asyncio
 from types import TracebackType
+from typing import Final
 
-from ..core.alarm import Alarm, alarm
+from ..core.rounds import Rounds
+
+ROUND: Final = 0.25  # seconds between two looks: how late a deadline may be noticed
+
+
+class Deadlines:
+    """`with deadlines.bound(seconds) as bound:` raises TimeoutError in a task that runs over; `bound.expired` tells."""
+
+    __slots__ = ("_rounds",)
+
+    def __init__(self) -> None:
+        self._rounds: Rounds[Bound] = Rounds(ROUND, _look)
+
+    def bound(self, seconds: float) -> "Bound":
+        return Bound(self._rounds, seconds)
 
 
 class Bound:
-    """One call's time. Nests as `asyncio.timeout` does, at a fraction of its cost: other cancellations pass through."""
+    """One call's time. Nests as `asyncio.timeout` does: a cancellation from elsewhere passes through."""
 
-    __slots__ = ("_alarm", "_cancelling", "_seconds", "_task", "expired")
+    __slots__ = ("_cancelling", "_rounds", "_seconds", "_task", "_timer", "due", "expired")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, rounds: "Rounds[Bound]", seconds: float) -> None:
         self.expired = False
+        self._rounds = rounds
         self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> "Bound":
-        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._alarm: Alarm = alarm(self._seconds)
-        self._alarm.set(self, self._ring)
+        self.due = loop.time() + self._seconds
+        if self._seconds < ROUND:
+            self._timer = loop.call_at(self.due, self.expire)
+        else:
+            self._rounds.add(self, loop)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._alarm.clear(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        else:
+            self._rounds.discard(self)
         if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
-    def _ring(self) -> None:
+    def expire(self) -> None:
         self.expired = True
+        self._rounds.discard(self)
         self._task.cancel()
+
+
+def _look(bound: Bound, now: float) -> None:
+    if bound.due <= now:
+        bound.expire()

@@ -9,7 +9,7 @@ from ..core.bell import Bell
 from ..core.errors import OpenClawError, ToolDenied, ToolNotFound, ToolTimeout
 from ..core.model import Caller, ToolCall, ToolResult, ToolSpec, Traffic
 from .audit import Audit, Record, digest, is_kept, log
-from .deadline import Bound
+from .deadline import Deadlines
 from .policy import Decision, Policy, by_scope
 from .registry import Offer, Registry
 
@@ -28,10 +28,11 @@ class Desk:
         policy: Policy = by_scope,
         audit: Audit = log,
         deadline: float = DEFAULT_DEADLINE,
+        deadlines: Deadlines | None = None,
         check: bool = True,
         digest_key: bytes | None = None,
     ) -> None:
-        """`check=False` leaves the arguments to the tools themselves.
+        """Desks may share their `deadlines`; `check=False` leaves the arguments to the tools themselves.
 
         `digest_key` (up to 64 bytes) lets digests of arguments be compared beyond this process's life.
         """
@@ -40,6 +41,7 @@ class Desk:
         self._audit = audit
         self._digest_key = digest_key or os.urandom(16)
         self._deadline = deadline
+        self._deadlines = deadlines or Deadlines()
         self._check = check
         self._menus: dict[Caller, _Menu] = {}
         registry.changed.listen(self._forget_menus)
@@ -70,7 +72,7 @@ class Desk:
             if self._check:
                 offer.form.check(call.arguments)
             seconds = offer.spec.deadline or self._deadline
-            with Bound(seconds) as bound:
+            with self._deadlines.bound(seconds) as bound:
                 result = await offer.source.call(call)
             outcome = "failed" if result.failed else "ok"
             traffic = result.traffic

@@ -20,7 +20,7 @@ else:
     from uvloop import new_event_loop
 
 from ..core.errors import OpenClawError
-from .sockets import Corked
+from .sockets import CorkedHttp, CorkedWebSocket
 
 BACKLOG: Final = 2048
 GRACE: Final = 5  # seconds open requests get after a stop was asked for
@@ -126,8 +126,8 @@ async def serving(
 def _config(app: Any, websockets: Upgrade | None, largest_message: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
-        ws=Corked if websockets is None else websockets,  # type: ignore[arg-type]  # any maker will do
+        http=CorkedHttp,
+        ws=CorkedWebSocket if websockets is None else websockets,  # type: ignore[arg-type]  # any maker will do
         lifespan="off",
         proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
         log_config=None,
