@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from ..core.errors import OpenClawError
@@ -19,6 +20,7 @@ KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most c
 
 LARGEST_MESSAGE: Final = 16 << 20  # bytes of one WebSocket message
 MOST_FILES: Final = 65_536  # open files we ask for: a connection each
+ENOUGH: Final = 64 << 10  # bytes gathered before they are written at once: flow control must see them
 DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
 
 logger = logging.getLogger(__name__)
@@ -61,7 +63,7 @@ async def serve(
     """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered."""
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=_Http,
         ws=_WebSocket,
         lifespan="off",
         log_config=None,
@@ -112,27 +114,38 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+class _Http(HttpToolsProtocol):
+    """uvicorn's own, with the head and the body of an answer sent in one write."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(_corked(transport, self.loop))
+
+
 class _WebSocket(WebSocketsSansIOProtocol):
     """uvicorn's own, with all frames of one turn of the loop sent in one write."""
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(cast(asyncio.Transport, _Cork(transport, self.loop)))
+        super().connection_made(_corked(transport, self.loop))
 
 
 class _Cork:
-    """A transport that gathers what is written until the loop comes round."""
+    """A transport that gathers what is written until the loop comes round, or until there is enough of it."""
 
-    __slots__ = ("_loop", "_pieces", "_transport")
+    __slots__ = ("_loop", "_pieces", "_size", "_transport")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._pieces: list[bytes] = []
+        self._size = 0
 
     def write(self, data: bytes) -> None:
         if not self._pieces:
             self._loop.call_soon(self._flush)
         self._pieces.append(data)
+        self._size += len(data)
+        if self._size > ENOUGH:
+            self._flush()
 
     def close(self) -> None:
         self._flush()
@@ -142,10 +155,16 @@ class _Cork:
         if self._pieces:
             data = b"".join(self._pieces)
             self._pieces.clear()
+            self._size = 0
             self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+
+def _corked(transport: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Transport:
+    """A WebSocket begins as HTTP: what is corked already stays as it is."""
+    return cast(asyncio.Transport, transport if isinstance(transport, _Cork) else _Cork(transport, loop))
 
 
 class _Server(uvicorn.Server):
