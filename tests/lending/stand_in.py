@@ -30,7 +30,8 @@ class StandIn:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await receive()
-            await send({"type": "websocket.accept"})
+            chosen = "openclaw-bridge" if scope["subprotocols"] else None
+            await send({"type": "websocket.accept", "subprotocol": chosen})
             self.requests.append(("BRIDGE", scope["path"].split("/")[4]))
             await (self.talks.pop(0) if self.talks else stay)(receive, send)
             return

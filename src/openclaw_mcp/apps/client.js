@@ -381,21 +381,21 @@ export class AppTools extends EventTarget {
 
   /** @param {unknown} data @param {(frame: string) => void} send */
   #take(data, send) {
-    /** @type {Json} */ let frame;
+    /** @type {Json | null} */ let frame;
     try {
       frame = JSON.parse(/** @type {string} */ (data));
     } catch {
       return console.warn("openclaw: a frame from the proxy can't be read");
     }
-    switch (frame.type) {
+    switch (frame?.type) {
       case "invoke_tool":
-        return void this.#answer(frame, send);
+        return void this.#answer(/** @type {Json} */ (frame), send);
       case "cancel_tool":
-        return this.#calls.get(frame.request_id)?.cancel(frame.reason);
+        return this.#calls.get(frame?.request_id)?.cancel(frame?.reason);
       case "ping":
         return send(PONG);
       case "error":
-        return console.warn(`openclaw: the proxy could not use a frame: ${frame.reason}`);
+        return console.warn(`openclaw: the proxy could not use a frame: ${frame?.reason}`);
     }
   }
 
