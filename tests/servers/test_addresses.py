@@ -185,6 +185,22 @@ def test_a_server_restarted_between_calls_is_found_again(era: str) -> None:
     run(scene())
 
 
+def test_every_call_that_meets_a_forgotten_session_is_made_again() -> None:
+    async def scene() -> None:
+        port = free_port()
+        with echo_at(port) as address:
+            roster = Roster({"echo": {"url": address, "protocol": "handshake"}})
+            server = roster.find("echo")
+            await server.ready()
+        async with roster:
+            with echo_at(port):
+                results = await asyncio.gather(*(call(server, "echo", {"text": str(number)}) for number in range(40)))
+
+                assert [text(result) for result in results] == [str(number) for number in range(40)]
+
+    run(scene())
+
+
 def test_a_server_that_goes_away_in_mid_call_fails_it_at_once() -> None:
     async def scene() -> None:
         with everything_over_http() as address:

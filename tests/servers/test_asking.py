@@ -3,14 +3,14 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 
-from openclaw_mcp.core.model import LOCAL, Caller, Json
+from openclaw_mcp.core.model import LOCAL, Ask, Caller, Json
 from openclaw_mcp.servers.roster import Roster
 from tests.running import ROOT, everything_over_http
 from tests.servers.world import Person, call, odd, run, text
@@ -90,5 +90,21 @@ def test_a_caller_who_cannot_be_asked_counts_as_having_cancelled() -> None:
             await server.ready()
 
             assert json.loads(text(await call(server, "ask"))) == {"action": "cancel"}
+
+    run(scene())
+
+
+def test_the_clock_stands_still_while_a_person_thinks() -> None:
+    class Slow(Person):
+        async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+            await asyncio.sleep(0.6)
+            return await super().ask(questions)
+
+    async def scene() -> None:
+        async with Roster({"odd": odd(requestTimeoutMs=300)}) as roster:
+            server = roster.find("odd")
+            await server.ready()
+
+            assert json.loads(text(await call(server, "ask", line=Slow())))["action"] == "accept"
 
     run(scene())

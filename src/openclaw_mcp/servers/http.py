@@ -108,6 +108,8 @@ class Http:
     async def _read(self, response: "httpx.Response", out: Outgoing, ear: Ear) -> Json:
         if response.status_code == 200 and _is_stream(response):
             return await self._follow(response, out, ear)
+        if response.status_code in (401, 403):
+            raise self._refusal(response.status_code)
         body = await self._body(response, LARGEST_ANSWER if response.status_code == 200 else LARGEST_REFUSAL)
         message = jsonrpc.decode(body)
         if isinstance(message, Response):
