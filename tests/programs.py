@@ -24,6 +24,7 @@ DEBIAN = {
     "node": "nodejs",
     "npm": "npm",
     "git": "git",
+    "openssl": "openssl",
 }
 """Program to the Debian package that brings it."""
 
