@@ -46,6 +46,7 @@ DEBIAN = {
     "nginx": "nginx-light",
     "/usr/lib/postgresql/*/bin/initdb": "postgresql",
     "git": "git",
+    "openssl": "openssl",
 }
 """Program, or the pattern of its path, to the Debian package that brings it."""
 

@@ -4,7 +4,10 @@ import asyncio
 import contextlib
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from openclaw_mcp.core.errors import ToolError, ToolTimeout, ToolUnavailable
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.servers.roster import Roster
 from openclaw_mcp.wire.mcp import NEWEST_HANDSHAKE
+from tests.programs import need
 from tests.running import OPENCLAW, everything_over_http, http_server
 from tests.servers.world import Person, call, run, text
 
@@ -185,6 +189,22 @@ def test_a_server_restarted_between_calls_is_found_again(era: str) -> None:
     run(scene())
 
 
+def test_every_call_that_meets_a_forgotten_session_is_made_again() -> None:
+    async def scene() -> None:
+        port = free_port()
+        with echo_at(port) as address:
+            roster = Roster({"echo": {"url": address, "protocol": "handshake"}})
+            server = roster.find("echo")
+            await server.ready()
+        async with roster:
+            with echo_at(port):
+                results = await asyncio.gather(*(call(server, "echo", {"text": str(number)}) for number in range(40)))
+
+                assert [text(result) for result in results] == [str(number) for number in range(40)]
+
+    run(scene())
+
+
 def test_a_server_that_goes_away_in_mid_call_fails_it_at_once() -> None:
     async def scene() -> None:
         with everything_over_http() as address:
@@ -276,6 +296,41 @@ def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
                 await roster.find("web").ready()
 
     run(scene())
+
+
+TLS = """
+import sys, uvicorn
+from openclaw_mcp.cli.echo import server
+from openclaw_mcp.mcp.http import McpHttp
+from openclaw_mcp.web import listen
+
+socket = listen.bind("127.0.0.1", 0)
+options = dict(ssl_keyfile=sys.argv[1], ssl_certfile=sys.argv[2], lifespan="off", log_level="error")
+print(f"https://127.0.0.1:{socket.getsockname()[1]}/mcp", flush=True)
+uvicorn.Server(uvicorn.Config(McpHttp(server()), **options)).run([socket])
+"""
+
+
+def test_a_certificate_must_be_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    openssl = need("openssl", package="openssl")
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
+    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+    subprocess.run([openssl, *words, *more], check=True, capture_output=True)
+
+    async def scene(address: str) -> None:
+        async with Roster({"echo": {"url": address}}) as roster:
+            with pytest.raises(ToolUnavailable, match="a certificate we do not trust"):
+                await roster.find("echo").ready()
+
+        monkeypatch.setenv("SSL_CERT_FILE", certificate)
+        async with Roster({"echo": {"url": address}}) as roster:
+            server = roster.find("echo")
+            await server.ready()
+            assert text(await call(server, "echo", {"text": "sealed"})) == "sealed"
+
+    with http_server(sys.executable, "-c", TLS, key, certificate) as address:
+        run(scene(address))
 
 
 def test_a_broken_news_stream_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:

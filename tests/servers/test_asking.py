@@ -3,17 +3,18 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 
-from openclaw_mcp.core.model import LOCAL, Caller, Json
+from openclaw_mcp.core.errors import CannotAsk
+from openclaw_mcp.core.model import LOCAL, Ask, Caller, Json
 from openclaw_mcp.servers.roster import Roster
 from tests.running import ROOT, everything_over_http
-from tests.servers.world import Person, call, odd, run, text
+from tests.servers.world import EVERYTHING, Person, call, odd, run, text
 
 WAIT = 60.0
 MODES = ["legacy", "2026-07-28"]
@@ -56,6 +57,35 @@ def test_over_http_each_era_on_either_side(address: str, mode: str, era: str) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("era", ERAS)
+def test_over_a_pipe_each_era_on_either_side(mode: str, era: str) -> None:
+    servers = {"all": {**EVERYTHING, "protocol": era}}
+
+    assert through_our_door(mode, servers, "all__test_input_required_result_multi_round") == "Ada likes blue"
+
+
+def test_a_client_that_answers_everything_is_asked_everything() -> None:
+    class Able(Person):
+        def can_ask(self, capability: str, mode: str = "") -> bool:
+            return True
+
+    async def scene() -> None:
+        async with Roster({"all": {**EVERYTHING, "protocol": "stateless"}}) as roster:
+            server = roster.find("all")
+            await server.ready()
+            able, deaf = Able(), Person()
+
+            await call(server, "test_input_required_result_multiple_inputs", line=able)
+            with pytest.raises(CannotAsk) as caught:
+                await call(server, "test_missing_capability", line=deaf)
+
+            assert {question.capability for question in able.asked} == {"elicitation", "sampling", "roots"}
+            assert caught.value.capability == "sampling"
+
+    run(scene())
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_over_a_pipe_that_does_not_say_whose_question_it_is(mode: str) -> None:
     answer = json.loads(through_our_door(mode, {"odd": odd()}, "odd__ask"))
 
@@ -90,5 +120,21 @@ def test_a_caller_who_cannot_be_asked_counts_as_having_cancelled() -> None:
             await server.ready()
 
             assert json.loads(text(await call(server, "ask"))) == {"action": "cancel"}
+
+    run(scene())
+
+
+def test_the_clock_stands_still_while_a_person_thinks() -> None:
+    class Slow(Person):
+        async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+            await asyncio.sleep(0.6)
+            return await super().ask(questions)
+
+    async def scene() -> None:
+        async with Roster({"odd": odd(requestTimeoutMs=300)}) as roster:
+            server = roster.find("odd")
+            await server.ready()
+
+            assert json.loads(text(await call(server, "ask", line=Slow())))["action"] == "accept"
 
     run(scene())

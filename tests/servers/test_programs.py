@@ -11,7 +11,7 @@ import uvloop
 from openclaw_mcp.core.errors import ToolError, ToolTimeout, ToolUnavailable
 from openclaw_mcp.servers.roster import Roster
 from openclaw_mcp.servers.server import Server
-from tests.servers.world import ECHO, Person, alive, call, comes, odd, run, text
+from tests.servers.world import ECHO, EVERYTHING, Person, alive, call, comes, odd, run, text
 
 
 def test_a_server_starts_when_first_needed_and_is_shared() -> None:
@@ -73,6 +73,44 @@ def test_a_changed_list_rings_and_the_new_tool_can_be_called() -> None:
             assert "odd__fresh" in [spec.name for spec in server.specs()]
             with pytest.raises(ToolError, match="Unknown tool: fresh"):
                 await call(server, "fresh")
+
+    run(scene())
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_changes_and_progress_of_either_era_come_over_a_pipe(era: str) -> None:
+    async def scene() -> None:
+        async with Roster({"all": {**EVERYTHING, "protocol": era}}) as roster:
+            server = roster.find("all")
+            client = await server.ready()
+            rung = asyncio.Event()
+            client.changed.listen(lambda _: rung.set())
+            person = Person()
+
+            await call(server, "test_trigger_tool_change")
+            await call(server, "test_tool_with_progress", line=person)
+
+            await rung.wait()
+            assert person.steps == [0, 50, 100]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_a_cancelled_call_over_a_pipe_ends_at_the_server(era: str) -> None:
+    async def scene() -> None:
+        async with Roster({"all": {**EVERYTHING, "protocol": era}}) as roster:
+            server = roster.find("all")
+            await server.ready()
+            waiting = asyncio.ensure_future(call(server, "test_wait_for_ever"))
+            while text(await call(server, "test_count_running")) != "1":
+                pass
+
+            waiting.cancel()
+            await asyncio.wait([waiting])
+
+            while text(await call(server, "test_count_running")) != "0":
+                pass
 
     run(scene())
 

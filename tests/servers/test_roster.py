@@ -36,6 +36,12 @@ def test_servers_are_sources_of_the_registry_and_their_tools_come_when_they_star
     run(scene())
 
 
+def test_no_http_library_is_loaded_where_there_are_only_programs() -> None:
+    code = "import sys, openclaw_mcp.servers.roster; sys.exit('httpx' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_an_agent_gets_the_servers_that_are_open_to_it() -> None:
     servers = {"for_all": ECHO, "for_ada": {**ECHO, "agents": ["ada"]}, "for_none": {**ECHO, "agents": []}}
 

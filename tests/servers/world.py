@@ -15,6 +15,7 @@ from tests.running import OPENCLAW, ROOT
 
 WAIT = 30.0  # seconds anything here may take
 ECHO: Json = {"command": OPENCLAW, "args": ["echo"]}
+EVERYTHING: Json = {"command": sys.executable, "args": ["-m", "tests.mcp.everything_stdio"], "cwd": str(ROOT)}
 
 
 def odd(fault: str = "", **more: Any) -> Json:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from .. import __version__
@@ -52,7 +52,9 @@ class Client:
         era: Era = "auto",
         connect_wait: float = CONNECT_WAIT,
         request_wait: float = REQUEST_WAIT,
+        masked: Callable[[str], str] = lambda text: text,
     ) -> None:
+        """`masked` takes secrets out of the server's own words."""
         self.name = name
         self.changed: Bell[None] = Bell()
         self.tools: Sequence[ToolSpec] = ()
@@ -64,11 +66,13 @@ class Client:
         self._era: Era = era
         self._connect_wait = connect_wait
         self._request_wait = request_wait
+        self._masked = masked
         self._sequence = 0
         self._talks: dict[Talk, None] = {}
         self._listening: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._stale = False
+        self._quiet = asyncio.Event()
         self._hearing = asyncio.Event()
         """The news stream is open, or there is none."""
         self._mirrored: dict[str, mirror.Mirrored] = {}
@@ -113,6 +117,13 @@ class Client:
                     raise ToolError(f"{self.name} answered with a kind of result we do not know: {str(kind)[:40]!r}")
                 params = await self._again(base, result, talk)
         raise ToolError(f"{self.name} wanted the call again more than {MOST_ROUNDS} times")
+
+    async def retire(self) -> None:
+        """Close once the calls under way have ended, as each of them does in its own time."""
+        while self._talks:
+            self._quiet.clear()
+            await self._quiet.wait()
+        await self.aclose()
 
     async def aclose(self) -> None:
         for task in (self._listening, self._renewing):
@@ -287,6 +298,7 @@ class Client:
             yield
         finally:
             del self._talks[talk]
+            self._quiet.set()
 
     # ---- requests ----
 
@@ -347,7 +359,7 @@ class Client:
             needed = _object(exc.data.get("requiredCapabilities"))
             capability = next(iter(needed), "elicitation")
             return CannotAsk(f"{self.name} needs a client that declares {capability!r}", capability=capability)
-        return ToolError(f"{self.name}: {exc.message[:LONGEST_REASON]} (MCP error {exc.code})")
+        return ToolError(f"{self.name}: {self._masked(exc.message)[:LONGEST_REASON]} (MCP error {exc.code})")
 
 
 class _Heard:

@@ -48,16 +48,21 @@ class Http:
         self._saying: set[asyncio.Task[None]] = set()
 
     async def open(self, ear: Ear) -> None:
+        # In a thread: the import and the reading of certificates would hold up everybody else on the loop.
+        self._http = await asyncio.to_thread(self._new)
+        self.gone = None
+
+    def _new(self) -> "httpx.AsyncClient":
         import httpx  # here for start-up: only a config with an HTTP server needs it, and it costs as much as asyncio
 
         self._httpx = httpx
-        self._http = httpx.AsyncClient(
+        return httpx.AsyncClient(
             headers={**_ACCEPT, **self._address.headers},
             timeout=httpx.Timeout(connect=self._connect_wait, write=SEND_WAIT, read=None, pool=None),
             limits=httpx.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=KEPT_CONNECTIONS),
+            verify=self._address.url.startswith("https:"),  # reading the certificates takes longer than the first call
             follow_redirects=False,  # our headers are for this server, not for one it names
         )
-        self.gone = None
 
     async def request(self, out: Outgoing, ear: Ear) -> Json:
         body = jsonrpc.request(out.id, out.method, out.params)
@@ -108,6 +113,8 @@ class Http:
     async def _read(self, response: "httpx.Response", out: Outgoing, ear: Ear) -> Json:
         if response.status_code == 200 and _is_stream(response):
             return await self._follow(response, out, ear)
+        if response.status_code in (401, 403):
+            raise self._refusal(response.status_code)
         body = await self._body(response, LARGEST_ANSWER if response.status_code == 200 else LARGEST_REFUSAL)
         message = jsonrpc.decode(body)
         if isinstance(message, Response):
@@ -212,6 +219,8 @@ class Http:
         return Refused(f"{self._name} answered HTTP {status} and no MCP message; check its `url`", status)
 
     def _broken(self, exc: Exception) -> ToolUnavailable:
+        if "CERTIFICATE_VERIFY_FAILED" in str(exc):
+            return ToolUnavailable(f"{self._name} has a certificate we do not trust; name its issuer in SSL_CERT_FILE")
         if isinstance(exc, self._httpx.ConnectError | self._httpx.ConnectTimeout):
             return ToolUnavailable(f"{self._name} can't be reached at its address")
         return ToolUnavailable(f"{self._name} broke the connection ({type(exc).__name__})")

@@ -28,6 +28,7 @@ TAIL: Final = 4096  # bytes of what a server last complained of
 TAIL_LINES: Final = 5  # lines of it that an error repeats
 EOF_GRACE: Final = 2.0  # seconds a server may take to end after its input does
 TERM_GRACE: Final = 2.0  # seconds its process group gets between SIGTERM and SIGKILL
+KILL_GRACE: Final = 1.0  # seconds to see a killed group empty; its dead may stay uncounted where nobody collects them
 KILL_WAIT: Final = 5.0  # seconds for the kernel to end a killed process; one stuck in a dead disk must not hold us
 GROUP_LOOK: Final = 0.02  # seconds between two looks whether the group is empty
 
@@ -129,16 +130,22 @@ class Pipe:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(EOF_GRACE):
                 await self._exited.wait()
-        if _signal(group, signal.SIGTERM):
-            end = self._loop.time() + TERM_GRACE
-            while _signal(group, 0) and self._loop.time() < end:  # noqa: ASYNC110  a group has no event to wait for
-                await asyncio.sleep(GROUP_LOOK)
+        if _signal(group, signal.SIGTERM) and not await self._empties(group, TERM_GRACE):
             _signal(group, signal.SIGKILL)
+            await self._empties(group, KILL_GRACE)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_WAIT):
                 await self._exited.wait()
         self._watchman.forget(group)
         transport.close()
+
+    async def _empties(self, group: int, seconds: float) -> bool:
+        end = self._loop.time() + seconds
+        while _signal(group, 0):  # a group has no event to wait for
+            if self._loop.time() > end:
+                return False
+            await asyncio.sleep(GROUP_LOOK)
+        return True
 
     # ---- what the child says ----
 

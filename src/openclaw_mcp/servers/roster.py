@@ -80,8 +80,13 @@ class Roster:
         """
         sources = self.sources(agent)
         tasks = {name.removeprefix(SOURCE): asyncio.ensure_future(s.ready()) for name, s in sources.items()}
-        if tasks:
-            await asyncio.wait(tasks.values(), timeout=wait)
+        try:
+            if tasks:
+                await asyncio.wait(tasks.values(), timeout=wait)
+        except asyncio.CancelledError:
+            for task in tasks.values():
+                task.cancel()
+            raise
         missing = {}
         for name, task in tasks.items():
             if not task.done():

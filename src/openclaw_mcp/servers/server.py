@@ -46,6 +46,8 @@ class Server:
         self._specs: Sequence[ToolSpec] = ()
         self._own_names: dict[str, str] = {}
         self._closed = False
+        self._retiring: dict[asyncio.Task[None], Client] = {}
+        """Connections given up, kept for the calls still under way on them."""
 
     # ---- ToolSource ----
 
@@ -58,8 +60,8 @@ class Server:
         try:
             return await self._call(client, call)
         except SessionLost:
-            # Nothing was begun there, so nothing is done twice.
-            await self._drop(client)
+            # Nothing was begun there, so nothing is done twice. Others may be about to learn the same.
+            self._retire(client)
             return await self._call(await self._connected(), call)
 
     async def _call(self, client: Client, call: ToolCall) -> ToolResult:
@@ -84,6 +86,9 @@ class Server:
         if opening is not None:
             opening.cancel()
             await asyncio.wait([opening])
+        for task, client in list(self._retiring.items()):
+            task.cancel()
+            await client.aclose()
         if self._client is not None:
             await self._drop(self._client)
 
@@ -142,7 +147,21 @@ class Server:
             transport = Pipe(entry.name, entry.where, self._watchman, masked=entry.masked, lost=self._lost)
         else:
             transport = Http(entry.name, entry.where, connect_wait=entry.connect_wait)
-        return Client(entry.name, transport, era=era, connect_wait=entry.connect_wait, request_wait=entry.request_wait)
+        return Client(
+            entry.name,
+            transport,
+            era=era,
+            connect_wait=entry.connect_wait,
+            request_wait=entry.request_wait,
+            masked=entry.masked,
+        )
+
+    def _retire(self, client: Client) -> None:
+        if self._client is client:
+            self._client = None
+            task = asyncio.ensure_future(client.retire())
+            self._retiring[task] = client
+            task.add_done_callback(lambda _: self._retiring.pop(task, None))
 
     async def _drop(self, client: Client) -> None:
         if self._client is client:

@@ -96,8 +96,7 @@ class Talk:
         if method not in QUESTIONS:
             return plain_answer(method)
         question = Ask(method, params)  # type: ignore[arg-type]  # checked the line above
-        if self.clock is not None:
-            self.clock.reschedule(None)
+        self._wind(stop=True)
         try:
             name = self._name(method, params)
             return (await self._put({name: question}))[name]
@@ -132,11 +131,11 @@ class Talk:
         if self.work is not None:
             self.work.cancel()
 
-    def _wind(self) -> None:
-        """A sign of life: the clock starts again."""
+    def _wind(self, *, stop: bool = False) -> None:
+        """A sign of life: the clock starts again, or stands still."""
         if self.clock is not None:
             with contextlib.suppress(RuntimeError):  # it rang, or the call ended, in this same turn
-                self.clock.reschedule(asyncio.get_running_loop().time() + self.wait)
+                self.clock.reschedule(None if stop else asyncio.get_running_loop().time() + self.wait)
 
 
 def plain_answer(method: str) -> Json:
