@@ -481,7 +481,7 @@ def test_every_component_of_the_catalogue_is_drawn(tmp_path: Path) -> None:
 def test_a2ui_lines_that_are_too_many_too_new_or_out_of_reach_are_refused(tmp_path: Path) -> None:
     need("chromium", package="chromium")
     made = Canvas(state_dir=tmp_path, environ=NO_SCREEN)
-    outside = Path(__file__)
+    outside = Path("/etc/passwd")  # never below a temporary directory, wherever these tests are
     link = tmp_path / "link.jsonl"
     link.symlink_to(outside)
     refusals: list[tuple[dict[str, str], str]] = [

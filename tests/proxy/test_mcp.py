@@ -5,6 +5,10 @@ import base64
 import json
 from pathlib import Path
 
+import pytest
+
+from openclaw_mcp.proxy import house
+
 from .. import web_client
 from ..web_client import stateless
 from .engines import Start, one_redis, proxies, redis
@@ -153,6 +157,29 @@ def test_both_eras_hear_of_new_tools_and_of_the_end(proxies: Start) -> None:
             await lines_until(listen, "0\r\n")
             get_writer.close()
             listen_writer.close()
+
+    asyncio.run(main())
+
+
+def test_more_sessions_than_servers_are_kept_ready_are_all_served(
+    proxies: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(house, "KEPT_DOORS", 4)
+
+    async def main() -> None:
+        async with proxies() as proxy:
+            ids = [await opened(proxy) for _ in range(10)]
+            async with proxy.app(ids[0]) as app:
+                calls = [asyncio.create_task(proxy.call(ids[0], "hold")) for _ in range(2)]
+                held = [await app.holding() for _ in calls]
+                for _ in range(2):
+                    for id in ids:
+                        assert len((await proxy.rpc(id, "tools/list"))["result"]["tools"]) == 2
+                for frame in held:
+                    await app.result(frame, "still served")
+                for call in calls:
+                    assert text_of(await soon(call)) == "still served"
+                assert (await proxy.call(ids[0]))["isError"] is False
 
     asyncio.run(main())
 

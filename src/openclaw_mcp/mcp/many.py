@@ -28,18 +28,20 @@ _ALLOWED = ((b"allow", b"GET, POST"),)
 class Door:
     """One server, the requests it is serving, and its open streams."""
 
-    __slots__ = ("_calls", "_closed", "_streams", "caller", "server")
+    __slots__ = ("_calls", "_closed", "_streams", "caller", "inside", "server")
 
     def __init__(self, server: McpServer, caller: Caller) -> None:
         self.server = server
         self.caller = caller
+        self.inside = 0
+        """Requests being served."""
         self._calls: dict[tuple[str, Id], asyncio.Task[Any]] = {}
         self._streams: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     @property
     def busy(self) -> bool:
-        return bool(self._calls or self._streams)
+        return self.inside > 0
 
     def cancel(self, client: str, id: Id) -> bool:
         """End a client's request; whether it was being served here."""
@@ -137,17 +139,34 @@ async def serve(
     `client` tells requests of one handshake-era client from another's; with `introduce`, one that has no such name
     gets it with `initialize`. A request it cancels that is not served here is handed to `elsewhere`.
     """
-    stateless = is_stateless(headers)
-    if method != "POST":
-        if method != "GET" or stateless or "text/event-stream" not in headers.get("accept", ""):
+    door.inside += 1
+    try:
+        if method == "POST":
+            await _post(door, headers, repeated, receive, send, inline, client, introduce, elsewhere)
+        elif method != "GET" or is_stateless(headers) or "text/event-stream" not in headers.get("accept", ""):
             raise Refusal(405, "POST a message, or GET a text/event-stream of list changes", _ALLOWED)
-        await door.stream(Reply(receive, send, streams=True))
-        return
+        else:
+            await door.stream(Reply(receive, send, streams=True))
+    finally:
+        door.inside -= 1
+
+
+async def _post(  # noqa: PLR0917  one caller, which names them all
+    door: Door,
+    headers: Headers,
+    repeated: str | None,
+    receive: Receive,
+    send: Send,
+    inline: Inline,
+    client: str | None,
+    introduce: bool,
+    elsewhere: Elsewhere,
+) -> None:
     post = await inline.read(headers, receive, send)
     if post is None:
         return
     message, reply = post
-    if stateless:
+    if is_stateless(headers):
         work = inline.stateless(door.server, message, headers, repeated, door.caller, reply)
         if isinstance(message, Request) and message.method == LISTEN:
             work = door.until_closed(reply, work)

@@ -30,6 +30,7 @@ from .metrics import Metrics
 from .settings import Settings
 
 LARGEST_ABOUT: Final = 16 << 10  # bytes an app may say of itself besides its tools; each session keeps them
+KEPT_DOORS: Final = 1024  # sessions whose MCP server is kept ready; at some 15 KiB each
 ANY: Final = "*"
 
 APP: Final = Caller(kind="app", name="app")
@@ -70,6 +71,7 @@ class House:
         self._book = Book(settings.audit)
         self._stack = AsyncExitStack()
         self._deadlines = Deadlines()
+        self._doors: dict[Guest, Registry] = {}
         self.app_gate = self._gate(settings.app_token, APP)
         self.mcp_gate = self._gate(settings.mcp_token, CLIENT)
 
@@ -141,21 +143,38 @@ class House:
         return guest
 
     def door(self, guest: Guest) -> Door:
+        """What serves a session's MCP requests, made when the first one comes."""
         door = guest.door
         if door is None:
             id = guest.session.id
             source = f"app/{id}"
             caller = Caller(kind="agent", name="mcp", scopes=frozenset({f"source:{source}"}), session=id)
+            registry = Registry({source: guest})
             desk = Desk(
-                Registry({source: guest}),
+                registry,
                 audit=self._audit,
                 deadline=self.settings.tool_timeout,
                 deadlines=self._deadlines,
                 check=guest.session.validate,
             )
             door = guest.door = Door(McpServer(_INFO, desk), caller)
+            self._doors[guest] = registry
+            if len(self._doors) > KEPT_DOORS:
+                self._shut_idle()
         assert isinstance(door, Door)
         return door
+
+    def _shut_idle(self) -> None:
+        """Let go of the oldest doors nobody stands in: one is made anew in less time than a call takes."""
+        idle = [guest for guest in self._doors if not guest.door.busy]
+        for guest in idle[: KEPT_DOORS // 4]:
+            self._shut(guest)
+
+    def _shut(self, guest: Guest) -> None:
+        registry = self._doors.pop(guest, None)
+        if registry is not None:
+            registry.remove(f"app/{guest.session.id}")
+            guest.door = None
 
     # ---- limits ----
 
@@ -190,6 +209,7 @@ class House:
     def _part(self, guest: Guest) -> None:
         if guest.door is not None:
             guest.door.close()
+            self._shut(guest)
 
     def _cancel(self, guest: Guest, client: str, id: str | int) -> None:
         if guest.door is not None:
