@@ -19,6 +19,7 @@ from . import cdp, session, urls
 from .files import make_private
 
 LOAD_WAIT: Final = 10.0  # seconds for a page to finish loading; it goes on loading afterwards
+CUT_SHORT: Final = "net::ERR_ABORTED"
 PAGE_WAIT: Final = 10.0  # seconds for the first window to appear
 EVAL_WAIT: Final = 15.0
 SHOT_TRIES: Final = 3  # a page that is just changing refuses the first picture
@@ -246,6 +247,8 @@ class Stage:
 
     async def _load(self, scene: Scene) -> None:
         answer = await self._guarded("Page.navigate", url=scene.url)
+        if answer.get("errorText") == CUT_SHORT:  # by the page before, which was still on its way
+            answer = await self._guarded("Page.navigate", url=scene.url)
         if answer.get("errorText"):
             raise ToolError(f"CANVAS_LOAD_FAILED: the page can't be loaded ({answer['errorText'][:LONGEST_REASON]})")
         loader = answer.get("loaderId", "")  # absent when only the fragment changed: nothing is loaded then
