@@ -19,6 +19,7 @@ from . import cdp, session, urls
 from .files import make_private
 
 LOAD_WAIT: Final = 10.0  # seconds for a page to finish loading; it goes on loading afterwards
+LOAD_TRIES: Final = 20  # times a page that was cut short is asked for again
 CUT_SHORT: Final = "net::ERR_ABORTED"
 PAGE_WAIT: Final = 10.0  # seconds for the first window to appear
 EVAL_WAIT: Final = 15.0
@@ -247,7 +248,11 @@ class Stage:
 
     async def _load(self, scene: Scene) -> None:
         answer = await self._guarded("Page.navigate", url=scene.url)
-        if answer.get("errorText") == CUT_SHORT:  # by the page before, which was still on its way
+        for _ in range(LOAD_TRIES):
+            if answer.get("errorText") != CUT_SHORT:
+                break
+            # By the page before, which was still on its way: a new window brings one of its own.
+            await asyncio.sleep(SHOT_PAUSE)
             answer = await self._guarded("Page.navigate", url=scene.url)
         if answer.get("errorText"):
             raise ToolError(f"CANVAS_LOAD_FAILED: the page can't be loaded ({answer['errorText'][:LONGEST_REASON]})")
