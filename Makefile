@@ -35,6 +35,9 @@ bench: .venv/.dev   ## measure against floors and peers (see benchmarks/README.m
 	@$(BIN)/python benchmarks/prepare.py
 	@$(BIN)/python benchmarks/stdio.py
 	@$(BIN)/python benchmarks/http.py
+	@$(BIN)/python benchmarks/proxy.py
+	@$(BIN)/python benchmarks/node.py
+	@$(BIN)/python benchmarks/gateway.py
 
 openings: .venv/.dev   ## write the stdio servers' opening answers anew
 	@$(BIN)/python scripts/openings.py

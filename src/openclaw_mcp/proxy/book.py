@@ -12,6 +12,7 @@ from ..core.errors import BadRequest
 from ..tools.audit import Record
 
 MOST_LINES: Final = 20_000  # lines waiting for a slow disk; more are dropped, and a line says how many
+GATHER: Final = 0.05  # seconds of lines that are written together: a thread for each would cost more than its call
 STDERR: Final = 2
 
 _encode = msgspec.json.Encoder().encode
@@ -73,6 +74,7 @@ class Book:
     async def _write(self) -> None:
         while True:
             await self._news.wait()
+            await asyncio.sleep(GATHER)
             self._news.clear()
             await asyncio.shield(asyncio.to_thread(self._put, self._take()))
 
