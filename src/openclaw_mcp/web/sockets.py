@@ -40,9 +40,17 @@ class _Cork:
         if self._size > ENOUGH:
             self._flush()
 
+    def write_eof(self) -> None:
+        self._flush()
+        self._transport.write_eof()
+
     def close(self) -> None:
         self._flush()
         self._transport.close()
+
+    def abort(self) -> None:
+        self._pieces.clear()
+        self._transport.abort()
 
     def _flush(self) -> None:
         if self._pieces:
