@@ -23,6 +23,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": {"core"},
     "order": {"core"},
     "node": {"core"},
+    "nodes": {"core"},
+    "models": {"core"},
+    "channels": {"core"},
+    "cron": {"core"},
+    "claw": {"core"},
 }
 CARETAKERS = {"cli", "proxy"}
 """Rooms that may know every other."""

@@ -35,6 +35,8 @@ class Grant(Struct, frozen=True, kw_only=True, cache_hash=True):
     """`provider/model`, or the provider alone."""
     channel: str | None = None
     account: str | None = None
+    to: str | None = None
+    """The conversation, as its channel writes it."""
     group: str | None = None
     space: str | None = None
     """The guild or team the group belongs to."""

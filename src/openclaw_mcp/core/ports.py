@@ -159,3 +159,15 @@ class Runner(Protocol):
 
     async def wait(self, run_id: str, *, seconds: float) -> "Run | None":
         """The run once it has ended; None when the time is up first."""
+
+
+class GrantOffice(Protocol):
+    """Gives a run a credential of its own, for programs it starts that call back."""
+
+    def issue(self, caller: Caller, *, seconds: float) -> str:
+        """A token that stands for this caller until revoked or the time is up. Never stored, never logged."""
+
+    def revoke(self, token: str) -> None:
+        """From now on it opens nothing, and connections it opened are closed."""
+
+    def holder(self, token: str) -> Caller | None: ...

@@ -1,0 +1,1 @@
+"""The mailroom: channels, who may write, the outbox."""

@@ -1,0 +1,1 @@
+"""The 29 tools for CLI agents, as adapters over gateway RPC."""

@@ -1,0 +1,200 @@
+"""Words of the mailroom: where a message goes, what arrives, what a channel can do; and the port each one fills."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from .agent import Attachment
+from .errors import OpenClawError
+from .model import Json, Sender
+
+Ability = Literal[
+    "send", "reply", "thread", "broadcast", "react", "delete", "attachment", "effect", "pin", "read", "edit",
+    "typing", "poll",
+]  # fmt: skip
+ChatKind = Literal["direct", "group", "channel"]
+
+
+class Address(Struct, frozen=True, kw_only=True, cache_hash=True):
+    """A conversation. `to` is in the channel's own canonical form: see `Channel.canonical`."""
+
+    channel: str
+    account: str
+    to: str
+    thread: str | None = None
+
+
+class Abilities(Struct, frozen=True, kw_only=True):
+    """What a channel can do here; asked for anything else, the mailroom refuses before the channel hears of it."""
+
+    can: frozenset[Ability]
+    text_limit: int
+    """Characters a single message holds; longer texts are sent in parts."""
+    markup: Literal["plain", "markdown", "html"]
+    media: tuple[str, ...] = ()
+    """MIME prefixes it carries as attachments; `*/*` = any."""
+    media_limit: int = 0
+    """Bytes of one attachment."""
+    once: bool = False
+    """Whether sending twice under one key delivers once. Elsewhere a crash between sending and noting sends again."""
+
+
+class Letter(Struct, frozen=True, kw_only=True):
+    """One message on its way out, no longer than the channel's limit."""
+
+    text: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    reply_to: str | None = None
+    effect: str | None = None
+    silent: bool = False
+    extra: Json = {}
+    """What only this channel understands: buttons, cards."""
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """The channel has the message. `message_id` is its name there."""
+
+    message_id: str
+    at: int
+    """Unix milliseconds."""
+    extra: Json = {}
+
+
+class Heard(Struct, frozen=True, kw_only=True):
+    """A message that arrived, as the channel itself vouches for it."""
+
+    id: str
+    """Unique in its account: the same message told twice has the same id."""
+    address: Address
+    chat: ChatKind
+    sender: Sender
+    text: str
+    at: int
+    attachments: tuple[Attachment, ...] = ()
+    reply_to: str | None = None
+    mentioned: bool = False
+    """Whether the text speaks to us by name, or answers a message of ours."""
+    title: str | None = None
+    """What the conversation is called."""
+    space: str | None = None
+    """The guild, team or server the conversation belongs to."""
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """A message as `read` finds it."""
+
+    id: str
+    sender: Sender
+    text: str
+    at: int
+    mine: bool = False
+    thread: str | None = None
+    reply_to: str | None = None
+    attachments: tuple[Json, ...] = ()
+    """`{name, mimeType, size}` of each."""
+    reactions: tuple[Json, ...] = ()
+    """`{emoji, sender}` of each."""
+    pinned: bool = False
+    edited: bool = False
+
+
+Hear = Callable[[Heard], Awaitable[None]]
+"""Hand over a message. Returns when it is on disk: only then may the channel tell its server it has it."""
+
+
+class ChannelError(OpenClawError):
+    """A channel could not do it. Try again unless it says otherwise."""
+
+    code = "channel_error"
+
+
+class ChannelRefused(ChannelError):
+    """It never will: no such conversation, blocked, malformed. The text says which."""
+
+    code = "channel_refused"
+
+
+class ChannelBusy(ChannelError):
+    """Too much at once; `seconds` is how long the server asked us to wait."""
+
+    code = "channel_busy"
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+class Channel(Protocol):
+    """One account on one messenger. It moves messages and decides nothing: who may write, what is answered, retries,
+    order, parts of long texts and duplicates are the mailroom's affair.
+
+    Every method but `run` raises ChannelError, ChannelRefused or ChannelBusy. Those of abilities it did not declare are
+    never called.
+    """
+
+    @property
+    def name(self) -> str:
+        """The channel's id: `local`, `matrix`, `telegram`."""
+
+    @property
+    def account(self) -> str: ...
+
+    @property
+    def abilities(self) -> Abilities: ...
+
+    def canonical(self, target: str) -> str:
+        """The one spelling of a target, so that two ways to write a conversation compare equal. Raises ChannelRefused
+        with a hint when it can't be one."""
+
+    async def run(self, hear: Hear) -> None:
+        """Connect and receive until cancelled. Returns only by raising: ChannelRefused when a person must act (a wrong
+        token), anything else to be started again after a while."""
+
+    async def status(self) -> Json:
+        """`{connected, …}` for `channels.status`; no secrets."""
+
+    async def send(self, address: Address, letter: Letter, *, key: str) -> Receipt:
+        """Send one message. The same `key` again: the same receipt and no second message, where `abilities.once`."""
+
+    async def react(self, address: Address, message_id: str, emoji: str, *, remove: bool = False) -> None: ...
+
+    async def delete(self, address: Address, message_id: str) -> None: ...
+
+    async def edit(self, address: Address, message_id: str, text: str) -> None: ...
+
+    async def pin(self, address: Address, message_id: str, *, remove: bool = False) -> None: ...
+
+    async def read(self, address: Address, *, limit: int, before: str | None = None) -> Sequence[Seen]:
+        """The newest messages, oldest first."""
+
+    async def poll(
+        self, address: Address, question: str, options: Sequence[str], *, many: bool, key: str
+    ) -> Receipt: ...
+
+    async def typing(self, address: Address, *, on: bool) -> None: ...
+
+
+class Posted(Struct, frozen=True, kw_only=True):
+    """What became of a message handed to the mailroom: delivered, or kept and tried again."""
+
+    id: str
+    """Its name in the outbox."""
+    status: Literal["sent", "queued", "failed"]
+    receipts: tuple[Receipt, ...] = ()
+    """One for each part, in order."""
+    error: str | None = None
+
+
+class Mailroom(Protocol):
+    """Whoever takes messages to people. Used by cron, agents and tools, who know no channel."""
+
+    async def post(
+        self, address: Address, letter: Letter, *, key: str, wait: float = 0.0, session: str | None = None
+    ) -> Posted:
+        """Send a letter of any length. It is in the outbox, on disk, before anything is tried; `wait` seconds for its
+        delivery. `key` is the caller's idempotency key: once posted, ever after the same Posted. `session` names the
+        transcript it is mirrored to. Raises ChannelRefused for a channel, target or ability there is not."""
+
+    def route(self, session: str) -> "Awaitable[Address | None]":
+        """Where the person behind a session is to be reached: the conversation it last heard from."""

@@ -1,0 +1,1 @@
+"""The clock: jobs, when they are due, what came of them."""

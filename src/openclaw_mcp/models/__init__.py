@@ -1,0 +1,1 @@
+"""Model runtimes: agents behind an API."""

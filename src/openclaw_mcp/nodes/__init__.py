@@ -1,0 +1,1 @@
+"""The machine room: nodes that joined the gateway, their commands, and approvals."""
