@@ -12,6 +12,8 @@ from ..core.errors import OpenClawError
 
 COMMANDS = {
     "up": "start every surface on this machine",
+    "connect": "put our surfaces into an MCP client's settings",
+    "disconnect": "take them out again",
     "proxy": "lend the tools of apps to MCP clients, over HTTP or stdio",
     "gateway": "serve the gateway, or call a method of one",
     "config": "read, change and check openclaw.json",

@@ -1,0 +1,189 @@
+"""`openclaw connect`: put our surfaces into an MCP client's settings, after showing what would change."""
+
+import argparse
+import difflib
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from ..clients.entries import Address, Entry, Program
+from ..clients.known import CLIENTS, OTHER_NAMES, Client
+from ..clients.ledger import Change, Ledger
+from ..core.errors import OpenClawError
+from ..node.token import FILE as NODE_TOKEN_FILE
+from ..node.token import TokenFile
+from ..proxy import settings as proxy_settings
+from ..state import TOKEN_FILE, gateway_token, state_dir
+
+SURFACES: Final = ("node", "order", "tools", "proxy")
+NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "openclaw-tools", "proxy": "openclaw-app"}
+"""What each surface is called in a client's settings."""
+CONTEXT: Final = 2  # lines around a change in the diff
+
+
+class WrongUse(OpenClawError):
+    code = "wrong_use"
+
+
+def client(name: str) -> Client:
+    """An option's client."""
+    known = CLIENTS.get(OTHER_NAMES.get(name.lower(), name.lower()))
+    if known is None:
+        raise argparse.ArgumentTypeError(f"there is no client {name!r} we know; it is one of {', '.join(CLIENTS)}")
+    return known
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    shared_arguments(parser)
+    parser.add_argument("--print", action="store_true", help="only print the entries, write nothing")
+    parser.add_argument("--http", action="store_true", help="by address instead of by program; the token stays outside")
+    parser.add_argument("--session", metavar="ID", help="for the proxy: the app's session")
+    parser.add_argument("--device", metavar="ID", help="for the proxy: the newest session of this device")
+    parser.add_argument("--force", action="store_true", help="replace an entry of the same name that is not ours")
+
+
+def shared_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `connect` and `disconnect` have in common."""
+    parser.add_argument("client", type=client, metavar="CLIENT", help=f"one of {', '.join(CLIENTS)}")
+    parser.add_argument(
+        "--surface", choices=(*SURFACES, "all"), default="all", help="which surface (default all of them)"
+    )
+    parser.add_argument("--project", metavar="DIR", nargs="?", const=".", help="the settings of a folder, not yours")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before writing")
+    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+
+
+def run(options: argparse.Namespace) -> int:
+    folder = state_dir(options.state_dir)
+    entries = [_entry(surface, options, folder) for surface in _chosen(options)]
+    chosen: Client = options.client
+    if options.print:
+        print(chosen.shown(entries), end="")
+        return 0
+    ledger = Ledger(folder)
+    change = ledger.connect(chosen, where(options), entries, force=options.force)
+    if change.empty:
+        print(f"{chosen.title} is connected already ({change.file}).")
+        ledger.make(change)
+        return 0
+    if not agreed(change, yes=options.yes):
+        return 1
+    ledger.make(change)
+    names = ", ".join(entry.name for entry in entries)
+    print(f"{chosen.title} now has {names} ({change.file}): {chosen.after}.")
+    for hint in sorted({_hint(entry) for entry in entries if isinstance(entry, Address) and entry.token_env}):
+        print(hint)
+    return 0
+
+
+def where(options: argparse.Namespace) -> Path:
+    """The settings file that is meant."""
+    chosen: Client = options.client
+    if options.project is None:
+        return chosen.file()
+    if chosen.project is None:
+        raise WrongUse(f"{chosen.title} has no settings of a folder; leave --project out")
+    return Path(options.project) / chosen.project
+
+
+def agreed(change: Change, *, yes: bool) -> bool:
+    """Show what would change; whether the person wants it."""
+    old, new = (change.old or "").splitlines(keepends=True), (change.new or "").splitlines(keepends=True)
+    name = str(change.file)
+    gone = "(removed)" if change.new is None else name
+    print("".join(difflib.unified_diff(old, new, name, gone, n=CONTEXT)).rstrip("\n"))
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        print("Nothing was written: add --yes to write this without being asked.", file=sys.stderr)
+        return False
+    if input("Write this? [y/N] ").strip().lower() in ("y", "yes"):
+        return True
+    print("Nothing was written.", file=sys.stderr)
+    return False
+
+
+def _chosen(options: argparse.Namespace) -> list[str]:
+    named = bool(options.session or options.device)
+    if options.surface == "all":
+        left_out = {*(() if named else ("proxy",)), *(("order",) if options.http else ())}
+        return [surface for surface in SURFACES if surface not in left_out]
+    if options.surface == "proxy" and not named:
+        raise WrongUse("an app's tools belong to a session: say which with --session ID, or --device ID for its newest")
+    if options.surface == "order" and options.http:
+        raise WrongUse("order_openclaw is started as a program; leave --http out")
+    return [options.surface]
+
+
+def _entry(surface: str, options: argparse.Namespace, folder: Path) -> Entry:
+    return _address(surface, options, folder) if options.http else _program(surface, options, folder)
+
+
+def _program(surface: str, options: argparse.Namespace, folder: Path) -> Program:
+    name, env = NAMES[surface], _settings(options, folder)
+    match surface:
+        case "node":
+            return Program(name=name, command=_script("openclaw"), args=("node", "--stdio"), env=env)
+        case "order":
+            return Program(name=name, command=_script("openclaw"), args=("mcp-server",), env=env)
+        case "proxy":
+            which = ("--session", options.session) if options.session else ("--device", options.device)
+            return Program(name=name, command=_script("openclaw"), args=("proxy", "--stdio", *which), env=env)
+    gateway_token(folder)  # made now, so that the file the entry names is there
+    tools = {
+        "REMOTECLAW_GATEWAY_URL": _gateway_url("ws"),
+        "REMOTECLAW_GATEWAY_TOKEN_FILE": str(folder / TOKEN_FILE),
+        "REMOTECLAW_SESSION_KEY": "main",
+        "REMOTECLAW_SIDE_EFFECTS_FILE": str(folder / f"side-effects-{options.client.id}.ndjson"),
+        "REMOTECLAW_SENDER_IS_OWNER": "true",
+    }
+    return Program(name=name, command=_script("remoteclaw-mcp-server"), env=tools)
+
+
+def _address(surface: str, options: argparse.Namespace, folder: Path) -> Address:
+    name = NAMES[surface]
+    match surface:
+        case "node":
+            TokenFile(folder).ensure()
+            number = os.environ.get("OPENCLAW_MCP_PORT") or "8765"
+            return Address(
+                name=name, url=f"http://127.0.0.1:{number}/", token_env="OPENCLAW_NODE_TOKEN",  # noqa: S106 - a variable's name
+                token_file=folder / NODE_TOKEN_FILE,
+            )  # fmt: skip
+        case "tools":
+            gateway_token(folder)
+            return Address(
+                name=name, url=f"{_gateway_url('http')}/mcp", token_env="OPENCLAW_GATEWAY_TOKEN",  # noqa: S106 - a variable's name
+                token_file=folder / TOKEN_FILE,
+            )  # fmt: skip
+    if not options.session:
+        raise WrongUse("an address names one session: say which with --session ID")
+    proxy = proxy_settings.read()
+    token = "OPENCLAW_PROXY_OPENCLAW_TOKEN" if proxy.mcp_token else ""
+    return Address(name=name, url=f"{proxy.server_url.rstrip('/')}/v1/mcp/{options.session}", token_env=token)
+
+
+def _gateway_url(scheme: str) -> str:
+    named = os.environ.get("OPENCLAW_GATEWAY_URL")
+    if named:
+        return named.replace("ws", scheme, 1) if named.startswith("ws") else named.replace("http", scheme, 1)
+    return f"{scheme}://127.0.0.1:{os.environ.get('OPENCLAW_GATEWAY_PORT') or '18789'}"
+
+
+def _settings(options: argparse.Namespace, folder: Path) -> dict[str, str]:
+    """What the program would not find by itself: a client may start it with hardly any environment."""
+    elsewhere = options.state_dir or os.environ.get("OPENCLAW_STATE_DIR")
+    return {"OPENCLAW_STATE_DIR": str(folder)} if elsewhere else {}
+
+
+def _script(name: str) -> str:
+    """The whole path: programs started from a desktop rarely have a shell's PATH."""
+    beside = Path(sys.argv[0]).resolve().with_name(name)
+    return str(beside) if beside.exists() else shutil.which(name) or name
+
+
+def _hint(entry: Address) -> str:
+    source = f'"$(cat {entry.token_file})"' if entry.token_file else "the token"
+    return f"Its token is read from ${entry.token_env}: export {entry.token_env}={source}"

@@ -1,0 +1,90 @@
+"""What is put into a client's settings: a program to start, or an address with a token by reference."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from .jsonc import CannotEdit
+
+Json = dict[str, Any]
+
+
+class Program(Struct, frozen=True, kw_only=True):
+    """A stdio server. It finds its token by itself, so none is written anywhere."""
+
+    name: str
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """An HTTP server. The client reads the token from `token_env`, or from `token_file` where it can."""
+
+    name: str
+    url: str
+    token_env: str = ""
+    token_file: Path | None = None
+
+
+Entry = Program | Address
+
+
+def common(entry: Entry) -> Json:
+    """Claude Code's shape, which Claude Desktop and VS Code share."""
+    if isinstance(entry, Program):
+        return {"type": "stdio", **_program(entry)}
+    return {"type": "http", "url": entry.url, **_headers(entry, "${%s}")}
+
+
+def desktop(entry: Entry) -> Json:
+    if isinstance(entry, Program):
+        return _program(entry)
+    raise CannotEdit("Claude Desktop starts programs only; leave --http out")
+
+
+def cursor(entry: Entry) -> Json:
+    if isinstance(entry, Program):
+        return _program(entry)
+    return {"url": entry.url, **_headers(entry, "${env:%s}")}
+
+
+def vscode(entry: Entry) -> Json:
+    if isinstance(entry, Program):
+        return {"type": "stdio", **_program(entry)}
+    return {"type": "http", "url": entry.url, **_headers(entry, "${env:%s}")}
+
+
+def gemini(entry: Entry) -> Json:
+    if isinstance(entry, Program):
+        return _program(entry)
+    return {"httpUrl": entry.url, **_headers(entry, "$%s")}
+
+
+def codex(entry: Entry) -> Json:
+    if isinstance(entry, Program):
+        return _program(entry)
+    return {"url": entry.url, **({"bearer_token_env_var": entry.token_env} if entry.token_env else {})}
+
+
+def opencode(entry: Entry) -> Json:
+    if isinstance(entry, Program):
+        local: Json = {"type": "local", "command": [entry.command, *entry.args], "enabled": True}
+        return {**local, "environment": dict(entry.env)} if entry.env else local
+    remote: Json = {"type": "remote", "url": entry.url, "oauth": False, "enabled": True}
+    if entry.token_file is not None:
+        remote["headers"] = {"Authorization": f"Bearer {{file:{entry.token_file}}}"}
+    elif entry.token_env:
+        remote["headers"] = {"Authorization": f"Bearer {{env:{entry.token_env}}}"}
+    return remote
+
+
+def _program(entry: Program) -> Json:
+    shape: Json = {"command": entry.command, "args": list(entry.args)}
+    return {**shape, "env": dict(entry.env)} if entry.env else shape
+
+
+def _headers(entry: Address, reference: str) -> Json:
+    return {"headers": {"Authorization": f"Bearer {reference % entry.token_env}"}} if entry.token_env else {}

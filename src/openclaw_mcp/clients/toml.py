@@ -1,0 +1,78 @@
+"""Edits to TOML that a person keeps by hand: a table goes to the end or out, every other byte stays as it was."""
+
+import json
+import re
+import tomllib
+from typing import Any
+
+from .jsonc import CannotEdit
+
+
+def put(text: str, table: str, name: str, value: dict[str, Any]) -> str:
+    """`text` with the table `[table.name]`, in place of one of that name. Raises CannotEdit."""
+    before = read(text)
+    if not isinstance(before.get(table, {}), dict):
+        raise CannotEdit(f"its {table} is no table")
+    bare = drop(text, table, name)
+    gap = "" if not bare or bare.endswith("\n\n") else "\n" if bare.endswith("\n") else "\n\n"
+    block = f"[{table}.{_key(name)}]\n" + "".join(f"{_key(key)} = {_value(item)}\n" for key, item in value.items())
+    wanted = {**before, table: {**before.get(table, {}), name: value}}
+    edited = bare + gap + block
+    try:
+        same = tomllib.loads(edited) == wanted
+    except tomllib.TOMLDecodeError:
+        same = False
+    if not same:
+        raise CannotEdit(f"its {table} is not written as tables of their own; write it as [{table}.NAME] first")
+    return edited
+
+
+def drop(text: str, table: str, name: str) -> str:
+    """`text` without that table and its sub-tables; the same text when it is not there. Raises CannotEdit."""
+    before = read(text)
+    if name not in before.get(table, {}):
+        return text
+    start, end = _span(text, table, name)
+    wanted = {key: item for key, item in before.items() if key != table}
+    others = {key: item for key, item in before[table].items() if key != name}
+    kept = text[:start] + text[end:]
+    if not text[end:].strip() and kept.endswith("\n\n"):
+        kept = kept[:-1]  # the empty line `put` set before it
+    found = tomllib.loads(kept)
+    if found.get(table, {}) != others or {key: item for key, item in found.items() if key != table} != wanted:
+        raise CannotEdit(f"[{table}.{name}] is written in a way we can't take out; remove it by hand")
+    return kept
+
+
+def read(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise CannotEdit(f"it is not TOML ({exc})") from exc
+
+
+def _span(text: str, table: str, name: str) -> tuple[int, int]:
+    key = rf"(?:{re.escape(name)}|{re.escape(json.dumps(name))}|'{re.escape(name)}')"
+    ours = re.compile(rf"^\[\s*{re.escape(table)}\s*\.\s*{key}\s*(?:\.[^\]]*)?\]", re.MULTILINE)
+    first = ours.search(text)
+    if first is None:
+        raise CannotEdit(f"[{table}.{name}] is written in a way we can't take out; remove it by hand")
+    end = first.end()
+    for header in re.compile(r"^\[", re.MULTILINE).finditer(text, first.end()):
+        if not ours.match(text, header.start()):
+            return first.start(), header.start()
+        end = header.end()
+    return first.start(), max(end, len(text))
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def _value(value: Any) -> str:
+    """Strings, numbers, booleans, lists and flat tables, as TOML writes them."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,183 @@
+"""Clients are connected and disconnected as a person would do it: from the command line, on their own files."""
+
+import json
+import os
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.running import OPENCLAW
+
+FILES = {
+    "claude-code": ".claude.json",
+    "claude-desktop": ".config/Claude/claude_desktop_config.json",
+    "cursor": ".cursor/mcp.json",
+    "vscode": ".config/Code/User/mcp.json",
+    "gemini": ".gemini/settings.json",
+    "codex": ".codex/config.toml",
+    "opencode": ".config/opencode/opencode.json",
+}
+HELD = {
+    "claude-code": '{"numStartups": 3, "mcpServers": {"mine": {"command": "x"}}, "projects": {}}',
+    "claude-desktop": '{\n    "mcpServers": {}\n}',
+    "cursor": "{ }\n",
+    "vscode": '{\n\t// mine\n\t"servers": {\n\t\t"mine": {"type": "stdio", "command": "x"},\n\t},\n\t"inputs": []\n}\n',
+    "gemini": '{\r\n  "theme": "x"\r\n}',
+    "codex": 'model = "m"\n\n[mcp_servers.mine]\ncommand = "x" # mine\n',
+    "opencode": '{"$schema": "s"}',
+}
+
+
+def openclaw(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    settings = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    return subprocess.run(
+        [OPENCLAW, *words],
+        env=settings,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def held(home: Path, client: str, text: str) -> Path:
+    file = home / FILES[client]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text.encode())
+    return file
+
+
+@pytest.mark.parametrize("client", FILES)
+def test_connect_and_disconnect_leave_the_file_as_it_was(tmp_path: Path, client: str) -> None:
+    file = held(tmp_path, client, HELD[client])
+
+    connected = openclaw(tmp_path, "connect", client, "--yes")
+    assert connected.returncode == 0, connected.stderr
+    assert "+" in connected.stdout
+    assert "mcp-server" in file.read_text()
+    again = openclaw(tmp_path, "connect", client, "--yes")
+    assert again.returncode == 0, again.stderr
+    assert "already" in again.stdout
+    gone = openclaw(tmp_path, "disconnect", client, "--yes")
+
+    assert gone.returncode == 0, gone.stderr
+    assert file.read_bytes() == HELD[client].encode()
+
+
+@pytest.mark.parametrize("client", FILES)
+def test_a_file_that_was_not_there_is_gone_again(tmp_path: Path, client: str) -> None:
+    assert openclaw(tmp_path, "connect", client, "--yes").returncode == 0
+    assert (tmp_path / FILES[client]).exists()
+    assert openclaw(tmp_path, "disconnect", client, "--yes").returncode == 0
+
+    assert not (tmp_path / FILES[client]).exists()
+
+
+def test_what_a_client_wrote_in_between_stays(tmp_path: Path) -> None:
+    file = held(tmp_path, "claude-code", '{"a": 1}')
+    openclaw(tmp_path, "connect", "claude", "--yes")
+    now = json.loads(file.read_text())
+    now["mcpServers"]["theirs"] = {"command": "y"}
+    now["numStartups"] = 4
+    file.write_text(json.dumps(now, indent=2))
+
+    openclaw(tmp_path, "disconnect", "claude", "--yes")
+
+    assert json.loads(file.read_text()) == {"a": 1, "mcpServers": {"theirs": {"command": "y"}}, "numStartups": 4}
+
+
+def test_one_surface_goes_and_the_others_stay(tmp_path: Path) -> None:
+    file = held(tmp_path, "codex", HELD["codex"])
+    openclaw(tmp_path, "connect", "codex", "--yes")
+    openclaw(tmp_path, "disconnect", "codex", "--surface", "node", "--yes")
+
+    assert sorted(tomllib.loads(file.read_text())["mcp_servers"]) == ["mine", "openclaw", "openclaw-tools"]
+    openclaw(tmp_path, "disconnect", "codex", "--yes")
+    assert file.read_text() == HELD["codex"]
+
+
+def test_without_a_yes_nothing_is_written(tmp_path: Path) -> None:
+    file = held(tmp_path, "cursor", "{}")
+
+    done = openclaw(tmp_path, "connect", "cursor")
+
+    assert done.returncode == 1
+    assert "Nothing was written" in done.stderr
+    assert '"mcp-server"' in done.stdout
+    assert file.read_text() == "{}"
+
+
+def test_an_entry_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
+    text = '{"mcpServers": {"openclaw": {"command": "/usr/bin/openclaw"}}}'
+    file = held(tmp_path, "cursor", text)
+
+    done = openclaw(tmp_path, "connect", "cursor", "--yes")
+
+    assert done.returncode == 1
+    assert "already" in done.stderr
+    assert file.read_text() == text
+    assert openclaw(tmp_path, "connect", "cursor", "--yes", "--force").returncode == 0
+    assert openclaw(tmp_path, "disconnect", "cursor", "--yes").returncode == 0
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize("http", [False, True])
+def test_no_token_is_written_anywhere(tmp_path: Path, client: str, http: bool) -> None:
+    words = ["connect", client, "--yes", "--surface", "tools", *(["--http"] if http else [])]
+    done = openclaw(tmp_path, *words)
+    if client == "claude-desktop" and http:
+        assert "starts programs only" in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    token = (tmp_path / ".openclaw-mcp" / "gateway-token.txt").read_text().strip()
+
+    assert len(token) == 64
+    assert token not in (tmp_path / FILES[client]).read_text() + done.stdout + done.stderr
+
+
+def test_an_apps_tools_need_a_session(tmp_path: Path) -> None:
+    done = openclaw(tmp_path, "connect", "cursor", "--surface", "proxy", "--yes")
+
+    assert done.returncode == 1
+    assert "--session" in done.stderr
+    assert openclaw(tmp_path, "connect", "cursor", "--surface", "proxy", "--session", "s1", "--yes").returncode == 0
+    entry = json.loads((tmp_path / FILES["cursor"]).read_text())["mcpServers"]["openclaw-app"]
+    assert entry["args"] == ["proxy", "--stdio", "--session", "s1"]
+
+
+def test_print_writes_nothing(tmp_path: Path) -> None:
+    done = openclaw(tmp_path, "connect", "codex", "--print", "--surface", "order")
+
+    assert tomllib.loads(done.stdout)["mcp_servers"]["openclaw"]["args"] == ["mcp-server"]
+    assert not (tmp_path / FILES["codex"]).exists()
+
+
+def test_a_folders_own_settings(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+
+    assert openclaw(tmp_path, "connect", "vscode", "--project", str(project), "--yes").returncode == 0
+    assert "openclaw" in json.loads((project / ".vscode" / "mcp.json").read_text())["servers"]
+    assert openclaw(tmp_path, "disconnect", "vscode", "--project", str(project), "--yes").returncode == 0
+    assert not (project / ".vscode" / "mcp.json").exists()
+
+
+def test_a_broken_file_is_left_alone(tmp_path: Path) -> None:
+    file = held(tmp_path, "gemini", "{oops")
+
+    done = openclaw(tmp_path, "connect", "gemini", "--yes")
+
+    assert done.returncode == 1
+    assert str(file) in done.stderr
+    assert file.read_text() == "{oops"
+
+
+def test_a_client_we_do_not_know_is_named(tmp_path: Path) -> None:
+    done = openclaw(tmp_path, "connect", "emacs")
+
+    assert done.returncode == 2
+    assert "opencode" in done.stderr
