@@ -1,34 +1,49 @@
 """Everything at once, as a newcomer starts it."""
 
+import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
+import pytest
 
 from tests.running import OPENCLAW, process, read_line
 from tests.web_client import rpc, send
 
+ANY_PORT = ("--gateway-port", "0", "--node-port", "0", "--proxy-port", "0")
+
+
+def words(command: str, folder: Path, *more: str) -> list[str]:
+    return [OPENCLAW, command, "--state-dir", str(folder), *more]
+
+
+def openclaw(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    settings = {**os.environ, "HOME": str(folder)}
+    return subprocess.run(
+        words(command, folder, *more), capture_output=True, text=True, timeout=90, env=settings, check=False
+    )
+
+
+def table(lines: list[str]) -> dict[str, tuple[str, str]]:
+    """Address and token of each surface."""
+    return {line.split()[0]: (line.split()[1], line.split()[2]) for line in lines[1:4]}
+
+
+@pytest.fixture
+def detached(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    started = openclaw("up", tmp_path, "--detach", *ANY_PORT)
+    assert started.returncode == 0, started.stderr
+    yield tmp_path, started.stdout
+    openclaw("down", tmp_path)
+
 
 def test_every_surface_answers_at_the_address_it_is_said_to_have(tmp_path: Path) -> None:
-    words = [
-        OPENCLAW,
-        "up",
-        "--gateway-port",
-        "0",
-        "--node-port",
-        "0",
-        "--proxy-port",
-        "0",
-        "--state-dir",
-        str(tmp_path),
-    ]
     settings = {**os.environ, "HOME": str(tmp_path)}
-    with process(*words, stdout=subprocess.PIPE, env=settings) as child:
-        assert read_line(child, 60).split()[:2] == [b"surface", b"address"]
-        rows = {}
-        for _ in range(3):
-            name, address, token, *_ = read_line(child).decode().split()
-            rows[name] = (address, token)
+    with process(*words("up", tmp_path, *ANY_PORT), stdout=subprocess.PIPE, env=settings) as child:
+        rows = table([read_line(child, 60).decode() for _ in range(4)])
         assert send(rows["proxy"][0] + "/health", "GET").body == b"ok"
         for name in ("node", "gateway"):
             address, token = rows[name]
@@ -38,27 +53,65 @@ def test_every_surface_answers_at_the_address_it_is_said_to_have(tmp_path: Path)
             assert send(address, "POST", rpc("tools/list")).status == 401
         os.kill(child.pid, signal.SIGINT)
         assert child.wait(20) == 0
+    assert not (tmp_path / "up.json").exists()
 
 
-def test_a_taken_port_is_named(tmp_path: Path) -> None:
-    words = [
-        OPENCLAW,
-        "up",
-        "--gateway-port",
-        "0",
-        "--node-port",
-        "0",
-        "--proxy-port",
-        "0",
-        "--state-dir",
-        str(tmp_path),
-    ]
-    with process(*words, stdout=subprocess.PIPE) as child:
-        read_line(child, 60)
-        number = read_line(child).decode().split()[1].rpartition(":")[2]
-        words[words.index("--proxy-port") + 1] = number
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+def test_a_taken_port_is_named_with_who_holds_it(detached: tuple[Path, str], tmp_path: Path) -> None:
+    _, said = detached
+    number = table(said.splitlines())["proxy"][0].rpartition(":")[2]
+    other = tmp_path / "other"
+
+    done = openclaw("up", other, *ANY_PORT, "--proxy-port", number)
 
     assert done.returncode == 1
     assert f"port {number}" in done.stderr
+    assert "(process " in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    behind = openclaw("up", other, "--detach", *ANY_PORT, "--proxy-port", number)
+    assert behind.returncode == 1
+    assert f"port {number}" in behind.stderr
+
+
+def test_it_goes_on_in_the_background_until_it_is_told_to_stop(detached: tuple[Path, str]) -> None:
+    folder, said = detached
+    rows = table(said.splitlines())
+    assert send(rows["proxy"][0] + "/health", "GET").body == b"ok"
+    pid = json.loads((folder / "up.json").read_text())["pid"]
+    again = openclaw("up", folder, *ANY_PORT)
+    assert again.returncode == 1
+    assert f"process {pid}" in again.stderr
+
+    stopped = openclaw("down", folder)
+
+    assert stopped.returncode == 0, stopped.stderr
+    assert not psutil.pid_exists(pid)
+    assert "not up" in openclaw("down", folder).stdout
+
+
+def test_after_a_kill_it_starts_anew(detached: tuple[Path, str]) -> None:
+    folder, _ = detached
+    pid = json.loads((folder / "up.json").read_text())["pid"]
+    os.kill(pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
+
+    assert openclaw("up", folder, "--detach", *ANY_PORT).returncode == 0
+
+
+def test_the_log_can_be_read_and_followed(detached: tuple[Path, str]) -> None:
+    folder, _ = detached
+    with (folder / "gateway.log").open("a") as log:
+        log.write("one\ntwo\n")
+    assert openclaw("logs", folder, "-n", "2").stdout == "one\ntwo\n"
+
+    with process(*words("logs", folder, "-f", "-n", "1"), stdout=subprocess.PIPE) as child:
+        assert read_line(child) == b"two\n"
+        (folder / "gateway.log").rename(folder / "gateway.log.1")
+        (folder / "gateway.log").write_text("three\n")
+        assert read_line(child) == b"three\n"
+
+
+def test_a_log_that_is_not_there_is_said_to_come(tmp_path: Path) -> None:
+    done = openclaw("logs", tmp_path)
+
+    assert done.returncode == 1
+    assert "openclaw up" in done.stderr

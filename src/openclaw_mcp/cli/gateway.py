@@ -3,10 +3,8 @@
 import argparse
 import asyncio
 import json
-import logging
 import os
 import sys
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,10 +17,9 @@ from ..rpc.client import Client, gateway_url
 from ..rpc.handshake import ClientInfo, Credentials, Introduction
 from ..state import gateway_token, known_gateway_token, state_dir
 from .commands import port
+from .journal import log_to
 
 DEFAULT_PORT: Final = 18789
-LOG_BYTES: Final = 5 << 20  # of one log file; KEPT_LOGS older ones stay beside it
-KEPT_LOGS: Final = 3
 EVERY_SCOPE: Final = (READ, WRITE, ADMIN, APPROVALS, PAIRING)
 
 
@@ -57,14 +54,13 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
     from ..assembly import Plan, serve
     from ..web import listen
 
-    _log_to(folder, verbose=options.verbose)
-    number, again = _port(options, folder), False
+    log_to(folder, verbose=options.verbose)
+    number, again = port_of(options.port, folder), False
     while True:
-        token = os.environ.get("OPENCLAW_GATEWAY_TOKEN") or _configured(folder, "gateway", "auth", "token")
         listener = listen.bind(options.host, number)
         host, number = listener.getsockname()[:2]
         hosts = frozenset() if host in ("127.0.0.1", "::1") else frozenset({options.host})
-        plan = Plan(folder=folder, token=str(token or gateway_token(folder)), hosts=hosts, again=again)
+        plan = Plan(folder=folder, token=token_of(folder), hosts=hosts, again=again)
 
         def ready(host: str = host, number: int = number) -> None:
             print(f"gateway  ws://{host}:{number}  http://{host}:{number}/mcp\nstate    {folder}", flush=True)
@@ -75,12 +71,19 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
             return 0
 
 
-def _port(options: argparse.Namespace, folder: Path) -> int:
-    chosen = options.port if options.port is not None else _configured(folder, "gateway", "port")
-    return DEFAULT_PORT if chosen is None else int(str(chosen))
+def port_of(chosen: int | str | None, folder: Path) -> int:
+    """The gateway's port: as chosen, else as configured."""
+    named = chosen if chosen is not None else configured(folder, "gateway", "port")
+    return DEFAULT_PORT if named is None else int(str(named))
 
 
-def _configured(folder: Path, *path: str) -> object:
+def token_of(folder: Path) -> str:
+    """The token the gateway asks for: $OPENCLAW_GATEWAY_TOKEN, else as configured, else the one kept in the folder."""
+    token = os.environ.get("OPENCLAW_GATEWAY_TOKEN") or configured(folder, "gateway", "auth", "token")
+    return str(token or gateway_token(folder))
+
+
+def configured(folder: Path, *path: str) -> object:
     """What the config file says there. Raises ConfigInvalid rather than serve with half a config."""
     from ..config.file import ConfigFile, invalid  # here for start-up: `gateway call` needs no config
     from ..config.text import at  # here for start-up, as above
@@ -91,18 +94,6 @@ def _configured(folder: Path, *path: str) -> object:
     if snapshot.issues or unset:
         raise invalid(snapshot.issues or unset)
     return at(snapshot.resolved, path)
-
-
-def _log_to(folder: Path, *, verbose: bool) -> None:
-    """To a file of bounded size in the state directory, which is what `logs.tail` reads."""
-    file = RotatingFileHandler(folder / "gateway.log", maxBytes=LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8")
-    handlers: list[logging.Handler] = [file]
-    if verbose:
-        handlers.append(logging.StreamHandler())
-    layout = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=handlers, format=layout)
-    (folder / "gateway.log").chmod(0o600)
-    logging.getLogger("websockets").setLevel(logging.WARNING)  # it would log message bodies
 
 
 # ---- calling ---------------------------------------------------------------------------------------------------------

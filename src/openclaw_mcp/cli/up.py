@@ -4,10 +4,13 @@ import argparse
 import asyncio
 import os
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..assembly import Plan
 from ..assembly import serve as serve_gateway
@@ -17,34 +20,75 @@ from ..nodehost import Node, NodeHost
 from ..proxy import settings as proxy_settings
 from ..proxy.front import Front
 from ..proxy.house import House
-from ..state import TOKEN_FILE, gateway_token, state_dir
+from ..state import TOKEN_FILE, state_dir
 from ..web import listen
+from . import standing
 from .commands import port
+from .gateway import DEFAULT_PORT, port_of, token_of
+from .journal import log_to
 from .proxy import DEFAULT_PORT as PROXY_PORT
 from .proxy import HARD_LIMIT
+from .standing import Surface
 
 HOST: Final = "127.0.0.1"
-GATEWAY_PORT: Final = 18789
 NODE_PORT: Final = 8765
+GATEWAY_USE: Final = "sessions, config and tools, over MCP and WebSocket"
+COMPLAINT_FILE: Final = "up.err"
+START_LIMIT: Final = 60.0  # seconds a detached start may take before it is given up
 
 
-class Surface(NamedTuple):
-    name: str
-    address: str
-    token: str
-    use: str
+class AlreadyUp(OpenClawError):
+    code = "already_up"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    for name, default in (("gateway", GATEWAY_PORT), ("node", NODE_PORT), ("proxy", PROXY_PORT)):
+    words = f"the gateway's port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's, {DEFAULT_PORT})"
+    parser.add_argument("--gateway-port", type=port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=words)
+    for name, default in (("node", NODE_PORT), ("proxy", PROXY_PORT)):
         words = f"the {name}'s port, 0 for any free one (default %(default)s)"
         parser.add_argument(f"--{name}-port", type=port, default=default, help=words)
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("-d", "--detach", action="store_true", help="go on in the background; openclaw down stops it")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
 
 
 def run(options: argparse.Namespace) -> int:
-    listen.run(_live(options, state_dir(options.state_dir)))
+    folder = state_dir(options.state_dir)
+    found = standing.read(folder)
+    if found is not None:
+        raise AlreadyUp(f"it is up already, as process {found.pid}; openclaw down stops it")
+    if options.detach:
+        return _detach(folder)
+    log_to(folder, verbose=options.verbose)
+    try:
+        listen.run(_live(options, folder))
+    finally:
+        standing.forget(folder)
     return 0
+
+
+def _detach(folder: Path) -> int:
+    """Start it again without a terminal, and wait until it answers or says why it can't."""
+    words = [word for word in sys.argv[1:] if word not in ("-d", "--detach")]
+    complaint = folder / COMPLAINT_FILE
+    with complaint.open("wb") as stderr:
+        complaint.chmod(0o600)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "openclaw_mcp", *words],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True,
+        )  # fmt: skip
+    end = time.monotonic() + START_LIMIT
+    while time.monotonic() < end and child.poll() is None:
+        found = standing.read(folder)
+        if found is not None and found.pid == child.pid:
+            _say(found.surfaces, folder, "openclaw logs -f shows what it does; openclaw down stops it.")
+            return 0
+        time.sleep(0.05)
+    if child.poll() is None:
+        child.terminate()
+    reason = complaint.read_text(errors="replace").strip().splitlines()
+    print(reason[-1] if reason else f"it did not answer within {START_LIMIT:g} s; see openclaw logs", file=sys.stderr)
+    return 1
 
 
 async def _live(options: argparse.Namespace, folder: Path) -> None:
@@ -54,12 +98,14 @@ async def _live(options: argparse.Namespace, folder: Path) -> None:
             await stack.enter_async_context(_proxy(options.proxy_port)),
             await stack.enter_async_context(_node(folder, options.node_port)),
         ]
-        number, again = options.gateway_port, False
+        number, again = port_of(options.gateway_port, folder), False
         while True:
             listener = listen.bind(HOST, number)
             number = listener.getsockname()[1]
-            surfaces[2:] = [Surface("gateway", f"http://{HOST}:{number}/mcp", str(folder / TOKEN_FILE), _GATEWAY_USE)]
-            again = await _gateway(folder, listener, surfaces, again=again)
+            gateway = Surface(
+                name="gateway", address=f"http://{HOST}:{number}/mcp", token=str(folder / TOKEN_FILE), use=GATEWAY_USE
+            )
+            again = await _gateway(folder, listener, (*surfaces, gateway), again=again)
             if not again:
                 return
 
@@ -72,7 +118,8 @@ async def _proxy(number: int) -> AsyncIterator[Surface]:
     largest = HARD_LIMIT * settings.bridge.result
     async with House(settings) as house, listen.serving(Front(house), listener, largest_message=largest):
         token = "$OPENCLAW_PROXY_OPENCLAW_TOKEN" if settings.mcp_token else "none: this machine only"
-        yield Surface("proxy", address, token, "an app lends its tools: POST /v1/chat/sessions")
+        use = "an app lends its tools: POST /v1/chat/sessions"
+        yield Surface(name="proxy", address=address, token=token, use=use)
 
 
 @asynccontextmanager
@@ -90,27 +137,29 @@ async def _node(folder: Path, number: int) -> AsyncIterator[Surface]:
         if not opened.done():
             await living
             raise OpenClawError("the node ended before it was ready")
-        yield Surface("node", opened.result(), str(TokenFile(folder).path), "this machine's tools, over MCP")
+        token = str(TokenFile(folder).path)
+        yield Surface(name="node", address=opened.result(), token=token, use="this machine's tools, over MCP")
     finally:
         stop.set()
         await living
 
 
-async def _gateway(folder: Path, listener: socket.socket, surfaces: list[Surface], *, again: bool) -> bool:
-    token = os.environ.get("OPENCLAW_GATEWAY_TOKEN") or gateway_token(folder)
-    plan = Plan(folder=folder, token=token, again=again)
-    return await serve_gateway(plan, listener, ready=lambda: None if again else _say(surfaces, folder))
+async def _gateway(folder: Path, listener: socket.socket, surfaces: tuple[Surface, ...], *, again: bool) -> bool:
+    def ready() -> None:
+        standing.write(folder, surfaces)
+        if not again:
+            _say(surfaces, folder, "Stop with Ctrl-C.")
+
+    return await serve_gateway(Plan(folder=folder, token=token_of(folder), again=again), listener, ready=ready)
 
 
-_GATEWAY_USE: Final = "sessions, config and tools, over MCP and WebSocket"
-
-
-def _say(surfaces: list[Surface], folder: Path) -> None:
-    rows = [("surface", "address", "token", "for"), *surfaces]
+def _say(surfaces: tuple[Surface, ...], folder: Path, then: str) -> None:
+    rows = [("surface", "address", "token", "for")]
+    rows += [(surface.name, surface.address, surface.token, surface.use) for surface in surfaces]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=False)) + f"  {row[3]}")
+    print(f"\nState is in {folder}. {then}")
     print(
-        f"\nState is in {folder}. Order the agent from an MCP client: openclaw mcp-server. Stop with Ctrl-C.",
-        flush=True,
+        "Next: openclaw demo shows it at work; openclaw connect CLIENT gives it to Claude Code, Cursor, …", flush=True
     )

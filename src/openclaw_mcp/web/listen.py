@@ -55,11 +55,24 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as exc:
         listener.close()
         if exc.errno == errno.EADDRINUSE:
-            reason = f"port {port} on {host} is taken; stop what holds it or choose another with --port"
+            reason = f"port {port} on {host} is taken{_holder(port)}; stop what holds it or choose another with --port"
             raise PortTaken(reason) from exc
         raise
     listener.setblocking(False)
     return listener
+
+
+def _holder(port: int) -> str:
+    """Who listens there, as far as the system tells us."""
+    import psutil  # here for start-up: only a start that fails asks
+
+    try:
+        for held in psutil.net_connections("tcp"):
+            if held.status == psutil.CONN_LISTEN and held.pid and held.laddr and held.laddr.port == port:
+                return f" by {psutil.Process(held.pid).name()} (process {held.pid})"
+    except (psutil.Error, OSError):
+        pass
+    return ""
 
 
 def run(life: Coroutine[Any, Any, T]) -> T:
@@ -168,8 +181,15 @@ class _Server(uvicorn.Server):
                 yield
             return
         loop = asyncio.get_running_loop()
+
+        def stop(number: signal.Signals) -> None:
+            self.handle_exit(number, None)
+            for once in (signal.SIGINT, signal.SIGTERM):  # the second one kills: somebody is in a hurry
+                loop.remove_signal_handler(once)
+                signal.signal(once, signal.SIG_DFL)
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
+            loop.add_signal_handler(number, stop, number)
         try:
             yield
         finally:

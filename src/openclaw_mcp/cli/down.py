@@ -1,0 +1,36 @@
+"""`openclaw down`: stop what `openclaw up` started."""
+
+import argparse
+import sys
+
+import psutil
+
+from ..state import state_dir
+from . import standing
+
+PATIENCE = 30.0  # seconds for runs to be written down and programs to end, before it is killed
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+
+
+def run(options: argparse.Namespace) -> int:
+    folder = state_dir(options.state_dir)
+    found = standing.read(folder)
+    if found is None:
+        print("openclaw is not up.")
+        standing.forget(folder)
+        return 0
+    process = psutil.Process(found.pid)
+    process.terminate()
+    try:
+        process.wait(PATIENCE)
+    except psutil.TimeoutExpired:
+        for child in (*process.children(recursive=True), process):
+            child.kill()
+        print(f"openclaw (process {found.pid}) did not stop within {PATIENCE:g} s and was killed.", file=sys.stderr)
+        standing.forget(folder)
+        return 1
+    print(f"openclaw (process {found.pid}) has stopped.")
+    return 0

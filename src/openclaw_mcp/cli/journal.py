@@ -1,0 +1,24 @@
+"""The log of a server command: a file of bounded size in the state directory, which is what `logs.tail` reads."""
+
+import logging
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Final
+
+LOG_FILE: Final = "gateway.log"
+LOG_BYTES: Final = 5 << 20  # of one log file; KEPT_LOGS older ones stay beside it
+KEPT_LOGS: Final = 3
+TALKERS: Final = ("websockets", "httpx", "httpcore", "uvicorn", "alembic")
+"""Libraries that would log message bodies, addresses with secrets in them, or their own starting up."""
+
+
+def log_to(folder: Path, *, verbose: bool) -> None:
+    file = RotatingFileHandler(folder / LOG_FILE, maxBytes=LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8")
+    handlers: list[logging.Handler] = [file]
+    if verbose:
+        handlers.append(logging.StreamHandler())
+    layout = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=handlers, format=layout)
+    (folder / LOG_FILE).chmod(0o600)
+    for talker in TALKERS:
+        logging.getLogger(talker).setLevel(logging.WARNING)

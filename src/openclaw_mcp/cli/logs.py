@@ -1,0 +1,52 @@
+"""`openclaw logs`: the end of the log, and what comes after."""
+
+import argparse
+import os
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from ..core.errors import OpenClawError
+from ..state import state_dir
+from .journal import LOG_FILE
+
+LOOK_EVERY: Final = 0.25  # seconds between two looks for more
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as lines are written")
+    parser.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="how many of the last (default 50)")
+    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+
+
+def run(options: argparse.Namespace) -> int:
+    path = state_dir(options.state_dir) / LOG_FILE
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise OpenClawError(f"there is no log yet ({path}); openclaw up writes it") from None
+    with file:
+        _show(b"".join(deque(file, maxlen=max(0, options.lines))))
+        if options.follow:
+            _follow(path, file)
+    return 0
+
+
+def _follow(path: Path, file: BinaryIO) -> None:
+    """Until Ctrl-C. A log that was put away is followed into the one that took its place."""
+    while True:
+        data = file.read()
+        if data:
+            _show(data)
+        elif path.exists() and path.stat().st_ino != os.fstat(file.fileno()).st_ino:
+            with path.open("rb") as newer:
+                return _follow(path, newer)
+        else:
+            time.sleep(LOOK_EVERY)
+
+
+def _show(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.flush()
