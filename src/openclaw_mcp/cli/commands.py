@@ -14,6 +14,7 @@ COMMANDS = {
     "up": "start every surface on this machine",
     "down": "stop what up started",
     "logs": "the log of what runs here; -f follows it",
+    "demo": "walk through the four surfaces and see them work",
     "connect": "put our surfaces into an MCP client's settings",
     "disconnect": "take them out again",
     "proxy": "lend the tools of apps to MCP clients, over HTTP or stdio",

@@ -125,12 +125,12 @@ def _program(surface: str, options: argparse.Namespace, folder: Path) -> Program
     name, env = NAMES[surface], _settings(options, folder)
     match surface:
         case "node":
-            return Program(name=name, command=_script("openclaw"), args=("node", "--stdio"), env=env)
+            return Program(name=name, command=script("openclaw"), args=("node", "--stdio"), env=env)
         case "order":
-            return Program(name=name, command=_script("openclaw"), args=("mcp-server",), env=env)
+            return Program(name=name, command=script("openclaw"), args=("mcp-server",), env=env)
         case "proxy":
             which = ("--session", options.session) if options.session else ("--device", options.device)
-            return Program(name=name, command=_script("openclaw"), args=("proxy", "--stdio", *which), env=env)
+            return Program(name=name, command=script("openclaw"), args=("proxy", "--stdio", *which), env=env)
     gateway_token(folder)  # made now, so that the file the entry names is there
     tools = {
         "REMOTECLAW_GATEWAY_URL": _gateway_url("ws"),
@@ -139,7 +139,7 @@ def _program(surface: str, options: argparse.Namespace, folder: Path) -> Program
         "REMOTECLAW_SIDE_EFFECTS_FILE": str(folder / f"side-effects-{options.client.id}.ndjson"),
         "REMOTECLAW_SENDER_IS_OWNER": "true",
     }
-    return Program(name=name, command=_script("remoteclaw-mcp-server"), env=tools)
+    return Program(name=name, command=script("remoteclaw-mcp-server"), env=tools)
 
 
 def _address(surface: str, options: argparse.Namespace, folder: Path) -> Address:
@@ -178,7 +178,7 @@ def _settings(options: argparse.Namespace, folder: Path) -> dict[str, str]:
     return {"OPENCLAW_STATE_DIR": str(folder)} if elsewhere else {}
 
 
-def _script(name: str) -> str:
+def script(name: str) -> str:
     """The whole path: programs started from a desktop rarely have a shell's PATH."""
     beside = Path(sys.argv[0]).resolve().with_name(name)
     return str(beside) if beside.exists() else shutil.which(name) or name
