@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cron": {"core"},
     "claw": {"core"},
     "clients": {"core"},
+    "media": {"core"},
 }
 CARETAKERS = {"cli", "proxy"}
 """Rooms that may know every other."""

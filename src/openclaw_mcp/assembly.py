@@ -97,10 +97,14 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
             rosters[current.hash] = roster_of(current.config)
         return rosters[current.hash]
 
+    def media() -> Json:
+        found: Json = config.current.config.get("tools", {}).get("media", {})
+        return found
+
     async with AsyncExitStack() as stack:
         where = database(plan.folder, config.current.config)
         memory = await stack.enter_async_context(
-            remembering(where, gateway.publish, roster=roster, runtimes=plan.runtimes, tools=gateway.desk)
+            remembering(where, gateway.publish, roster=roster, runtimes=plan.runtimes, tools=gateway.desk, media=media)
         )
         config.history = memory.config_history
         await stack.enter_async_context(config)

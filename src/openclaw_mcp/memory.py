@@ -7,11 +7,12 @@ from msgspec import Struct
 
 from .agents.demo import DemoAgent
 from .agents.runs import Runs
-from .core.model import Caller
+from .core.model import Caller, Json
 from .core.ports import AgentRuntime, Toolbox
 from .core.records import Run
 from .core.roster import Roster
 from .core.rpc import Publish, Room
+from .media.reader import Reader
 from .sessions.chat import ChatRoom
 from .sessions.feed import Feed
 from .sessions.room import SessionRoom
@@ -47,10 +48,12 @@ async def remembering(
     runtimes: Mapping[str, AgentRuntime] | None = None,
     tools: Toolbox | None = None,
     act: Callable[[Run], Caller] = agent_caller,
+    media: Callable[[], Json] = dict,
 ) -> AsyncIterator[Memory]:
     """Open the store, end what a crash left, take up what waits; on leaving, stop runs and write what is owed.
 
-    `runtimes`, by name, may be added to while this lasts; an agent whose runtime is missing gets the demo.
+    `runtimes`, by name, may be added to while this lasts; an agent whose runtime is missing gets the demo. `media` is
+    the config's `tools.media`.
     """
     known: Mapping[str, AgentRuntime] = {} if runtimes is None else runtimes
     demo = DemoAgent()
@@ -60,7 +63,8 @@ async def remembering(
 
     async with opened(where) as store:
         sessions = Sessions(store)
-        runs = Runs(RunBook(store), sessions, pick=pick, act=act, tools=tools)
+        reader = Reader(media, sessions.blob)
+        runs = Runs(RunBook(store), sessions, pick=pick, act=act, tools=tools, prepare=reader.prepare)
         feed = Feed(publish, roster)
         quiet = runs.news.listen(feed.hear)
         chat = ChatRoom(sessions, runs, feed, publish, roster=roster)

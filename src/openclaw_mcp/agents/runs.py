@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Self
 
@@ -37,19 +37,29 @@ RETRY_FIRST, RETRY_MOST = 0.2, 5.0  # seconds between tries to store a result wh
 
 Pick = Callable[[Run], AgentRuntime]
 Act = Callable[[Run], Caller]
+Prepare = Callable[[Turn, tuple[str, ...]], Awaitable[Turn]]
+"""A turn made fit for a runtime that sees these types of files."""
 
 
 class Runs:
     """A `Runner`. `pick` chooses the runtime for a run, `act` says as whom its agent calls tools."""
 
     def __init__(
-        self, book: RunBook, sessions: SessionBook, *, pick: Pick, act: Act, tools: Toolbox | None = None
+        self,
+        book: RunBook,
+        sessions: SessionBook,
+        *,
+        pick: Pick,
+        act: Act,
+        tools: Toolbox | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
         self._book = book
         self._sessions = sessions
         self._pick = pick
         self._act = act
         self._tools = tools
+        self._prepare = prepare
         self.news: Bell[RunNews] = Bell()
         self._going: dict[str, _Going] = {}  # by session key
         self._elsewhere: set[str] = set()
@@ -185,7 +195,10 @@ class Runs:
     async def _listen(self, going: "_Going") -> None:
         run = going.run
         runtime = self._pick(run)
-        async with aclosing(runtime.run(self._turn(going.claim))) as events:  # type: ignore[type-var]  # see below
+        turn = self._turn(going.claim)
+        if self._prepare is not None:
+            turn = await self._prepare(turn, runtime.takes)
+        async with aclosing(runtime.run(turn)) as events:  # type: ignore[type-var]  # see below
             # Protocols can't say "async generator": every runtime is one, and closing it is how a turn is aborted.
             async for event in events:
                 await self._heard(going, event)

@@ -1,0 +1,23 @@
+"""Text files as text: whatever their encoding, and never more than an agent can take."""
+
+from typing import Final
+
+MOST_TEXT: Final = 200_000  # characters of one file that reach the agent: about 50,000 tokens
+
+
+def decoded(data: bytes) -> str:
+    """Text of any common encoding; what can't be read is marked, never an error."""
+    for mark, encoding in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
+        if data.startswith(mark):
+            return data.decode(encoding, errors="replace")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("cp1252", errors="replace")
+
+
+def cut(text: str, most: int = MOST_TEXT) -> str:
+    """`text`, and where it was cut, how much is missing."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[… {len(text) - most} more characters were left out]"
