@@ -39,8 +39,10 @@ bench: .venv/.dev   ## measure against floors and peers (see benchmarks/README.m
 	@$(BIN)/python benchmarks/node.py
 	@$(BIN)/python benchmarks/gateway.py
 
-openings: .venv/.dev   ## write the stdio servers' opening answers anew
+openings: .venv/.dev   ## write the stdio servers' opening answers and a new database's tables anew
 	@$(BIN)/python scripts/openings.py
+	@$(BIN)/python scripts/fresh_store.py
+	@$(BIN)/ruff format --quiet src/openclaw_mcp/store/fresh.py
 
 LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
        --custom-compile-command "make lock" pyproject.toml

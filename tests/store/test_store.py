@@ -17,7 +17,8 @@ from openclaw_mcp.core.errors import StoreDamaged, StoreFull
 from openclaw_mcp.core.records import ConfigChange, Draft, NewSession, Outcome, RunRequest, SessionQuery
 from openclaw_mcp.core.rpc import Fault
 from openclaw_mcp.store.books import Answers, ConfigBook, Devices
-from openclaw_mcp.store.migrate import HEAD, HERE
+from openclaw_mcp.store.engine import engines
+from openclaw_mcp.store.migrate import HEAD, HERE, migrated
 from openclaw_mcp.store.runs import QUEUE_CAP, Runs
 from openclaw_mcp.store.sessions import Sessions
 from openclaw_mcp.store.store import Store, opened
@@ -51,6 +52,28 @@ def test_the_tables_are_what_the_migrations_make(where: str) -> None:
 
     asyncio.run(story())
     assert max(path.name[:4] for path in (HERE / "versions").glob("0*.py")) == HEAD
+
+
+def test_a_new_database_is_laid_out_as_the_migrations_would(tmp_path: Path) -> None:
+    def layout(file: Path) -> dict[str, str]:
+        with sqlite3.connect(file) as plain:
+            rows = plain.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        return {name: " ".join(sql.split()) for name, sql in rows}
+
+    async def story() -> None:
+        async with opened(str(tmp_path / "new.sqlite")):
+            pass
+
+    asyncio.run(story())
+    writer, reader = engines(str(tmp_path / "walked.sqlite"))
+    with writer.begin() as connection:
+        migrated(connection)
+    writer.dispose()
+    reader.dispose()
+
+    assert layout(tmp_path / "new.sqlite") == layout(tmp_path / "walked.sqlite")
+    with sqlite3.connect(tmp_path / "new.sqlite") as plain:
+        assert plain.execute("SELECT version_num FROM alembic_version").fetchall() == [(HEAD,)]
 
 
 def test_what_was_written_is_there_after_reopening(where: str) -> None:

@@ -26,6 +26,25 @@ def up_to_date(connection: Connection) -> None:
             f"The database was written by a newer version of this program (tables {version}, ours {HEAD}); "
             "upgrade, or use another state directory."
         )
+    if version is None and connection.dialect.name == "sqlite" and not inspect(connection).get_table_names():
+        _lay(connection)
+    else:
+        migrated(connection)
+
+
+def _lay(connection: Connection) -> None:
+    """The tables of a new database, all at once."""
+    from . import fresh  # here for start-up: a database is new once
+
+    for statement in fresh.STATEMENTS:
+        connection.exec_driver_sql(statement)
+    connection.execute(text("INSERT INTO alembic_version (version_num) VALUES (:now)"), {"now": fresh.VERSION})
+    if fresh.VERSION != HEAD:
+        migrated(connection)
+
+
+def migrated(connection: Connection) -> None:
+    """Walk through the migrations that are missing."""
     # Here for start-up: Alembic costs as much as the rest of the store, and is needed once per upgrade.
     command = import_module("alembic.command")
     config = import_module("alembic.config").Config()
