@@ -15,7 +15,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from openclaw_mcp import __version__
-from tests.running import OPENCLAW, StdioServer, http_server, process
+from tests.running import OPENCLAW, StdioServer, http_server, process, read_line
+from tests.web_client import rpc, send
 
 NOBODY = "1"
 """A port nothing listens on: the agent stays in the process."""
@@ -150,3 +151,29 @@ def test_the_version_and_help_are_told() -> None:
 def test_an_unknown_session_is_no_resource(tmp_path: Path) -> None:
     with server(tmp_path) as one:
         assert one.ask("resources/read", {"uri": "openclaw://sessions/none"})["error"]["code"] == -32002
+
+
+def test_half_a_character_is_refused_and_the_order_named(tmp_path: Path) -> None:
+    with server(tmp_path) as one:
+        one.write(
+            b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"order_openclaw",'
+            b'"arguments":{"message":"\\ud800"}}}\n'
+        )
+        answer = one.receive()
+
+    assert answer["id"] == 7
+    assert "half a character" in answer["error"]["message"]
+
+
+def test_over_http_it_stands_behind_the_gateways_token(tmp_path: Path) -> None:
+    with process(
+        OPENCLAW, "mcp-server", "--http", "--port", "0", env=settings(tmp_path), stdout=subprocess.PIPE
+    ) as child:
+        address = read_line(child, 60).decode().split()[-1]
+        token = (tmp_path / "gateway-token.txt").read_text().strip()
+        call = rpc("tools/call", {"name": "order_openclaw", "arguments": {"message": "hello over http"}})
+        answer = send(address, "POST", call, Authorization=f"Bearer {token}")
+
+        assert "hello over http" in answer.body.decode()
+        assert send(address, "POST", call).status == 401
+        assert send(address, "POST", call, Authorization=f"Bearer {token}", Origin="https://example.org").status == 403

@@ -14,9 +14,6 @@ from ..tools.desk import Desk
 from ..tools.registry import Registry
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     import argparse
 
 DEFAULT_PORT = 8766

@@ -6,13 +6,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from .. import __version__
+from ..core.model import LOCAL
 from ..mcp.server import Info, McpServer
 from ..mcp.stdio import Opened
 from ..mcp.stdio import serve as serve_pipe
 from ..order.shelf import SessionShelf
 from ..order.tools import OrderTools, Spoken
 from ..orders import Orders
-from ..state import state_dir
+from ..state import gateway_token, state_dir
 from ..tools.desk import Desk
 from ..tools.registry import Registry
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import argparse
 
 LONGEST_LINE = 340 << 20  # ten images and five files of 15 MB each, in base64, in one line
+DEFAULT_PORT = 8767
+ORDERS_AT_ONCE = 32  # over HTTP; an order can be 340 MB
 LAST_ANSWERS = 30.0  # seconds an order still gets when its client has closed the pipe but may yet read
 
 
@@ -43,11 +46,44 @@ async def _serve(opened: Opened | None) -> None:
 
 def arguments(parser: "argparse.ArgumentParser") -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="enable verbose logging, on stderr")
+    from .commands import port  # here for start-up: the pipe needs no parser
+
+    parser.add_argument("--http", action="store_true", help="serve HTTP at /mcp, behind the gateway's token")
+    words = "with --http: the port, 0 for any free one (default %(default)s)"
+    parser.add_argument("--port", type=port, default=DEFAULT_PORT, help=words)
     parser.add_argument("--version", action="version", version=f"openclaw-mcp {__version__}")
 
 
 def run(options: "argparse.Namespace") -> int:
     if options.verbose:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    if options.http:
+        return _serve_http(options.port)
     serve_stdio()
+    return 0
+
+
+def _serve_http(number: int) -> int:
+    # Here for start-up: the pipe needs no web server.
+    from ..mcp.gate import LOOPBACK_HOSTS, Gate, bearer
+    from ..mcp.http import McpHttp
+    from ..web import listen
+
+    folder = state_dir()
+    listener = listen.bind("127.0.0.1", number)
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+    gate = Gate(
+        identify=bearer(gateway_token(folder), LOCAL), loopback_peers=True, origins=frozenset(), hosts=LOOPBACK_HOSTS,
+        browsers=False, json_only=True, largest_body=LONGEST_LINE, slots=ORDERS_AT_ONCE,
+    )  # fmt: skip
+
+    async def live() -> None:
+        orders = Orders(folder)
+        try:
+            endpoint = McpHttp(server(orders), gate=gate)
+            await listen.serve(endpoint, listener, ready=lambda: print(f"mcp-server: {address}", flush=True))
+        finally:
+            await orders.aclose()
+
+    listen.run(live())
     return 0

@@ -65,7 +65,7 @@ def decode(data: bytes | bytearray | str) -> Message:
     except RecursionError:
         return Malformed(None, RpcError(PARSE_ERROR, "Parse error: the JSON is nested too deeply"))
     except ValueError as exc:  # DecodeError and UnicodeDecodeError both are
-        return Malformed(None, RpcError(PARSE_ERROR, f"Parse error: {_where(exc)}"))
+        return _unreadable(data, exc)
     if type(value) is not dict:
         reason = "batches are not supported" if type(value) is list else "a message must be a JSON object"
         return Malformed(None, RpcError(INVALID_REQUEST, f"Invalid request: {reason}"))
@@ -121,6 +121,20 @@ def _without_method(value: dict[str, Any]) -> Message:
     id = value.get("id")
     reason = "`method` must be a string" if "method" in value else "`method` is missing"
     return Malformed(id if _is_id(id) else None, RpcError(INVALID_REQUEST, f"Invalid request: {reason}"))
+
+
+def _unreadable(data: bytes | bytearray | str, exc: ValueError) -> Malformed:
+    """Half a character (a lone surrogate) is proper JSON all the same: its sender can be told which message it was."""
+    import json  # here for start-up: nearly every message can be read
+
+    try:
+        value = json.loads(data)
+        id = value["id"] if type(value) is dict else None
+        encode(id)
+    except (ValueError, KeyError, RecursionError):
+        return Malformed(None, RpcError(PARSE_ERROR, f"Parse error: {_where(exc)}"))
+    reason = "a text holds half a character (a lone surrogate); send whole ones"
+    return Malformed(id if _is_id(id) else None, RpcError(PARSE_ERROR, f"Parse error: {reason}"))
 
 
 def _where(exc: ValueError) -> str:
