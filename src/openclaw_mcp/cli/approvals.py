@@ -3,7 +3,9 @@
 import argparse
 import asyncio
 import json
+import os
 import shlex
+import stat
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -111,10 +113,14 @@ def _test(approvals: Approvals, command: list[str], *, as_json: bool) -> int:
 
 async def _answer_here(folder: Path) -> int:
     """Until interrupted: every node of this state directory asks here."""
+    kind = os.fstat(sys.stdin.fileno()).st_mode
+    if not (sys.stdin.isatty() or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
+        raise OpenClawError("questions are answered in a terminal; start it in one, or set rules with its other verbs")
     print(f"Waiting for questions of the nodes in {folder}; leave with Ctrl-C.", flush=True)
     desk = _Desk()
     async with asyncio.TaskGroup() as tasks:
         known: set[Path] = set()
+        attending: list[asyncio.Task[None]] = []
 
         async def attend(path: Path) -> None:
             with suppress(NoSocket, ConnectionError):
@@ -127,8 +133,10 @@ async def _answer_here(folder: Path) -> int:
         while not reading.done():
             for path in set(folder.glob(SOCKETS)) - known:  # noqa: ASYNC240  a handful of names
                 known.add(path)
-                tasks.create_task(attend(path))
+                attending.append(tasks.create_task(attend(path)))
             await asyncio.wait((reading,), timeout=LOOK_AGAIN)
+        for task in attending:  # nobody is left to answer
+            task.cancel()
     return 0
 
 
