@@ -36,7 +36,7 @@ STOP_GRACE: Final = 5.0  # seconds a runtime has to end what it started once tol
 RETRY_FIRST, RETRY_MOST = 0.2, 5.0  # seconds between tries to store a result while the disk refuses
 
 Pick = Callable[[Run], AgentRuntime]
-Act = Callable[[Run], Caller]
+Act = Callable[[Claim], Caller]
 
 
 class Runs:
@@ -223,7 +223,7 @@ class Runs:
             resume=session.entry.get("resume") or None,
             cwd=settings.get("cwd"),
             settings=settings,
-            caller=self._act(run),
+            caller=self._act(claim),
             tools=self._tools,
         )
 

@@ -155,7 +155,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     mode: QueueMode = "steer"
     timeout_ms: int | None = None
     options: Json = {}
-    """Everything else the caller asked for: thinking, model, provenance."""
+    """Everything else the caller asked for: thinking, model, provenance. `grant` is ours, never the caller's own words:
+    a `Grant` in builtins, under which the run acts (see `passed_on`)."""
 
 
 class Run(Struct, frozen=True, kw_only=True):
