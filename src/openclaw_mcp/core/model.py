@@ -192,6 +192,30 @@ class ToolResult(Struct, frozen=True):
     traffic: Traffic | None = None
 
 
+class CallRecord(Struct, frozen=True, kw_only=True):
+    """What the books say of one call made or refused. Never arguments, never results."""
+
+    at: float
+    """Seconds since the epoch, when the call came in."""
+    caller: str
+    """Kind and name: `agent run-7`."""
+    door: str
+    session: str | None
+    tool: str
+    source: str | None
+    digest: str
+    """Of the arguments, keyed."""
+    step: str
+    """Which step of the policy decided."""
+    rule: str
+    """What it said."""
+    outcome: str
+    """`ok`, `failed`, or the stable code of the error that ended the call."""
+    milliseconds: float
+    traffic: Traffic | None = None
+    """Sizes, when the tool is far away and was asked."""
+
+
 def said(text: str, *, failed: bool = False) -> ToolResult:
     """The result that is one text block."""
     return ToolResult((Text(text),), failed=failed)
