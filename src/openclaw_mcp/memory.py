@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from .agents.demo import DemoAgent
 from .agents.runs import Runs
-from .core.model import Caller, Grant
+from .core.model import Caller, Grant, Json
 from .core.ports import AgentRuntime, Toolbox
-from .core.records import Claim, Run
+from .core.records import Claim, Run, Session
 from .core.roster import Roster
 from .core.rpc import Publish, Room
 from .sessions.chat import ChatRoom
@@ -41,27 +41,32 @@ Around = Callable[["Memory"], AbstractAsyncContextManager[object]]
 NO_RULES: Final = RuleBook()
 
 
-def agent_caller(claim: Claim, *, book: RuleBook = NO_RULES, apps: Iterable[str] = ()) -> Caller:
-    """As whom a run's agent calls tools: itself, in its session, for whoever started the run; the rules do the rest.
+def agent_caller(claim: Claim) -> Caller:
+    """The caller of a run where no rules are kept."""
+    return caller_of(claim.session, claim.run.options)
 
-    The same for every run of a session that the same person started, so that the desk knows the caller again.
+
+def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, apps: Iterable[str] = ()) -> Caller:
+    """As whom a session's agent calls tools: itself, there, for whoever started the run; the rules do the rest.
+
+    `apps` are sources that apps lend to this session. The same for every run of a session that the same person
+    started, so that the desk knows the caller again.
     """
-    run, session = claim.run, claim.session
-    given = msgspec.convert(run.options.get("grant", {}), Grant)
-    account = given.account or DEFAULT_ACCOUNT
+    given = msgspec.convert(options.get("grant", {}), Grant)
     owner = given.owner
     if given.sender is not None:
+        account = given.account or DEFAULT_ACCOUNT
         owner = is_owner(book, given.sender, channel=given.channel or "", account=account)
     grant = msgspec.structs.replace(
         given,
-        agent=run.agent_id,
-        model=run.options.get("model") or session.entry.get("model"),
+        agent=session.agent_id,
+        model=options.get("model") or session.entry.get("model"),
         owner=owner,
         depth=max(given.depth, session.spawn_depth or 0),
         spawned_by=session.spawned_by,
     )
     scopes = frozenset({"*", *(f"source:{name}" for name in apps)})
-    return Caller(kind="agent", name=run.agent_id, scopes=scopes, session=session.key, door="agent", grant=grant)
+    return Caller(kind="agent", name=session.agent_id, scopes=scopes, session=session.key, door="agent", grant=grant)
 
 
 @asynccontextmanager

@@ -25,6 +25,7 @@ from ..core.records import (
     RunRequest,
     RunSaid,
 )
+from ..core.rpc import Fault
 from .turn import Transcript
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,8 @@ class Runs:
         return not self._going
 
     async def submit(self, request: RunRequest) -> Admission:
+        if self._closing:  # it would be begun only to be cut short
+            raise Fault("the gateway is stopping; send it again once it is back", kind="UNAVAILABLE", retryable=True)
         admission = await self._book.admit(request)
         if admission.claim is not None:
             self._begin(admission.claim)

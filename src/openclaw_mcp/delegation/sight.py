@@ -13,6 +13,7 @@ from ..core.roster import Roster
 from ..core.rpc import Fault, Method, Room, RpcCall
 from .settings import Settings
 
+WHOLE_FAMILY: Final = 200  # sessions one session is told to have spawned, unless it asks for fewer
 FARTHEST: Final = 16  # steps from a session up to the one that started it all; deeper is a ring
 WHOSE: Final = {
     "sessions.describe": "key",
@@ -105,11 +106,34 @@ class Sight:
         return {**kept, parameter: key}
 
     async def _listed(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
-        """Of what a list holds, the rows within sight."""
-        listed = await run(call)
+        """The rows within sight; one agent's are asked for as such, so that its pages are whole."""
         own = own_key(call.caller)
-        rows = [row for row in listed["sessions"] if await self._why_not(own, row["key"]) is None]
+        settings = self._settings()
+        if settings.visibility in ("self", "tree"):
+            return await self._family(call, run, own)
+        if settings.visibility == "agent" or not settings.tools.agent_to_agent.enabled:
+            return await run(structs.replace(call, params={**call.params, "agentId": keys.parts(own)[0]}))
+        listed = await run(call)
+        apart = settings.why_apart
+        rows = [row for row in listed["sessions"] if apart(keys.parts(own)[0], row["agentId"]) is None]
         return {**listed, "sessions": rows, "count": len(rows), "totalCount": len(rows)}
+
+    async def _family(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]], own: str) -> Any:
+        async def page(**more: Any) -> Any:
+            return await run(structs.replace(call, params={**call.params, **more}))
+
+        limit = call.params.get("limit") or WHOLE_FAMILY
+        listed = await page(search=own, limit=1000)
+        wanted = str(call.params.get("search") or "").lower()
+        rows = [row for row in listed["sessions"] if row["key"] == own and wanted in own]
+        parents = [own] if self._settings().visibility == "tree" else []
+        while parents and len(rows) < limit:
+            found = [row for parent in parents for row in (await page(spawnedBy=parent))["sessions"]]
+            rows += found
+            parents = [row["key"] for row in found][:WHOLE_FAMILY]
+        rows = rows[:limit]
+        whole: Json = {"count": len(rows), "totalCount": len(rows), "hasMore": False, "nextOffset": None}
+        return {**listed, **whole, "sessions": rows}
 
 
 class _Guarded:

@@ -106,6 +106,10 @@ async def invoke(toolbox: Toolbox, name: str, arguments: Json, caller: Caller) -
         result = await toolbox.call(ToolCall(caller=caller, name=name, arguments=arguments, line=SILENCE))
     except ToolNotFound:
         raise ToolNotFound(f"Tool not available: {name}") from None
+    except ToolDenied as exc:
+        if any(spec.name == name for spec in await toolbox.list(caller)):
+            raise  # the tool itself, or a person it asked, said no
+        raise ToolNotFound(f"Tool not available: {name} ({exc})") from None
     if result.failed:
         raise ToolError(_text(result) or f"{name} failed")
     output: Json = {"content": to_builtins(result.content)}
