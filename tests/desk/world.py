@@ -79,9 +79,8 @@ class World:
         return self.answer(run)
 
     def begin(self, session: str, *lines: str) -> str:
-        run: str = self.ask("chat.send", sessionKey=session, message="\n".join(lines), idempotencyKey=_unique())[
-            "runId"
-        ]
+        sent = {"sessionKey": session, "message": "\n".join(lines), "idempotencyKey": _unique()}
+        run: str = self.ask("chat.send", **sent)["runId"]
         return run
 
     def answer(self, run: str) -> str:

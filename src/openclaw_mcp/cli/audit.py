@@ -77,9 +77,8 @@ def _table(records: Sequence[Json]) -> str:
         return "no such tool call is on record"
     rows = [COLUMNS, *(_row(record) for record in reversed(records))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _row(record: Json) -> tuple[str, ...]:

@@ -204,7 +204,7 @@ class DelegationRoom:
         if found[0].delivery == "killed":
             return {"status": "done", "action": "steer", "error": "it was stopped for good; spawn another"}
         child = await self._family.steer(found[0], message)
-        return {"status": "accepted", "action": "steer", **words.row(child)}
+        return {**words.row(child), "status": "accepted", "action": "steer"}
 
     async def _find(self, requester: str, asked: SubagentParams) -> Sequence[Subagent]:
         """By run id, session key, label or place on the list. Only its own: children and what is below them."""
