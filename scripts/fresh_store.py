@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from openclaw_mcp.store.engine import engines
-from openclaw_mcp.store.migrate import HEAD, migrated
+from openclaw_mcp.store.migrate import migrated
 
 TARGET: Final = Path(__file__).parent.parent / "src" / "openclaw_mcp" / "store" / "fresh.py"
 
@@ -38,7 +38,6 @@ def text() -> str:
     return (
         '"""The tables of a new SQLite database, as the migrations make them. Written by scripts/fresh_store.py."""\n\n'
         "from typing import Final\n\n"
-        f'VERSION: Final = "{HEAD}"\n'
         f"STATEMENTS: Final = (\n{body})\n"
     )
 

@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "claw": {"core"},
     "clients": {"core"},
     "media": {"core"},
+    "delegation": {"core"},
 }
 CARETAKERS = {"cli", "proxy"}
 """Rooms that may know every other."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -21,9 +21,16 @@ from .core.ports import AgentRuntime, Runner
 from .core.records import RunNews, RunOver, SessionQuery, now_ms
 from .core.roster import AgentCard, Roster
 from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
+from .equipment import Equipment
 from .gateway import Gateway
 from .memory import Memory, remembering
+from .state import audit_key
 from .store.store import DATABASE
+from .tools.ledger import Ledger
+
+if TYPE_CHECKING:
+    # For the types alone: a gateway by itself has no proxy to load.
+    from .proxy.house import House
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +84,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     token: str
     hosts: frozenset[str] = frozenset()
     runtimes: Mapping[str, AgentRuntime] = {}
+    apps: "House | None" = None
+    """The app proxy, when it lives in this process too."""
     again: bool = False
     """Whether this start is a restart."""
 
@@ -86,7 +95,9 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
 
     Raises StoreDamaged, ConfigInvalid or StateBroken before anything is served.
     """
-    gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts)
+    ledger = Ledger()
+    key = await asyncio.to_thread(audit_key, plan.folder)
+    gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts, audit=ledger.write, digest_key=key)
     config = ConfigRoom(await asyncio.to_thread(ConfigFile, plan.folder), gateway.publish)
     rosters: dict[str, Roster] = {}
 
@@ -103,9 +114,13 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
 
     async with AsyncExitStack() as stack:
         where = database(plan.folder, config.current.config)
+        equipment = await stack.enter_async_context(Equipment(gateway, config, ledger, roster=roster, apps=plan.apps))
         memory = await stack.enter_async_context(
-            remembering(where, gateway.publish, roster=roster, runtimes=plan.runtimes, tools=gateway.desk, media=media)
-        )
+            remembering(
+                where, gateway.publish, roster=roster, runtimes=plan.runtimes, tools=gateway.tools,
+                act=equipment.act, around=equipment.around, media=media,
+            )
+        )  # fmt: skip
         config.history = memory.config_history
         await stack.enter_async_context(config)
         restart = Restart(memory.runs, lambda: config.current, lambda: memory.runs.idle, again=plan.again)
@@ -115,7 +130,7 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         completions = Completions(
             memory.runs, roster=roster, bears_token=gateway.bears_token, offered=lambda: _offered(config.current.config)
         )
-        for room in (*memory.rooms, config, restart, report, completions):
+        for room in (config, restart, report, completions):
             gateway.add(room)
         return await _until_done(gateway, listener, restart, report, ready)
 

@@ -94,10 +94,8 @@ def _detach(folder: Path) -> int:
 async def _live(options: argparse.Namespace, folder: Path) -> None:
     """Open the doors one by one; the gateway's is the last, and stopping it closes the house."""
     async with AsyncExitStack() as stack:
-        surfaces = [
-            await stack.enter_async_context(_proxy(options.proxy_port)),
-            await stack.enter_async_context(_node(folder, options.node_port)),
-        ]
+        house, proxy = await stack.enter_async_context(_proxy(options.proxy_port))
+        surfaces = (proxy, await stack.enter_async_context(_node(folder, options.node_port)))
         number, again = port_of(options.gateway_port, folder), False
         while True:
             listener = listen.bind(HOST, number)
@@ -105,13 +103,13 @@ async def _live(options: argparse.Namespace, folder: Path) -> None:
             gateway = Surface(
                 name="gateway", address=f"http://{HOST}:{number}/mcp", token=str(folder / TOKEN_FILE), use=GATEWAY_USE
             )
-            again = await _gateway(folder, listener, (*surfaces, gateway), again=again)
+            again = await _gateway(folder, listener, (*surfaces, gateway), house, again=again)
             if not again:
                 return
 
 
 @asynccontextmanager
-async def _proxy(number: int) -> AsyncIterator[Surface]:
+async def _proxy(number: int) -> AsyncIterator[tuple[House, Surface]]:
     settings = proxy_settings.read()
     listener = listen.bind(HOST, number)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
@@ -119,7 +117,7 @@ async def _proxy(number: int) -> AsyncIterator[Surface]:
     async with House(settings) as house, listen.serving(Front(house), listener, largest_message=largest):
         token = "$OPENCLAW_PROXY_OPENCLAW_TOKEN" if settings.mcp_token else "none: this machine only"
         use = "an app lends its tools: POST /v1/chat/sessions"
-        yield Surface(name="proxy", address=address, token=token, use=use)
+        yield house, Surface(name="proxy", address=address, token=token, use=use)
 
 
 @asynccontextmanager
@@ -144,13 +142,16 @@ async def _node(folder: Path, number: int) -> AsyncIterator[Surface]:
         await living
 
 
-async def _gateway(folder: Path, listener: socket.socket, surfaces: tuple[Surface, ...], *, again: bool) -> bool:
+async def _gateway(
+    folder: Path, listener: socket.socket, surfaces: tuple[Surface, ...], house: House, *, again: bool
+) -> bool:
     def ready() -> None:
         standing.write(folder, surfaces)
         if not again:
             _say(surfaces, folder, "Stop with Ctrl-C.")
 
-    return await serve_gateway(Plan(folder=folder, token=token_of(folder), again=again), listener, ready=ready)
+    plan = Plan(folder=folder, token=token_of(folder), apps=house, again=again)
+    return await serve_gateway(plan, listener, ready=ready)
 
 
 def _say(surfaces: tuple[Surface, ...], folder: Path, then: str) -> None:

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-VERSION: Final = "0001"
 STATEMENTS: Final = (
     """CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
