@@ -115,7 +115,7 @@ class FakeModel:
         assert task is not None
         self._talks.add(task)
         try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError):
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):  # its end is ours
                 while await self._one(reader, writer):
                     pass
         finally:
