@@ -24,13 +24,16 @@ class Gauge:
 
     def __init__(self) -> None:
         self.rate = TOKENS_A_CHARACTER
+        self._weighed: tuple[Sequence[Offer], int] = ((), 0)
 
     def size(self, said: Said) -> int:
         return sum(self._part(part) for part in said.parts)
 
     def overhead(self, system: str, offers: Sequence[Offer]) -> int:
-        letters = len(system) + sum(len(o.name) + len(o.description) + _letters(o.schema) for o in offers)
-        return int(letters * self.rate)
+        if self._weighed[0] is not offers:  # the same from one answer to the next, as a rule
+            letters = sum(len(o.name) + len(o.description) + _letters(o.schema) for o in offers)
+            self._weighed = offers, letters
+        return int((len(system) + self._weighed[1]) * self.rate)
 
     def whole(self, ask: Ask) -> int:
         return self.overhead(ask.system, ask.offers) + sum(map(self.size, ask.talk))
