@@ -80,12 +80,15 @@ class Guest:
         while self._file.readline() not in (b"\r\n", b""):
             pass
 
-    def ask(self, method: str, params: object = None) -> dict[str, object]:
+    def send(self, method: str, params: object = None) -> None:
         payload = json.dumps({"type": "req", "id": method, "method": method, "params": params or {}}).encode()
         size = (
             struct.pack("!BBH", 0x81, 0xFE, len(payload)) if len(payload) > 125 else bytes([0x81, 0x80 | len(payload)])
         )
         self._socket.sendall(size + b"\0\0\0\0" + payload)
+
+    def ask(self, method: str, params: object = None) -> dict[str, object]:
+        self.send(method, params)
         while True:
             frame = json.loads(self._read())
             if frame["type"] == "res":

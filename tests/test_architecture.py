@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "order": {"core"},
     "node": {"core"},
     "nodes": {"core"},
-    "models": {"core"},
+    "models": {"core", "wire"},
     "channels": {"core"},
     "cron": {"core"},
     "claw": {"core"},

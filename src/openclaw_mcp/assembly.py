@@ -24,6 +24,8 @@ from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
 from .equipment import Equipment
 from .gateway import Gateway
 from .memory import Memory, remembering
+from .models.settings import runtime_for
+from .runtimes import model_runtimes
 from .state import audit_key
 from .store.store import DATABASE
 from .tools.ledger import Ledger
@@ -54,8 +56,7 @@ def database(folder: Path, config: Json) -> str:
 def roster_of(config: Json) -> Roster:
     """The agents the config names; one called `main`, which is the demo, when it names none."""
     agents = config.get("agents", {})
-    defaults = agents.get("defaults", {})
-    cards = tuple(_card(entry, defaults) for entry in agents.get("list", [])) or (_card({"id": "main"}, defaults),)
+    cards = tuple(_card(entry, config) for entry in agents.get("list", [])) or (_card({"id": "main"}, config),)
     chosen = next((entry["id"] for entry in agents.get("list", []) if entry.get("default")), cards[0].id)
     return Roster(agents=cards, default_id=chosen, main_key=config.get("session", {}).get("mainKey", "main"))
 
@@ -65,15 +66,16 @@ def _offered(config: Json) -> bool:
     return bool(endpoints.get("chatCompletions", {}).get("enabled", True))
 
 
-def _card(entry: Json, defaults: Json) -> AgentCard:
+def _card(entry: Json, config: Json) -> AgentCard:
+    defaults = config.get("agents", {}).get("defaults", {})
     model = entry.get("model", defaults.get("model"))
     return AgentCard(
         id=entry["id"],
         name=entry.get("name"),
-        runtime=str(entry.get("runtime") or defaults.get("runtime") or "demo"),
+        runtime=str(entry.get("runtime") or defaults.get("runtime") or runtime_for(config, model)),
         model=model.get("primary") if isinstance(model, dict) else model,
         workspace=entry.get("workspace", defaults.get("workspace")),
-        settings={**defaults, **entry},
+        settings={**defaults, **entry, "limits": {**defaults.get("limits", {}), **entry.get("limits", {})}},
     )
 
 
@@ -115,9 +117,11 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
     async with AsyncExitStack() as stack:
         where = database(plan.folder, config.current.config)
         equipment = await stack.enter_async_context(Equipment(gateway, config, ledger, roster=roster, apps=plan.apps))
+        models = await stack.enter_async_context(model_runtimes(plan.folder, lambda: config.current.config, roster))
+        runtimes = {**models, **plan.runtimes}
         memory = await stack.enter_async_context(
             remembering(
-                where, gateway.publish, roster=roster, runtimes=plan.runtimes, tools=gateway.tools,
+                where, gateway.publish, roster=roster, runtimes=runtimes, tools=gateway.tools,
                 act=equipment.act, around=equipment.around, media=media,
             )
         )  # fmt: skip

@@ -14,6 +14,7 @@ from .core.model import Caller, Json
 from .core.rpc import ADMIN, Event, Fault, Method, RpcCall
 from .memory import remembering
 from .order.conversation import Hear
+from .runtimes import model_runtimes
 
 ME = Caller(kind="operator", name="embedded", scopes=frozenset({ADMIN}))
 """Whoever started this process could as well have opened the store themselves."""
@@ -35,8 +36,13 @@ class Embedded:
         if not snapshot.valid:
             raise invalid(snapshot.issues)
         roster = roster_of(snapshot.config)
+        runtimes = await self._stack.enter_async_context(
+            model_runtimes(self._folder, lambda: snapshot.config, lambda: roster)
+        )
         memory = await self._stack.enter_async_context(
-            remembering(database(self._folder, snapshot.config), self._events.ring, roster=lambda: roster)
+            remembering(
+                database(self._folder, snapshot.config), self._events.ring, roster=lambda: roster, runtimes=runtimes
+            )
         )
         self._methods = {method.name: method for room in memory.rooms for method in room.methods()}
         return self

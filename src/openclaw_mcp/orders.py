@@ -16,7 +16,7 @@ from .core.model import Json
 from .core.rpc import READ, WRITE
 from .order.conversation import Gateway, Hear, Order, carried
 from .rpc.client import CannotConnect, Client, gateway_url
-from .rpc.handshake import ClientInfo, Credentials, Introduction
+from .rpc.handshake import ClientInfo, Credentials, Introduction, Signer
 from .state import known_gateway_token
 from .wire.frames import News
 
@@ -54,23 +54,23 @@ class Orders:
     async def _find(self) -> Gateway:
         url = os.environ.get("OPENCLAW_GATEWAY_URL") or gateway_url(_port())
         if os.environ.get("OPENCLAW_GATEWAY_URL") or await _anybody(url):
-            return await self._stack.enter_async_context(_Remote(url, known_gateway_token(self._folder)))
+            return await self._stack.enter_async_context(Remote(url, known_gateway_token(self._folder)))
         # Here for start-up: with a gateway about, this process needs neither store nor agent.
         from .embedded import Embedded
 
         return await self._stack.enter_async_context(Embedded(self._folder))
 
 
-class _Remote:
+class Remote:
     """A gateway at the other end of a WebSocket."""
 
-    def __init__(self, url: str, token: str | None) -> None:
+    def __init__(self, url: str, token: str | None, *, signer: Signer | None = None) -> None:
         me = ClientInfo(id="gateway-client", mode="backend", version=__version__, platform=sys.platform)
         introduction = Introduction(client=me, scopes=(READ, WRITE), caps=("tool-events",))
         self._url = url
-        self._client = Client(url, introduction, credentials=Credentials(token=token))
+        self._client = Client(url, introduction, credentials=Credentials(token=token), signer=signer)
 
-    async def __aenter__(self) -> "_Remote":
+    async def __aenter__(self) -> "Remote":
         try:
             await self._client.__aenter__()
         except CannotConnect as exc:

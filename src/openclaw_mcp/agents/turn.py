@@ -11,6 +11,7 @@ from ..core.agent import (
     Final,
     Media,
     Model,
+    Notice,
     Partial,
     Thinking,
     ToolOutcome,
@@ -60,6 +61,8 @@ class Transcript:
                 self._open[event.id] = event
             case ToolOutcome():
                 return self._tool_drafts(event)
+            case Notice():
+                return [self._notice(event)]
             case Final() | Failed():
                 self._end = event
             case _:
@@ -81,6 +84,14 @@ class Transcript:
             Draft(role="assistant", body=asked, run_id=self._run_id),
             Draft(role="toolResult", body=result, text=words, run_id=self._run_id),
         ]
+
+    def _notice(self, notice: Notice) -> Draft:
+        content = [{"type": "text", "text": notice.text}]
+        body: Json = {"role": "assistant", "content": content, "stopReason": "stop", "notice": notice.detail}
+        return Draft(
+            role="assistant", body=body | {"provider": "openclaw", "model": "notice"}, text=notice.text,
+            run_id=self._run_id,
+        )  # fmt: skip
 
     def _who(self) -> Json:
         return {} if self._model is None else {"provider": self._model.provider, "model": self._model.model}

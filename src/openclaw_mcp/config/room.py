@@ -207,8 +207,9 @@ class ConfigRoom:
         if self.history is None:
             return
         after = change.after
+        shown = text.redacted_text(after.raw, after.parsed)  # the file is the one place where a secret may stand
         entry = ConfigChange(
-            at=now_ms(), hash=after.hash, actor=actor, method=method, raw=after.raw, note=note, paths=change.paths
+            at=now_ms(), hash=after.hash, actor=actor, method=method, raw=shown, note=note, paths=change.paths
         )
         try:
             await self.history.add(entry)

@@ -53,6 +53,17 @@ MODEL: Final[Json] = {
         section("Model with fallbacks", {"primary": text("First choice"), "fallbacks": texts("Others")}),
     ],
 }
+LIMITS: Final[Json] = section(
+    "What one run may use",
+    {
+        "modelCalls": number("Requests to the model", least=1, default=50),
+        "toolCalls": number("Calls of tools", least=0, default=200),
+        "parallelTools": number("Calls of tools at once", least=1, most=64, default=8),
+        "tokens": number("Tokens, read and written", least=1, default=4_000_000),
+        "seconds": number("Seconds; without it, timeoutSeconds", least=1),
+        "retries": number("New tries of a request while the trouble may pass", least=0, most=10, default=3),
+    },
+)
 AGENT: Final[Json] = section(
     "One agent",
     {
@@ -63,12 +74,77 @@ AGENT: Final[Json] = section(
         "model": MODEL,
         "workspace": text("Folder the agent works in"),
         "systemPrompt": text("What it is told first"),
+        "limits": LIMITS,
+        "timeoutSeconds": number("Longest run", least=1),
         "tools": free("Tools it may use"),
         "identity": free("How it presents itself"),
         "subagents": free("Agents it may start"),
     },
     required=["id"],
 )
+KEY: Final[Json] = {
+    "title": "A key: the text itself, ${A_VARIABLE}, or where it is",
+    "oneOf": [
+        text("The key, or ${A_VARIABLE} of the environment", minLength=1),
+        section(
+            "In the environment", {"source": {"const": "env"}, "id": text("The variable", minLength=1)}, open=True,
+            required=["source", "id"],
+        ),
+        section(
+            "In a file only its owner may read",
+            {
+                "source": {"const": "file"},
+                "path": text("The file", minLength=1),
+                "id": text("In a JSON file, a pointer such as /providers/openai/apiKey"),
+            },
+            required=["source", "path"],
+        ),
+        section(
+            "In the system's keyring",
+            {
+                "source": {"const": "keyring"},
+                "service": text("The service it is kept under", default="openclaw"),
+                "id": text("The account it is kept under", minLength=1),
+            },
+            required=["source", "id"],
+        ),
+    ],
+}  # fmt: skip
+MODEL_ENTRY: Final[Json] = section(
+    "One model",
+    {
+        "id": text("Its name at the provider", minLength=1),
+        "name": text("Its name for people"),
+        "contextWindow": number("Tokens it can hold", least=1000, default=128_000),
+        "maxTokens": number("Tokens it may answer with", least=1),
+        "input": {"type": "array", "title": "What it takes: text, image", "items": {"type": "string"}},
+        "reasoning": flag("Whether it can be asked to think harder", False),
+        "cost": free("Dollars for a million tokens: input, output, cacheRead, cacheWrite"),
+    },
+    open=True,
+    required=["id"],
+)
+PROVIDER: Final[Json] = section(
+    "One provider of models",
+    {
+        "api": {
+            "enum": [
+                "openai", "openai-completions", "openai-responses", "ollama", "anthropic", "anthropic-messages",
+                "openclaw",
+            ],
+            "title": "What it speaks; openclaw is another gateway, whose agents are its models",
+        },
+        "baseUrl": text("Its address, such as http://127.0.0.1:8000/v1; of a gateway, ws://host:port", minLength=1),
+        "apiKey": {
+            "title": "Its key, or several to take in turns",
+            "oneOf": [*KEY["oneOf"], {"type": "array", "title": "Keys", "items": KEY, "minItems": 1, "maxItems": 64}],
+        },
+        "headers": {"type": "object", "title": "Further headers", "additionalProperties": {"type": "string"}},
+        "timeoutSeconds": number("Seconds it may say nothing", least=1, default=120),
+        "models": {"type": "array", "title": "Its models, where more is to be said of them", "items": MODEL_ENTRY},
+    },
+    open=True,
+)  # fmt: skip
 AUTH: Final[Json] = section(
     "Who may connect",
     {
@@ -118,6 +194,8 @@ DEFAULTS: Final[Json] = section(
     "What every agent starts with",
     {
         "model": MODEL,
+        "systemPrompt": text("What every agent is told first, unless it has its own"),
+        "limits": LIMITS,
         "runtime": text("Runtime"),
         "workspace": text("Folder"),
         "timeoutSeconds": number("Longest run", default=600),
@@ -134,7 +212,11 @@ SECTIONS: Final[Mapping[str, Json]] = {
         "Models",
         {
             "mode": {"enum": ["merge", "replace"], "title": "With the built-in list"},
-            "providers": free("Providers by name"),
+            "providers": {
+                "type": "object",
+                "title": "Providers by name; openai, anthropic and ollama are known without an entry",
+                "additionalProperties": PROVIDER,
+            },
         },
     ),
     "session": SESSION,
@@ -233,7 +315,10 @@ def _below(node: Json, step: str | int) -> Json | None:
     if found is not None:
         inner: Json = found
         return inner
-    return {} if node.get("additionalProperties") is True else None
+    others = node.get("additionalProperties")
+    if isinstance(others, dict):
+        return others
+    return {} if others is True else None
 
 
 def hint_of(name: str, node: Json) -> Json:
@@ -250,6 +335,8 @@ def _hints(node: Json, path: str) -> Any:
         yield from _hints(inner, place)
         if isinstance(inner.get("items"), dict):
             yield from _hints(inner["items"], f"{place}[]")
+        if isinstance(inner.get("additionalProperties"), dict):
+            yield from _hints(inner["additionalProperties"], f"{place}.*")
 
 
 def _filled(node: Json, value: Any) -> Any:

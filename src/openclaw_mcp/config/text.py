@@ -14,7 +14,9 @@ REDACTED: Final = "__OPENCLAW_REDACTED__"
 LARGEST: Final = 5 * 1024 * 1024  # bytes; a config beyond this is not one
 DEEPEST: Final = 64
 REFERENCE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
-SECRET_NAME: Final = re.compile(r"(token|password|passwd|secret|api_?key|private_?key|credentials?)$", re.IGNORECASE)
+SECRET_NAME: Final = re.compile(
+    r"(token|password|passwd|secret|api[-_]?key|private_?key|credentials?|authorization)$", re.IGNORECASE
+)
 """Names whose values are secret wherever they stand."""
 
 Path = tuple[str | int, ...]

@@ -113,6 +113,13 @@ class Usage(Struct, frozen=True, tag="usage", kw_only=True):
         return self.input + self.output + self.cache_read + self.cache_write
 
 
+class Notice(Struct, frozen=True, tag="notice"):
+    """Something the transcript should say that is no part of the answer, such as what the model no longer sees."""
+
+    text: str
+    detail: Json = {}
+
+
 class Final(Struct, frozen=True, tag="final", kw_only=True):
     """The end of a turn that went well. `text` None: what the partials said."""
 
@@ -132,4 +139,6 @@ class Failed(Struct, frozen=True, tag="failed", kw_only=True):
     """The runtime's own conversation can't be taken up again; the next turn starts afresh."""
 
 
-AgentEvent = Partial | Block | Thinking | Media | Model | ToolUse | ToolUpdate | ToolOutcome | Usage | Final | Failed
+AgentEvent = (
+    Partial | Block | Thinking | Media | Model | ToolUse | ToolUpdate | ToolOutcome | Usage | Notice | Final | Failed
+)

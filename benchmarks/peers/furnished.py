@@ -1,0 +1,54 @@
+"""Our gateway with tools for its agents. Usage: furnished.py TOOLS, then the words of `openclaw`."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from openclaw_mcp import assembly
+from openclaw_mcp.cli import main
+from openclaw_mcp.core.bell import Bell
+from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, ToolSpec, said
+from openclaw_mcp.gateway import Gateway
+from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.tools.policy import Decision
+
+COUNT = 0
+WORDS = "Looks up what is known about a thing, in one of several ways, and says where it was found. " * 3
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        name: {"type": "string", "description": f"The {name} of what is looked up, as people write it"}
+        for name in ("name", "place", "kind", "language", "since")
+    },
+    "required": ["name"],
+}
+
+
+class Shelf:
+    """Tools enough to weigh something."""
+
+    def __init__(self, count: int) -> None:
+        self.changed: Bell[None] = Bell()
+        self._specs = [ToolSpec(name=f"look_up_{n}", description=WORDS, input_schema=SCHEMA) for n in range(count)]
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return self._specs
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        return said("nothing")
+
+
+class Furnished(Gateway):
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, sources={"shelf": Shelf(COUNT)}, **more)
+        self.desk = Desk(self.registry, policy=_open)
+
+
+def _open(caller: Caller, source: str, spec: ToolSpec) -> Decision:
+    return Decision(True, "a benchmark's own tools")
+
+
+if __name__ == "__main__":
+    COUNT = int(sys.argv.pop(1))
+    assembly.Gateway = Furnished  # type: ignore[attr-defined]  # all that differs from what users run
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""The way to models: kept HTTP clients, answers read as they stream, failures sorted."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Final, Literal
+
+from ..wire.sse import Events, TooLong
+from .settings import Provider
+from .speech import Answer, Ask, Codec, Heard
+from .troubles import ModelTrouble, refused
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_WAIT: Final = 10.0  # seconds to reach a provider
+SEND_WAIT: Final = 60.0  # seconds it may take to accept more of a request
+MOST_CONNECTIONS: Final = 1000  # at once; sessions beyond it wait for one, within their run's own time
+KEPT_CONNECTIONS: Final = 64  # idle ones of one provider, for the next turns
+KEPT_SECONDS: Final = 30.0  # an idle one older than this has most likely been closed at the other end
+LARGEST_EVENT: Final = 16 << 20  # bytes; one event holds a few words, or an answer that did not stream
+LARGEST_REFUSAL: Final = 64 << 10  # bytes read of an answer that is an error
+LOOPBACK: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
+
+
+class Wire:
+    """Made once and shared; costs nothing until the first request.
+
+    A client carries one request at a time and is kept for the next: a pool shared by many looks at every connection it
+    has for each request, which fifty sessions at once feel.
+    """
+
+    def __init__(self) -> None:
+        self._idle: dict[str, list[httpx.AsyncClient]] = {}
+        self._busy: set[httpx.AsyncClient] = set()
+        self._tls: ssl.SSLContext | None = None
+        self._making = asyncio.Lock()
+        self._turns = asyncio.Semaphore(MOST_CONNECTIONS)
+
+    async def aclose(self) -> None:
+        for client in (*self._busy, *(one for idle in self._idle.values() for one in idle)):
+            await client.aclose()
+        self._idle.clear()
+
+    async def ask(self, codec: Codec, ask: Ask, key: str | None, hear: Callable[[Heard], None]) -> Answer:
+        """The model's answer; `hear` gets its pieces while it comes. Raises ModelTrouble.
+
+        A cancelled wait closes the connection, which is how a provider learns that nobody listens any more.
+        """
+        reader = codec.reader(ask)
+        async with aclosing(self._events(codec, ask, key)) as events:
+            async for data in events:
+                for heard in reader.read(data):
+                    hear(heard)
+        answer = reader.answer()
+        if answer is None:
+            raise ModelTrouble("the answer broke off in the middle", kind="dropped")
+        return answer
+
+    async def _events(self, codec: Codec, ask: Ask, key: str | None) -> AsyncGenerator[bytes, None]:
+        provider = ask.choice.provider
+        async with (
+            self._turns,
+            self._client(provider.base_url) as client,
+            aclosing(self._streamed(client, codec, ask, key)) as events,
+        ):
+            async for data in events:
+                yield data
+
+    async def _streamed(
+        self, client: "httpx.AsyncClient", codec: Codec, ask: Ask, key: str | None
+    ) -> AsyncGenerator[bytes, None]:
+        import httpx  # here for start-up: whoever gets here has imported it already
+
+        provider = ask.choice.provider
+        headers = {"content-type": "application/json", **codec.headers(key), **dict(provider.headers)}
+        idle = httpx.Timeout(connect=CONNECT_WAIT, write=SEND_WAIT, read=provider.idle_limit, pool=None)
+        begun = False
+        try:
+            async with client.stream(
+                "POST", codec.url(provider.base_url), content=codec.body(ask), headers=headers, timeout=idle
+            ) as response:
+                if response.status_code != httpx.codes.OK:
+                    raise _without(key, refused(response.status_code, await _start(response), response.headers))
+                begun = True
+                if "event-stream" not in response.headers.get("content-type", "event-stream"):
+                    yield await _whole(response)
+                    return
+                stream = Events(limit=LARGEST_EVENT)
+                async for chunk in response.aiter_bytes():
+                    for event in stream.feed(chunk):
+                        if event.data:
+                            yield event.data
+        except httpx.HTTPError as exc:
+            raise _sorted(exc, provider, begun=begun) from None
+        except httpx.InvalidURL:
+            place = f"models.providers.{provider.name}.baseUrl"
+            raise ModelTrouble(f"{place} is no address; write http(s)://host/v1", kind="bad_request") from None
+        except TooLong:
+            raise ModelTrouble(f"it sent an event larger than {LARGEST_EVENT} bytes", kind="bad_request") from None
+
+    @asynccontextmanager
+    async def _client(self, base_url: str) -> "AsyncIterator[httpx.AsyncClient]":
+        idle = self._idle.setdefault(base_url, [])
+        client = idle.pop() if idle else await self._made(base_url)
+        self._busy.add(client)
+        try:
+            yield client
+        finally:
+            self._busy.discard(client)
+            if len(idle) < KEPT_CONNECTIONS:
+                idle.append(client)
+            else:
+                await client.aclose()
+
+    async def _made(self, base_url: str) -> "httpx.AsyncClient":
+        async with self._making:
+            if self._tls is None:
+                # In a thread: the import and the reading of certificates would hold up everybody else on the loop.
+                self._tls = await asyncio.to_thread(_prepared)
+        return _new(self._tls if base_url.startswith("https:") else False)
+
+
+def _prepared() -> ssl.SSLContext:
+    import httpx  # here for start-up: nothing but a turn with a model needs it
+
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # a line a request, with addresses that may hold secrets
+    return httpx.create_ssl_context()
+
+
+def _new(verify: "ssl.SSLContext | Literal[False]") -> "httpx.AsyncClient":
+    import httpx  # here for start-up: it is imported already
+
+    return httpx.AsyncClient(
+        limits=httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEPT_SECONDS),
+        verify=verify,
+        follow_redirects=False,  # our key is for this provider, not for one it names
+        mounts=dict.fromkeys(LOOPBACK),  # a proxy of the environment has no business with this machine
+    )
+
+
+async def _start(response: "httpx.Response") -> bytes:
+    data = b""
+    async for chunk in response.aiter_bytes():
+        data += chunk
+        if len(data) > LARGEST_REFUSAL:
+            break
+    return data[:LARGEST_REFUSAL]
+
+
+async def _whole(response: "httpx.Response") -> bytes:
+    """The answer of a server that does not stream."""
+    data = bytearray()
+    async for chunk in response.aiter_bytes():
+        data += chunk
+        if len(data) > LARGEST_EVENT:
+            raise TooLong
+    return bytes(data)
+
+
+def _sorted(exc: "httpx.HTTPError", provider: Provider, *, begun: bool) -> ModelTrouble:
+    import httpx  # here for start-up: it is imported by the time anything fails
+
+    where = provider.base_url.partition("?")[0]
+    if isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout):
+        return ModelTrouble(f"nobody answers at {where}; is it running, and is that its address?", kind="network")
+    if isinstance(exc, httpx.UnsupportedProtocol):
+        place = f"models.providers.{provider.name}.baseUrl"
+        return ModelTrouble(f"{place} must begin with http:// or https://", kind="bad_request")
+    if isinstance(exc, httpx.TimeoutException):
+        return ModelTrouble(f"it said nothing for {provider.idle_limit:g} s", kind="timeout")
+    if begun:
+        return ModelTrouble("the answer broke off in the middle", kind="dropped")
+    return ModelTrouble(f"the connection to {where} failed", kind="network")
+
+
+def _without(key: str | None, trouble: ModelTrouble) -> ModelTrouble:
+    """Some providers quote the key they refuse."""
+    if key and key in str(trouble):
+        trouble.args = (str(trouble).replace(key, "***"),)
+    return trouble

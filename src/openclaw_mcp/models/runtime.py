@@ -1,0 +1,90 @@
+"""The runtimes `openai` and `anthropic`: an agent's turn with whichever of its models answers."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from ..core.agent import AgentEvent, Failed, Turn
+from ..core.errors import BadRequest
+from ..core.model import Json
+from ..core.roster import AgentCard, Roster
+from .asking import Shop
+from .loop import Loop
+from .settings import Choice, Provider, catalogue, choose, limits_of, wished
+from .telling import Tell, telling
+
+LONGEST_INSTRUCTIONS: Final = 60_000  # characters of a workspace's own instructions
+INSTRUCTIONS: Final = "AGENTS.md"
+"""What a workspace tells every agent that works in it."""
+
+
+class ModelRuntime:
+    """An `AgentRuntime`. `config` and `roster` are asked at each turn: a changed file counts from the next one on."""
+
+    takes: tuple[str, ...] = ("image/", "text/", "application/json")
+
+    def __init__(self, id: str, shop: Shop, *, config: Callable[[], Json], roster: Callable[[], Roster]) -> None:
+        self.id = id
+        self._shop = shop
+        self._config = config
+        self._roster = roster
+        self._seen: tuple[Json, Mapping[str, Provider]] | None = None
+
+    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent, None]:
+        async def work(tell: Tell) -> AgentEvent:
+            card = self._roster().card(turn.agent_id)
+            try:
+                choices = self._choices(turn, card)
+            except BadRequest as exc:
+                return Failed(message=f"The agent {card.id} can't answer: {exc}.")
+            limits = limits_of(card.settings)
+            return await Loop(turn, self._shop, choices, limits, system=_system(turn, card), tell=tell).go()
+
+        events = telling(work)
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()
+
+    def _providers(self) -> Mapping[str, Provider]:
+        config = self._config()
+        if self._seen is None or self._seen[0] is not config:
+            self._seen = config, catalogue(config)
+        return self._seen[1]
+
+    def _choices(self, turn: Turn, card: AgentCard) -> list[Choice]:
+        """The session's own model or the agent's, then its fallbacks."""
+        providers = self._providers()
+        first, others = wished(card.settings.get("model"))
+        asked = turn.model
+        if asked and "/" not in asked and turn.settings.get("provider"):
+            asked = f"{turn.settings['provider']}/{asked}"
+        first = asked or first
+        if not first:
+            raise BadRequest(f"it has no model; set agents.defaults.model, such as {self.id}/MODEL")
+        namesake = self.id if self.id in providers else None
+        choices = [choose(word, providers, namesake=namesake) for word in dict.fromkeys((first, *others))]
+        for choice in choices:
+            if choice.provider.api == "openclaw":
+                raise BadRequest(f"{choice.name} is another gateway, which only an agent of its own can ask")
+        return choices
+
+
+def _system(turn: Turn, card: AgentCard) -> str:
+    parts = [card.settings.get("systemPrompt"), turn.system_prompt]
+    workspace = turn.cwd or card.workspace
+    if workspace:
+        folder = Path(workspace).expanduser()
+        parts.append(f"Your workspace is the folder {folder}.")
+        parts.append(_instructions(folder))
+    return "\n\n".join(part.strip() for part in parts if part and part.strip())
+
+
+def _instructions(folder: Path) -> str:
+    try:
+        with (folder / INSTRUCTIONS).open(encoding="utf-8", errors="replace") as file:
+            text = file.read(LONGEST_INSTRUCTIONS)
+    except OSError:
+        return ""
+    return f"<{INSTRUCTIONS}>\n{text}\n</{INSTRUCTIONS}>"

@@ -1,0 +1,1 @@
+"""Model runtimes, driven by a scripted model on loopback."""
