@@ -22,6 +22,7 @@ from .core.records import RunNews, RunOver, SessionQuery, now_ms
 from .core.roster import AgentCard, Roster
 from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
 from .gateway import Gateway
+from .machines import StoreShelf, machine_room
 from .memory import Memory, remembering
 from .store.store import DATABASE
 
@@ -86,7 +87,8 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
 
     Raises StoreDamaged, ConfigInvalid or StateBroken before anything is served.
     """
-    gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts)
+    shelf = StoreShelf(plan.folder / "pairing.json")
+    gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts, shelf=shelf)
     config = ConfigRoom(await asyncio.to_thread(ConfigFile, plan.folder), gateway.publish)
     rosters: dict[str, Roster] = {}
 
@@ -102,8 +104,12 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         memory = await stack.enter_async_context(
             remembering(where, gateway.publish, roster=roster, runtimes=plan.runtimes, tools=gateway.desk)
         )
-        config.history = memory.config_history
+        config.history, shelf.book = memory.config_history, memory.devices
         await stack.enter_async_context(config)
+        stalls = await stack.enter_async_context(
+            machine_room(gateway, memory.nodes, config=lambda: config.current.config)
+        )
+        config.changed.listen(lambda _: stalls.look_at_all())
         restart = Restart(memory.runs, lambda: config.current, lambda: memory.runs.idle, again=plan.again)
         config.changed.listen(restart.config_changed)
         report = Report(memory, roster)

@@ -15,7 +15,7 @@ from .core.rpc import Publish, Room
 from .sessions.chat import ChatRoom
 from .sessions.feed import Feed
 from .sessions.room import SessionRoom
-from .store.books import Answers, Audit, ConfigBook, Devices
+from .store.books import Answers, Audit, ConfigBook, Devices, Nodes
 from .store.runs import Runs as RunBook
 from .store.sessions import Sessions
 from .store.store import Store, opened
@@ -30,6 +30,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     config_history: ConfigBook
     audit: Audit
     devices: Devices
+    nodes: Nodes
     rooms: tuple[Room, ...]
 
 
@@ -74,6 +75,7 @@ async def remembering(
                 config_history=ConfigBook(store),
                 audit=Audit(store),
                 devices=Devices(store),
+                nodes=Nodes(store),
                 rooms=(room, chat),
             )
         quiet()
