@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from openclaw_mcp.cli.gateway import is_this_machine
+from openclaw_mcp.cli.operator import is_this_machine
 
 from . import web_client
 from .rpc.house import CONNECT

@@ -23,6 +23,7 @@ from .core.roster import AgentCard, Roster
 from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
 from .equipment import Equipment
 from .gateway import Gateway
+from .machines import StoreShelf, machine_room
 from .memory import Memory, remembering
 from .models.settings import runtime_for
 from .runtimes import model_runtimes
@@ -97,9 +98,9 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
 
     Raises StoreDamaged, ConfigInvalid or StateBroken before anything is served.
     """
-    ledger = Ledger()
+    ledger, shelf = Ledger(), StoreShelf(plan.folder / "pairing.json")
     key = await asyncio.to_thread(audit_key, plan.folder)
-    gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts, audit=ledger.write, digest_key=key)
+    gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts, shelf=shelf, audit=ledger.write, digest_key=key)
     config = ConfigRoom(await asyncio.to_thread(ConfigFile, plan.folder), gateway.publish)
     rosters: dict[str, Roster] = {}
 
@@ -125,8 +126,12 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
                 act=equipment.act, around=equipment.around, media=media,
             )
         )  # fmt: skip
-        config.history = memory.config_history
+        config.history, shelf.book = memory.config_history, memory.devices
         await stack.enter_async_context(config)
+        stalls = await stack.enter_async_context(
+            machine_room(gateway, memory.nodes, config=lambda: config.current.config)
+        )
+        config.changed.listen(lambda _: stalls.look_at_all())
         restart = Restart(memory.runs, lambda: config.current, lambda: memory.runs.idle, again=plan.again)
         config.changed.listen(restart.config_changed)
         report = Report(memory, roster)

@@ -18,7 +18,7 @@ from .media.reader import Reader
 from .sessions.chat import ChatRoom
 from .sessions.feed import Feed
 from .sessions.room import SessionRoom
-from .store.books import Answers, Audit, ConfigBook, Devices
+from .store.books import Answers, Audit, ConfigBook, Devices, Nodes
 from .store.runs import Runs as RunBook
 from .store.sessions import Sessions
 from .store.store import Store, opened
@@ -35,6 +35,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     config_history: ConfigBook
     audit: Audit
     devices: Devices
+    nodes: Nodes
     rooms: tuple[Room, ...]
 
 
@@ -109,6 +110,7 @@ async def remembering(
             config_history=ConfigBook(store),
             audit=Audit(store),
             devices=Devices(store),
+            nodes=Nodes(store),
             rooms=(room, chat),
         )
         async with nullcontext() if around is None else around(memory), runs:

@@ -30,6 +30,7 @@ from .node.desktop import Desktop
 from .node.device import Device
 from .node.location import Location
 from .node.registry import Capabilities
+from .node.remote import OnGateway
 from .node.screen import Screen
 from .node.settings import BadSettings, Settings
 from .node.shelf import Happened, NodeShelf
@@ -61,8 +62,9 @@ class Node:
         self.settings = settings or node_settings.load(self.settings_path)
         self.desktop = Desktop(asks=lambda: self.settings.ask_on_desktop)
         self.terminal = Terminal(state_dir)
+        self.on_gateway = OnGateway(on=lambda: self.settings.ask_on_gateway, seconds=lambda: self.settings.ask_seconds)
         self.asking = Asking(
-            [self.desktop, self.terminal],
+            [self.desktop, self.terminal, self.on_gateway],
             seconds=lambda: self.settings.ask_seconds,
             in_client=lambda: self.settings.ask_in_client,
         )

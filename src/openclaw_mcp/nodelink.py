@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from . import __version__
 from .core.errors import OpenClawError
-from .core.model import Json
+from .core.model import Json, ToolSpec
+from .core.rpc import APPROVALS, Fault
 from .node.files import read_private
 from .node.invocations import Invocations
 from .nodehost import Node
@@ -29,6 +30,8 @@ WAITS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # seconds between dials; 
 JITTER: Final = 0.25  # share of a wait added at random, so that nodes do not redial in step
 RESULT_WITHIN: Final = 60.0  # seconds a gateway may take to take a result
 LARGEST_TOKEN: Final = 4096
+PLUGIN: Final = "openclaw-mcp"
+"""Who describes our commands, to a gateway."""
 
 logger = logging.getLogger(__name__)
 
@@ -90,13 +93,17 @@ class _Keeper:
         invocations = Invocations(self._node.tools, _teller(client))
         stops = [client.events.listen(lambda news: _hear(invocations, news)), client.greeted.listen(self._greeted)]
         stops.append(client.greeted.listen(lambda _: invocations.drop()))
-        changed = asyncio.Event()
+        changed, untold = asyncio.Event(), asyncio.Event()
         stops.append(self._node.tools.changed.listen(lambda _: changed.set()))
+        stops.append(client.greeted.listen(lambda _: untold.set()))
+        stops.append(client.events.listen(lambda news: untold.set() if news.event == "node.pair.resolved" else None))
+        teller = asyncio.ensure_future(self._describe(client, untold))
         try:
             async with client:
-                while self._commands() == offered:
-                    changed.clear()
-                    await changed.wait()
+                with self._node.on_gateway.attached(self._asker(client)):
+                    while self._commands() == offered:
+                        changed.clear()
+                        await changed.wait()
         except CannotConnect:
             # A device token that is no longer known: the next attempt carries the shared one.
             self._distrusted = credentials.device_token is not None and not self._distrusted
@@ -104,13 +111,58 @@ class _Keeper:
         finally:
             for stop in stops:
                 stop()
+            teller.cancel()
+            await asyncio.wait((teller,))
             await invocations.aclose()
+
+    async def _describe(self, client: Client, untold: asyncio.Event) -> None:
+        """Tell the gateway how our commands are used, whenever it may want to know: its agents see them as tools."""
+        while True:
+            await untold.wait()
+            untold.clear()
+            tools = [_described(spec) for spec in self._node.capabilities.specs()]
+            with contextlib.suppress(OpenClawError):  # an older gateway has no use for it
+                await client.call("node.pluginTools.update", {"tools": tools}, within=RESULT_WITHIN)
+
+    def _asker(self, client: Client) -> Callable[[str, Json], Any]:
+        """The way to the gateway's operators: as the node we are, or else as an operator who may only ask."""
+
+        async def tell(method: str, params: Json) -> Any:
+            within = self._node.settings.ask_seconds + RESULT_WITHIN
+            try:
+                return await client.call(method, params, within=within)
+            except Fault as fault:
+                if "unauthorized role" not in str(fault):
+                    raise
+            async with self._operator() as operator:
+                return await operator.call(method, params, within=within)
+
+        return tell
+
+    @asynccontextmanager
+    async def _operator(self) -> AsyncIterator[Client]:
+        """OpenClaw's own gateway takes questions from operators alone. On its machine the device is let in as one at
+        once; elsewhere a person approves that first. Raises CannotConnect."""
+        platform, family = _system()
+        who = ClientInfo(id="cli", version=__version__, platform=platform, mode="cli", device_family=family)
+        shared = _shared_token(self._node)
+        credentials = Credentials(
+            token=shared, device_token=None if shared else self._tokens.find(self._url, "operator")
+        )
+        identity = Identity.load(self._node.state_dir / IDENTITY)
+        told = Introduction(client=who, scopes=(APPROVALS,))
+        async with Client(self._url, told, credentials=credentials, signer=identity, redial=False) as operator:
+            auth: Any = (operator.hello or {}).get("auth")
+            token = auth.get("deviceToken") if isinstance(auth, dict) else None
+            if isinstance(token, str) and token:
+                self._tokens.keep(self._url, "operator", token)
+            yield operator
 
     def _commands(self) -> tuple[str, ...]:
         return tuple(spec.name for spec in self._node.capabilities.specs())
 
     def _introduction(self, commands: tuple[str, ...]) -> Introduction:
-        platform, family = _SYSTEMS.get(sys.platform, (sys.platform, sys.platform))
+        platform, family = _system()
         categories = {standing.name: standing.category for standing in self._node.capabilities.standings()}
         return Introduction(
             client=ClientInfo(
@@ -148,6 +200,21 @@ class _Keeper:
         if news != self._said:
             self._said = news
             self._announce(news)
+
+
+def _system() -> tuple[str, str]:
+    return _SYSTEMS.get(sys.platform, (sys.platform, sys.platform))
+
+
+def _described(spec: ToolSpec) -> Json:
+    """A command as a gateway's agents see it."""
+    return {
+        "pluginId": PLUGIN,
+        "name": spec.name.replace(".", "_"),
+        "description": spec.description,
+        "parameters": spec.input_schema,
+        "command": spec.name,
+    }
 
 
 def _shared_token(node: Node) -> str | None:

@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from openclaw_mcp.rpc.client import CannotConnect, Client
 from openclaw_mcp.rpc.handshake import Credentials, Introduction
@@ -37,14 +38,16 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def gateway(home: Path) -> Iterator[str]:
-    """A real gateway on a free port; yields its address once it says hello."""
+def gateway(home: Path, *, nodes: Any = None) -> Iterator[str]:
+    """A real gateway on a free port; yields its address once it says hello. `nodes`: its config's `gateway.nodes`."""
     node, entry = program()
     with listen.bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
     (home / "state").mkdir(parents=True)
     auth = {"mode": "token", "token": TOKEN}
-    config = {"gateway": {"mode": "local", "bind": "loopback", "port": port, "auth": auth}}
+    config: Any = {"gateway": {"mode": "local", "bind": "loopback", "port": port, "auth": auth}}
+    if nodes is not None:
+        config["gateway"]["nodes"] = nodes
     (home / "state" / "openclaw.json").write_text(json.dumps(config))
     log = (home / "gateway.log").open("wb")
     with log, process(node, entry, "gateway", "run", env=environment(home), stdout=log, stderr=log):

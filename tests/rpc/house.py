@@ -186,11 +186,25 @@ class Raw:
 
 @contextlib.asynccontextmanager
 async def running(
-    folder: Path, *, rooms: Sequence[Any] = (), port: int = 0, sources: Any = None
+    folder: Path,
+    *,
+    rooms: Sequence[Any] = (),
+    port: int = 0,
+    sources: Any = None,
+    furnish: Callable[[Gateway], contextlib.AbstractAsyncContextManager[Any]] | None = None,
 ) -> AsyncIterator[Running]:
-    gateway = Gateway(folder, TOKEN, sources=sources)
-    for room in rooms:
-        gateway.add(room)
+    """`furnish` prepares the gateway before it serves, and clears up after it has stopped."""
+    async with contextlib.AsyncExitStack() as stack:
+        gateway = Gateway(folder, TOKEN, sources=sources)
+        for room in rooms:
+            gateway.add(room)
+        if furnish is not None:
+            await stack.enter_async_context(furnish(gateway))
+        yield await stack.enter_async_context(_served(gateway, port))
+
+
+@contextlib.asynccontextmanager
+async def _served(gateway: Gateway, port: int) -> AsyncIterator[Running]:
     listener = listen.bind("127.0.0.1", port)
     ready = asyncio.Event()
     serving = asyncio.create_task(gateway.serve(listener, ready=ready.set))

@@ -7,23 +7,28 @@ import os
 import shlex
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from ..core.errors import OpenClawError
 from ..core.model import Json
+from ..core.rpc import APPROVALS
 from ..node.approvals import Approvals
-from ..node.asking import Answer, Asking
+from ..node.asking import Answer, Asking, shown
 from ..node.consent import THINGS, Consents
 from ..node.rules import Action, ExecPolicy, Rule
 from ..node.settings import state_dir
-from ..node.terminal import SOCKETS, NoSocket, Watcher, watching
+from ..node.terminal import SOCKETS, NoSocket, watching
+from ..rpc.client import Client
+from .operator import arguments as gateway_arguments
+from .operator import operator
 
 LOOK_AGAIN: Final = 1.0  # seconds between looks for nodes that have started
+LAST_WORDS: Final = 2.0  # seconds an answer gets to reach the gateway when we leave
 
 _ANSWERS: Final[dict[str, Answer]] = {"y": "once", "yes": "once", "a": "always", "always": "always"}
 
@@ -31,6 +36,8 @@ _ANSWERS: Final[dict[str, Answer]] = {"y": "once", "yes": "once", "a": "always",
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", help="the node's state directory (default ~/.openclaw-mcp)")
     parser.add_argument("--json", action="store_true", help="with list and test: answer as JSON")
+    parser.add_argument("--gateway", action="store_true", help="answer the questions a gateway has, of all its nodes")
+    gateway_arguments(parser)
     actions = parser.add_subparsers(
         dest="action", title="without an action, questions are answered here", metavar="ACTION"
     )
@@ -58,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     asking = Asking(seconds=lambda: 0, in_client=lambda: False)
     approvals = Approvals(state_dir=folder, asking=asking)
     consents = Consents(state_dir=folder, asking=asking)
+    if options.action is None and (options.gateway or options.url):
+        return asyncio.run(_answer_for_gateway(folder, url=options.url, token=options.token))
     if options.action is None:
         return asyncio.run(_answer_here(folder))
     if options.action in ("grant", "refuse"):
@@ -140,16 +149,99 @@ async def _answer_here(folder: Path) -> int:
     return 0
 
 
+async def _answer_for_gateway(folder: Path, *, url: str | None, token: str | None) -> int:
+    """Until interrupted: questions of every node of a gateway, and of its agents, are answered here."""
+    desk = _Desk()
+    async with operator(folder, url=url, token=token, scopes=(APPROVALS,), redial=True) as client:
+        booth = _Booth(client, desk)
+        client.greeted.listen(lambda _: booth.catch_up())
+        client.events.listen(lambda news: booth.hear(news.event, news.payload))
+        print(f"Waiting for questions of {client.url}; leave with Ctrl-C.", flush=True)
+        booth.catch_up()
+        try:
+            await desk.read()
+        finally:
+            await booth.aclose()
+    return 0
+
+
+class _Booth:
+    """A gateway's questions in the words of the desk, and its answers in the gateway's."""
+
+    def __init__(self, client: Client, desk: "_Desk") -> None:
+        self._client = client
+        self._desk = desk
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def hear(self, event: str, payload: Any) -> None:
+        if event == "exec.approval.requested":
+            self._desk.hear({"question": _in_our_words(payload)}, self)
+        elif event == "exec.approval.resolved":
+            self._desk.hear({"settled": payload["id"]}, self)
+
+    def catch_up(self) -> None:
+        """Ask for what was asked before we came."""
+        self._soon(self._catch_up())
+
+    def answer(self, id: str, answer: Answer) -> None:
+        decision = {"once": "allow-once", "always": "allow-always", "deny": "deny"}[answer]
+        self._soon(self._answer(id, decision))
+
+    async def aclose(self) -> None:
+        """Let the last answers out."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_WORDS)
+
+    async def _catch_up(self) -> None:
+        for asked in await self._client.call("exec.approval.list"):
+            self.hear("exec.approval.requested", asked)
+
+    async def _answer(self, id: str, decision: str) -> None:
+        await self._client.call("exec.approval.resolve", {"id": id, "decision": decision})
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        async def told() -> None:
+            try:
+                await work
+            except OpenClawError as exc:
+                print(f"({exc})", flush=True)
+
+        task = asyncio.ensure_future(told())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _in_our_words(asked: Json) -> Json:
+    request = asked["request"]
+    where = f"node {request['nodeId'][:12]}" if request.get("nodeId") else str(request.get("host") or "the gateway")
+    return {
+        "id": asked["id"],
+        "title": "May this command run?",
+        "detail": shown(str(request["command"])),
+        "why": shown(str(request.get("warningText") or "no rule covers it")),
+        "asker": shown(f"{where}{', agent ' + request['agentId'] if request.get('agentId') else ''}"),
+        "always": "allow-always" in request.get("allowedDecisions", ()),
+    }
+
+
+class _Answering(Protocol):
+    """Where an answer goes."""
+
+    def answer(self, id: str, answer: Answer) -> None: ...
+
+
 class _Desk:
     """The questions not yet answered, the oldest first, and the person typing."""
 
     def __init__(self, show: Callable[[str], None] = lambda text: print(text, flush=True)) -> None:
         self._show = show
-        self._open: dict[str, tuple[Json, Watcher]] = {}
+        self._open: dict[str, tuple[Json, _Answering]] = {}
 
-    def hear(self, message: Json, watcher: Watcher) -> None:
+    def hear(self, message: Json, watcher: _Answering) -> None:
         if "question" in message:
             question = message["question"]
+            if question["id"] in self._open:
+                return
             self._open[question["id"]] = (question, watcher)
             if len(self._open) == 1:
                 self._present()

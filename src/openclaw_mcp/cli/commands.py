@@ -22,6 +22,7 @@ COMMANDS = {
     "config": "read, change and check openclaw.json",
     "mcp-server": "order_openclaw for MCP clients, over stdin and stdout",
     "node": "this machine's capabilities over MCP and over a gateway",
+    "nodes": "the nodes of a gateway: see, approve, name, remove and invoke them",
     "approvals": "answer what the node asks, and change its rules and consents",
     "mcp": "other MCP servers: add, list, remove them, see and call their tools",
     "echo": "an MCP server with one tool, to check that a client can reach us",

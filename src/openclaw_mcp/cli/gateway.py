@@ -6,21 +6,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Any
 
-from .. import __version__
 from ..core.errors import BadRequest
 from ..core.model import Json
-from ..core.rpc import ADMIN, APPROVALS, PAIRING, READ, WRITE, Fault
-from ..rpc.client import Client, gateway_url
-from ..rpc.handshake import ClientInfo, Credentials, Introduction
-from ..state import gateway_token, known_gateway_token, state_dir
+from ..core.rpc import Fault
+from ..state import gateway_token, state_dir
 from .commands import port
 from .journal import log_to
-
-DEFAULT_PORT: Final = 18789
-EVERY_SCOPE: Final = (READ, WRITE, ADMIN, APPROVALS, PAIRING)
+from .operator import DEFAULT_PORT, operator
+from .operator import arguments as gateway_arguments
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     call = verbs.add_parser("call", help="call a method of a running gateway and print its answer")
     call.add_argument("method")
     call.add_argument("params", nargs="?", default="{}", help="a JSON object")
-    call.add_argument("--url", help="the gateway's address (default $OPENCLAW_GATEWAY_URL, else this machine's)")
-    call.add_argument("--token", help="its token (default $OPENCLAW_GATEWAY_TOKEN, else the one kept here)")
+    gateway_arguments(call)
     call.add_argument("--final", action="store_true", help="wait for the second answer of a method that gives two")
     call.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
 
@@ -117,27 +111,6 @@ def _call(options: argparse.Namespace, folder: Path) -> int:
 
 
 async def _asked(options: argparse.Namespace, folder: Path, params: Json) -> Any:
-    url = options.url or gateway_url(int(options.port or DEFAULT_PORT))
-    me = ClientInfo(id="cli", mode="cli", version=__version__, platform=sys.platform)
-    told = Introduction(client=me, scopes=EVERY_SCOPE)
-    if is_this_machine(url):
-        credentials = Credentials(token=options.token or known_gateway_token(folder))
-        async with Client(url, told, credentials=credentials, redial=False) as client:
-            return await client.call(options.method, params, within=options.timeout, final=options.final)
-    # Here for start-up: only a gateway elsewhere wants a device, and with it cryptography.
-    from ..rpc.identity import DeviceTokens, Identity
-
-    tokens = DeviceTokens(folder / "device-tokens.json")
-    # Never the token kept here: it is this machine's gateway's, and none of another's business.
-    shared = options.token or os.environ.get("OPENCLAW_GATEWAY_TOKEN")
-    credentials = Credentials(token=shared, device_token=None if shared else tokens.find(url, "operator"))
-    device = Identity.load(folder / "device.json")
-    async with Client(url, told, credentials=credentials, signer=device, redial=False) as client:
-        given = (client.hello or {}).get("auth", {}).get("deviceToken")
-        if given:
-            tokens.keep(url, "operator", given)
+    port = int(options.port) if options.port else None
+    async with operator(folder, url=options.url, token=options.token, port=port) as client:
         return await client.call(options.method, params, within=options.timeout, final=options.final)
-
-
-def is_this_machine(url: str) -> bool:
-    return (urlsplit(url).hostname or "") in ("localhost", "127.0.0.1", "::1")

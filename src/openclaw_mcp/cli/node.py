@@ -36,8 +36,9 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
     parser.add_argument(
         "action",
         nargs="?",
-        choices=("doctor", "setup", "token"),
-        help="say what works here and why the rest does not; answer a few questions; show the token's place",
+        choices=("doctor", "setup", "token", "key"),
+        help="say what works here and why the rest does not; answer a few questions; show the token's place; "
+        "keep the ElevenLabs key, asked for here or read from a pipe",
     )
     parser.add_argument("--stdio", action="store_true", help="serve MCP on stdin and stdout instead")
     parser.add_argument("--port", help="a number, 0 for any free one, or auto for the next free one (default 8765)")
@@ -45,6 +46,7 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
     parser.add_argument("--json", action="store_true", help="with doctor: answer as JSON")
     parser.add_argument("--yes", action="store_true", help="with setup: take every default without asking")
     parser.add_argument("--reset", action="store_true", help="with token: make a new one")
+    parser.add_argument("--forget", action="store_true", help="with key: forget it")
     parser.add_argument("-v", "--verbose", action="store_true", help="log each call")
 
 

@@ -1,8 +1,9 @@
-"""`openclaw node doctor`, `openclaw node setup` and `openclaw node token`."""
+"""`openclaw node doctor`, `openclaw node setup`, `openclaw node token` and `openclaw node key`."""
 
 import json
 import sys
 from collections.abc import Callable
+from getpass import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import msgspec
 
 from ..core.errors import OpenClawError
 from ..node import settings as node_settings
+from ..node.keys import ELEVENLABS, Keys
 from ..node.settings import ON_UNLESS_SAID, Settings, state_dir
 from ..node.token import TokenFile
 from ..nodehost import Node, chosen_port
@@ -28,6 +30,8 @@ def run(options: "argparse.Namespace") -> int:
         return doctor(folder, options.port, as_json=options.json)
     if options.action == "token":
         return token(folder, reset=options.reset)
+    if options.action == "key":
+        return key(folder, forget=options.forget)
     return setup(folder, ask=_default if options.yes else _ask)
 
 
@@ -107,6 +111,22 @@ def token(folder: Path, *, reset: bool) -> int:
         print(f"{file.path} ({len(value)} characters, {value[:4]}…)")
     else:
         print(value)
+    return 0
+
+
+# ---- key ----
+
+
+def key(folder: Path, *, forget: bool) -> int:
+    """Keep the ElevenLabs key, or forget it. It is never an argument: those show in the list of processes."""
+    keys = Keys(folder)
+    if forget:
+        keys.forget(ELEVENLABS)
+        print("The ElevenLabs key is forgotten.")
+        return 0
+    given = getpass("ElevenLabs API key: ") if sys.stdin.isatty() else sys.stdin.readline()
+    where = "the desktop's keyring" if keys.store(ELEVENLABS, given) == "keyring" else str(keys.path(ELEVENLABS))
+    print(f"The ElevenLabs key is kept in {where}.")
     return 0
 
 

@@ -24,8 +24,9 @@ from ..state import TOKEN_FILE, state_dir
 from ..web import listen
 from . import standing
 from .commands import port
-from .gateway import DEFAULT_PORT, port_of, token_of
+from .gateway import port_of, token_of
 from .journal import log_to
+from .operator import DEFAULT_PORT
 from .proxy import DEFAULT_PORT as PROXY_PORT
 from .proxy import HARD_LIMIT
 from .standing import Surface

@@ -30,7 +30,7 @@ class Keys:
 
     def where(self, name: str) -> Place | None:
         """Where a key is kept. Looks at our own folder only, so it is cheap."""
-        if (self._folder / name).exists():
+        if self.path(name).exists():
             return "file"
         return "keyring" if self._marker(name).exists() else None
 
@@ -41,7 +41,7 @@ class Keys:
             return None
         if place == "keyring":
             return self._from_keyring(name)
-        path = self._folder / name
+        path = self.path(name)
         try:
             if os.name != "nt" and path.lstat().st_mode & 0o077:
                 raise BadKey(f"{path} can be read by others: chmod 600 it, or store the key again")
@@ -59,15 +59,19 @@ class Keys:
             make_private(self._folder)
             write_private(self._marker(name), b"")
             return "keyring"
-        write_private(self._folder / name, key.encode())
+        write_private(self.path(name), key.encode())
         return "file"
 
     def forget(self, name: str) -> None:
         if self.where(name) == "keyring" and (keyring := self._keyring()) is not None:
             with contextlib.suppress(keyring.errors.KeyringError):
                 keyring.delete_password(SERVICE, name)
-        for path in (self._folder / name, self._marker(name)):
+        for path in (self.path(name), self._marker(name)):
             path.unlink(missing_ok=True)
+
+    def path(self, name: str) -> Path:
+        """The file a key is in when there is no keyring."""
+        return self._folder / name
 
     def _marker(self, name: str) -> Path:
         return self._folder / f"{name}.in-keyring"

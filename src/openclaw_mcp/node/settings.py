@@ -61,6 +61,8 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     """Put approval questions to the calling MCP client when it can ask a person."""
     ask_on_desktop: bool = True
     """Put approval questions into a desktop notification with buttons."""
+    ask_on_gateway: bool = True
+    """Put approval questions to the operators of the gateway the node is connected to."""
     ask_seconds: int = 300
     """How long a person may take before the answer is no."""
     tts_provider: Literal["system", "elevenlabs"] | None = None

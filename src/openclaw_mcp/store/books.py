@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, delete, func, insert, select
+from sqlalchemy import Connection, Row, Table, delete, func, insert, select
 
 from ..core.model import CallRecord, Json
 from ..core.records import AuditQuery, ConfigChange, now_ms
 from .rows import from_json, to_json, upsert
 from .store import Store
-from .tables import answers, audit, config_history, devices
+from .tables import answers, audit, config_history, devices, nodes
 
 ANSWERS_KEPT_MS: Final = 24 * 3600 * 1000  # a client that retries does so within minutes
 AUDIT_KEPT_MS: Final = 90 * 24 * 3600 * 1000
@@ -42,27 +42,43 @@ class Answers:
         return await self._store.write(work)
 
 
-class Devices:
-    """A `PairingBook` over the store."""
+class _Records:
+    """A `PairingBook` over one table: a record for each id."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, table: Table) -> None:
         self._store = store
+        self._table = table
+        self._id = next(iter(table.primary_key.columns))
 
     async def all(self) -> dict[str, Json]:
-        statement = select(devices.c.device_id, devices.c.record).order_by(devices.c.updated_at)
-        return await self._store.read(lambda c: {row.device_id: from_json(row.record) for row in c.execute(statement)})
+        statement = select(self._id, self._table.c.record).order_by(self._table.c.updated_at)
+        return await self._store.read(lambda c: {id: from_json(record) for id, record in c.execute(statement)})
 
-    async def put(self, device_id: str, record: Json) -> None:
+    async def put(self, id: str, record: Json) -> None:
         def work(connection: Connection) -> None:
             values = {"updated_at": now_ms(), "record": to_json(record)}
-            statement = upsert(connection, devices).values(device_id=device_id, **values)
-            connection.execute(statement.on_conflict_do_update(index_elements=["device_id"], set_=values))
+            statement = upsert(connection, self._table).values({self._id.name: id, **values})
+            connection.execute(statement.on_conflict_do_update(index_elements=[self._id.name], set_=values))
 
         await self._store.write(work)
 
-    async def remove(self, device_id: str) -> bool:
-        statement = delete(devices).where(devices.c.device_id == device_id)
+    async def remove(self, id: str) -> bool:
+        statement = delete(self._table).where(self._id == id)
         return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+
+
+class Devices(_Records):
+    """Devices that were let in."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, devices)
+
+
+class Nodes(_Records):
+    """Nodes, and what was approved of each."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, nodes)
 
 
 class ConfigBook:

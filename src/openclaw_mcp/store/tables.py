@@ -151,6 +151,14 @@ devices = Table(
     Column("record", Text, nullable=False),
 )
 
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("node_id", String(128), primary_key=True),
+    Column("updated_at", Big, nullable=False),
+    Column("record", Text, nullable=False),
+)
+
 config_history = Table(
     "config_history",
     metadata,

@@ -1,0 +1,156 @@
+"""The caretaker of machines: devices kept in the store, nodes at the intercom, their tools on the menu."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from .core.books import PairingBook
+from .core.disk import StateBroken
+from .core.model import Json
+from .core.rpc import APPROVALS
+from .gateway import Gateway
+from .nodes import gates
+from .nodes.approvals import Approvals
+from .nodes.roll import Roll
+from .nodes.room import Nodes
+from .nodes.rules import ExecRules
+from .nodes.shapes import Arrival, Face
+from .nodes.telling import Telling
+from .nodes.tools import Stalls
+from .rpc.connection import Connection
+from .rpc.pairing import Book, Cut, Device, FileShelf
+
+KEY_ROW: Final = "(key)"
+"""Under this id stands the key device tokens are derived from; devices are 64 hexadecimal digits."""
+
+
+class StoreShelf:
+    """The book of devices, in the store once `book` is set. What an older version kept in a file is taken over."""
+
+    def __init__(self, file: Path) -> None:
+        self.book: PairingBook | None = None
+        self._file = file
+        self._kept: dict[str, Json] = {}
+
+    async def load(self) -> Book | None:
+        assert self.book is not None
+        self._kept = await self.book.all()
+        rows = dict(self._kept)
+        key = rows.pop(KEY_ROW, {}).get("key")
+        if key is None:
+            if rows:
+                raise StateBroken("the store knows devices but not the key of their tokens; restore it from a backup")
+            return await self._taken_over()
+        try:
+            return Book(version=1, key=key, devices={id: msgspec.convert(row, Device) for id, row in rows.items()})
+        except msgspec.ValidationError as exc:
+            raise StateBroken(f"the store's record of a device can't be read: {exc}") from exc
+
+    async def save(self, book: Book) -> None:
+        assert self.book is not None
+        rows: dict[str, Json] = {KEY_ROW: {"key": book.key}}
+        rows |= {id: msgspec.to_builtins(device) for id, device in book.devices.items()}
+        for id, row in rows.items():
+            if self._kept.get(id) != row:
+                await self.book.put(id, row)
+        for id in self._kept.keys() - rows.keys():
+            await self.book.remove(id)
+        self._kept = rows
+
+    async def _taken_over(self) -> Book | None:
+        book = await FileShelf(self._file).load()
+        if book is not None:
+            await self.save(book)
+            self._file.rename(self._file.with_suffix(".json.in-store"))
+        return book
+
+
+@asynccontextmanager
+async def machine_room(gateway: Gateway, book: PairingBook, *, config: Callable[[], Json]) -> AsyncIterator[Stalls]:
+    """Nodes join this gateway, are approved, asked and listed while the block runs. Open it before it serves."""
+    async with Roll(book, denied=lambda: gates.denied_in(config())) as roll:
+        telling = Telling(roll, gateway.publish)
+        nodes = Nodes(roll, gateway.publish, dismiss=_dismissal(gateway), describe=telling.view)
+        approvals = Approvals(gateway.publish, listeners=lambda but: _listeners(gateway, but))
+        registry = gateway.registry
+        stalls = Stalls(roll, telling, nodes, add=registry.add, remove=registry.remove)
+
+        def came(connection: Connection) -> None:
+            if connection.is_node:
+                nodes.came(arrival(connection, silent=_was_silent(gateway, connection)))
+
+        def went(connection: Connection) -> None:
+            approvals.went(connection.id)
+            if connection.is_node:
+                nodes.went(connection.caller.name, connection.id)
+                telling.went(connection.caller.name, connection.id)
+
+        def cut(news: Cut) -> None:
+            if news.role is None:
+                nodes.unpaired(news.device_id)
+
+        stops = [
+            gateway.intercom.came.listen(came),
+            gateway.intercom.went.listen(went),
+            gateway.pairing.cut.listen(cut),
+        ]
+        for room in (nodes, telling, approvals, ExecRules(gateway.folder, nodes)):
+            gateway.add(room)
+        try:
+            yield stalls
+        finally:
+            approvals.close()
+            for stop in stops:
+                stop()
+
+
+def arrival(connection: Connection, *, silent: bool) -> Arrival:
+    admitted = connection.admitted
+    assert admitted is not None
+    connect, client = admitted.connect, admitted.connect.client
+    return Arrival(
+        connection=connection.id,
+        node_id=admitted.caller.name,
+        face=Face(
+            client_id=client.id,
+            client_mode=client.mode,
+            platform=client.platform,
+            version=client.version,
+            display_name=client.display_name,
+            device_family=client.device_family,
+            caps=connect.caps,
+            commands=connect.commands,
+            permissions=connect.permissions,
+        ),
+        since=connection.since,
+        tell=connection.tell,
+        path_env=connect.path_env,
+        remote_ip=None if connection.visitor.local else connection.visitor.address,
+        silent=silent,
+    )
+
+
+def _was_silent(gateway: Gateway, connection: Connection) -> bool:
+    device = gateway.pairing.find(connection.caller.name)
+    return device is not None and device.approved_via == "silent"
+
+
+def _dismissal(gateway: Gateway) -> Callable[[str], Awaitable[None]]:
+    async def dismiss(node_id: str) -> None:
+        """End the device's standing as a node; one that is also an operator's stays that."""
+        device = gateway.pairing.find(node_id)
+        if device is None:
+            return
+        if set(device.roles) <= {"node"}:
+            await gateway.pairing.remove(node_id)
+        else:
+            await gateway.pairing.revoke(node_id, "node")
+
+    return dismiss
+
+
+def _listeners(gateway: Gateway, but: str) -> int:
+    return sum(guest.may_hear(APPROVALS) for guest in gateway.intercom.guests.values() if guest.id != but)

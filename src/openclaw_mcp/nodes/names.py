@@ -1,0 +1,34 @@
+"""What a node's tools are called: `<node>__<command>`, in letters every model's API takes."""
+
+import re
+from collections.abc import Iterable, Set
+from typing import Final
+
+LONGEST_NODE: Final = 24  # characters of a node's name in a tool's name
+LONGEST_TOOL: Final = 64  # model APIs refuse longer function names
+BETWEEN: Final = "__"
+
+_UNSAFE: Final = re.compile(r"[^a-z0-9]+")
+
+
+def alias_for(name: str, taken: Set[str]) -> str:
+    """A node's name as its tools carry it: short, lower case, unlike those taken."""
+    plain = _UNSAFE.sub("-", name.lower()).strip("-") or "node"
+    if not plain[0].isalpha():
+        plain = f"node-{plain}"
+    plain = plain[:LONGEST_NODE].rstrip("-")
+    candidate, number = plain, 2
+    while candidate in taken:
+        suffix = f"-{number}"
+        candidate = plain[: LONGEST_NODE - len(suffix)].rstrip("-") + suffix
+        number += 1
+    return candidate
+
+
+def tool_names(alias: str, commands: Iterable[str]) -> dict[str, str]:
+    """Tool name to the command behind it; of two that would be called the same, the first is offered."""
+    names: dict[str, str] = {}
+    for command in commands:
+        word = re.sub(r"[^A-Za-z0-9_-]", "_", command)
+        names.setdefault(f"{alias}{BETWEEN}{word}"[:LONGEST_TOOL], command)
+    return names

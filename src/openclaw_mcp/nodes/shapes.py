@@ -1,0 +1,77 @@
+"""Nodes as values: how one presents itself, what of it a person approved, what is asked for."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Decision = Literal["approved", "rejected", "removed"]
+
+
+class Face(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a node says it is and can do. It describes; only an approval makes it count."""
+
+    client_id: str
+    client_mode: str
+    platform: str
+    version: str
+    display_name: str | None = None
+    device_family: str | None = None
+    caps: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    permissions: dict[str, bool] | None = None
+
+
+class Arrival(Struct, frozen=True, kw_only=True):
+    """A node's connection. Its `node_id` is the device that proved itself at the door."""
+
+    connection: str
+    node_id: str
+    face: Face
+    since: int
+    tell: Callable[[str, Any], None]
+    path_env: str | None = None
+    remote_ip: str | None = None
+    silent: bool = False
+    """Whether its device was let in without a person's word."""
+
+
+class Known(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A node as it is remembered. `face` is what was approved; without an approval it offers nothing."""
+
+    node_id: str
+    face: Face
+    created_at_ms: int
+    alias: str | None = None
+    """The word its tools begin with; given with the first approval, so a node can't take another's."""
+    label: str | None = None
+    """The name an operator gave it."""
+    approved_at_ms: int | None = None
+    last_seen_at_ms: int | None = None
+    last_seen_reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.label or self.face.display_name or self.node_id[:12]
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """A node that wants its commands approved."""
+
+    request_id: str
+    node_id: str
+    face: Face
+    ts: int
+    scopes: tuple[str, ...]
+    """What whoever approves it must hold."""
+    remote_ip: str | None = None
+    silent: bool = False
+
+
+class Settled(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The end of a wish, or of a node, in the shape of `node.pair.resolved`."""
+
+    request_id: str
+    node_id: str
+    decision: Decision
+    ts: int

@@ -1,0 +1,137 @@
+"""OpenClaw's own node host and command line on our gateway: joined, approved, invoked, named, shown out."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..nodes.house import heard, next_of, order
+from ..rpc.house import within
+from ..running import process
+from ..test_gateway import Served, serving
+from . import real
+
+NAME = "their-node"
+JOIN_WAIT = 120.0  # seconds their node host may take to start on a busy machine
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    real.program()
+    with serving(tmp_path_factory.mktemp("ours")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def their_node(tmp_path_factory: pytest.TempPathFactory, ours: Served, home: Path) -> Iterator[str]:
+    """The id of their node host, connected and approved by their command line."""
+    node, entry = real.program()
+    state = tmp_path_factory.mktemp("their-node")
+    words = (node, entry, "node", "run", "--host", "127.0.0.1", "--port", ours.port, "--display-name", NAME)
+    env = real.environment(state, OPENCLAW_GATEWAY_TOKEN=ours.token)
+    with (state / "log").open("wb") as log, process(*words, env=env, stdout=log, stderr=subprocess.STDOUT):
+        request = asyncio.run(_joined(ours))
+        (pending,) = cli(home, ours, "nodes", "pending")
+        assert pending["requestId"] == request["requestId"]
+        assert {"system.run", "system.which"} <= set(pending["commands"])
+        cli(home, ours, "nodes", "approve", pending["requestId"])
+        yield request["nodeId"]
+
+
+async def _joined(ours: Served) -> Any:
+    async with asyncio.timeout(JOIN_WAIT), real.client(ours.ws, ours.token) as operator:
+        asked = heard(operator, "node.pair.requested")
+        pending = (await operator.call("node.pair.list"))["pending"]
+        return pending[0] if pending else await asked.get()
+
+
+def cli(home: Path, ours: Served, *words: str) -> Any:
+    ended = real.command_line(home, ours.ws, ours.token, *words, "--json")
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def test_their_command_line_sees_their_node_on_our_gateway(ours: Served, home: Path, their_node: str) -> None:
+    (paired,) = cli(home, ours, "nodes", "list")["paired"]
+    assert (paired["nodeId"], paired["displayName"]) == (their_node, NAME)
+    (status,) = cli(home, ours, "nodes", "status")["nodes"]
+    assert (status["connected"], status["approvalState"]) == (True, "approved")
+    described = cli(home, ours, "nodes", "describe", "--node", NAME)
+    assert "system.run" in described["commands"]
+    shown = real.command_line(home, ours.ws, ours.token, "nodes", "status")
+    assert "Known: 1 · Paired: 1 · Connected: 1" in shown.stdout
+
+
+def test_their_command_line_invokes_their_node_through_us(ours: Served, home: Path, their_node: str) -> None:
+    words = ("nodes", "invoke", "--node", NAME, "--command", "system.which", "--params", '{"bins":["sh"]}')
+    assert cli(home, ours, *words)["payload"]["bins"]["sh"].endswith("/sh")
+    refused = real.command_line(
+        home, ours.ws, ours.token, "nodes", "invoke", "--node", NAME, "--command", "no.such", "--json"
+    )
+    assert refused.returncode != 0
+    assert "is not a command of this node" in refused.stderr + refused.stdout
+
+
+def test_their_node_runs_commands_for_our_clients(ours: Served, their_node: str) -> None:
+    async def test() -> None:
+        async with real.client(ours.ws, ours.token) as operator:
+            params = {"command": ["echo", "through us"]}
+            done = await operator.call("node.invoke", order(their_node, "system.run", params=params))
+            assert (done["payload"]["stdout"], done["payload"]["success"]) == ("through us\n", True)
+            tool = {"name": "their-node__system_which", "args": {"bins": ["sh"]}}
+            made = await operator.call("tools.invoke", tool)
+            assert made["ok"], made
+            assert "/sh" in json.dumps(made["output"])
+
+    within(test())
+
+
+def test_their_command_line_reads_and_changes_rules(ours: Served, home: Path, their_node: str) -> None:
+    got = cli(home, ours, "approvals", "get", "--node", NAME)
+    assert got["file"]["version"] == 1
+    own = cli(home, ours, "approvals", "get", "--gateway")
+    assert own["file"]["version"] == 1
+    added = real.command_line(home, ours.ws, ours.token, "approvals", "allowlist", "add", "--gateway", "/usr/bin/true")
+    assert added.returncode == 0, added.stderr
+    again = cli(home, ours, "approvals", "get", "--gateway")
+    assert "/usr/bin/true" in json.dumps(again["file"])
+
+
+@pytest.mark.parametrize("decision", ["allow-once", "deny"])
+def test_their_command_line_answers_our_questions(ours: Served, home: Path, decision: str) -> None:
+    async def test() -> None:
+        async with real.client(ours.ws, ours.token) as asker:
+            id = f"Q-{decision}"
+            request = {"command": "make coffee", "host": "gateway", "timeoutMs": 120_000, "id": id}
+            asked = heard(asker, "exec.approval.requested")
+            question = asyncio.ensure_future(asker.call("exec.approval.request", request, within=120))
+            await next_of(asked)
+            pending = await asyncio.to_thread(cli, home, ours, "approvals", "pending")
+            assert "make coffee" in json.dumps(pending)
+            done = await asyncio.to_thread(cli, home, ours, "approvals", "resolve", id, decision)
+            assert done["approval"]["decision"] == decision
+            assert (await question)["decision"] == decision
+
+    within(test())
+
+
+def test_their_command_line_names_and_removes_nodes(ours: Served, home: Path, their_node: str) -> None:
+    cli(home, ours, "nodes", "rename", "--node", NAME, "--name", "another name")
+    assert cli(home, ours, "nodes", "describe", "--node", "another name")["nodeId"] == their_node
+    cli(home, ours, "nodes", "remove", "--node", "another name")
+
+    async def test() -> None:
+        async with real.client(ours.ws, ours.token) as operator:
+            nodes = (await operator.call("node.list"))["nodes"]
+            assert not [node for node in nodes if node["approvalState"] == "approved"]
+
+    within(test())

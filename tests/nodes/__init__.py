@@ -1,0 +1,1 @@
+"""Nodes at our gateway."""

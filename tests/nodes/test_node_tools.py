@@ -1,0 +1,206 @@
+"""Connected nodes as tools: on the menu while they are here and approved, under names models accept."""
+
+import asyncio
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.core.errors import ToolNotFound, ToolUnavailable
+from openclaw_mcp.core.model import LOCAL, Audio, Embedded, Image, Text, ToolCall, ToolSpec
+from openclaw_mcp.core.ports import SILENCE, Silence
+from openclaw_mcp.nodes.names import alias_for, tool_names
+from openclaw_mcp.nodes.tools import as_result
+
+from ..rpc.house import within
+from .house import Failed, MachineHouse, heard, machines, next_of
+
+PNG = base64.b64encode(b"\x89PNG").decode()
+
+
+async def menu(house: MachineHouse) -> dict[str, ToolSpec]:
+    return {spec.name: spec for spec in await house.gateway.gateway.desk.list(LOCAL)}
+
+
+async def made(house: MachineHouse, name: str, arguments: Any, line: Any = SILENCE) -> Any:
+    return await house.gateway.gateway.desk.call(ToolCall(caller=LOCAL, name=name, arguments=arguments, line=line))
+
+
+def test_an_approved_nodes_commands_are_tools_while_it_is_here(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with machines(tmp_path) as house, house.gateway.client() as operator:
+            async with house.node() as node:
+                assert await menu(house) == {}
+                (request,) = (await operator.call("node.pair.list"))["pending"]
+                await operator.call("node.pair.approve", {"requestId": request["requestId"]})
+                tools = await menu(house)
+                assert list(tools) == ["laptop__system_which", "laptop__system_run", "laptop__device_info"]
+                assert tools["laptop__system_run"].effect == "run"
+                assert "laptop" in tools["laptop__system_run"].description
+                result = await made(house, "laptop__system_which", {"bins": ["ls"]})
+                assert result.structured == {"command": "system.which", "params": {"bins": ["ls"]}}
+                await operator.call("node.rename", {"nodeId": node.id, "displayName": "My PC"})
+                assert next(iter(await menu(house))) == "my-pc__system_which"
+                left = heard(operator, "presence")
+            await next_of(left)
+            assert await menu(house) == {}
+            with pytest.raises(ToolNotFound):
+                await made(house, "my-pc__system_which", {"bins": []})
+
+    within(test())
+
+
+def test_a_node_describes_its_tools_and_only_the_approved_ones_count(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with machines(tmp_path) as house, house.gateway.client() as operator, house.approved(operator) as node:
+            schema = {"type": "object", "properties": {"verbose": {"type": "boolean"}}}
+            told = {"pluginId": "p", "name": "device_info", "description": "All about it.", "parameters": schema}
+            wild = {"pluginId": "p", "name": "wild", "description": "Anything.", "command": "not.approved"}
+            update = {"tools": [told | {"command": "device.info"}, wild]}
+            accepted = await node.client.call("node.pluginTools.update", update)
+            assert [tool["name"] for tool in accepted["tools"]] == ["device_info"]
+            spec = (await menu(house))["laptop__device_info"]
+            assert spec.input_schema == schema
+            assert spec.description == "On the machine 'laptop': All about it."
+            assert (await operator.call("node.describe", {"nodeId": node.id}))["nodePluginTools"] == accepted["tools"]
+
+    within(test())
+
+
+def test_two_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    async def test() -> None:
+        one = ("device.info",)
+        async with (
+            machines(tmp_path) as house,
+            house.gateway.client() as operator,
+            house.approved(operator, "pi", commands=one) as first,
+            house.approved(operator, "PI!", commands=one) as second,
+        ):
+            assert list(await menu(house)) == ["pi__device_info", "pi-2__device_info"]
+            await made(house, "pi-2__device_info", {})
+            assert (first.invoked.qsize(), second.invoked.qsize()) == (0, 1)
+
+    within(test())
+
+
+def test_a_tool_of_a_node_fails_in_words(tmp_path: Path) -> None:
+    async def test() -> None:
+        begun = asyncio.Event()
+
+        async def answer(command: str, params: Any) -> Any:
+            if command == "system.run":
+                raise Failed("TOOL_DENIED", "nobody is there to ask")
+            begun.set()
+            await asyncio.Event().wait()
+
+        async with machines(tmp_path) as house, house.gateway.client() as operator:
+            async with house.approved(operator, answer=answer) as node:
+                with pytest.raises(ToolUnavailable, match="nobody is there to ask"):
+                    await made(house, "laptop__system_run", {"command": ["rm"]})
+                given_up = asyncio.ensure_future(made(house, "laptop__device_info", {}))
+                await begun.wait()
+                given_up.cancel()
+                assert (await next_of(node.cancelled))["nodeId"] == node.id
+                begun.clear()
+                lost = asyncio.ensure_future(made(house, "laptop__device_info", {}))
+                await begun.wait()
+            with pytest.raises(ToolUnavailable, match="left before it answered"):
+                await lost
+
+    within(test())
+
+
+def test_progress_reaches_the_caller_in_order(tmp_path: Path) -> None:
+    async def test() -> None:
+        heard_of: list[tuple[float, str | None]] = []
+
+        class Listening(Silence):
+            async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
+                heard_of.append((value, message))
+
+        async with machines(tmp_path) as house, house.gateway.client() as operator:
+            go = asyncio.Event()
+
+            async def answer(command: str, params: Any) -> Any:
+                await go.wait()
+                return "done"
+
+            async with house.approved(operator, answer=answer) as node:
+                call = asyncio.ensure_future(made(house, "laptop__device_info", {}, line=Listening()))
+                request = await next_of(node.invoked)
+                chunk = {"invokeId": request["id"], "nodeId": node.id}
+                for number, text in ((0, "a"), (1, "b"), (1, "again"), (0, "late")):
+                    await node.client.call("node.invoke.progress", chunk | {"seq": number, "chunk": text})
+                async with house.node("stranger") as stranger:
+                    forged = chunk | {"seq": 9, "chunk": "forged"}
+                    assert (await stranger.client.call("node.invoke.progress", forged))["ignored"]
+                go.set()
+                assert (await call).content == (Text("done"),)
+                assert heard_of == [(1, "a"), (2, "b")]
+                assert (await node.client.call("node.invoke.progress", chunk | {"seq": 5, "chunk": "x"}))["ignored"]
+
+    within(test())
+
+
+def test_commands_between_programs_are_no_tools(tmp_path: Path) -> None:
+    commands = ("system.run.prepare", "system.execApprovals.set", "browser.proxy", "desktop.stream", "camera.list")
+
+    async def test() -> None:
+        async with (
+            machines(tmp_path) as house,
+            house.gateway.client() as operator,
+            house.approved(operator, commands=commands),
+        ):
+            assert list(await menu(house)) == ["laptop__camera_list"]
+
+    within(test())
+
+
+@pytest.mark.parametrize(
+    ("payload", "blocks"),
+    [
+        (
+            {"format": "png", "base64": PNG, "image": "data:…"},
+            (Text('{"format":"png"}'), Image(b"\x89PNG", "image/png")),
+        ),
+        ({"format": "wav", "base64": PNG}, (Text('{"format":"wav"}'), Audio(b"\x89PNG", "audio/wav"))),
+        ({"format": "png", "base64": "not base64"}, (Text('{"format":"png","base64":"not base64"}'),)),
+        ("plain", (Text("plain"),)),
+        (None, (Text("null"),)),
+        ([1], (Text("[1]"),)),
+    ],
+)
+def test_a_payload_is_shown_as_what_it_is(payload: Any, blocks: tuple[Any, ...]) -> None:
+    assert as_result(payload, uri="openclaw://node/x/y").content == blocks
+
+
+def test_a_film_is_a_resource() -> None:
+    film = as_result({"format": "mp4", "base64": PNG}, uri="openclaw://node/x/screen.record").content[1]
+    assert isinstance(film, Embedded)
+    assert (film.resource.mime_type, film.resource.blob) == ("video/mp4", b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "alias"),
+    [
+        ("Laptop", set(), "laptop"),
+        ("Ada's Mac mini (2)", set(), "ada-s-mac-mini-2"),
+        ("laptop", {"laptop"}, "laptop-2"),
+        ("laptop", {"laptop", "laptop-2"}, "laptop-3"),
+        ("日本", set(), "node"),
+        ("9lives", set(), "node-9lives"),
+        ("x" * 80, set(), "x" * 24),
+        ("x" * 80, {"x" * 24}, "x" * 22 + "-2"),
+        ("a__b", set(), "a-b"),
+    ],
+)
+def test_a_name_becomes_a_word_models_accept(name: str, taken: set[str], alias: str) -> None:
+    assert alias_for(name, taken) == alias
+
+
+def test_every_tool_name_fits_models_and_leads_back_to_one_command() -> None:
+    names = tool_names("x" * 24, ["a.b", "a_b", "system.run", "y" * 100])
+    assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,63}", name) for name in names)
+    assert list(names.values()) == ["a.b", "system.run", "y" * 100]
