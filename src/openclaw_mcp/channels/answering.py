@@ -102,6 +102,8 @@ class Answers:
         return Letter(text=left.text, attachments=left.attachments, reply_to=reply_to)
 
     async def _said(self, run: Run) -> Reply | None:
+        if run.stop_reason == "restart":  # doing it again might do twice what it did
+            return Reply(text="⚠️ The gateway restarted before the answer was ready. Please ask again.")
         if run.status == "aborted":
             return None
         if run.status != "ok":

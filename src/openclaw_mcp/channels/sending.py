@@ -11,7 +11,7 @@ import msgspec
 
 from ..core.bell import Bell
 from ..core.channel import Address, Channel, ChannelBusy, ChannelError, ChannelRefused, Receipt
-from ..core.errors import StoreError
+from ..core.errors import OpenClawError, StoreError
 from ..core.mail import Mail, NewMail, Outbox
 from ..core.records import now_ms
 
@@ -146,8 +146,13 @@ class Sending:
         while waiting:
             mail = waiting[0]
             await self._until_due(lane, mail)
-            async with slot:
-                tried = await self._try(mail)
+            try:
+                async with slot:
+                    tried = await self._try(mail)
+            except StoreError as exc:
+                logger.warning("outbox %s: can't be worked on now: %s", mail.uid, exc)
+                await asyncio.sleep(DISK_WAIT)
+                continue
             if tried is not None and tried.status == "queued":
                 waiting[0] = tried
                 self._wake(tried)
@@ -182,8 +187,14 @@ class Sending:
         """The letter as it is now. None: it was dropped meanwhile."""
         if mail.tries and await self._book.get(mail.uid) is None:
             return None
+        parts = 1 if mail.poll is not None else len(mail.letters)
         try:
-            mail = await self._deliver(mail)
+            while len(mail.receipts) < parts:
+                receipt = await self._deliver(mail, len(mail.receipts))
+                mail = msgspec.structs.replace(mail, receipts=(*mail.receipts, receipt))
+                if len(mail.receipts) < parts:
+                    await self._note(mail)
+            mail = msgspec.structs.replace(mail, status="sent", error=None)
         except ChannelBusy as exc:
             pause = asyncio.get_running_loop().time() + exc.seconds
             self._paused[mail.address.channel, mail.address.account] = pause
@@ -194,21 +205,18 @@ class Sending:
             mail = self._put_off(mail, _words(exc), seconds=_back_off(mail.tries), counts=True)
         await self._note(mail)
         if mail.status == "sent" and self._sent is not None:
-            await self._sent(mail)
+            try:
+                await self._sent(mail)
+            except OpenClawError as exc:  # delivered it is, whatever the transcript knows of it
+                logger.warning("outbox %s: sent, but not mirrored: %s", mail.uid, exc)
         return mail
 
-    async def _deliver(self, mail: Mail) -> Mail:
+    async def _deliver(self, mail: Mail, number: int) -> Receipt:
         channel = self._find(mail.address)
         if channel is None:
             raise ChannelError(f"channel {mail.address.channel}, account {mail.address.account}, is not running")
-        parts = 1 if mail.poll is not None else len(mail.letters)
-        for number in range(len(mail.receipts), parts):
-            async with asyncio.timeout(SEND_LIMIT):
-                receipt = await self._hand_over(channel, mail, number)
-            mail = msgspec.structs.replace(mail, receipts=(*mail.receipts, receipt))
-            if number + 1 < parts:
-                await self._note(mail)
-        return msgspec.structs.replace(mail, status="sent", error=None)
+        async with asyncio.timeout(SEND_LIMIT):
+            return await self._hand_over(channel, mail, number)
 
     async def _hand_over(self, channel: Channel, mail: Mail, number: int) -> Receipt:
         key = f"{mail.uid}.{number}"
