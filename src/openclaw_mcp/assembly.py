@@ -24,6 +24,7 @@ from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
 from .equipment import Equipment
 from .gateway import Gateway
 from .machines import StoreShelf, machine_room
+from .mailing import mailing
 from .memory import Memory, remembering
 from .models.settings import runtime_for
 from .runtimes import model_runtimes
@@ -139,7 +140,11 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         completions = Completions(
             memory.runs, roster=roster, bears_token=gateway.bears_token, offered=lambda: _offered(config.current.config)
         )
-        for room in (config, restart, report, completions):
+        mail = await stack.enter_async_context(
+            mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder)
+        )
+        gateway.registry.add("message", mail.tool)
+        for room in (config, restart, report, completions, *mail.rooms):
             gateway.add(room)
         return await _until_done(gateway, listener, restart, report, ready)
 

@@ -1,6 +1,6 @@
 """The caretaker of what is remembered: opens the store and puts the rooms that live on it together."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Final
 
@@ -37,6 +37,8 @@ class Memory(Struct, frozen=True, kw_only=True):
     devices: Devices
     nodes: Nodes
     rooms: tuple[Room, ...]
+    reset: Callable[[str], Awaitable[Json]]
+    """Begin a session anew."""
 
 
 Around = Callable[["Memory"], AbstractAsyncContextManager[object]]
@@ -58,7 +60,7 @@ def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, app
     owner = given.owner
     if given.sender is not None:
         account = given.account or DEFAULT_ACCOUNT
-        owner = is_owner(book, given.sender, channel=given.channel or "", account=account)
+        owner = owner or is_owner(book, given.sender, channel=given.channel or "", account=account)
     grant = msgspec.structs.replace(
         given,
         agent=session.agent_id,
@@ -112,6 +114,7 @@ async def remembering(
             devices=Devices(store),
             nodes=Nodes(store),
             rooms=(room, chat),
+            reset=room.reset,
         )
         async with nullcontext() if around is None else around(memory), runs:
             yield memory
