@@ -21,8 +21,11 @@ from .core.ports import AgentRuntime, Runner
 from .core.records import RunNews, RunOver, SessionQuery, now_ms
 from .core.roster import AgentCard, Roster
 from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
+from .cron.room import CronRoom
+from .cron.tool import CronTool
 from .gateway import Gateway
 from .memory import Memory, remembering
+from .store.cron import CronJobs
 from .store.store import DATABASE
 
 logger = logging.getLogger(__name__)
@@ -111,8 +114,14 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         completions = Completions(
             memory.runs, roster=roster, bears_token=gateway.bears_token, offered=lambda: _offered(config.current.config)
         )
-        for room in (*memory.rooms, config, restart, report, completions):
+        cron = CronRoom(
+            CronJobs(memory.store), memory.runs, memory.sessions, gateway.publish, path=memory.store.where,
+            roster=roster, config=lambda: config.current.config.get("cron", {}),
+        )  # fmt: skip
+        gateway.registry.add("cron", CronTool(cron, memory.sessions))
+        for room in (*memory.rooms, config, restart, report, completions, cron):
             gateway.add(room)
+        await stack.enter_async_context(cron)
         return await _until_done(gateway, listener, restart, report, ready)
 
 
