@@ -14,6 +14,7 @@ COMMANDS = {
     "up": "start every surface on this machine",
     "proxy": "lend the tools of apps to MCP clients, over HTTP or stdio",
     "gateway": "serve the gateway, or call a method of one",
+    "cron": "scheduled jobs: add, list, change, run them, see what came of them",
     "config": "read, change and check openclaw.json",
     "mcp-server": "order_openclaw for MCP clients, over stdin and stdout",
     "node": "this machine's capabilities over MCP and over a gateway",

@@ -116,7 +116,7 @@ def _call(options: argparse.Namespace, folder: Path) -> int:
     if not isinstance(params, dict):
         raise BadRequest("the parameters must be a JSON object, such as '{\"limit\":5}'")
     try:
-        answer = asyncio.run(_asked(options, folder, params))
+        answer = asyncio.run(asked(options, folder, params))
     except Fault as fault:
         details = f" {json.dumps(fault.details)}" if fault.details is not None else ""
         print(f"openclaw gateway call: {fault.kind}: {fault}{details}", file=sys.stderr)
@@ -125,7 +125,8 @@ def _call(options: argparse.Namespace, folder: Path) -> int:
     return 0
 
 
-async def _asked(options: argparse.Namespace, folder: Path, params: Json) -> Any:
+async def asked(options: argparse.Namespace, folder: Path, params: Json) -> Any:
+    """What a gateway answers; `options` as `gateway call` has them."""
     url = options.url or gateway_url(int(options.port or DEFAULT_PORT))
     me = ClientInfo(id="cli", mode="cli", version=__version__, platform=sys.platform)
     told = Introduction(client=me, scopes=EVERY_SCOPE)
