@@ -20,7 +20,9 @@ from .core.model import Json
 from .core.ports import AgentRuntime, Runner
 from .core.records import RunNews, RunOver, SessionQuery, now_ms
 from .core.roster import AgentCard, Roster
-from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
+from .core.rpc import ADMIN, READ, Fault, Method, Room, RpcCall
+from .cron.room import CronRoom
+from .cron.tool import CronTool
 from .equipment import Equipment
 from .gateway import Gateway
 from .machines import StoreShelf, machine_room
@@ -29,6 +31,7 @@ from .memory import Memory, remembering
 from .models.settings import runtime_for
 from .runtimes import model_runtimes
 from .state import audit_key
+from .store.cron import CronJobs
 from .store.store import DATABASE
 from .tools.ledger import Ledger
 
@@ -144,8 +147,15 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
             mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder)
         )
         gateway.registry.add("message", mail.tool)
-        for room in (config, restart, report, completions, *mail.rooms):
+        cron = CronRoom(
+            CronJobs(memory.store), memory.runs, memory.sessions, gateway.publish, path=memory.store.where,
+            roster=roster, config=lambda: config.current.config.get("cron", {}), mailroom=mail.mailroom,
+        )  # fmt: skip
+        gateway.registry.add("cron", CronTool(cron, memory.sessions))
+        rooms: tuple[Room, ...] = (config, restart, report, completions, *mail.rooms, cron)
+        for room in rooms:
             gateway.add(room)
+        await stack.enter_async_context(cron)
         return await _until_done(gateway, listener, restart, report, ready)
 
 

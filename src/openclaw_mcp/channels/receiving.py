@@ -252,9 +252,10 @@ class Receiving:
         """Once: the run's id is the message's. While the session's queue is full, everything behind waits too."""
         mode = self._around.config().get("messages", {}).get("queue", {}).get("mode", "collect")
         sent_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
+        options = {"sender": heard.sender.name or heard.sender.id, "grant": granted(heard, owner=owner)}
         request = RunRequest(
             run_id=run_id, session=session, message=_worded(heard, text), attachments=heard.attachments,
-            mode=sent_mode, options={"sender": heard.sender.name or heard.sender.id, "grant": granted(heard, owner=owner)},
+            mode=sent_mode, options=options,
         )  # fmt: skip
         while True:
             try:

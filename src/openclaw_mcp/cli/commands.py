@@ -22,6 +22,7 @@ COMMANDS = {
     "chat": "talk to an agent in this terminal",
     "channels": "how the channels are, and who asks to be let in",
     "outbox": "messages that wait to be sent or could not be",
+    "cron": "scheduled jobs: add, list, change, run them, see what came of them",
     "config": "read, change and check openclaw.json",
     "mcp-server": "order_openclaw for MCP clients, over stdin and stdout",
     "node": "this machine's capabilities over MCP and over a gateway",
