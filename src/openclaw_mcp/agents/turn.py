@@ -4,9 +4,12 @@ import base64
 import hashlib
 from typing import Any
 
+import msgspec
+
 from ..core.agent import (
     AgentEvent,
     Attachment,
+    Did,
     Failed,
     Final,
     Media,
@@ -35,6 +38,7 @@ class Transcript:
         self._open: dict[str, ToolUse] = {}
         self._tools: list[str] = []
         self._usage = Usage()
+        self._did: Json | None = None
         self._model: Model | None = None
         self._end: Final | Failed | None = None
 
@@ -56,6 +60,8 @@ class Transcript:
                 self._model = event
             case Usage():
                 self._usage = event
+            case Did(effects=effects):
+                self._did = msgspec.to_builtins(effects)
             case ToolUse():
                 self._open[event.id] = event
             case ToolOutcome():
@@ -113,6 +119,8 @@ class Transcript:
         if answers:
             result["text"] = self.text
             result["media"] = [_block(attachment, inline=False) for attachment in self._media]
+        if self._did is not None:
+            result["effects"] = self._did
         if failed is not None:
             result["failure"] = {"kind": failed.kind, **({"detail": failed.detail} if failed.detail else {})}
         return Outcome(
