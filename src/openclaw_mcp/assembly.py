@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from .cli_runtimes import cli_runtimes
 from .completions import Completions
 from .config.file import ConfigFile, Snapshot
 from .config.room import Change, ConfigRoom
@@ -51,6 +52,13 @@ def roster_of(config: Json) -> Roster:
     cards = tuple(_card(entry, defaults) for entry in agents.get("list", [])) or (_card({"id": "main"}, defaults),)
     chosen = next((entry["id"] for entry in agents.get("list", []) if entry.get("default")), cards[0].id)
     return Roster(agents=cards, default_id=chosen, main_key=config.get("session", {}).get("mainKey", "main"))
+
+
+def own_address(listener: socket.socket) -> str:
+    """Where programs on this machine reach the gateway."""
+    host, port = listener.getsockname()[:2]
+    near = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)
+    return f"ws://{near}:{port}"
 
 
 def _offered(config: Json) -> bool:
@@ -99,8 +107,10 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
 
     async with AsyncExitStack() as stack:
         where = database(plan.folder, config.current.config)
+        clis = await stack.enter_async_context(cli_runtimes(plan.folder, roster, url=own_address(listener)))
+        runtimes = {**clis, **plan.runtimes}
         memory = await stack.enter_async_context(
-            remembering(where, gateway.publish, roster=roster, runtimes=plan.runtimes, tools=gateway.desk)
+            remembering(where, gateway.publish, roster=roster, runtimes=runtimes, tools=gateway.desk)
         )
         config.history = memory.config_history
         await stack.enter_async_context(config)
