@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from ...core.disk import private_folder
 
@@ -20,7 +20,7 @@ class Folders:
     def __init__(self, base: Path) -> None:
         self._base = base
         self._own: Path | None = None
-        self._lock: IO[bytes] | None = None
+        self._lock: int | None = None
 
     @contextlib.contextmanager
     def new(self) -> Iterator[Path]:
@@ -37,14 +37,14 @@ class Folders:
             with _held(self._base / LOCK):
                 _sweep(self._base)
                 self._own = Path(tempfile.mkdtemp(prefix="owner-", dir=self._base))
-                self._lock = (self._own / LOCK).open("wb")
+                self._lock = os.open(self._own / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
         return self._own
 
     def close(self) -> None:
         if self._own is not None and self._lock is not None:
             shutil.rmtree(self._own, ignore_errors=True)
-            self._lock.close()
+            os.close(self._lock)
             self._own = self._lock = None
 
 

@@ -114,10 +114,7 @@ class OpenCodeReader(Listening):
             case "step_finish":
                 self._step(piece)
             case "error":
-                error = event.get("error")
-                said = text_at(part(error, "data"), "message") or text_at(error, "message", "name")
-                self.error = said or text_at(event, "message") or str(error or "unknown error")
-                self.done = False
+                self.error, self.done = _complaint(event), False
             case _:
                 pass
 
@@ -144,3 +141,10 @@ class OpenCodeReader(Listening):
         self.stop_reason = "length" if reason == "length" else "stop"
         if reason != "tool-calls":
             self.done, self.error = True, None
+
+
+def _complaint(event: Json) -> str:
+    error, data = event.get("error"), part(event.get("error"), "data")
+    said = text_at(data, "message") or text_at(error, "message", "name") or text_at(event, "message")
+    status = data.get("statusCode")
+    return (said or str(error or "unknown error")) + (f" (status {status})" if status else "")
