@@ -81,9 +81,14 @@ def due(asked: Asked) -> Step:
     if len(asked.results) >= len(steps):
         return Step(say=f"done: {asked.results[-1]}")
     for name, namespace in asked.tools:
-        if name == step.call or name.endswith(f"_{step.call}"):
+        if plain(name) == step.call or plain(name).endswith(f"_{step.call}"):
             return step._replace(call=name, namespace=namespace)
     return Step(say=f"no tool {step.call} among {' '.join(name for name, _ in asked.tools)}")
+
+
+def plain(name: str) -> str:
+    """As most CLIs write a tool's name; one leaves the dots in it."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 
 def flat(value: Any) -> str:

@@ -214,6 +214,12 @@ def test_a_child_that_outlives_it_and_holds_its_output_does_not_hold_the_run(tmp
     assert not any(map(alive, world.children()))
 
 
+def test_what_left_the_group_of_a_program_that_died_ends_with_it(tmp_path: Path) -> None:
+    world = World(tmp_path, "claude", [{"child": DEAF, "apart": True}, *lines(*ANSWERS["claude"]), {"exit": 0}])
+    assert isinstance(world.run()[-1], Final)
+    assert not any(map(alive, world.children()))
+
+
 def test_nine_at_once_wait_their_turn(tmp_path: Path) -> None:
     """Four places in this house; all are answered, never more than four at once."""
     world = World(tmp_path, "gemini", [{"sleep": 0.2}, *lines(*ANSWERS["gemini"])])

@@ -13,6 +13,7 @@ from ...core.agent import Turn
 from ...core.effects import Effects
 from ...core.model import Grant
 from ...core.ports import GrantOffice
+from .process import MARK
 from .words import Entry
 
 GRANT_SECONDS: Final = 24 * 3600.0  # the longest run there is; a grant ends with its run, this is for when we forget
@@ -34,12 +35,13 @@ class Bridge(Struct, frozen=True, kw_only=True):
 class Crossing:
     """The bridge as one run uses it."""
 
-    def __init__(self, bridge: Bridge, folder: Path, token: str, turn: Turn) -> None:
+    def __init__(self, bridge: Bridge, folder: Path, token: str, turn: Turn, mark: str) -> None:
         self.token = token
         self._bridge = bridge
         self._effects = folder / "effects.ndjson"
         self._pass = folder / "server.env"
-        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in self._environment(turn).items()]
+        given = {MARK: mark, **self._environment(turn)}
+        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in given.items()]
         descriptor = os.open(self._pass, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.writelines(lines)
@@ -70,13 +72,13 @@ class Crossing:
 
 
 @contextmanager
-def crossing(bridge: Bridge | None, folder: Path, turn: Turn) -> Iterator[Crossing | None]:
-    """A grant for as long as the run lasts; none where there is no gateway to call back."""
+def crossing(bridge: Bridge | None, folder: Path, turn: Turn, *, mark: str) -> Iterator[Crossing | None]:
+    """A grant for as long as the run lasts; none where there is no gateway to call back. `mark`: see process.MARK."""
     if bridge is None:
         yield None
         return
     token = bridge.grants.issue(turn.caller, seconds=GRANT_SECONDS)
     try:
-        yield Crossing(bridge, folder, token, turn)
+        yield Crossing(bridge, folder, token, turn, mark)
     finally:
         bridge.grants.revoke(token)

@@ -47,9 +47,14 @@ class Guard(Protocol):
     def forget(self, group: int) -> None: ...
 
 
+MARK: Final = "OPENCLAW_RUN"
+"""The variable by which processes of a run are known that left its group and lost their parent."""
+
+
 class Command(Struct, frozen=True, kw_only=True):
     argv: Sequence[str]
     env: Mapping[str, str]
+    """With MARK in it, whatever inherits it ends with the program."""
     cwd: str
     stdin: bytes = b""
 
@@ -189,6 +194,7 @@ class Program:
         strays = [] if self._exited.is_set() else await asyncio.to_thread(_descendants, group)
         if _signal(group, signal.SIGTERM) and not await self._empties(group, TERM_GRACE):
             _signal(group, signal.SIGKILL)
+        strays += await asyncio.to_thread(_marked, self._command.env.get(MARK))
         for stray in strays:  # psutil knows a process by its start as well: a number used again is not hit
             with contextlib.suppress(psutil.Error):
                 stray.kill()
@@ -265,6 +271,16 @@ def _descendants(leader: int) -> list[psutil.Process]:
         return psutil.Process(leader).children(recursive=True)
     except psutil.Error:
         return []
+
+
+def _marked(mark: str | None) -> list[psutil.Process]:
+    """Found when their parents are gone: a CLI that was killed leaves servers it had given groups of their own."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter() if mark else ():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == mark:
+                found.append(process)
+    return found
 
 
 def _signal(group: int, number: int) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import mimetypes
+import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -34,7 +35,7 @@ from . import faults
 from .about import about, earlier
 from .bridge import Bridge, Crossing, crossing
 from .folder import Folders
-from .process import CannotStart, Command, Guard, Program, Silent
+from .process import MARK, CannotStart, Command, Guard, Program, Silent
 from .settings import Settings, inherited, secrets_of, settings_of
 from .words import Dialect, Order, Reader, trouble
 
@@ -111,7 +112,8 @@ class CliAgent:
             return faults.not_installed(self._dialect, command)
         cwd = await asyncio.to_thread(self._workplace, turn, card)
         folder = stack.enter_context(self._around.folders.new())
-        crossed = stack.enter_context(crossing(self._around.bridge, folder, turn))
+        env[MARK] = mark = secrets.token_hex(8)
+        crossed = stack.enter_context(crossing(self._around.bridge, folder, turn, mark=mark))
         return Job(
             dialect=self._dialect,
             turn=turn,
