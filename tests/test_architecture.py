@@ -41,8 +41,9 @@ NOT_IN_CODECS = {"asyncio", "socket", "time", "os", "logging", "threading", "sub
 def rooms_imported(path: Path) -> set[str]:
     """The rooms of the house a module of a room names, however deep in a function."""
     found = set()
+    up = len(path.relative_to(ROOT).parts)  # dots that lead to the house itself
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level == 2:
+        if isinstance(node, ast.ImportFrom) and node.level == up:
             found |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("openclaw_mcp.")}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from .cli_runtimes import cli_runtimes
 from .completions import Completions
 from .config.file import ConfigFile, Snapshot
 from .config.room import Change, ConfigRoom
@@ -64,6 +65,13 @@ def roster_of(config: Json) -> Roster:
     cards = tuple(_card(entry, config) for entry in agents.get("list", [])) or (_card({"id": "main"}, config),)
     chosen = next((entry["id"] for entry in agents.get("list", []) if entry.get("default")), cards[0].id)
     return Roster(agents=cards, default_id=chosen, main_key=config.get("session", {}).get("mainKey", "main"))
+
+
+def own_address(listener: socket.socket) -> str:
+    """Where programs on this machine reach the gateway."""
+    host, port = listener.getsockname()[:2]
+    near = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)
+    return f"ws://{near}:{port}"
 
 
 def _offered(config: Json) -> bool:
@@ -123,7 +131,8 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         where = database(plan.folder, config.current.config)
         equipment = await stack.enter_async_context(Equipment(gateway, config, ledger, roster=roster, apps=plan.apps))
         models = await stack.enter_async_context(model_runtimes(plan.folder, lambda: config.current.config, roster))
-        runtimes = {**models, **plan.runtimes}
+        clis = await stack.enter_async_context(cli_runtimes(plan.folder, roster, url=own_address(listener)))
+        runtimes = {**models, **clis, **plan.runtimes}
         memory = await stack.enter_async_context(
             remembering(
                 where, gateway.publish, roster=roster, runtimes=runtimes, tools=gateway.tools,

@@ -4,9 +4,12 @@ import base64
 import hashlib
 from typing import Any
 
+import msgspec
+
 from ..core.agent import (
     AgentEvent,
     Attachment,
+    Did,
     Failed,
     Final,
     Media,
@@ -36,6 +39,7 @@ class Transcript:
         self._open: dict[str, ToolUse] = {}
         self._tools: list[str] = []
         self._usage = Usage()
+        self._did: Json | None = None
         self._model: Model | None = None
         self._end: Final | Failed | None = None
 
@@ -57,12 +61,12 @@ class Transcript:
                 self._model = event
             case Usage():
                 self._usage = event
+            case Did(effects=effects):
+                self._did = msgspec.to_builtins(effects)
             case ToolUse():
                 self._open[event.id] = event
-            case ToolOutcome():
-                return self._tool_drafts(event)
-            case Notice():
-                return [self._notice(event)]
+            case ToolOutcome() | Notice():
+                return self._tool_drafts(event) if isinstance(event, ToolOutcome) else [self._notice(event)]
             case Final() | Failed():
                 self._end = event
             case _:
@@ -124,6 +128,8 @@ class Transcript:
         if answers:
             result["text"] = self.text
             result["media"] = [_block(attachment, inline=False) for attachment in self._media]
+        if self._did is not None:
+            result["effects"] = self._did
         if failed is not None:
             result["failure"] = {"kind": failed.kind, **({"detail": failed.detail} if failed.detail else {})}
         return Outcome(

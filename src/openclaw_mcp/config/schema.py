@@ -64,13 +64,27 @@ LIMITS: Final[Json] = section(
         "retries": number("New tries of a request while the trouble may pass", least=0, most=10, default=3),
     },
 )
+CLI: Final[Mapping[str, Json]] = {
+    "runtimeCommand": text("The CLI's program, when it is not on the PATH under its own name", minLength=1),
+    "runtimeArgs": texts("Further arguments for the CLI"),
+    "runtimeEnv": {
+        "type": "object",
+        "title": "Further environment of the CLI",
+        "additionalProperties": {"type": "string"},
+    },
+    "runtimeStrict": flag("Leave out the CLI's own MCP servers", False),
+    "runtimeStartupSeconds": number("Seconds a CLI may take to say anything", least=1, default=300),
+    "runtimeIdleSeconds": number("Seconds a CLI may say nothing later on", least=1, default=600),
+}
+"""For an agent whose runtime is claude, gemini, codex or opencode."""
 AGENT: Final[Json] = section(
     "One agent",
     {
         "id": text("Id", pattern="^[a-z0-9][a-z0-9_-]{0,63}$"),
         "name": text("Name"),
         "default": flag("The one that answers when none is named"),
-        "runtime": text("Runtime that answers: demo, or one that is set up"),
+        "runtime": text("Runtime that answers: demo, claude, gemini, codex, opencode, or one that is set up"),
+        **CLI,
         "model": MODEL,
         "workspace": text("Folder the agent works in"),
         "systemPrompt": text("What it is told first"),
@@ -197,6 +211,7 @@ DEFAULTS: Final[Json] = section(
         "systemPrompt": text("What every agent is told first, unless it has its own"),
         "limits": LIMITS,
         "runtime": text("Runtime"),
+        **CLI,
         "workspace": text("Folder"),
         "timeoutSeconds": number("Longest run", default=600),
         "maxConcurrent": number("Runs at once", least=1),

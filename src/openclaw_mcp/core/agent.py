@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
+from .effects import Effects
 from .model import Caller, Json
 
 if TYPE_CHECKING:
@@ -139,6 +140,25 @@ class Failed(Struct, frozen=True, tag="failed", kw_only=True):
     """The runtime's own conversation can't be taken up again; the next turn starts afresh."""
 
 
+class Did(Struct, frozen=True, tag="did"):
+    """What the agent did to others with tools of its own, told before the end of a turn, good or bad: whoever delivers
+    the answer does not say again what was sent."""
+
+    effects: Effects
+
+
 AgentEvent = (
-    Partial | Block | Thinking | Media | Model | ToolUse | ToolUpdate | ToolOutcome | Usage | Notice | Final | Failed
+    Partial
+    | Block
+    | Thinking
+    | Media
+    | Model
+    | ToolUse
+    | ToolUpdate
+    | ToolOutcome
+    | Usage
+    | Notice
+    | Did
+    | Final
+    | Failed
 )

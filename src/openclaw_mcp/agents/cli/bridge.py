@@ -1,0 +1,84 @@
+"""The way back for a CLI agent: a server of ours beside it, a grant for its run, and what it did with them."""
+
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from ...core.agent import Turn
+from ...core.effects import Effects
+from ...core.model import Grant
+from ...core.ports import GrantOffice
+from .process import MARK
+from .words import Entry
+
+GRANT_SECONDS: Final = 24 * 3600.0  # the longest run there is; a grant ends with its run, this is for when we forget
+LAUNCH: Final = '. "$0" && exec "$@"'
+"""The server's environment lies in a file for this user alone, so that it stands on no command line, in no CLI's
+configuration, and in no environment that the CLI's own tools and other servers inherit."""
+
+
+class Bridge(Struct, frozen=True, kw_only=True):
+    """What the caretaker knows of the gateway."""
+
+    url: str
+    grants: GrantOffice
+    server: tuple[str, ...]
+    """The command line of `remoteclaw-mcp-server`."""
+    read_effects: Callable[[Path], Effects]
+
+
+class Crossing:
+    """The bridge as one run uses it."""
+
+    def __init__(self, bridge: Bridge, folder: Path, token: str, turn: Turn, mark: str) -> None:
+        self.token = token
+        self._bridge = bridge
+        self._effects = folder / "effects.ndjson"
+        self._pass = folder / "server.env"
+        given = {MARK: mark, **self._environment(turn)}
+        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in given.items()]
+        descriptor = os.open(self._pass, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+
+    @property
+    def entry(self) -> Entry:
+        return Entry("/bin/sh", ("-c", LAUNCH, str(self._pass), *self._bridge.server))
+
+    def effects(self) -> Effects:
+        """What has been done so far."""
+        return self._bridge.read_effects(self._effects)
+
+    def _environment(self, turn: Turn) -> dict[str, str]:
+        grant = turn.caller.grant or Grant()
+        given = {
+            "GATEWAY_URL": self._bridge.url,
+            "GATEWAY_TOKEN": self.token,
+            "SESSION_KEY": turn.session_key,
+            "SIDE_EFFECTS_FILE": str(self._effects),
+            "CHANNEL": grant.channel,
+            "ACCOUNT_ID": grant.account,
+            "TO": grant.to,
+            "THREAD_ID": grant.thread,
+            "SENDER_IS_OWNER": "true" if grant.owner else "false",
+            "TOOL_PROFILE": str(turn.settings.get("toolProfile") or "full"),
+        }
+        return {f"REMOTECLAW_{name}": value for name, value in given.items() if value}
+
+
+@contextmanager
+def crossing(bridge: Bridge | None, folder: Path, turn: Turn, *, mark: str) -> Iterator[Crossing | None]:
+    """A grant for as long as the run lasts; none where there is no gateway to call back. `mark`: see process.MARK."""
+    if bridge is None:
+        yield None
+        return
+    token = bridge.grants.issue(turn.caller, seconds=GRANT_SECONDS)
+    try:
+        yield Crossing(bridge, folder, token, turn, mark)
+    finally:
+        bridge.grants.revoke(token)

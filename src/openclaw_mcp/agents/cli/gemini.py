@@ -1,0 +1,162 @@
+"""Gemini CLI: `gemini --output-format stream-json`, with a home of its own for the run."""
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyjson5
+
+from ...core.agent import AgentEvent, Model, Usage
+from ...core.errors import BadRequest
+from ...core.model import Json
+from .words import CALL_SECONDS, SERVER, Listening, Order, Spoken, composed, count, own_name, part, text_at
+
+logger = logging.getLogger(__name__)
+
+HOME: Final = "GEMINI_CLI_HOME"
+SETTINGS: Final = "settings.json"
+KEPT_FOLDERS: Final = ("tmp", "history")  # where sessions lie; made at home first, so that what is written stays there
+_AWKWARD: Final = re.compile(r"([\s\\,;!?()\[\]{}])")
+
+
+class Gemini:
+    """A `Dialect`. Gemini reads its servers from a user's settings file alone. Rather than write into that, a run gets
+    a home that holds links to everything in the user's `~/.gemini` and settings of its own: the user's, and our server.
+    """
+
+    id = "gemini"
+    title = "Gemini CLI"
+    program = "gemini"
+    install = "npm install -g @google/gemini-cli"
+    sign_in = "run `gemini` once and sign in, or set GEMINI_API_KEY in the agent's runtimeEnv"
+    takes: tuple[str, ...] = ("image/", "audio/", "video/", "application/pdf")
+    adds_up: tuple[str, ...] = ()
+
+    def speak(self, order: Order) -> Spoken:
+        # A person chose the folder in the config; the folder's own settings stay out all the same.
+        args = ["--output-format", "stream-json", "--skip-trust"]
+        if order.session is not None:
+            args += ["--resume", order.session]
+        if order.model is not None:
+            args += ["--model", order.model.removeprefix("google/")]
+        if order.strict:
+            args.append(f"--allowed-mcp-server-names={SERVER}")
+        if order.files:
+            args.append(f"--include-directories={order.files[0][0].parent}")
+        seen = "".join(f"@{_escaped(path)}\n" for path, _ in order.files)
+        # It starts itself a second time otherwise, and the first ignores signals.
+        env = {"GEMINI_CLI_NO_RELAUNCH": "true"}
+        if order.server is not None:
+            env[HOME] = str(self._furnish(order))
+        return Spoken(args=args, env=env, stdin=seen.encode() + composed(order))
+
+    def _furnish(self, order: Order) -> Path:
+        assert order.server is not None
+        real, home = _real(order), order.folder / "home"
+        inside = home / ".gemini"
+        inside.mkdir(parents=True, mode=0o700)
+        for name in KEPT_FOLDERS:
+            (real / name).mkdir(parents=True, exist_ok=True)
+        for kept in real.iterdir():
+            if kept.name != SETTINGS:
+                (inside / kept.name).symlink_to(kept)
+        if (real.parent / ".env").exists():
+            (home / ".env").symlink_to(real.parent / ".env")
+        settings = _settings(real / SETTINGS)
+        entry = {"command": order.server.command, "args": order.server.args, "trust": True}
+        servers = {**part(settings, "mcpServers"), SERVER: {**entry, "timeout": CALL_SECONDS * 1000}}
+        data = msgspec.json.encode({**settings, "mcpServers": servers})
+        descriptor = os.open(inside / SETTINGS, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        return home
+
+    def listen(self, order: Order) -> "GeminiReader":
+        return GeminiReader()
+
+    def after(self, order: Order) -> None:
+        """What Gemini made anew or replaced in the run's home goes to the user's: a refreshed login, its list of
+        projects."""
+        inside = order.folder / "home" / ".gemini"
+        with contextlib.suppress(OSError):
+            for entry in inside.iterdir():
+                if entry.name == SETTINGS or entry.is_symlink() or entry.suffix in (".lock", ".tmp"):
+                    continue
+                _bring_home(entry, _real(order) / entry.name)
+
+
+def _escaped(path: Path) -> str:
+    return _AWKWARD.sub(r"\\\1", str(path))
+
+
+def _real(order: Order) -> Path:
+    home = order.env.get(HOME) or order.env.get("HOME") or "~"
+    return Path(home).expanduser() / ".gemini"
+
+
+def _bring_home(entry: Path, target: Path) -> None:
+    if entry.name == "projects.json":  # several runs may have added to it
+        with contextlib.suppress(OSError, ValueError, pyjson5.Json5Exception):
+            ours, theirs = pyjson5.decode(entry.read_text()), pyjson5.decode(target.read_text())
+            both = {**theirs, **ours, "projects": {**part(theirs, "projects"), **part(ours, "projects")}}
+            entry.write_bytes(msgspec.json.encode(both))
+    if entry.is_dir() and target.exists():
+        return
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.move(entry, draft)
+    draft.replace(target)
+
+
+def _settings(path: Path) -> Json:
+    try:
+        settings = pyjson5.decode(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, pyjson5.Json5Exception):
+        raise BadRequest(f"{path} can't be read as JSON; correct it, then ask again") from None
+    if not isinstance(settings, dict):
+        raise BadRequest(f"{path} does not hold a JSON object; correct it, then ask again")
+    return settings
+
+
+class GeminiReader(Listening):
+    def hear(self, event: Json) -> Iterator[AgentEvent]:
+        match event.get("type"):
+            case "init":
+                self.session = text_at(event, "session_id", "sessionId")
+                yield Model("google", str(event.get("model") or "default"))
+            case "message" if event.get("role") == "assistant":
+                yield from self.say(event.get("content"))
+            case "tool_use":
+                name = own_name(event.get("tool_name"), f"mcp_{SERVER}_", f"{SERVER}__")
+                yield from self.use(str(event.get("tool_id")), name, event.get("parameters") or {})
+            case "tool_result":
+                reason = event.get("error")
+                said = event.get("output") or text_at(reason, "message") or reason
+                yield from self.outcome(str(event.get("tool_id")), said, failed=event.get("status") == "error")
+            case "error":
+                self.error = text_at(event, "message")
+            case "result":
+                self._result(event)
+            case _:
+                pass
+
+    def _result(self, event: Json) -> None:
+        stats = part(event, "stats")
+        cached = count(stats.get("cached"))
+        self.usage = Usage(
+            input=max(0, count(stats.get("input_tokens")) - cached),
+            output=count(stats.get("output_tokens")),
+            cache_read=cached,
+        )
+        if event.get("status", "success") == "success":
+            self.done, self.error = True, None
+        else:
+            error = event.get("error")
+            self.error = text_at(error, "message") or self.error or str(error or "unknown error")

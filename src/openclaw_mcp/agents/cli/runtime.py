@@ -1,0 +1,315 @@
+"""A CLI as an agent: one process for each turn, its events told as it speaks, nothing of it left afterwards."""
+
+import asyncio
+import contextlib
+import logging
+import mimetypes
+import secrets
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from ...core.agent import (
+    AgentEvent,
+    Attachment,
+    Did,
+    Failed,
+    Partial,
+    ToolUse,
+    Turn,
+    Usage,
+)
+from ...core.agent import (
+    Final as Answered,
+)
+from ...core.effects import Effects
+from ...core.errors import OpenClawError
+from ...core.roster import AgentCard
+from . import faults
+from .about import about, earlier
+from .bridge import Bridge, Crossing, crossing
+from .folder import Folders
+from .process import MARK, CannotStart, Command, Guard, Program, Silent
+from .settings import Settings, inherited, secrets_of, settings_of
+from .words import Dialect, Order, Reader, trouble
+
+logger = logging.getLogger(__name__)
+
+MOST_AT_ONCE: Final = 8  # CLIs at work in one gateway: each is some hundred megabytes; the others wait their turn
+EFFORTS: Final[dict[str, Literal["low", "medium", "high"]]] = {
+    "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
+}  # fmt: skip
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What the caretaker lends."""
+
+    state: Path
+    """Where agents without a workspace get one."""
+    folders: Folders
+    card: Callable[[str], AgentCard]
+    bridge: Bridge | None = None
+    guard: Guard | None = None
+    slots: asyncio.Semaphore
+
+
+class Remembered(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `Turn.resume` holds: whose session it is, and what it has used so far where the CLI counts on and on."""
+
+    runtime: str
+    id: str
+    used: Usage | None = None
+
+
+class CliAgent:
+    """An `AgentRuntime`."""
+
+    def __init__(self, dialect: Dialect, around: Surroundings) -> None:
+        self.id = dialect.id
+        self.takes = dialect.takes
+        self._dialect = dialect
+        self._around = around
+
+    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._around.slots)
+                job = await self._job(turn, stack)
+            except OpenClawError as exc:
+                yield Failed(message=f"{self._dialect.title} was not started: {exc}", detail={"code": exc.code})
+                return
+            if isinstance(job, Failed):
+                yield job
+                return
+            if job.unseen:
+                yield Partial(job.unseen)
+            attempt = Attempt(job, job.remembered)
+            async with aclosing(attempt.events()) as events:
+                async for event in events:
+                    yield event
+            if attempt.forgotten:
+                logger.info("run %s: %s no longer knows its session; it begins anew", turn.run_id, self.id)
+                attempt = Attempt(job, None)
+                async with aclosing(attempt.events()) as events:
+                    async for event in events:
+                        yield event
+            for event in await job.close(attempt):
+                yield event
+
+    async def _job(self, turn: Turn, stack: AsyncExitStack) -> "Job | Failed":
+        card = self._around.card(turn.agent_id)
+        settings = settings_of(card.settings)
+        env = inherited() | dict(settings.env)
+        command = settings.command or self._dialect.program
+        program = await asyncio.to_thread(_found, command, env["PATH"])
+        if program is None:
+            return faults.not_installed(self._dialect, command)
+        cwd = await asyncio.to_thread(self._workplace, turn, card)
+        folder = stack.enter_context(self._around.folders.new())
+        env[MARK] = mark = secrets.token_hex(8)
+        crossed = stack.enter_context(crossing(self._around.bridge, folder, turn, mark=mark))
+        return Job(
+            dialect=self._dialect,
+            turn=turn,
+            card=card,
+            settings=settings,
+            program=program,
+            env=env,
+            cwd=cwd,
+            folder=folder,
+            crossed=crossed,
+            guard=self._around.guard,
+        )
+
+    def _workplace(self, turn: Turn, card: AgentCard) -> Path:
+        chosen = turn.cwd or card.workspace
+        path = Path(chosen).expanduser() if chosen else self._around.state / "workspaces" / card.id
+        path.mkdir(parents=True, exist_ok=True)
+        return path.resolve()
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A turn made ready: everything but which session it goes on with."""
+
+    dialect: Dialect
+    turn: Turn
+    card: AgentCard
+    settings: Settings
+    program: str
+    env: dict[str, str]
+    cwd: Path
+    folder: Path
+    crossed: Crossing | None
+    guard: Guard | None
+
+    @property
+    def remembered(self) -> Remembered | None:
+        return _remembered(self.turn.resume, self.dialect.id)
+
+    @property
+    def masked(self) -> list[str]:
+        """What no error may repeat."""
+        return [*([self.crossed.token] if self.crossed is not None else []), *secrets_of(self.env)]
+
+    @property
+    def unseen(self) -> str:
+        """One warning for all it can't see."""
+        left_out = [each for each in self.turn.attachments if not _visible(each, self.dialect.takes)]
+        if not left_out:
+            return ""
+        kinds = "/".join(sorted({each.kind for each in left_out}))
+        which = "an attachment was" if len(left_out) == 1 else f"{len(left_out)} attachments were"
+        return f"⚠️ {self.dialect.title} can't see {kinds} attachments here; {which} left out.\n\n"
+
+    async def order(self, remembered: Remembered | None) -> Order:
+        turn = self.turn
+        told = "" if remembered is not None else await earlier(turn)
+        prompt = f"<earlier>\n{told}\n</earlier>\n\n{turn.prompt}" if told else turn.prompt
+        seen = [each for each in turn.attachments if _visible(each, self.dialect.takes)]
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="try-", dir=self.folder))
+        return Order(
+            prompt=prompt,
+            about=about(turn, (self.card.settings.get("systemPrompt"), turn.system_prompt)),
+            session=remembered.id if remembered is not None else None,
+            model=turn.model or self.card.model,
+            effort=EFFORTS.get(turn.thinking or ""),
+            files=await asyncio.to_thread(_lay_out, seen, folder),
+            server=self.crossed.entry if self.crossed is not None else None,
+            strict=self.settings.strict,
+            folder=folder,
+            env=self.env,
+            cwd=self.cwd,
+        )
+
+    async def command(self, order: Order) -> Command:
+        spoken = await asyncio.to_thread(self.dialect.speak, order)
+        return Command(
+            argv=[self.program, *spoken.args, *self.settings.args, *spoken.last],
+            env={**self.env, **spoken.env},
+            cwd=str(self.cwd),
+            stdin=spoken.stdin,
+        )
+
+    async def close(self, attempt: "Attempt") -> Sequence[AgentEvent]:
+        """What is to be said last: what was done to others, then how it ended."""
+        crossed = self.crossed
+        effects = Effects() if crossed is None else await asyncio.to_thread(crossed.effects)
+        return [*([Did(effects)] if effects != Effects() else []), *attempt.end()]
+
+
+class Attempt:
+    """One process."""
+
+    def __init__(self, job: Job, remembered: Remembered | None) -> None:
+        self._job = job
+        self._before = remembered
+        self._reader: Reader | None = None
+        self._failed: Failed | None = None
+        self._acted = False
+        self.forgotten = False
+        """The CLI does not know the session it was to go on with, and nothing has happened yet."""
+
+    async def events(self) -> AsyncGenerator[AgentEvent]:
+        job, order = self._job, await self._job.order(self._before)
+        self._reader = job.dialect.listen(order)
+        try:
+            async with Program(await job.command(order), job.settings.limits, job.guard) as program:
+                async with aclosing(self._heard(program)) as heard:
+                    async for event in heard:
+                        yield event
+                await program.ended()
+            self._judge(program)
+        except CannotStart as exc:
+            self._failed = Failed(message=f"{job.dialect.title} can't be started: {exc}.", detail={"code": exc.code})
+        except Silent as exc:
+            self._failed = faults.silent(job.dialect, exc)
+        except OpenClawError as exc:
+            self._failed = Failed(message=f"{job.dialect.title} was not started: {exc}", detail={"code": exc.code})
+        finally:
+            await asyncio.shield(asyncio.to_thread(job.dialect.after, order))
+
+    async def _heard(self, program: Program) -> AsyncGenerator[AgentEvent]:
+        assert self._reader is not None
+        async with aclosing(program.lines()) as lines:
+            async for line in lines:
+                said = _json(line)
+                for event in self._reader.hear(said) if said is not None else ():
+                    self._acted = self._acted or isinstance(event, ToolUse | Partial)
+                    yield event
+
+    def _judge(self, program: Program) -> None:
+        reader = self._reader
+        assert reader is not None
+        if reader.done:
+            return
+        complaint = reader.error or program.stderr
+        if self._before is not None and not self._acted and trouble(f"{complaint}\n{program.stderr}") == "resume":
+            self.forgotten = True
+        self._failed = faults.failure(self._job.dialect, complaint, program.status, masked=self._job.masked)
+
+    def end(self) -> Sequence[AgentEvent]:
+        reader = self._reader
+        if reader is None:
+            return [self._failed or Failed(message="The agent was not started.")]
+        usage, total = self._used(reader.usage)
+        if self._failed is not None:
+            return [*([usage] if usage is not None else []), self._failed]
+        remembered = Remembered(runtime=self._job.dialect.id, id=reader.session, used=total) if reader.session else None
+        resume = msgspec.json.encode(remembered).decode() if remembered is not None else None
+        return [Answered(text=reader.text, stop_reason=reader.stop_reason, usage=usage, resume=resume)]
+
+    def _used(self, counted: Usage | None) -> tuple[Usage | None, Usage | None]:
+        """This turn's share, and the total to be remembered where the CLI counts a session's tokens together."""
+        names = self._job.dialect.adds_up
+        if counted is None or not names:
+            return counted, None
+        before = (self._before.used if self._before is not None else None) or Usage()
+        share = {name: (getattr(counted, name) or 0) - (getattr(before, name) or 0) for name in names}
+        if min(share.values()) < 0:
+            return counted, counted  # it began to count anew
+        return msgspec.structs.replace(counted, **share), counted
+
+
+def _found(command: str, path: str) -> str | None:
+    return shutil.which(str(Path(command).expanduser()), path=path)
+
+
+def _remembered(resume: str | None, runtime: str) -> Remembered | None:
+    """None for a session of another CLI: the agent was given a new runtime meanwhile."""
+    with contextlib.suppress(msgspec.DecodeError):
+        found = msgspec.json.decode(resume or "", type=Remembered)
+        return found if found.runtime == runtime else None
+    return None
+
+
+def _json(line: bytes | None) -> dict[str, Any] | None:
+    """An event; None for anything else a program prints."""
+    if line is None:
+        return None
+    try:
+        event = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _visible(attachment: Attachment, takes: Sequence[str]) -> bool:
+    return attachment.data is not None and attachment.mime_type.startswith(tuple(takes))
+
+
+def _lay_out(seen: Sequence[Attachment], folder: Path) -> tuple[tuple[Path, str], ...]:
+    """Attachments as files; their names are ours, nobody's from outside."""
+    media = folder / "media"
+    laid: list[tuple[Path, str]] = []
+    for number, attachment in enumerate(seen):
+        media.mkdir(mode=0o700, exist_ok=True)
+        path = media / f"media-{number}{mimetypes.guess_extension(attachment.mime_type) or '.bin'}"
+        path.write_bytes(attachment.data or b"")
+        laid.append((path, attachment.mime_type))
+    return tuple(laid)

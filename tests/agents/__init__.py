@@ -1,0 +1,1 @@
+"""CLI agents: scripted stand-ins here, the real ones in tests/interop."""
