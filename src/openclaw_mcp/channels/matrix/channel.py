@@ -49,7 +49,7 @@ class Matrix:
             text_limit=TEXT_LIMIT,
             markup="markdown",
             media=("*/*",),
-            media_limit=settings.media_max_mb << 20,
+            media_limit=settings.media_limit,
             once=True,
         )  # fmt: skip
         self._settings = settings

@@ -196,7 +196,7 @@ class Listener:
     async def fetched(self, media: events.Media, sealer: Sealer) -> Attachment:
         """The file, or its name alone when it is too large, gone, or can't be opened."""
         try:
-            data = await self._server.download(media.uri, limit=self._settings.media_max_mb << 20)
+            data = await self._server.download(media.uri, limit=self._settings.media_limit)
             data = data if media.sealed is None else sealer.open_file(data, media.sealed)
         except ChannelRefused as exc:
             logger.warning("matrix %s: an attachment was not taken: %s", self._name, exc)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 # nio takes a second to import; only an account with encryption switched on comes here.
 from nio.crypto import Olm, decrypt_attachment, encrypt_attachment
-from nio.events import BadEvent, EncryptedToDeviceEvent, MegolmEvent, RoomEncryptedEvent, ToDeviceEvent, UnknownBadEvent
+from nio.events import BadEvent, EncryptedToDeviceEvent, MegolmEvent, ToDeviceEvent, UnknownBadEvent
 from nio.exceptions import EncryptionError
 from nio.responses import KeysClaimResponse, KeysQueryResponse, KeysUploadResponse
 from nio.store import SqliteStore
@@ -71,7 +71,7 @@ class Sealing:
 
     def open(self, event: Json, room: str) -> Json | None:
         """The event inside an encrypted one; None while its key has not come."""
-        sealed = RoomEncryptedEvent.parse_event({**event, "room_id": room})
+        sealed = MegolmEvent.from_dict({**event, "room_id": room})
         if not isinstance(sealed, MegolmEvent):
             return None
         try:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import Struct, ValidationError, convert, field
+from msgspec import Struct, ValidationError, convert
 
 from ...core.channel import ChannelRefused
 from ...core.model import Json
@@ -24,7 +24,8 @@ class MatrixSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     """Whose invitations are accepted; `off`: nobody's."""
     auto_join_allowlist: tuple[str, ...] = ()
     """Ids of people who may invite us, and ids or aliases of rooms we may be invited to."""
-    media_max_mb: int = field(default=20)
+    media_max_mb: float = 20
+    """Megabytes of one attachment, either way."""
 
     @classmethod
     def read(cls, config: Json) -> "MatrixSettings":
@@ -36,6 +37,10 @@ class MatrixSettings(Struct, frozen=True, kw_only=True, rename="camel"):
         if not settings.homeserver.startswith(("https://", "http://")):
             raise ChannelRefused("channels.matrix.homeserver must be the server's URL, such as https://matrix.org")
         return settings
+
+    @property
+    def media_limit(self) -> int:
+        return int(self.media_max_mb * (1 << 20))
 
     def token(self) -> str | None:
         return secret(self.access_token, self.access_token_file, None if self.password else "MATRIX_ACCESS_TOKEN")
