@@ -10,14 +10,15 @@ import pytest
 
 from openclaw_mcp.channels.matrix import Matrix, MatrixSettings
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import Address, ChannelBusy, ChannelError, ChannelRefused, Heard, Letter, Seen
+from openclaw_mcp.core.channel import Address, Channel, ChannelBusy, ChannelError, ChannelRefused, Heard, Letter, Seen
 
 from .contract import PIXEL, WAIT, ChannelContract, Worlds, has, heard, key, one, until
 from .synapse import Person, Synapse
 
 
 class MatrixWorld:
-    effect = None
+    effect: str | None = None
+    channel: Channel
 
     def __init__(self, channel: Matrix, ann: Person, bot: str) -> None:
         self.channel = channel

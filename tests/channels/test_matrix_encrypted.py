@@ -15,7 +15,7 @@ from nio.crypto import decrypt_attachment
 
 from openclaw_mcp.channels.matrix import Matrix, MatrixSettings
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import Address, Heard, Letter, Seen
+from openclaw_mcp.core.channel import Address, Channel, Heard, Letter, Seen
 
 from .contract import PIXEL, ChannelContract, Worlds, has, heard, key, one, until
 from .synapse import Person, Synapse, shown
@@ -27,10 +27,12 @@ RULE = {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "
 class EncryptedWorld:
     """Ann writes and reads through nio, and looks at the ciphertext through plain requests."""
 
-    effect = None
+    effect: str | None = None
+    channel: Channel
 
-    def __init__(self, channel: Matrix, ann: Person, client: AsyncClient, bot: str) -> None:
+    def __init__(self, channel: Matrix, ann: Person, client: AsyncClient, bot: str, token: str) -> None:
         self.channel = channel
+        self.token = token
         self.ann = ann
         self.client = client
         self.bot = bot
@@ -119,7 +121,7 @@ async def encrypted_world(synapse: Synapse, folder: Path) -> AsyncIterator[Encry
     channel = Matrix(MatrixSettings.read(config), account="default", folder=folder / "bot")
     try:
         async with nio_client(ann, folder) as client:
-            world = EncryptedWorld(channel, ann, client, bot.user)
+            world = EncryptedWorld(channel, ann, client, bot.user, bot.token)
             async with running(channel, world.heard.put):
                 world.address = world.at(await world.meet())
                 world.elsewhere = world.at(await world.meet())
@@ -176,7 +178,7 @@ def test_keys_survive_a_restart(world: Worlds, synapse: Synapse, tmp_path: Path)
     async def story(world: EncryptedWorld) -> None:
         await world.say("before")
         assert (await heard(world)).text == "before"
-        config = {"homeserver": synapse.url, "accessToken": world.channel._server.token, "encryption": True}
+        config = {"homeserver": synapse.url, "accessToken": world.token, "encryption": True}
         again = Matrix(MatrixSettings.read(config), account="default", folder=tmp_path / "bot")
         messages = await again.read(world.address, limit=5)
         await again.aclose()
@@ -192,15 +194,14 @@ def test_a_message_whose_key_comes_late_is_heard_then(world: Worlds) -> None:
     async def story(world: EncryptedWorld) -> None:
         room, olm = world.address.to, world.client.olm
         assert olm is not None
-        await world.client.keys_query()
+        await world.client.keys_claim(world.client.get_missing_sessions(room))
         olm.create_outbound_group_session(room)
-        session = olm.outbound_group_sessions[room]
-        session.mark_as_shared()  # which is not so
+        _, keys = olm.share_group_session(room, [world.bot], ignore_unverified_devices=True)
+        olm.outbound_group_sessions[room].mark_as_shared()  # which is not so yet
         early = await world.say("too early")
         await world.ann.send(room, {"msgtype": "m.text", "body": "in the open"})
         assert (await heard(world)).text == "in the open"
-        session.shared = False
-        await world.client.share_group_session(room, ignore_unverified_devices=True)
+        await world.ann.call("PUT", f"/sendToDevice/m.room.encrypted/{key()}", keys)
         late = await heard(world)
         assert (late.id, late.text) == (early, "too early")
 
