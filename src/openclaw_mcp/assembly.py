@@ -22,6 +22,7 @@ from .core.records import RunNews, RunOver, SessionQuery, now_ms
 from .core.roster import AgentCard, Roster
 from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
 from .gateway import Gateway
+from .mailing import mailing
 from .memory import Memory, remembering
 from .store.store import DATABASE
 
@@ -111,7 +112,11 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         completions = Completions(
             memory.runs, roster=roster, bears_token=gateway.bears_token, offered=lambda: _offered(config.current.config)
         )
-        for room in (*memory.rooms, config, restart, report, completions):
+        mail = await stack.enter_async_context(
+            mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder)
+        )
+        gateway.registry.add("message", mail.tool)
+        for room in (*memory.rooms, config, restart, report, completions, *mail.rooms):
             gateway.add(room)
         return await _until_done(gateway, listener, restart, report, ready)
 

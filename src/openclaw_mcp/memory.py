@@ -1,13 +1,13 @@
 """The caretaker of what is remembered: opens the store and puts the rooms that live on it together."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
 from .agents.demo import DemoAgent
 from .agents.runs import Runs
-from .core.model import Caller
+from .core.model import Caller, Grant, Json, Sender
 from .core.ports import AgentRuntime, Toolbox
 from .core.records import Run
 from .core.roster import Roster
@@ -31,11 +31,25 @@ class Memory(Struct, frozen=True, kw_only=True):
     audit: Audit
     devices: Devices
     rooms: tuple[Room, ...]
+    reset: Callable[[str], Awaitable[Json]]
+    """Begin a session anew."""
 
 
 def agent_caller(run: Run) -> Caller:
     """As whom a run's agent calls tools: itself, bound to its session, with no scope of its own."""
-    return Caller(kind="agent", name=f"run {run.run_id}", session=run.session_key)
+    origin = run.options.get("origin")
+    grant = None if not isinstance(origin, dict) else _grant(run, origin)
+    return Caller(kind="agent", name=f"run {run.run_id}", session=run.session_key, grant=grant)
+
+
+def _grant(run: Run, origin: Json) -> Grant:
+    """Of a run a person's message started: the conversation it came from, as the mailroom noted it."""
+    group = None if origin.get("chatType") == "direct" else origin.get("to")
+    return Grant(
+        agent=run.agent_id, channel=origin.get("channel"), account=origin.get("accountId"), to=origin.get("to"),
+        group=group, space=origin.get("space"), thread=origin.get("threadId"),
+        sender=Sender(**origin.get("sender", {})), owner=origin.get("owner") is True,
+    )  # fmt: skip
 
 
 @asynccontextmanager
@@ -75,6 +89,7 @@ async def remembering(
                 audit=Audit(store),
                 devices=Devices(store),
                 rooms=(room, chat),
+                reset=room.reset,
             )
         quiet()
         feed.close()

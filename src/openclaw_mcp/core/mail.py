@@ -96,8 +96,8 @@ class Inbox(Protocol):
     async def done(self, ids: Sequence[int]) -> None:
         """Nothing more is owed for these. Their ids stay known."""
 
-    async def pending(self) -> Sequence[Arrival]:
-        """Those something is owed for, the oldest first."""
+    async def pending(self, *, after: int) -> Sequence[Arrival]:
+        """Those something is owed for, the oldest first, from the one behind `after` on; as many as fit the memory."""
 
     async def forget(self, *, before: int) -> int: ...
 

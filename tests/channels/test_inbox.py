@@ -1,0 +1,306 @@
+"""Messages in: heard once, judged, answered in order, nothing lost between two processes, nothing said twice."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.channels.replies import Effects, Sent
+from openclaw_mcp.core.agent import Attachment
+from openclaw_mcp.core.channel import Address, ChannelError
+from openclaw_mcp.core.model import Sender
+from openclaw_mcp.core.records import NewSession, RunRequest
+
+from .house import WAIT, House, Twin, house, within
+
+NOBODY: dict[str, Any] = {"channels": {"twin": {}}}
+
+
+async def told(here: House, text: str, *, id: str, **more: Any) -> None:
+    assert here.twin.hear is not None
+    await here.twin.hear(here.twin.heard(text, id=id, **more))
+
+
+async def settled(here: House) -> None:
+    """Until nothing is owed for anything that arrived."""
+    async with asyncio.timeout(WAIT):
+        while await here.books.inbox.pending(after=0):  # noqa: ASYNC110  (the store's state)
+            await asyncio.sleep(0.01)
+
+
+def test_a_message_is_answered_where_it_came_from_while_we_type(tmp_path: Path) -> None:
+    async def story() -> None:
+        twin = Twin(can=("send", "thread", "typing"))
+        async with house(tmp_path, twin=twin) as here:
+            await told(here, "!say hello Ann", id="1", address=here.at("ann", "t1"))
+            assert await twin.has(1) == [("ann", "hello Ann")]
+            assert twin.typed > 0
+            assert await here.mailroom.route("agent:main:main:thread:t1") == here.at("ann", "t1")
+
+    within(story())
+
+
+def test_the_same_message_told_again_is_answered_once_even_by_another_process(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            await told(here, "!say once", id="1")
+            await told(here, "!say once", id="1")
+            await settled(here)
+        async with house(tmp_path) as again:
+            await told(again, "!say once", id="1")
+            await told(again, "!say another", id="2")
+            assert await again.twin.has(1) == [("ann", "another")]
+
+    within(story())
+
+
+def test_what_was_heard_before_a_crash_is_answered_after_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            heard = here.twin.heard("!say late but here", id="1")
+            assert await here.books.inbox.hear(heard) is not None  # on disk, and then the process died
+        async with house(tmp_path) as again:
+            assert await again.twin.has(1) == [("ann", "late but here")]
+            await settled(again)
+
+    within(story())
+
+
+def test_an_answer_that_was_ready_when_we_died_is_sent_by_the_next(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            heard = here.twin.heard("!say ready", id="1")
+            arrival = await here.books.inbox.hear(heard)
+            assert arrival is not None
+            session = NewSession(key="agent:main:main", agent_id="main", classification="main")
+            await here.memory.runs.submit(RunRequest(run_id="twin:default:1", session=session, message="!say ready"))
+            assert await here.memory.runs.wait("twin:default:1", seconds=WAIT)
+            await here.books.inbox.asked(arrival.id, run_id="twin:default:1", session=session.key)
+        async with house(tmp_path) as again:
+            assert await again.twin.has(1) == [("ann", "ready")]
+            await settled(again)
+        async with house(tmp_path) as third:
+            await told(third, "!say more", id="2")
+            assert await third.twin.has(1) == [("ann", "more")]
+
+    within(story())
+
+
+def test_an_agent_that_was_cut_short_says_so(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            await told(here, "!sleep 600", id="1")
+            async with asyncio.timeout(WAIT):
+                while (await here.books.inbox.pending(after=0))[0].status != "asked":  # noqa: ASYNC110  (the store's)
+                    await asyncio.sleep(0.01)
+        async with house(tmp_path) as again:
+            ((to, text),) = await again.twin.has(1)
+            assert to == "ann"
+            assert text == "⚠️ The gateway restarted before the answer was ready. Please ask again."
+
+    within(story())
+
+
+def test_more_messages_than_a_session_queues_are_all_answered(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = {
+            "channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open"}},
+            "messages": {"queue": {"mode": "followup"}},
+        }
+        async with house(tmp_path, config=config) as here:
+            for number in range(60):
+                await told(here, f"!say answer {number}", id=str(number))
+            taken = await here.twin.has(60)
+            assert [text for _, text in taken] == [f"answer {number}" for number in range(60)]
+
+    within(story())
+
+
+def test_messages_that_come_together_are_answered_together_by_default(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            await told(here, "!sleep 0.3\n!say first", id="0")
+            for number in range(1, 5):
+                await told(here, f"!say part {number}", id=str(number))
+            assert await here.twin.has(2) == [("ann", "first"), ("ann", "part 1part 2part 3part 4")]
+            await settled(here)
+
+    within(story())
+
+
+def test_stop_does_not_wait_behind_what_it_stops(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            await told(here, "!sleep 600", id="1")
+            async with asyncio.timeout(WAIT):
+                while here.memory.runs.idle:  # noqa: ASYNC110  (another room's state)
+                    await asyncio.sleep(0.01)
+            await told(here, "/stop", id="2")
+            assert await here.twin.has(1) == [("ann", "Stopped.")]
+            await settled(here)
+            assert len(here.twin.taken) == 1  # what was stopped does not answer
+
+    within(story())
+
+
+def test_new_begins_anew_and_carries_words_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            await told(here, "!say one", id="1")
+            await here.twin.has(1)
+            await told(here, "/new !say two", id="2")
+            assert await here.twin.has(3) == [("ann", "one"), ("ann", "A new conversation begins."), ("ann", "two")]
+            page = await here.memory.sessions.history("agent:main:main", limit=10)
+            assert page.messages[0].body["content"] == "!say two"
+
+    within(story())
+
+
+def test_strangers_get_a_code_once_and_nothing_else_until_they_are_let_in(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path, config=NOBODY) as here:
+            await told(here, "!say secret", id="1")
+            await told(here, "!say secret", id="2")
+            ((_, words),) = await here.twin.has(1)
+            await settled(here)
+            assert len(here.twin.taken) == 1
+            (person,) = (await here.call("channels.pairing.list"))["requests"]
+            assert (person["sender"], person["code"] in words) == ("ann", True)
+            await here.call("channels.pairing.approve", channel="twin", code=person["code"].lower())
+            await told(here, "!say welcome", id="3")
+            assert (await here.twin.has(2))[1] == ("ann", "welcome")
+        async with house(tmp_path, config=NOBODY) as again:
+            await told(again, "!say still known", id="4")
+            assert await again.twin.has(1) == [("ann", "still known")]
+            await again.call("channels.pairing.remove", channel="twin", sender="ann")
+            await told(again, "!say no longer", id="5")
+            assert "pairing code" in (await again.twin.has(2))[1][1]
+
+    within(story())
+
+
+def test_codes_are_not_handed_out_without_end(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path, config=NOBODY) as here:
+            for number in range(10):
+                await told(here, "let me in", id=str(number), to=f"stranger{number}")
+            await settled(here)
+            await here.twin.has(3)
+            assert len((await here.call("channels.pairing.list"))["requests"]) == 3
+            assert len(here.twin.taken) == 3
+            with pytest.raises(Exception, match="nobody on twin waits with this code"):
+                await here.call("channels.pairing.approve", channel="twin", code="AAAAAAAA")
+
+    within(story())
+
+
+def test_a_group_is_answered_only_when_it_speaks_to_us(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = {"channels": {"twin": {"groupPolicy": "open"}}}
+        async with house(tmp_path, config=config) as here:
+            ann = Sender(id="ann", name="Ann")
+            await told(here, "!say no", id="1", to="team", chat="group", sender=ann)
+            await told(here, "please\n!say yes", id="2", to="team", chat="group", sender=ann, mentioned=True)
+            assert await here.twin.has(1) == [("team", "yes")]
+            await settled(here)
+            page = await here.memory.sessions.history("agent:main:twin:group:team", limit=10)
+            assert page.messages[0].body["content"] == "Ann: please\n!say yes"
+
+    within(story())
+
+
+def test_what_the_tool_sent_to_this_conversation_is_the_answer(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            order = json.dumps({"action": "send", "message": "from the tool"})
+            await told(here, f"!tool message {order}\n!say from the tool, again", id="1")
+            await settled(here)
+            assert here.twin.taken == [("ann", "from the tool")]
+            elsewhere = json.dumps({"action": "send", "target": "bob", "message": "for Bob"})
+            await told(here, f"!tool message {elsewhere}\n!say told Bob", id="2")
+            await settled(here)
+            taken = await here.twin.has(3)
+            assert taken[1] == ("bob", "for Bob")
+            assert taken[2][0] == "ann"
+            assert taken[2][1].endswith("told Bob")
+
+    within(story())
+
+
+def test_a_program_the_run_started_may_have_answered_too(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+
+            async def witness(run: Any) -> Effects:
+                return Effects(sent=(Sent(text="said by a program", address=here.at("ann")),))
+
+            here.mailroom.answers.witness = witness
+            await told(here, "!say said by a program", id="1")
+            await settled(here)
+            assert here.twin.taken == []
+
+    within(story())
+
+
+def test_silence_tags_and_promises(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            await told(here, "!say NO_REPLY", id="1")
+            await settled(here)
+            await told(here, "!say I'll remind you tomorrow.", id="2")
+            ((_, text),) = await here.twin.has(1)
+            assert "no reminder was scheduled" in text
+
+    within(story())
+
+
+def test_files_come_back_whole_over_the_local_channel(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            file = {"mimeType": "image/png", "fileName": "a.png", "content": "aGVsbG8="}
+            await here.call("local.send", text="!return", attachments=[file])
+            seen = await here.until(lambda messages: len(messages) == 2)
+            assert seen[1]["attachments"] == [{"name": "a.png", "mimeType": "image/png", "size": 5}]
+            files = await here.call("local.file", messageId=seen[1]["id"])
+            assert files["files"][0]["content"] == "aGVsbG8="
+
+    within(story())
+
+
+def test_what_a_channel_can_not_carry_is_named_and_the_answer_still_sent(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            picture = Attachment(mime_type="image/png", name="a.png", data=b"x")
+            await told(here, "!say look\n!return", id="1", attachments=(picture,))
+            assert await here.twin.has(1) == [("ann", "look\n[a.png: this channel can't carry it]")]
+
+    within(story())
+
+
+def test_an_account_that_is_gone_owes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            lost = here.twin.heard("hello", id="1", address=Address(channel="gone", account="x", to="y"))
+            await here.mailroom.receiving.hear(lost)
+            await settled(here)
+
+    within(story())
+
+
+def test_a_channel_that_breaks_is_started_again_and_one_that_is_refused_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        twin = Twin()
+        twin.runs = [ChannelError("connection lost"), RuntimeError("a bug")]
+        async with house(tmp_path, twin=twin) as here:
+            async with asyncio.timeout(WAIT):
+                while twin.run_count < 3:  # noqa: ASYNC110  (another task's state)
+                    await asyncio.sleep(0.01)
+            await told(here, "!say back", id="1")
+            assert await twin.has(1) == [("ann", "back")]
+
+    monkeypatch.setattr("openclaw_mcp.channels.stations.FIRST_WAIT", 0.01)
+    within(story())
