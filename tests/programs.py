@@ -51,10 +51,10 @@ DEBIAN = {
 """Program, or the pattern of its path, to the Debian package that brings it."""
 
 PYPI = {
-    "mcp-server-time": "2026.10.19",
-    "mcp-server-git": "2026.10.19",
+    "python": {"mcp-server-time": "2026.10.19", "mcp-server-git": "2026.10.19"},
+    "synapse": {"matrix-synapse": "1.163.2"},
 }
-"""Python programs that must not share our environment, and their versions."""
+"""Python programs that must not share our environment, by the environment under `.tools/` they share, with versions."""
 
 NODE_AT_LEAST = (24, 16)  # what the real OpenClaw asks for; everything else is content with it
 
@@ -84,11 +84,11 @@ def need_npm(package: str) -> Path:
     return found
 
 
-def need_pypi(program: str) -> str:
-    """The path of a Python program in the environment under `.tools/`."""
-    path = TOOLS / "python" / "bin" / program
+def need_pypi(program: str, *, environment: str = "python") -> str:
+    """The path of a Python program in an environment under `.tools/`."""
+    path = TOOLS / environment / "bin" / program
     if not path.exists():
-        _lacking(f"PyPI package {program} is not in .tools: run `make programs`")
+        _lacking(f"{program} is not in .tools/{environment}: run `make programs`")
     return str(path)
 
 
@@ -107,7 +107,8 @@ def install(*, interop: bool) -> int:
         _install_debian(sorted(set(missing.values())))
     for folder, manifest in (NPM | NPM_INTEROP if interop else NPM).items():
         _install_npm(folder, manifest)
-    _install_pypi()
+    for environment, packages in PYPI.items():
+        _install_pypi(TOOLS / environment, packages)
     absent = [f"{name} ({package})" for name, package in DEBIAN.items() if not _present(name)]
     if node() is None:
         absent.append(f"Node.js >= {NODE_AT_LEAST[0]}.{NODE_AT_LEAST[1]}")
@@ -171,13 +172,12 @@ def _install_npm(folder: Path, manifest: Path) -> None:
     shutil.copy(manifest, stamp)
 
 
-def _install_pypi() -> None:
-    folder = TOOLS / "python"
+def _install_pypi(folder: Path, packages: dict[str, str]) -> None:
     stamp = folder / "installed"
-    wanted = "\n".join(f"{name}=={version}" for name, version in PYPI.items())
+    wanted = "\n".join(f"{name}=={version}" for name, version in packages.items())
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    print("programs: installing Python programs into .tools")
+    print(f"programs: installing Python programs into {folder.relative_to(ROOT)}")
     shutil.rmtree(folder, ignore_errors=True)
     make = [sys.executable, "-m", "venv", str(folder)]
     fill = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *wanted.split()]

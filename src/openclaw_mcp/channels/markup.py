@@ -1,0 +1,112 @@
+"""Markdown, as agents write it, in the HTML of messengers. Pure."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Final
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+READER: Final = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
+"""Raw HTML is text here: what an agent quotes must not become markup. Links with a script in them stay text too."""
+
+
+def rich(markdown: str) -> str | None:
+    """HTML with paragraphs, lists and tables; None when plain text says the same."""
+    html = READER.render(markdown).strip()
+    inner = html.removeprefix("<p>").removesuffix("</p>")
+    if html.count("<p>") == 1 and html.startswith("<p>") and html.endswith("</p>"):
+        html = inner
+    plain = escape(markdown.strip(), quote=False)
+    return None if html.replace("&quot;", '"').replace("<br />\n", "\n").replace("<br>\n", "\n") == plain else html
+
+
+def flat(markdown: str) -> str:
+    """HTML of inline tags alone, blocks set apart by line breaks: what Telegram takes."""
+    out: list[str] = []
+    lists: list[int | None] = []
+    for token in READER.parse(markdown):
+        _block(token, out, lists)
+    return "".join(out).strip("\n")
+
+
+INLINE: Final = {"strong": "b", "em": "i", "s": "s"}
+
+
+def _block(token: Token, out: list[str], lists: list[int | None]) -> None:
+    match token.type:
+        case "inline":
+            out.append(_inline(token.children or ()))
+        case "fence" | "code_block":
+            language = token.info.split()[0] if token.info.split() else ""
+            name = f' class="language-{escape(language)}"' if language else ""
+            out.append(f"<pre><code{name}>{escape(token.content.removesuffix(chr(10)), quote=False)}</code></pre>\n")
+        case "hr":
+            out.append("———\n")
+        case "bullet_list_open" | "ordered_list_open":
+            lists.append(int(token.attrs.get("start", 1)) if token.type.startswith("ordered") else None)
+        case "bullet_list_close" | "ordered_list_close":
+            lists.pop()
+            if not lists:
+                _gap(out)
+        case "list_item_open":
+            out.append(_bullet(lists))
+        case _:
+            _edge(token, out, inside=bool(lists))
+
+
+def _edge(token: Token, out: list[str], *, inside: bool) -> None:
+    """Where a paragraph, heading, quotation or table begins and ends."""
+    match token.type:
+        case "heading_open":
+            out.append("<b>")
+        case "heading_close":
+            out.append("</b>\n\n")
+        case "paragraph_close":
+            out.append("\n" if inside or token.hidden else "\n\n")
+        case "blockquote_open":
+            out.append("<blockquote>")
+        case "blockquote_close":
+            while out and out[-1].strip("\n") == "":
+                out.pop()
+            out.append("</blockquote>\n")
+        case "td_close" | "th_close":
+            out.append(" | ")
+        case "tr_close":
+            out[-1] = "\n"
+        case "table_close":
+            _gap(out)
+
+
+def _gap(out: list[str]) -> None:
+    if out and not out[-1].endswith("\n\n"):
+        out.append("\n")
+
+
+def _bullet(lists: list[int | None]) -> str:
+    indent, number = "  " * (len(lists) - 1), lists[-1]
+    if number is None:
+        return f"{indent}• "
+    lists[-1] = number + 1
+    return f"{indent}{number}. "
+
+
+def _inline(tokens: Sequence[Token]) -> str:
+    out: list[str] = []
+    for token in tokens:
+        kind, _, edge = token.type.rpartition("_")
+        if kind in INLINE:
+            out.append(f"<{'/' if edge == 'close' else ''}{INLINE[kind]}>")
+        elif token.type == "link_open":
+            out.append(f'<a href="{escape(str(token.attrs.get("href", "")))}">')
+        elif token.type == "link_close":
+            out.append("</a>")
+        elif token.type == "code_inline":
+            out.append(f"<code>{escape(token.content, quote=False)}</code>")
+        elif token.type in ("softbreak", "hardbreak"):
+            out.append("\n")
+        elif token.type == "image":
+            out.append(f'<a href="{escape(str(token.attrs.get("src", "")))}">{escape(token.content) or "image"}</a>')
+        else:
+            out.append(escape(token.content, quote=False))
+    return "".join(out)
