@@ -24,6 +24,8 @@ from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
 from .gateway import Gateway
 from .memory import Memory, remembering
 from .store.store import DATABASE
+from .tools.house import HouseRules
+from .tools.rulebook import from_config
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +90,9 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
     """
     gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts)
     config = ConfigRoom(await asyncio.to_thread(ConfigFile, plan.folder), gateway.publish)
+    rules = HouseRules(from_config(config.current.config))
+    config.changed.listen(lambda change: rules.adopt(from_config(change.after.config)))
+    gateway.grants.judge = rules.refusal
     rosters: dict[str, Roster] = {}
 
     def roster() -> Roster:
