@@ -6,6 +6,8 @@ from typing import Any, Final
 from ..core.claw import ACTIONS
 from ..core.effects import Sent
 from ..core.model import Json
+from ..core.rpc import Fault
+from .files import without_bytes
 from .seat import Seat, Unsure, given
 
 SEND_WITHIN: Final = 90.0  # seconds; a channel may be slow, and the outbox answers before it gives up
@@ -17,7 +19,6 @@ class Act:
     def __init__(self, seat: Seat, tool: str, asked: Json, *, target: str | None) -> None:
         self._seat = seat
         self._tool = tool
-        self._asked = asked
         run = seat.run
         self.channel = str(asked.get("channel") or run.channel)
         self.account = str(asked.get("accountId") or ("" if asked.get("channel") else run.account))
@@ -40,7 +41,7 @@ class Act:
         )
 
     async def make(self, params: Json) -> Any:
-        return await self._seat.ask("message.action", self.request(params), within=SEND_WITHIN)
+        return without_bytes(await self._seat.ask("message.action", self.request(params), within=SEND_WITHIN))
 
     async def send(self, params: Json, *, said: str, media: str | None = None) -> Any:
         """Make it and write it down."""
@@ -50,11 +51,17 @@ class Act:
         except Unsure:
             self._seat.effects.unsure([self.sent({}, said, media)])
             raise
+        except Fault as fault:
+            if not _is_queued(fault):
+                raise
+            answer = {"status": "queued", "note": f"{fault}; it is kept and sent later: do not send it again"}
         return self._seat.note([self.sent(answer, said, media)], whole_of(answer))
 
     def sent(self, answer: Any, said: str, media: str | None) -> Sent:
         """The record: the conversation as the gateway names it, which may be plainer than the agent's own words."""
-        told = answer if isinstance(answer, dict) else {}
+        whole = answer if isinstance(answer, dict) else {}
+        inner = whole.get("payload")
+        told = {**(inner if isinstance(inner, dict) else {}), **whole}
         return Sent(
             tool=self._tool,
             provider=_word(told, "channel") or self.channel,
@@ -64,6 +71,11 @@ class Act:
             media_url=media,
             thread=_word(told, "threadId") or self.thread or None,
         )
+
+
+def _is_queued(fault: Fault) -> bool:
+    """A gateway that could not deliver at once but will: an error on the wire, a message all the same."""
+    return isinstance(fault.details, dict) and fault.details.get("code") == "OUTBOUND_DELIVERY_QUEUED"
 
 
 def _word(told: Json, name: str) -> str | None:

@@ -43,7 +43,9 @@ async def _list(seat: Seat, asked: Json) -> Any:
 
 
 async def _add(seat: Seat, asked: Json) -> Any:
-    job = _job(asked)
+    job = asked["job"]
+    if "schedule" not in job or "payload" not in job:
+        raise ToolArguments("`job` needs at least `schedule` and `payload`; see this tool's description")
     seat.effects.ready()
     try:
         made = await seat.tell("cron.add", _at_home(seat, job))
@@ -57,15 +59,10 @@ async def _add(seat: Seat, asked: Json) -> Any:
     return made
 
 
-def _job(asked: Json) -> Json:
-    """The job, also when an agent gave its parts side by side instead of in `job`."""
-    job = asked.get("job")
-    if isinstance(job, dict):
-        return job
-    flat = {name: asked[name] for name in _FLAT if asked.get(name) is not None}
-    if "schedule" not in flat or "payload" not in flat:
-        raise ToolArguments("`job` needs at least `schedule` and `payload`; see this tool's description")
-    return flat
+def _gathered(asked: Json) -> Json:
+    """Agents sometimes give a job's parts side by side instead of in `job`."""
+    flat = {name: asked[name] for name in _FLAT if name in asked}
+    return asked if "job" in asked or not flat else {"job": flat}
 
 
 def _at_home(seat: Seat, job: Json) -> Json:
@@ -139,7 +136,9 @@ TOOLS = (
         _add,
         title="Add a job",
         parameters={"job": thing("The job: name, schedule, payload; optional sessionTarget, wakeMode, delivery …")},
+        required=("job",),
         aliases=also(job="spec task"),
+        mend=_gathered,
         nature=Nature(effect="write", owner_only=True),
     ),
     tool(

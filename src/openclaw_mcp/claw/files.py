@@ -4,12 +4,13 @@ import asyncio
 import base64
 import mimetypes
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from ..core.errors import ToolArguments
 from ..core.model import Json
 
+LONGEST_SHOWN: Final = 200  # characters of a data: address that are shown
 LARGEST: Final = 18 * 1024 * 1024  # bytes; as base64 it just fits the largest frame a gateway takes
 
 
@@ -23,7 +24,17 @@ async def content(file: str) -> Json:
     path = Path(unquote(urlsplit(file).path) if file.startswith("file:") else file)
     data = await asyncio.to_thread(_read, path)
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    return {"buffer": base64.b64encode(data).decode(), "filename": path.name, "contentType": kind}
+    buffer = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+    return {"buffer": buffer, "filename": path.name, "contentType": kind}
+
+
+def without_bytes(answer: Any) -> Any:
+    """A gateway that repeats what it sent repeats files too; an agent has no use for their bytes."""
+    if isinstance(answer, str):
+        return f"{answer[:40]}…" if answer.startswith("data:") and len(answer) > LONGEST_SHOWN else answer
+    if isinstance(answer, dict):
+        return {name: without_bytes(value) for name, value in answer.items()}
+    return [without_bytes(value) for value in answer] if isinstance(answer, list) else answer
 
 
 def _read(path: Path) -> bytes:
