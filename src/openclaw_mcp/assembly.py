@@ -23,6 +23,8 @@ from .core.roster import AgentCard, Roster
 from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
 from .gateway import Gateway
 from .memory import Memory, remembering
+from .rpc.attach import Attach
+from .sessions import keys
 from .store.store import DATABASE
 from .tools.house import HouseRules
 from .tools.rulebook import from_config
@@ -116,7 +118,8 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         completions = Completions(
             memory.runs, roster=roster, bears_token=gateway.bears_token, offered=lambda: _offered(config.current.config)
         )
-        for room in (*memory.rooms, config, restart, report, completions):
+        attach = Attach(gateway.grants, url=lambda: gateway.url, key=lambda key: keys.canonical(key, roster()))
+        for room in (*memory.rooms, config, restart, report, completions, attach):
             gateway.add(room)
         return await _until_done(gateway, listener, restart, report, ready)
 

@@ -107,6 +107,11 @@ class Gateway:
         if room is not self:
             self._rooms.append(room)
 
+    @property
+    def url(self) -> str:
+        """Where programs of this machine reach it, once it serves."""
+        return f"ws://127.0.0.1:{self._port}"
+
     async def serve(self, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> None:
         """Until SIGINT, SIGTERM or cancellation. Raises StateBroken before anything is served."""
         await self.pairing.open()

@@ -122,11 +122,6 @@ class Grants:
         """The tools this caller may use, of the 29."""
         return tuple(tool for tool in WAYS if self.judge(caller, tool) is None)
 
-    def may_call(self, caller: Caller, method: Method) -> bool:
-        """Whether any tool of this caller's lies behind the method; which one shows only in the request."""
-        tools = WAYS_OF_ACTIONS if method.name == "message.action" else SERVED.get(method.name, frozenset())
-        return method.name in OPEN or any(self.judge(caller, tool) is None for tool in tools)
-
     def narrowed(self, method: Method, call: RpcCall) -> RpcCall:
         """The call as the grant allows it: for its own session, with just the scope it needs. Raises Fault."""
         caller = call.caller
@@ -137,16 +132,14 @@ class Grants:
         return replace(call, params=params, caller=replace(caller, scopes=scopes))
 
     def _permit(self, caller: Caller, call: RpcCall) -> None:
-        tools = tools_behind(call.method, call.params)
-        reasons = [self.judge(caller, tool) for tool in sorted(tools)]
+        # The tool that is just this method first: its refusal is the one to tell.
+        tools = sorted(tools_behind(call.method, call.params), key=lambda tool: (len(WAYS[tool][0]), tool))
+        reasons = [self.judge(caller, tool) for tool in tools]
         if None in reasons:
             return
         reason = next(iter(reasons), None) or f"{call.method} is refused: it is behind no tool this run has"
         logger.info("%s: %s", caller.name, reason)
         raise Fault(reason, kind="FORBIDDEN", details={"code": "TOOL_DENIED", "method": call.method})
-
-
-WAYS_OF_ACTIONS: Final = frozenset(tool for tool, ways in WAYS.items() if ways[0] == ("message.action",))
 
 
 def granted(caller: Caller) -> Caller:

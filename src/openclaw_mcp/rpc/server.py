@@ -274,12 +274,10 @@ class Intercom:
         return [method.name for method in self._methods.values() if method.advertised]
 
     def _run_menu(self, admitted: Admitted) -> Json:
-        """A program of a run is told what that run may do: the methods, and the tools they are for."""
+        """A program of a run is told which tools that run has; the methods behind others refuse, and say why."""
         if admitted.grant is None:
             return {}
-        grants, caller = self.door.grants, admitted.caller
-        methods = [m.name for m in self._methods.values() if m.advertised and grants.may_call(caller, m)]
-        return {"methods": methods, "events": ("tick", "shutdown", "health"), "tools": grants.menu(caller)}
+        return {"events": ("tick", "shutdown", "health"), "tools": self.door.grants.menu(admitted.caller)}
 
     def _grant_ended(self, id: str) -> None:
         for guest in list(self._guests.values()):
