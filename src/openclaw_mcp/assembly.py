@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -21,13 +21,18 @@ from .core.ports import AgentRuntime, Runner
 from .core.records import RunNews, RunOver, SessionQuery, now_ms
 from .core.roster import AgentCard, Roster
 from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
+from .equipment import Equipment
 from .gateway import Gateway
 from .memory import Memory, remembering
 from .rpc.attach import Attach
 from .sessions import keys
+from .state import audit_key
 from .store.store import DATABASE
-from .tools.house import HouseRules
-from .tools.rulebook import from_config
+from .tools.ledger import Ledger
+
+if TYPE_CHECKING:
+    # For the types alone: a gateway by itself has no proxy to load.
+    from .proxy.house import House
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +86,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     token: str
     hosts: frozenset[str] = frozenset()
     runtimes: Mapping[str, AgentRuntime] = {}
+    apps: "House | None" = None
+    """The app proxy, when it lives in this process too."""
     again: bool = False
     """Whether this start is a restart."""
 
@@ -90,11 +97,10 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
 
     Raises StoreDamaged, ConfigInvalid or StateBroken before anything is served.
     """
-    gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts)
+    ledger = Ledger()
+    key = await asyncio.to_thread(audit_key, plan.folder)
+    gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts, audit=ledger.write, digest_key=key)
     config = ConfigRoom(await asyncio.to_thread(ConfigFile, plan.folder), gateway.publish)
-    rules = HouseRules(from_config(config.current.config))
-    config.changed.listen(lambda change: rules.adopt(from_config(change.after.config)))
-    gateway.grants.judge = rules.refusal
     rosters: dict[str, Roster] = {}
 
     def roster() -> Roster:
@@ -106,9 +112,13 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
 
     async with AsyncExitStack() as stack:
         where = database(plan.folder, config.current.config)
+        equipment = await stack.enter_async_context(Equipment(gateway, config, ledger, roster=roster, apps=plan.apps))
         memory = await stack.enter_async_context(
-            remembering(where, gateway.publish, roster=roster, runtimes=plan.runtimes, tools=gateway.desk)
-        )
+            remembering(
+                where, gateway.publish, roster=roster, runtimes=plan.runtimes, tools=gateway.tools,
+                act=equipment.act, around=equipment.around,
+            )
+        )  # fmt: skip
         config.history = memory.config_history
         await stack.enter_async_context(config)
         restart = Restart(memory.runs, lambda: config.current, lambda: memory.runs.idle, again=plan.again)
@@ -118,8 +128,9 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         completions = Completions(
             memory.runs, roster=roster, bears_token=gateway.bears_token, offered=lambda: _offered(config.current.config)
         )
-        attach = Attach(gateway.grants, url=lambda: gateway.url, key=lambda key: keys.canonical(key, roster()))
-        for room in (*memory.rooms, config, restart, report, completions, attach):
+        url = f"ws://127.0.0.1:{listener.getsockname()[1]}"
+        attach = Attach(gateway.grants, url=url, key=lambda key: keys.canonical(key, roster()))
+        for room in (config, restart, report, completions, attach):
             gateway.add(room)
         return await _until_done(gateway, listener, restart, report, ready)
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "mcp": "other MCP servers: add, list, remove them, see and call their tools",
     "echo": "an MCP server with one tool, to check that a client can reach us",
     "policy": "which tools a caller may use, and which rule says so",
+    "audit": "which tools were called, by whom, and what became of it",
 }
 """Command to summary. The module of the same name in this package defines `arguments(parser)` and `run(options)`."""
 

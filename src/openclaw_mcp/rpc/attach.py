@@ -35,8 +35,8 @@ class _Ended(Struct, frozen=True):
 class Attach:
     """A `Room`. Who may call it holds the gateway, so the grant may be the owner's; it is still bound and ends."""
 
-    def __init__(self, grants: Grants, *, url: Callable[[], str], key: Callable[[str], str]) -> None:
-        """`key` makes a session key whole."""
+    def __init__(self, grants: Grants, *, url: str, key: Callable[[str], str]) -> None:
+        """`url` is where programs of this machine reach us; `key` makes a session key whole."""
         self._grants = grants
         self._url = url
         self._key = key
@@ -70,7 +70,7 @@ class Attach:
     def _server(self, caller: Caller, grant: Grant) -> Json:
         """The entry for an agent's config; the token stays in the environment."""
         given = {
-            "GATEWAY_URL": self._url(),
+            "GATEWAY_URL": self._url,
             "GATEWAY_TOKEN": "${REMOTECLAW_GATEWAY_TOKEN}",
             "SESSION_KEY": caller.session,
             "SIDE_EFFECTS_FILE": os.devnull,

@@ -189,10 +189,15 @@ class Runs:
 def _batch(waiting: Sequence[Row[Any]]) -> list[Row[Any]]:
     batch = [waiting[0]]
     for row in waiting[1:]:
-        if batch[-1].mode not in JOINING or row.mode not in JOINING:
+        if batch[-1].mode not in JOINING or row.mode not in JOINING or _grant(row) != _grant(batch[0]):
             break
         batch.append(row)
     return batch
+
+
+def _grant(row: Row[Any]) -> Any:
+    """Whom a message acts for. What several people wrote is not answered together: one run has one standing."""
+    return from_json(row.options).get("grant")
 
 
 def _take(connection: Connection, owner: str, leader: Row[Any], others: Sequence[Row[Any]]) -> None:
