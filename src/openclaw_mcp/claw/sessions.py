@@ -4,7 +4,7 @@ import uuid
 from typing import Any, Final
 
 from ..core.effects import Sent
-from ..core.errors import OpenClawError, ToolArguments, ToolUnavailable
+from ..core.errors import OpenClawError, ToolArguments, ToolError, ToolUnavailable
 from ..core.model import Json
 from ..core.rpc import Fault
 from .seat import Nature, Seat, Unsure, also, flag, number, some, text, thing, tool, whole
@@ -132,15 +132,11 @@ async def _spawn(seat: Seat, asked: Json) -> Any:
     task = some(asked, "prompt")
     if "sessions.spawn" in await seat.gateway.methods():
         wanted = ("agentId", "channel", "label", "model", "thinking", "cleanup")
-        return await seat.tell(
-            "sessions.spawn",
-            {
-                "task": task,
-                "sessionKey": seat.run.session_key,
-                "runTimeoutSeconds": number(asked, "timeoutSeconds"),
-                **{name: asked.get(name) for name in wanted},
-            },
-        )
+        params = {"task": task, "sessionKey": seat.run.session_key, **{name: asked.get(name) for name in wanted}}
+        child = await seat.tell("sessions.spawn", {**params, "runTimeoutSeconds": number(asked, "timeoutSeconds")})
+        if isinstance(child, dict) and child.get("status") in ("forbidden", "error"):
+            raise ToolError(f"no sub-agent was started: {child.get('error') or child['status']}")
+        return child
     return await _spawned_by_hand(seat, asked, task)
 
 
