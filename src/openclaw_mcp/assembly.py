@@ -21,12 +21,15 @@ from .core.ports import AgentRuntime, Runner
 from .core.records import RunNews, RunOver, SessionQuery, now_ms
 from .core.roster import AgentCard, Roster
 from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
+from .cron.room import CronRoom
+from .cron.tool import CronTool
 from .equipment import Equipment
 from .gateway import Gateway
 from .memory import Memory, remembering
 from .rpc.attach import Attach
 from .sessions import keys
 from .state import audit_key
+from .store.cron import CronJobs
 from .store.store import DATABASE
 from .tools.ledger import Ledger
 
@@ -130,8 +133,14 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         )
         url = f"ws://127.0.0.1:{listener.getsockname()[1]}"
         attach = Attach(gateway.grants, url=url, key=lambda key: keys.canonical(key, roster()))
-        for room in (config, restart, report, completions, attach):
+        cron = CronRoom(
+            CronJobs(memory.store), memory.runs, memory.sessions, gateway.publish, path=memory.store.where,
+            roster=roster, config=lambda: config.current.config.get("cron", {}),
+        )  # fmt: skip
+        gateway.registry.add("cron", CronTool(cron, memory.sessions))
+        for room in (config, restart, report, completions, attach, cron):
             gateway.add(room)
+        await stack.enter_async_context(cron)
         return await _until_done(gateway, listener, restart, report, ready)
 
 

@@ -208,3 +208,70 @@ subagents = Table(
     Column("tries", Integer, nullable=False, server_default=ZERO),
     Column("archived", Boolean, nullable=False, server_default=NO),
 )
+
+cron_jobs = Table(
+    "cron_jobs",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("agent_id", String(64)),
+    Column("session_key", String(512)),
+    Column("origin", String(512)),
+    Column("declaration_key", String(200), unique=True),
+    Column("created_at", Big, nullable=False),
+    Column("updated_at", Big, nullable=False, index=True),
+    Column("next_at", Big),
+    Column("running", String(256)),
+    Column("running_at", Big),
+    Column("last_status", String(16)),
+    Column("words", Text, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("state", Text, nullable=False),
+)
+_due = text("running IS NULL AND next_at IS NOT NULL")
+# What the clock asks for: the next job due that does not run already. Ten thousand others cost nothing.
+Index("ix_cron_jobs_due", cron_jobs.c.next_at, sqlite_where=_due, postgresql_where=_due)
+Index("ix_cron_jobs_origin", cron_jobs.c.origin, cron_jobs.c.created_at)
+
+cron_runs = Table(
+    # A job's history outlives the job: no foreign key.
+    "cron_runs",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("run_id", String(256), nullable=False, unique=True),
+    Column("job_id", String(64), nullable=False),
+    Column("agent_id", String(64)),
+    Column("status", String(16), nullable=False),
+    Column("manual", Boolean, nullable=False),
+    Column("begun", Boolean, nullable=False, server_default=NO),
+    Column("owner", String(64)),
+    Column("due_at", Big, nullable=False),
+    Column("at", Big, nullable=False),
+    Column("ended_at", Big),
+    Column("note", Text),
+    Column("job", Text),
+    Column("delivery_status", String(16)),
+    Column("words", Text),
+    Column("entry", Text),
+    Column("session_key", String(512)),
+    Column("reap_at", Big),
+)
+_going = text("status = 'running'")
+_to_reap = text("reap_at IS NOT NULL")
+Index("ix_cron_runs_of_job", cron_runs.c.job_id, cron_runs.c.id)
+Index("ix_cron_runs_going", cron_runs.c.owner, sqlite_where=_going, postgresql_where=_going)
+Index("ix_cron_runs_ended", cron_runs.c.ended_at)
+Index("ix_cron_runs_reap", cron_runs.c.reap_at, sqlite_where=_to_reap, postgresql_where=_to_reap)
+
+system_events = Table(
+    "system_events",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("session_key", String(512), nullable=False),
+    Column("key", String(256), nullable=False, unique=True),
+    Column("at", Big, nullable=False),
+    Column("text", Text, nullable=False),
+)
+Index("ix_system_events_of_session", system_events.c.session_key, system_events.c.id)
