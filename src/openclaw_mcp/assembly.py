@@ -20,11 +20,12 @@ from .core.model import Json
 from .core.ports import AgentRuntime, Runner
 from .core.records import RunNews, RunOver, SessionQuery, now_ms
 from .core.roster import AgentCard, Roster
-from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
+from .core.rpc import ADMIN, READ, Fault, Method, Room, RpcCall
 from .cron.room import CronRoom
 from .cron.tool import CronTool
 from .equipment import Equipment
 from .gateway import Gateway
+from .mailing import mailing
 from .memory import Memory, remembering
 from .rpc.attach import Attach
 from .sessions import keys
@@ -138,7 +139,12 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
             roster=roster, config=lambda: config.current.config.get("cron", {}),
         )  # fmt: skip
         gateway.registry.add("cron", CronTool(cron, memory.sessions))
-        for room in (config, restart, report, completions, attach, cron):
+        mail = await stack.enter_async_context(
+            mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder)
+        )
+        gateway.registry.add("message", mail.tool)
+        rooms: tuple[Room, ...] = (config, restart, report, completions, attach, cron, *mail.rooms)
+        for room in rooms:
             gateway.add(room)
         await stack.enter_async_context(cron)
         return await _until_done(gateway, listener, restart, report, ready)

@@ -37,6 +37,7 @@ EVENTS: Final = (
     "cron", "task", "node.pair.requested", "node.pair.resolved", "node.presence", "node.hostStats",
     "node.invoke.cancel", "node.invoke.input", "node.invoke.request", "device.pair.changed", "device.pair.requested",
     "device.pair.resolved", "skills.changed", "exec.approval.requested", "exec.approval.resolved",
+    "local.message",
 )  # fmt: skip
 """Names announced in `hello-ok`; some come only once the room that sends them is there."""
 

@@ -275,3 +275,85 @@ system_events = Table(
     Column("text", Text, nullable=False),
 )
 Index("ix_system_events_of_session", system_events.c.session_key, system_events.c.id)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("uid", String(64), nullable=False, unique=True),
+    Column("key", String(512), nullable=False, unique=True),
+    Column("channel", String(64), nullable=False),
+    Column("account", String(64), nullable=False),
+    Column("to", String(512), nullable=False),
+    Column("thread", String(256)),
+    Column("letters", Text, nullable=False),
+    Column("poll", Text),
+    Column("origin", String(16), nullable=False),
+    Column("session", String(512)),
+    Column("owner", String(64), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("due_at", Big, nullable=False),
+    Column("created_at", Big, nullable=False),
+    Column("updated_at", Big, nullable=False),
+    Column("receipts", Text, nullable=False),
+    Column("error", Text),
+    Index("ix_outbox_session_created_at", "session", "created_at"),
+    Index("ix_outbox_status_id", "status", "id"),
+)
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("channel", String(64), nullable=False),
+    Column("account", String(64), nullable=False),
+    Column("message", String(512), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("at", Big, nullable=False),
+    Column("run_id", String(256)),
+    Column("session", String(512)),
+    Column("heard", Text),
+    UniqueConstraint("channel", "account", "message"),
+)
+_owed = text("status <> 'done'")
+Index("ix_inbox_owed", inbox.c.id, sqlite_where=_owed, postgresql_where=_owed)
+
+acquaintances = Table(
+    "acquaintances",
+    metadata,
+    Column("channel", String(64), primary_key=True),
+    Column("account", String(64), primary_key=True),
+    Column("sender", String(512), primary_key=True),
+    Column("name", String(512)),
+    Column("code", String(32), nullable=False),
+    Column("at", Big, nullable=False),
+    Column("approved", Boolean, nullable=False),
+)
+
+local_messages = Table(
+    "local_messages",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("account", String(64), nullable=False),
+    Column("conversation", String(512), nullable=False),
+    Column("uid", String(64), nullable=False),
+    Column("key", String(512), nullable=False),
+    Column("thread", String(256)),
+    Column("at", Big, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("account", "conversation", "key"),
+    Index("ix_local_messages_conversation", "account", "conversation", "id"),
+    Index("ix_local_messages_uid", "uid"),
+)
+
+local_files = Table(
+    "local_files",
+    metadata,
+    Column("message", Big, ForeignKey("local_messages.id", ondelete="CASCADE"), primary_key=True),
+    Column("n", Integer, primary_key=True),
+    Column("mime_type", String(256), nullable=False),
+    Column("name", String(512)),
+    Column("url", Text),
+    Column("data", LargeBinary),
+)
