@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from .claw.effects import read_effects
 from .cli_runtimes import cli_runtimes
 from .completions import Completions
 from .config.file import ConfigFile, Snapshot
@@ -30,7 +31,9 @@ from .machines import StoreShelf, machine_room
 from .mailing import mailing
 from .memory import Memory, remembering
 from .models.settings import runtime_for
+from .rpc.attach import Attach
 from .runtimes import model_runtimes
+from .sessions import keys
 from .state import audit_key
 from .store.cron import CronJobs
 from .store.store import DATABASE
@@ -131,7 +134,11 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         where = database(plan.folder, config.current.config)
         equipment = await stack.enter_async_context(Equipment(gateway, config, ledger, roster=roster, apps=plan.apps))
         models = await stack.enter_async_context(model_runtimes(plan.folder, lambda: config.current.config, roster))
-        clis = await stack.enter_async_context(cli_runtimes(plan.folder, roster, url=own_address(listener)))
+        clis = await stack.enter_async_context(
+            cli_runtimes(
+                plan.folder, roster, url=own_address(listener), grants=gateway.grants, read_effects=read_effects
+            )
+        )
         runtimes = {**models, **clis, **plan.runtimes}
         memory = await stack.enter_async_context(
             remembering(
@@ -161,7 +168,8 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
             roster=roster, config=lambda: config.current.config.get("cron", {}), mailroom=mail.mailroom,
         )  # fmt: skip
         gateway.registry.add("cron", CronTool(cron, memory.sessions))
-        rooms: tuple[Room, ...] = (config, restart, report, completions, *mail.rooms, cron)
+        attach = Attach(gateway.grants, url=own_address(listener), key=lambda key: keys.canonical(key, roster()))
+        rooms: tuple[Room, ...] = (config, restart, report, completions, attach, *mail.rooms, cron)
         for room in rooms:
             gateway.add(room)
         await stack.enter_async_context(cron)

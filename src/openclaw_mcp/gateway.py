@@ -23,6 +23,7 @@ from .mcp.http import McpHttp
 from .mcp.server import Info, McpServer
 from .rpc.admission import Door
 from .rpc.devices import Devices
+from .rpc.grants import Grants
 from .rpc.identity import Identity
 from .rpc.logs import Logs
 from .rpc.pairing import FileShelf, Pairing, Shelf, now_ms
@@ -88,7 +89,8 @@ class Gateway:
         self.tool_methods = ToolMethods(self.tools)
         self.pairing = Pairing(shelf or FileShelf(folder / "pairing.json"))
         self._token = token.encode()
-        self._door = Door(token, self.pairing, origins=hosts)
+        self.grants = Grants(judge=self.rules.refusal)
+        self._door = Door(token, self.pairing, origins=hosts, grants=self.grants)
         self.intercom = Intercom(self._door, self)
         self.publish = self.intercom.publish
         self._vitals = vitals.Vitals()
@@ -141,6 +143,7 @@ class Gateway:
             async with self.intercom:
                 await listen.serve(self, listener, ready=ready, websockets=self.intercom.socket)
         finally:
+            self.grants.close()
             for timer in timers:
                 timer.cancel()
             await self._mcp.aclose()
