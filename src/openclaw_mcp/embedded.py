@@ -6,8 +6,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from .assembly import database, roster_of
+from .cli_runtimes import cli_runtimes
 from .config.file import ConfigFile, invalid
+from .configured import database, media_settings, roster_of
 from .core.bell import Bell
 from .core.errors import ToolTimeout
 from .core.model import Caller, Json
@@ -36,14 +37,16 @@ class Embedded:
         if not snapshot.valid:
             raise invalid(snapshot.issues)
         roster = roster_of(snapshot.config)
-        runtimes = await self._stack.enter_async_context(
+        models = await self._stack.enter_async_context(
             model_runtimes(self._folder, lambda: snapshot.config, lambda: roster)
         )
+        clis = await self._stack.enter_async_context(cli_runtimes(self._folder, lambda: roster, url=""))
         memory = await self._stack.enter_async_context(
             remembering(
-                database(self._folder, snapshot.config), self._events.ring, roster=lambda: roster, runtimes=runtimes
+                database(self._folder, snapshot.config), self._events.ring, roster=lambda: roster,
+                runtimes={**models, **clis}, media=lambda: media_settings(snapshot.config),
             )
-        )
+        )  # fmt: skip
         self._methods = {method.name: method for room in memory.rooms for method in room.methods()}
         return self
 

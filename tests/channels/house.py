@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.assembly import roster_of
 from openclaw_mcp.channels.actions import Actions
 from openclaw_mcp.channels.local.room import LocalRoom
 from openclaw_mcp.channels.mailroom import Books, Mailroom
 from openclaw_mcp.channels.media import Media
 from openclaw_mcp.channels.methods import MailMethods
 from openclaw_mcp.channels.tool import MessageTool
+from openclaw_mcp.configured import roster_of
 from openclaw_mcp.core.channel import Abilities, Ability, Address, ChannelRefused, Hear, Heard, Letter, Receipt
 from openclaw_mcp.core.model import Caller, Json, Sender
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Event, Method, RpcCall

@@ -34,9 +34,10 @@ def spawned(house: World, session: str, task: str, **more: object) -> dict[str, 
 
 
 def settled(house: World, child: str) -> dict[str, str]:
-    return house.until(
+    told: dict[str, str] = house.until(
         "task", lambda p: p["task"]["childSessionKey"] == child and p["task"]["deliveryStatus"] != "pending"
     )["task"]
+    return told
 
 
 def announced(house: World, session: str, child: str) -> str:

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from ..assembly import database
 from ..config.file import ConfigFile, invalid
+from ..configured import database
 from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.records import AuditQuery, now_ms

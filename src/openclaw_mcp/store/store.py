@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -23,9 +23,6 @@ from .writer import Writer
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-
-DATABASE: Final = "openclaw.sqlite"
-"""The file's name in the state directory."""
 
 
 class Store:

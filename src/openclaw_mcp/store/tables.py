@@ -123,8 +123,8 @@ runs = Table(
 _running = text("status = 'running'")
 _open = text("status IN ('queued', 'running')")
 # This index is the lock: a session with a run that goes can't be given a second one, by any process.
-Index("uq_runs_one_per_session", runs.c.session, unique=True, sqlite_where=_running, postgresql_where=_running)
-Index("ix_runs_open", runs.c.session, runs.c.id, sqlite_where=_open, postgresql_where=_open)
+Index("uq_runs_one_per_session", runs.c.session, unique=True, sqlite_where=_running)
+Index("ix_runs_open", runs.c.session, runs.c.id, sqlite_where=_open)
 
 blobs = Table(
     "blobs",
@@ -258,7 +258,7 @@ inbox = Table(
     UniqueConstraint("channel", "account", "message"),
 )
 _owed = text("status <> 'done'")
-Index("ix_inbox_owed", inbox.c.id, sqlite_where=_owed, postgresql_where=_owed)
+Index("ix_inbox_owed", inbox.c.id, sqlite_where=_owed)
 
 acquaintances = Table(
     "acquaintances",
@@ -322,7 +322,7 @@ cron_jobs = Table(
 )
 _due = text("running IS NULL AND next_at IS NOT NULL")
 # What the clock asks for: the next job due that does not run already. Ten thousand others cost nothing.
-Index("ix_cron_jobs_due", cron_jobs.c.next_at, sqlite_where=_due, postgresql_where=_due)
+Index("ix_cron_jobs_due", cron_jobs.c.next_at, sqlite_where=_due)
 Index("ix_cron_jobs_origin", cron_jobs.c.origin, cron_jobs.c.created_at)
 
 cron_runs = Table(
@@ -351,9 +351,9 @@ cron_runs = Table(
 _going = text("status = 'running'")
 _to_reap = text("reap_at IS NOT NULL")
 Index("ix_cron_runs_of_job", cron_runs.c.job_id, cron_runs.c.id)
-Index("ix_cron_runs_going", cron_runs.c.owner, sqlite_where=_going, postgresql_where=_going)
+Index("ix_cron_runs_going", cron_runs.c.owner, sqlite_where=_going)
 Index("ix_cron_runs_ended", cron_runs.c.ended_at)
-Index("ix_cron_runs_reap", cron_runs.c.reap_at, sqlite_where=_to_reap, postgresql_where=_to_reap)
+Index("ix_cron_runs_reap", cron_runs.c.reap_at, sqlite_where=_to_reap)
 
 system_events = Table(
     "system_events",
