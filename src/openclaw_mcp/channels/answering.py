@@ -5,8 +5,10 @@ import base64
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
+from ..core import effects
 from ..core.agent import Attachment
 from ..core.books import SessionBook
 from ..core.channel import Address, Channel, ChannelError, Letter
@@ -21,8 +23,6 @@ WAIT: Final = 60.0  # seconds of one wait for a run; it is waited for again as l
 TYPING_EVERY: Final = 4.0  # seconds; messengers forget sooner than six
 TYPING_MOST: Final = 600.0  # seconds: whoever still reads "typing" after ten minutes has stopped believing it
 LOOK_BACK: Final = 20  # messages of the transcript among which a run's answer is
-
-Witness = Callable[[Run], Awaitable[Effects]]
 
 
 class Deps(Struct, frozen=True, kw_only=True):
@@ -39,11 +39,10 @@ class Deps(Struct, frozen=True, kw_only=True):
 
 
 class Answers:
-    """`witness` tells what else a run did: side effects of programs it started, jobs it planned."""
+    """Answers what arrived once its run is over."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self.witness: Witness | None = None
 
     async def answer(self, arrival: Arrival) -> None:
         assert arrival.run_id is not None
@@ -92,7 +91,7 @@ class Answers:
             return None
         messages = self._deps.config().get("messages", {})
         keep = messages.get("afterToolSend", "drop") == "dedupe"
-        left = filtered(reply, heard.address, await self._effects(run), drop_after_send=not keep)
+        left = filtered(reply, heard.address, await self._effects(run, heard.address), drop_after_send=not keep)
         if left is None:
             return None
         reply_to = left.reply_to
@@ -121,13 +120,30 @@ class Answers:
                 return tuple(_attachment(b) for b in blocks if "mimeType" in b) if isinstance(blocks, list) else ()
         return ()
 
-    async def _effects(self, run: Run) -> Effects:
+    async def _effects(self, run: Run, origin: Address) -> Effects:
+        """What it sent and planned: by the gateway's own hand, and by programs it started, as they wrote it down."""
         since = run.started_at or run.accepted_at
         sent = tuple(_sent(mail) for mail in await self._deps.outbox.said(run.session_key, since=since))
         tools = (run.result or {}).get("tools", [])
         planned = sum(name == "cron_add" or name.endswith("__cron_add") or name == "cron" for name in tools)
-        more = Effects() if self.witness is None else await self.witness(run)
-        return Effects(sent=(*sent, *more.sent), cron_adds=planned + more.cron_adds)
+        noted = msgspec.convert((run.result or {}).get("effects", {}), effects.Effects)
+        more = tuple(self._noted(one, origin) for one in noted.sent)
+        return Effects(sent=(*sent, *more), cron_adds=planned + len(noted.cron_added))
+
+    def _noted(self, sent: effects.Sent, origin: Address) -> Sent:
+        media = (sent.media_url,) if sent.media_url else ()
+        where = Address(
+            channel=sent.provider or origin.channel, account=sent.account or origin.account, to=sent.to or origin.to,
+            thread=sent.thread,
+        )  # fmt: skip
+        channel = self._deps.find(where)
+        if channel is None:
+            return Sent(text=sent.text, media=media)
+        try:
+            where = msgspec.structs.replace(where, to=channel.canonical(where.to))
+        except ChannelError:
+            return Sent(text=sent.text, media=media)
+        return Sent(text=sent.text, media=media, address=where)
 
 
 async def _politely(saying: Awaitable[None]) -> None:

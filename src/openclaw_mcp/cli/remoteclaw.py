@@ -23,6 +23,8 @@ REQUIRED = (
 
 
 def main() -> int:
+    if problem := _token_from_file():
+        return _fatal(problem)
     missing = [name for name in REQUIRED if not os.environ.get(name, "").strip()]
     if missing:
         return _fatal(f"Missing required environment variable: {missing[0]}")
@@ -34,6 +36,19 @@ def main() -> int:
     from . import stdio
 
     return stdio.serve("claw", lambda opening: narrowed(opening, allowed))
+
+
+def _token_from_file() -> str | None:
+    """Take the token from the file REMOTECLAW_GATEWAY_TOKEN_FILE names, so that no client's settings need hold it."""
+    path = os.environ.get("REMOTECLAW_GATEWAY_TOKEN_FILE")
+    if not path or os.environ.get("REMOTECLAW_GATEWAY_TOKEN"):
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib would cost the start
+            os.environ["REMOTECLAW_GATEWAY_TOKEN"] = file.read(4096).strip()
+    except OSError as exc:
+        return f"REMOTECLAW_GATEWAY_TOKEN_FILE names {path}, which can't be read: {exc.strerror}"
+    return None
 
 
 def menu(environ: Mapping[str, str]) -> tuple[str, ...]:
