@@ -16,6 +16,7 @@ from openclaw_mcp.channels.tool import MessageTool
 from openclaw_mcp.configured import roster_of
 from openclaw_mcp.core.channel import Abilities, Ability, Address, ChannelRefused, Hear, Heard, Letter, Receipt
 from openclaw_mcp.core.model import Caller, Json, Sender
+from openclaw_mcp.core.ports import AgentRuntime
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Event, Method, RpcCall
 from openclaw_mcp.memory import Memory, remembering
 from openclaw_mcp.store.local import LocalConversations
@@ -178,14 +179,18 @@ class House:
 
 @asynccontextmanager
 async def house(
-    folder: Path, *, config: Json | None = None, twin: Twin | None = None, agents: bool = True
-) -> AsyncIterator[House]:
-    """`agents`: whether agents may use the tool `message`."""
+    folder: Path, *, config: Json | None = None, twin: Twin | None = None, agents: bool = True,
+    runtime: AgentRuntime | None = None,
+) -> AsyncIterator[House]:  # fmt: skip
+    """`agents`: whether agents may use the tool `message`. `runtime` answers instead of the demo."""
     registry = Registry()
     desk = Desk(registry, policy=lambda caller, source, spec: Decision(agents, "the test says so"))
     settings = config if config is not None else {"channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open"}}}
     twins = {"default": twin or Twin()}
-    async with remembering(str(folder / "openclaw.sqlite"), lambda event: None, tools=desk) as memory:
+    runtimes = {} if runtime is None else {"demo": runtime}
+    async with remembering(
+        str(folder / "openclaw.sqlite"), lambda event: None, tools=desk, runtimes=runtimes
+    ) as memory:
         made = House(memory, folder, settings, twins, registry)
         async with made.mailroom:
             await asyncio.sleep(0)

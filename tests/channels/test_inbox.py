@@ -2,14 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from openclaw_mcp.channels.replies import Effects, Sent
-from openclaw_mcp.core.agent import Attachment
+from openclaw_mcp.core.agent import AgentEvent, Attachment, Did, Final, Turn
 from openclaw_mcp.core.channel import Address, ChannelError
+from openclaw_mcp.core.effects import Effects, Sent
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.records import NewSession, RunRequest
 
@@ -229,15 +230,22 @@ def test_what_the_tool_sent_to_this_conversation_is_the_answer(tmp_path: Path) -
     within(story())
 
 
+class Starter:
+    """An agent whose program sent the answer before it ended."""
+
+    id = "starter"
+    takes: tuple[str, ...] = ()
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        sent = Sent(tool="message_send", provider="twin", to="ann", text="said by a program")
+        yield Did(Effects(sent=(sent,)))
+        yield Final(text="said by a program")
+
+
 def test_a_program_the_run_started_may_have_answered_too(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(tmp_path) as here:
-
-            async def witness(run: Any) -> Effects:
-                return Effects(sent=(Sent(text="said by a program", address=here.at("ann")),))
-
-            here.mailroom.answers.witness = witness
-            await told(here, "!say said by a program", id="1")
+        async with house(tmp_path, runtime=Starter()) as here:
+            await told(here, "hello", id="1")
             await settled(here)
             assert here.twin.taken == []
 
