@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: up test check interop bench openings lock programs clean help
+.PHONY: up test check interop bench reference openings lock programs clean help
 
 help:            ## what there is
 	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -26,6 +26,8 @@ check: .venv/.dev   ## format, lint, types, architecture
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/python scripts/openings.py --check
+	@$(BIN)/python scripts/fresh_store.py --check
+	@$(BIN)/python scripts/reference.py --check
 	@$(BIN)/python -m pytest -q tests/test_architecture.py
 
 programs: .venv/.dev
@@ -38,6 +40,9 @@ bench: .venv/.dev   ## measure against floors and peers (see benchmarks/README.m
 	@$(BIN)/python benchmarks/proxy.py
 	@$(BIN)/python benchmarks/node.py
 	@$(BIN)/python benchmarks/gateway.py
+
+reference: .venv/.dev   ## write the reference pages that code knows best anew
+	@$(BIN)/python scripts/reference.py
 
 openings: .venv/.dev   ## write the stdio servers' opening answers and a new database's tables anew
 	@$(BIN)/python scripts/openings.py

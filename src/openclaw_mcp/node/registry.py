@@ -57,6 +57,10 @@ class Capabilities:
     def specs(self) -> Sequence[ToolSpec]:
         return self._offered
 
+    def every(self) -> Sequence[ToolSpec]:
+        """All there are, whether or not they can work here."""
+        return tuple(command.spec for _, command in self._commands.values())
+
     def missing(self, name: str) -> Missing | None:
         """Why a command of ours is not on offer; None when it is."""
         capability, _ = self._commands[name]

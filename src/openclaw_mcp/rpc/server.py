@@ -114,6 +114,10 @@ class Intercom:
         return self._methods.get(name)
 
     @property
+    def methods(self) -> Sequence[Method]:
+        return tuple(self._methods.values())
+
+    @property
     def guests(self) -> Mapping[str, Connection]:
         """Everybody who is in, by connection id."""
         return self._guests

@@ -1,0 +1,197 @@
+"""Write the reference pages that code knows best: commands, methods, tools, config keys.
+
+`python scripts/reference.py` writes them into `docs/reference/`; `--check` only says whether they are up to date.
+"""
+
+import argparse
+import asyncio
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from openclaw_mcp.assembly import Plan, Whole, assembled
+from openclaw_mcp.claw.tools import SPECS
+from openclaw_mcp.cli.commands import COMMANDS, Parser
+from openclaw_mcp.config.schema import Blueprint
+from openclaw_mcp.core.model import ToolSpec
+from openclaw_mcp.core.rpc import Method
+from openclaw_mcp.node.settings import Settings
+from openclaw_mcp.nodehost import Node
+from openclaw_mcp.order.tools import ORDER
+
+FOLDER: Final = Path(__file__).parent.parent / "docs" / "reference"
+WRITTEN: Final = "Written by `scripts/reference.py`; change the code, then run `make reference`.\n"
+Json = dict[str, Any]
+
+
+def commands() -> str:
+    """Each command with its options."""
+    parts = [
+        "# Commands\n",
+        WRITTEN,
+        "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Reporting commands take `--json`. A flag wins",
+        "over the environment, the environment over the config file; [the variables](environment.md).\n",
+    ]
+    for name, summary in COMMANDS.items():
+        module = importlib.import_module(f"openclaw_mcp.cli.{name.replace('-', '_')}")
+        parser = Parser(prog=f"openclaw {name}", description=summary, allow_abbrev=False)
+        module.arguments(parser)
+        parts += [f"## openclaw {name}\n", f"{summary[0].upper()}{summary[1:]}.\n", *_options(parser)]
+        for verb in _verbs(parser):
+            parts += [f"### {verb.prog}\n", *_options(verb)]
+    return "\n".join(parts)
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    """The options as a table; laid out here, since each Python lays out its help in another way."""
+    rows = []
+    for action in parser._actions:  # noqa: SLF001 - argparse tells its options no other way
+        if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):  # noqa: SLF001
+            continue
+        value = action.metavar or (action.dest.upper() if action.option_strings and action.nargs != 0 else "")
+        named = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+        shown = f"{named} {value}".strip() if action.option_strings else named
+        help = parser._get_formatter()._expand_help(action) if action.help else ""  # noqa: SLF001
+        chosen = f" One of {', '.join(map(str, action.choices))}." if action.choices else ""
+        rows.append(f"| `{shown}` | {_cell(help + chosen)} |")
+    return ["| option | |", "|---|---|", *rows, ""] if rows else []
+
+
+def _verbs(parser: argparse.ArgumentParser) -> Iterable[argparse.ArgumentParser]:
+    for action in parser._actions:  # noqa: SLF001
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            yield from dict.fromkeys(action.choices.values())
+
+
+def methods(offered: Sequence[Method]) -> str:
+    """Each method of the gateway."""
+    rows = [
+        f"| `{method.name}` | {(method.scope or 'any').removeprefix('operator.')} | {method.role} "
+        f"| {'' if method.advertised else 'not in hello-ok'}{_limit(method)} |"
+        for method in sorted(offered, key=lambda method: method.name)
+    ]
+    return "\n".join(
+        [
+            "# Methods of the gateway\n",
+            WRITTEN,
+            "How they are called: [gateway wire](gateway-wire.md). How each compares with a real OpenClaw's:",
+            "[compatibility](compatibility.md). Scope `admin` covers all, `write` covers `read`.\n",
+            "| method | scope | role | |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _limit(method: Method) -> str:
+    return "" if method.per_minute is None else f" at most {method.per_minute} a minute"
+
+
+def tools(house: Sequence[ToolSpec]) -> str:
+    """Each tool of each surface."""
+    with TemporaryDirectory() as place:
+        node = Node(Path(place), Settings())
+        machine = node.capabilities.every()
+    parts = ["# Tools\n", WRITTEN]
+    for title, specs in (
+        ("The node: `openclaw node`", machine),
+        ("The order: `openclaw mcp-server`", [ORDER]),
+        ("For CLI agents: `remoteclaw-mcp-server`", SPECS),
+        ("The gateway's own: `/mcp`, `tools.invoke`, agents", house),
+    ):
+        parts += [f"## {title}\n", *(_tool(spec) for spec in specs)]
+    return "\n".join(parts)
+
+
+def _tool(spec: ToolSpec) -> str:
+    required = set(spec.input_schema.get("required", ()))
+    properties: Json = spec.input_schema.get("properties", {})
+    rows = []
+    for name, schema in properties.items():
+        must = " (required)" if name in required else ""
+        rows.append(f"| `{name}`{must} | {_kind(schema)} | {_cell(schema.get('description', ''))} |")
+    table = ["", "| parameter | type | |", "|---|---|---|", *rows] if rows else []
+    return "\n".join([f"### {spec.name}\n", _flat(spec.description), *table, ""])
+
+
+def config() -> str:
+    """Each key of openclaw.json."""
+    rows = list(_keys(Blueprint().schema, ""))
+    return "\n".join(
+        [
+            "# Config keys\n",
+            WRITTEN,
+            "The file and its commands: [config](config.md). `*` stands for a name or number of yours. A change takes",
+            "effect at once, unless the last column says that the gateway restarts for it.\n",
+            "| key | type | default | | |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _keys(schema: Json, path: str) -> Iterable[str]:
+    for name, below in schema.get("properties", {}).items():
+        where = f"{path}.{name}" if path else name
+        default = "" if "default" not in below else f"`{below['default']}`"
+        restart = "restart" if below.get("x-reload") == "restart" else ""
+        yield f"| `{where}` | {_kind(below)} | {default} | {_cell(below.get('title', ''))} | {restart} |"
+        yield from _keys(below, where)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from _keys(schema[key], f"{path}.*")
+
+
+def _kind(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return "any"
+    if "enum" in schema:
+        return " · ".join(f"`{value}`" for value in schema["enum"])
+    if "anyOf" in schema or "oneOf" in schema:
+        return " or ".join(dict.fromkeys(_kind(one) for one in schema.get("anyOf") or schema["oneOf"]))
+    kind = schema.get("type", "any")
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
+
+
+def _flat(words: str) -> str:
+    return " ".join(words.split())
+
+
+def _cell(words: str) -> str:
+    return _flat(words).replace("|", "\\|")
+
+
+async def _asked() -> tuple[Sequence[Method], Sequence[ToolSpec]]:
+    """What a gateway with nothing configured offers."""
+    with TemporaryDirectory() as place:
+        async with assembled(Plan(folder=Path(place), token="t" * 64), "ws://127.0.0.1:1") as whole:
+            return whole.gateway.intercom.methods, _house(whole)
+
+
+def _house(whole: Whole) -> Sequence[ToolSpec]:
+    return [offer.spec for offers in whole.gateway.registry.offers().values() for offer in offers]
+
+
+def main() -> int:
+    os.environ.pop("OPENCLAW_GATEWAY_PORT", None)
+    offered, house = asyncio.run(_asked())
+    pages = {"commands": commands(), "methods": methods(offered), "tools": tools(house), "config-keys": config()}
+    stale = []
+    for name, text in pages.items():
+        path = FOLDER / f"{name}.md"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(text, encoding="utf-8")
+    print(f"reference: {', '.join(stale) if stale else 'up to date'}")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
