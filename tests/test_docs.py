@@ -67,7 +67,9 @@ def steps(document: Path) -> Iterator[Step]:
 
 
 def _open(command: str) -> bool:
-    """Whether a quotation mark in it has no partner yet."""
+    """Whether a quotation mark in it has no partner yet, or a text put in goes on."""
+    if put_in := re.search(r"<<'(\w+)'", command):
+        return command.splitlines()[-1] != put_in[1]
     try:
         shlex.split(command, comments=True)
     except ValueError:
