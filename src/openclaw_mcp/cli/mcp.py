@@ -13,7 +13,6 @@ from ..core.errors import OpenClawError
 from ..core.model import LOCAL, Audio, Block, Embedded, Image, Link, Text, ToolCall, ToolResult, ToolSpec
 from ..core.ports import SILENCE
 from ..servers import entry
-from ..servers.names import BETWEEN, server_names
 from ..servers.roster import Roster
 from ..servers.server import Server
 from ..tools.desk import Desk
@@ -239,9 +238,7 @@ async def _call(options: argparse.Namespace, file: Path) -> int:
     async with Roster(servers) as roster:
         server = roster.find(options.name)
         await server.ready()
-        prefix = server_names(servers)[options.name] + BETWEEN
-        names = {spec.name for spec in server.specs()}
-        name = options.tool if options.tool in names else prefix + options.tool
+        name = server.called(options.tool)
         desk = Desk(Registry({f"mcp/{options.name}": server}))
         result = await desk.call(ToolCall(caller=LOCAL, name=name, arguments=given, line=SILENCE))
     _print_result(result, as_json=options.json)

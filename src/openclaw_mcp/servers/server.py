@@ -70,6 +70,10 @@ class Server:
             raise ToolNotFound(f"{self.entry.name} has no tool {call.name!r} any more")
         return await client.call(name, call.arguments, line=call.line, caller=call.caller)
 
+    def called(self, tool: str) -> str:
+        """What a tool goes by here, given the server's own name for it or ours."""
+        return next((ours for ours, own in self._own_names.items() if tool == own), tool)
+
     # ---- its life ----
 
     async def ready(self) -> Client:
