@@ -40,6 +40,7 @@ bench: .venv/.dev   ## measure against floors and peers (see benchmarks/README.m
 	@$(BIN)/python benchmarks/proxy.py
 	@$(BIN)/python benchmarks/node.py
 	@$(BIN)/python benchmarks/gateway.py
+	@$(BIN)/python benchmarks/up.py
 
 reference: .venv/.dev   ## write the reference pages that code knows best anew
 	@$(BIN)/python scripts/reference.py
