@@ -1,6 +1,6 @@
 """Benchmark: `openclaw up`, from its start until all surfaces answer, and its memory at rest."""
 
-import http.client
+import socket
 import sys
 import tempfile
 import time
@@ -36,7 +36,7 @@ class Start:
 
     def answered(self, child: Child, ports: dict[str, int]) -> None:
         asked = {
-            "proxy": ("GET", "/health", None, ""),
+            "proxy": ("GET", "/health", b"", ""),
             "node": ("POST", "/", LIST, "mcp-token.txt"),
             "gateway": ("POST", "/mcp", LIST, "gateway-token.txt"),
         }
@@ -46,18 +46,17 @@ class Start:
                     raise child.failed(f"{name} did not answer")
                 time.sleep(PAUSE)
 
-    def _ok(self, port: int, method: str, path: str, body: bytes | None, token: str) -> bool:
-        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_LIMIT)
+    def _ok(self, port: int, method: str, path: str, body: bytes, token: str) -> bool:
+        lines = [f"{method} {path} HTTP/1.0", f"Host: 127.0.0.1:{port}", f"Content-Length: {len(body)}"]
+        lines += ["Content-Type: application/json", "Accept: application/json, text/event-stream"]
         try:
             if token:
-                headers["Authorization"] = f"Bearer {(self.state / token).read_text().strip()}"
-            connection.request(method, path, body, headers)
-            return connection.getresponse().status == 200
+                lines.append(f"Authorization: Bearer {(self.state / token).read_text().strip()}")
+            with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_LIMIT) as plug:
+                plug.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+                return b" 200 " in plug.recv(64)
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        finally:
-            connection.close()
 
 
 def measure(asked: Options, figures: Figures) -> float:
