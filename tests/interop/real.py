@@ -37,14 +37,14 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def gateway(home: Path) -> Iterator[str]:
-    """A real gateway on a free port; yields its address once it says hello."""
+def gateway(home: Path, **more: object) -> Iterator[str]:
+    """A real gateway on a free port, with `more` in its config; yields its address once it says hello."""
     node, entry = program()
     with listen.bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
     (home / "state").mkdir(parents=True)
     auth = {"mode": "token", "token": TOKEN}
-    config = {"gateway": {"mode": "local", "bind": "loopback", "port": port, "auth": auth}}
+    config = {"gateway": {"mode": "local", "bind": "loopback", "port": port, "auth": auth}, **more}
     (home / "state" / "openclaw.json").write_text(json.dumps(config))
     log = (home / "gateway.log").open("wb")
     with log, process(node, entry, "gateway", "run", env=environment(home), stdout=log, stderr=log):

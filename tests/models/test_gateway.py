@@ -60,9 +60,9 @@ class Talker:
         await self.client.call("chat.send", params)
         return run_id
 
-    async def until(self, run_id: str, *states: str) -> Json:
+    async def until(self, run_id: str, *states: str, within: float = WAIT) -> Json:
         """The first `chat` event of the run in one of these states."""
-        async with asyncio.timeout(WAIT):
+        async with asyncio.timeout(within):
             while True:
                 for news in self.heard:
                     payload: Any = news.payload
@@ -72,8 +72,8 @@ class Talker:
                 self._news.clear()
                 await self._news.wait()
 
-    async def say(self, message: str, **more: Any) -> Json:
-        return await self.until(await self.send(message, **more), "final", "error", "aborted")
+    async def say(self, message: str, *, within: float = WAIT) -> Json:
+        return await self.until(await self.send(message), "final", "error", "aborted", within=within)
 
 
 @contextlib.asynccontextmanager
@@ -144,6 +144,20 @@ def test_an_abort_reaches_the_provider(api: str, tmp_path: Path) -> None:
     with (
         FakeModel(Step(say="word " * 2000, slow=0.02)) as model,
         gateway(tmp_path / "state", config_for(api, model)) as served,
+    ):
+        asyncio.run(talk(served))
+
+
+def test_a_run_may_take_only_so_long(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        async with talking(served) as talker:
+            end = await talker.say("talk for long")
+            assert (end["state"], end["errorKind"]) == ("error", "timeout")
+            assert await asyncio.to_thread(model.requests[0].gone.wait, WAIT)
+
+    with (
+        FakeModel(Step(say="word " * 2000, slow=0.02)) as model,
+        gateway(tmp_path / "state", config_for("openai", model, timeoutSeconds=1)) as served,
     ):
         asyncio.run(talk(served))
 

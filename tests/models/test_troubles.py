@@ -232,20 +232,6 @@ def test_an_endless_loop_of_tools_is_stopped_with_a_sentence(api: str, limits: J
 
 
 @both
-def test_a_run_may_take_only_so_long(api: str) -> None:
-    async def talk() -> None:
-        with FakeModel(Step(say="word " * 100, slow=0.05)) as model:
-            agent = Agent(api, model, settings={"limits": {"seconds": 0.5}})
-            end = await failed(agent)
-            assert model.requests[0].gone.wait(WAIT)
-        assert end.kind == "timeout"
-        assert "0.5 s (limits.seconds)" in end.message
-        assert agent.text.startswith("word")
-
-    run(talk())
-
-
-@both
 def test_only_so_many_tools_go_at_once(api: str) -> None:
     going: list[int] = [0, 0]
 

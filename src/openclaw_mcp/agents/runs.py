@@ -37,19 +37,31 @@ RETRY_FIRST, RETRY_MOST = 0.2, 5.0  # seconds between tries to store a result wh
 
 Pick = Callable[[Run], AgentRuntime]
 Act = Callable[[Run], Caller]
+Patience = Callable[[Run], float | None]
 
 
 class Runs:
-    """A `Runner`. `pick` chooses the runtime for a run, `act` says as whom its agent calls tools."""
+    """A `Runner`. `pick` chooses the runtime for a run, `act` says as whom its agent calls tools.
+
+    `patience` gives the seconds a run may take when its caller named none; 0 stands for the longest.
+    """
 
     def __init__(
-        self, book: RunBook, sessions: SessionBook, *, pick: Pick, act: Act, tools: Toolbox | None = None
+        self,
+        book: RunBook,
+        sessions: SessionBook,
+        *,
+        pick: Pick,
+        act: Act,
+        tools: Toolbox | None = None,
+        patience: Patience = lambda run: None,
     ) -> None:
         self._book = book
         self._sessions = sessions
         self._pick = pick
         self._act = act
         self._tools = tools
+        self._patience = patience
         self.news: Bell[RunNews] = Bell()
         self._going: dict[str, _Going] = {}  # by session key
         self._elsewhere: set[str] = set()
@@ -171,7 +183,7 @@ class Runs:
         going.work = asyncio.get_running_loop().create_task(self._listen(going))
         if going.stopped:
             going.work.cancel()
-        done, _ = await asyncio.wait({going.work}, timeout=_limit(going.run))
+        done, _ = await asyncio.wait({going.work}, timeout=self._limit(going.run))
         if not done:
             going.stop("timeout")
             done, _ = await asyncio.wait({going.work}, timeout=STOP_GRACE)
@@ -181,6 +193,10 @@ class Runs:
             logger.error("run %s failed", going.run.run_id, exc_info=exc)
             transcript.hear(Failed(message="The agent stopped working: an internal error, see the gateway's log."))
         return transcript.outcome(going.stopped)
+
+    def _limit(self, run: Run) -> float:
+        asked = self._patience(run) if run.timeout_ms is None else run.timeout_ms / 1000
+        return RUN_LIMIT if asked is None else min(asked or LONGEST_RUN, LONGEST_RUN)
 
     async def _listen(self, going: "_Going") -> None:
         run = going.run
@@ -307,9 +323,3 @@ class _Going:
         self.overtaken = True
         if self.transcript.between:
             self.stop("steered")
-
-
-def _limit(run: Run) -> float:
-    if run.timeout_ms is None:
-        return RUN_LIMIT
-    return LONGEST_RUN if run.timeout_ms == 0 else min(run.timeout_ms / 1000, LONGEST_RUN)

@@ -1,6 +1,5 @@
 """The agent: a model is asked, the tools it calls are used, it is asked again, until it has answered."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -50,10 +49,7 @@ class Loop:
     async def go(self) -> AgentEvent:
         """The end of the turn."""
         try:
-            async with asyncio.timeout(self._limits.seconds):
-                return await self._until_answered()
-        except TimeoutError:
-            return self._failed(f"it took longer than {self._limits.seconds:g} s (limits.seconds)", "timeout")
+            return await self._until_answered()
         except ModelTrouble as trouble:
             return self._failed(str(trouble), trouble.kind)
 
@@ -162,8 +158,6 @@ class Loop:
 def _sentence(choice: Choice, words: str, kind: str) -> str:
     match kind:
         case "limit":
-            return f"The agent was stopped: {words}."
-        case "timeout" if "limits.seconds" in words:
             return f"The agent was stopped: {words}."
         case "auth":
             return f"The model {choice.name} can't be used: its provider refuses us or no key is set: {words}"

@@ -85,7 +85,10 @@ class Choice(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What one run may use. Each is a key of `agents.defaults.limits`, and of an agent's own `limits`."""
+    """What one run may use, each a key of `agents.defaults.limits` and of an agent's own `limits`.
+
+    The time it may take is the run's own matter: `timeoutSeconds`, whatever the runtime.
+    """
 
     model_calls: int = 50
     """A model that needs more steps than this is most likely going in circles."""
@@ -94,7 +97,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Tool calls of one answer that go at once; the others wait."""
     tokens: int = 4_000_000
     """Read and written together, as the provider counts them."""
-    seconds: float = 600.0
     retries: int = 3
     """Times one request is tried again while the trouble may pass."""
 
@@ -196,17 +198,11 @@ def runtime_for(config: Json, model: Any) -> str:
 
 
 def limits_of(settings: Json) -> Limits:
-    """An agent's own limits over everybody's; `timeoutSeconds` is the time when `limits` gives none."""
-    given: dict[str, Any] = {}
-    if settings.get("timeoutSeconds"):
-        given["seconds"] = float(settings["timeoutSeconds"])
-    for ours, theirs in LIMIT_WORDS.items():
-        if (value := (settings.get("limits") or {}).get(theirs)) is not None:
-            given[ours] = value
-    return Limits(**given)
+    given = settings.get("limits") or {}
+    return Limits(**{ours: given[theirs] for ours, theirs in LIMIT_WORDS.items() if given.get(theirs) is not None})
 
 
 LIMIT_WORDS: Final = {
     "model_calls": "modelCalls", "tool_calls": "toolCalls", "parallel_tools": "parallelTools", "tokens": "tokens",
-    "seconds": "seconds", "retries": "retries",
+    "retries": "retries",
 }  # fmt: skip
