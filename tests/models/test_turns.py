@@ -280,3 +280,29 @@ def test_an_answer_cut_by_its_length_says_so(api: str) -> None:
         assert (end.text, end.stop_reason) == ("half", "length")
 
     run(talk())
+
+
+def test_calls_that_share_an_id_are_told_apart() -> None:
+    async def talk() -> None:
+        with FakeModel(Step(whole=True, calls=(("echo", {"text": "1"}),)), _again, say("ok")) as model:
+            agent = Agent("openai", model, tools=Tools(echo=echo))
+            await answered(agent)
+        ids = [message["tool_call_id"] for message in model.requests[-1].body["messages"] if message["role"] == "tool"]
+        assert len(set(ids)) == 2
+        assert [use.id for use in agent.all(ToolUse)] == ids
+
+    run(talk())
+
+
+def _again(request: Any) -> Step:
+    return Step(whole=True, calls=(("echo", {"text": "2"}),))
+
+
+def test_arguments_nobody_can_read_are_not_sent_back() -> None:
+    async def talk() -> None:
+        with FakeModel(Step(calls=(("echo", '{"text": '),)), say("ok")) as model:
+            await answered(Agent("openai", model, tools=Tools(echo=echo)))
+        (written,) = model.requests[1].body["messages"][1]["tool_calls"]
+        assert written["function"]["arguments"] == "{}"
+
+    run(talk())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ..wire.sse import Events, TooLong
 from .settings import Provider
-from .speech import Answer, Ask, Codec, Heard
+from .speech import Answer, Ask, Codec, Heard, Reader
 from .troubles import ModelTrouble, refused
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Wire:
         reader = codec.reader(ask)
         async with aclosing(self._events(codec, ask, key)) as events:
             async for data in events:
-                for heard in reader.read(data):
+                for heard in understood(reader, data):
                     hear(heard)
         answer = reader.answer()
         if answer is None:
@@ -121,6 +121,14 @@ class Wire:
                 # In a thread: the import and the reading of certificates would hold up everybody else on the loop.
                 self._tls = await asyncio.to_thread(_prepared)
         return _new(self._tls if base_url.startswith("https:") else False)
+
+
+def understood(reader: Reader, data: bytes) -> tuple[Heard, ...]:
+    """What an event says. Whatever a server may send, the reader's surprise is trouble with the model, not with us."""
+    try:
+        return tuple(reader.read(data))
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError):
+        raise ModelTrouble("it sent something that is no answer of this API", kind="dropped") from None
 
 
 def _prepared() -> ssl.SSLContext:
