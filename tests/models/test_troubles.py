@@ -4,6 +4,8 @@ import asyncio
 import json
 import logging
 import socket
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from openclaw_mcp.core.agent import Final, Model, Notice, Partial, ToolOutcome, 
 from openclaw_mcp.core.model import Json, ToolCall, ToolResult, said
 from openclaw_mcp.models import history, keys
 from openclaw_mcp.models.settings import KeySource, catalogue
-from openclaw_mcp.models.troubles import refused, told
+from openclaw_mcp.models.troubles import refused, retry_after, told
 
 from ..conversation import Tools
 from .fake import FakeModel, Request, Step, call, say
@@ -445,6 +447,16 @@ def test_keys_come_from_the_environment_a_private_file_or_the_keyring(
 )
 def test_refusals_are_sorted(status: int, body: bytes, kind: str) -> None:
     assert refused(status, body, {}).kind == kind
+
+
+def test_waits_are_read_however_they_are_written() -> None:
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    for written, least, most in (("2", 2, 2), ("0.5", 0.5, 0.5), (soon, 25, 31)):
+        wait = retry_after({"retry-after": written})
+        assert wait is not None
+        assert least <= wait <= most
+    assert retry_after({"retry-after": "soon"}) is None
+    assert retry_after({}) is None
 
 
 def test_errors_within_a_stream_are_sorted() -> None:
