@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -280,3 +282,9 @@ def test_a_gateway_that_passes_on_to_itself_comes_to_an_end(tmp_path: Path) -> N
         done = served.call("config.patch", json.dumps({"raw": json.dumps(far(served))}))
         assert done.returncode == 0, done.stderr
         asyncio.run(talk(served))
+
+
+def test_a_program_with_an_agent_in_it_starts_without_the_http_library() -> None:
+    loaded = "import sys, openclaw_mcp.embedded, openclaw_mcp.assembly; print('httpx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"
