@@ -3,7 +3,10 @@
 import asyncio
 import json
 import logging
+import os
 import socket
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -15,9 +18,10 @@ from openclaw_mcp.core.agent import Final, Model, Notice, Partial, ToolOutcome, 
 from openclaw_mcp.core.model import Json, ToolCall, ToolResult, said
 from openclaw_mcp.models import history, keys
 from openclaw_mcp.models.settings import KeySource, catalogue
-from openclaw_mcp.models.troubles import refused, retry_after, told
+from openclaw_mcp.models.troubles import ModelTrouble, refused, retry_after, told
 
 from ..conversation import Tools
+from ..programs import need
 from .fake import FakeModel, Request, Step, call, say
 from .talking import APIS, KEY, WAIT, Agent, answered, failed, provider, run
 
@@ -400,9 +404,7 @@ def test_more_messages_than_are_recalled_is_a_cut_as_well() -> None:
 # ---- keys and words ------------------------------------------------------------------------------------------------
 
 
-def test_keys_come_from_the_environment_a_private_file_or_the_keyring(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_come_from_the_environment_or_a_private_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_KEY", "from-env")
     bare, inside, open_file = tmp_path / "bare", tmp_path / "inside.json", tmp_path / "open"
     for file, text in ((bare, "from-file\n"), (inside, '{"a": {"b/c": "from-json"}}'), (open_file, "seen by all")):
@@ -424,9 +426,39 @@ def test_keys_come_from_the_environment_a_private_file_or_the_keyring(
         (KeySource("file", str(open_file)), "chmod 600"),
         (KeySource("file", str(tmp_path / "none")), "can't be read"),
         (KeySource("env", "NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE is not set"),
+        (KeySource("value", "two\nlines"), "one line of plain characters"),
     ):
-        with pytest.raises(Exception, match=words):
+        with pytest.raises(ModelTrouble, match=words):
             run(ring.read(source))
+
+
+def test_a_key_comes_from_the_keyring_of_the_desktop(tmp_path: Path) -> None:
+    session = need("dbus-run-session", package="dbus")
+    daemon = need("gnome-keyring-daemon", package="gnome-keyring")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import asyncio, keyring\n"
+        "from openclaw_mcp.models.keys import KeyRing\n"
+        "from openclaw_mcp.models.settings import catalogue\n"
+        "from openclaw_mcp.models.troubles import ModelTrouble\n"
+        "keyring.set_password('openclaw-mcp', 'lab', 'sk-9')\n"
+        "for account in ('lab', 'other'):\n"
+        "    given = {'apiKey': {'source': 'keyring', 'id': account}}\n"
+        "    ring = KeyRing(catalogue({'models': {'providers': {'x': given}}})['x'])\n"
+        "    try:\n"
+        "        print(asyncio.run(ring.read(ring.order()[0])))\n"
+        "    except ModelTrouble as exc:\n"
+        "        print(exc)\n"
+    )
+    unlock = f"printf pw | {daemon} --unlock --components=secrets >/dev/null 2>&1; {sys.executable} {script}"
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    # The keyring's daemon ends with its bus, and the bus with the script.
+    done = subprocess.run(
+        [session, "--", "sh", "-c", unlock], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    found, missing = done.stdout.splitlines()
+    assert found == "sk-9", done.stderr[-500:]
+    assert 'the keyring holds nothing for service "openclaw-mcp", account "other"' in missing
 
 
 @pytest.mark.parametrize(

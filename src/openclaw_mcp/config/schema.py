@@ -102,7 +102,7 @@ KEY: Final[Json] = {
             "In the system's keyring",
             {
                 "source": {"const": "keyring"},
-                "service": text("The service it is kept under", default="openclaw"),
+                "service": text("The service it is kept under", default="openclaw-mcp"),
                 "id": text("The account it is kept under", minLength=1),
             },
             required=["source", "id"],

@@ -27,6 +27,7 @@ WELL_KNOWN: Final[Mapping[str, tuple[Api, str, str | None]]] = {
 }
 """Providers that need no entry: their API, their address, and the environment variable their key is in."""
 
+KEYRING: Final = "openclaw-mcp"  # the service keys are kept under, there as elsewhere in the house
 WINDOW: Final = 128_000  # tokens, of a model the config says nothing about; what most hosted ones have at least
 IDLE_LIMIT: Final = 120.0  # seconds a model may say nothing at all; long thinkers send pings or thoughts meanwhile
 _UNRESOLVED = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
@@ -134,7 +135,7 @@ def _key(given: Any) -> KeySource:
         case "file":
             return KeySource("file", str(given.get("path", "")), str(given.get("id", "")))
         case _:
-            return KeySource("keyring", str(given.get("service") or "openclaw"), str(given.get("id", "")))
+            return KeySource("keyring", str(given.get("service") or KEYRING), str(given.get("id", "")))
 
 
 def _card(given: Json) -> ModelCard:
