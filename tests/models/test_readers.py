@@ -78,3 +78,20 @@ def test_an_answer_without_its_end_is_none() -> None:
     assert whole is not None
     assert whole.parts == (Words("all"),)
     assert not any(isinstance(part, Call) for part in whole.parts)
+
+
+def test_an_answer_ends_when_its_provider_says_so() -> None:
+    reader = AnthropicReader("x/y")
+    events: list[Any] = [
+        {"type": "message_start", "message": {"usage": {"input_tokens": 3}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "all"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+    ]
+    for event in events:
+        understood(reader, msgspec.json.encode(event))
+        assert reader.answer() is None
+    understood(reader, b'{"type": "message_stop"}')
+    answer = reader.answer()
+    assert answer is not None
+    assert (answer.parts, answer.stop, answer.usage.input) == ((Words("all"),), "stop", 3)

@@ -167,6 +167,18 @@ def test_another_model_answers_when_the_first_can_not(api: str) -> None:
     run(talk())
 
 
+def test_another_model_is_sooner_than_a_long_wait() -> None:
+    async def talk() -> None:
+        limited = Step(status=429, headers={"retry-after": "40"})
+        with FakeModel(lambda request: limited if request.body["model"] == "x" else say("Here.")) as model:
+            agent = Agent("openai", model, settings={"model": {"primary": "fake/x", "fallbacks": ["fake/y"]}})
+            end = await answered(agent)
+        assert end.text == "Here."
+        assert [request.body["model"] for request in model.requests] == ["x", "y"]
+
+    run(talk())
+
+
 async def _went() -> ToolResult:
     return said("went")
 
