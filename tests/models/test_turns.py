@@ -10,6 +10,7 @@ import pytest
 from openclaw_mcp.core.agent import Attachment, Model, Partial, Thinking, ToolOutcome, ToolUpdate, ToolUse, Usage
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import Image, Json, Text, ToolCall, ToolResult, ToolSpec, said
+from openclaw_mcp.models import history
 
 from ..conversation import Tools
 from .fake import FakeModel, Step, call, say
@@ -304,5 +305,25 @@ def test_arguments_nobody_can_read_are_not_sent_back() -> None:
             await answered(Agent("openai", model, tools=Tools(echo=echo)))
         (written,) = model.requests[1].body["messages"][1]["tool_calls"]
         assert written["function"]["arguments"] == "{}"
+
+    run(talk())
+
+
+@both
+def test_only_the_latest_pictures_are_shown_again(api: str) -> None:
+    encoded = base64.b64encode(PIXEL).decode()
+    past: list[Json] = [{"role": "user", "content": "look"}]
+    for n in range(history.PICTURES + 3):
+        use = {"type": "toolCall", "id": f"c{n}", "name": "look", "arguments": {}}
+        picture = {"type": "image", "mimeType": "image/png", "data": encoded}
+        past.append({"role": "assistant", "content": [use]})
+        past.append({"role": "toolResult", "toolCallId": f"c{n}", "content": [picture], "isError": False})
+
+    async def talk() -> None:
+        with FakeModel(say("ok")) as model:
+            await answered(Agent(api, model), recall=past)
+        sent = sent_texts(model.requests[0].body)
+        assert sent.count(encoded) == history.PICTURES
+        assert sent.count("an image, shown then") == 3
 
     run(talk())

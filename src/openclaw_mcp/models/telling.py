@@ -37,3 +37,5 @@ async def telling(work: Callable[[Tell], Awaitable[AgentEvent]]) -> AsyncGenerat
     finally:
         task.cancel()
         await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # looked at, so that nobody complains of one that came after the reader had left
