@@ -7,10 +7,22 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agent import Attachment, Model, Partial, Thinking, ToolOutcome, ToolUpdate, ToolUse, Usage
+from openclaw_mcp.core.agent import (
+    AgentEvent,
+    Attachment,
+    Final,
+    Model,
+    Partial,
+    Thinking,
+    ToolOutcome,
+    ToolUpdate,
+    ToolUse,
+    Usage,
+)
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import Image, Json, Text, ToolCall, ToolResult, ToolSpec, said
 from openclaw_mcp.models import history
+from openclaw_mcp.models.telling import Tell, telling
 
 from ..conversation import Tools
 from .fake import FakeModel, Step, call, say
@@ -34,11 +46,11 @@ def sent_texts(body: Json) -> str:
 @both
 def test_an_answer_streams_and_adds_up(api: str) -> None:
     async def talk() -> None:
-        with FakeModel(Step(say="Hello there, person.", think="Let me see.", usage=(50, 7, 20))) as model:
+        with FakeModel(Step(say="Hello there, person.", think="Let me see.", slow=0.02, usage=(50, 7, 20))) as model:
             agent = Agent(api, model)
             end = await answered(agent)
         assert end.text == agent.text == "Hello there, person."
-        assert len(agent.all(Partial)) == 4
+        assert len(agent.all(Partial)) > 1
         assert "".join(thought.text for thought in agent.all(Thinking)) == "Let me see."
         assert agent.all(Model) == [Model("fake", "m")]
         assert end.usage is not None
@@ -325,5 +337,19 @@ def test_only_the_latest_pictures_are_shown_again(api: str) -> None:
         sent = sent_texts(model.requests[0].body)
         assert sent.count(encoded) == history.PICTURES
         assert sent.count("an image, shown then") == 3
+
+    run(talk())
+
+
+def test_a_slow_reader_gets_fewer_and_longer_pieces() -> None:
+    async def talk() -> None:
+        async def work(tell: Tell) -> AgentEvent:
+            for event in (Partial("a", replace=True), Partial("b"), Thinking("c"), Thinking("d"), Partial("e")):
+                tell(event)
+            return Final()
+
+        assert [event async for event in telling(work)] == [
+            Partial("ab", replace=True), Thinking("cd"), Partial("e"), Final(),
+        ]  # fmt: skip
 
     run(talk())
