@@ -96,10 +96,15 @@ async def remembering(
     def pick(run: Run) -> AgentRuntime:
         return known.get(roster().card(run.agent_id).runtime, demo)
 
+    def patience(run: Run) -> float | None:
+        return roster().card(run.agent_id).settings.get("timeoutSeconds")
+
     async with opened(where) as store:
         sessions = Sessions(store)
         reader = Reader(media, sessions.blob)
-        runs = Runs(RunBook(store), sessions, pick=pick, act=act, tools=tools, prepare=reader.prepare)
+        runs = Runs(
+            RunBook(store), sessions, pick=pick, act=act, tools=tools, prepare=reader.prepare, patience=patience
+        )
         feed = Feed(publish, roster)
         quiet = runs.news.listen(feed.hear)
         chat = ChatRoom(sessions, runs, feed, publish, roster=roster)

@@ -265,3 +265,33 @@ def test_the_command_line_reads_changes_and_checks(tmp_path: Path) -> None:
     assert (bad.returncode, bad.stderr) == (1, 'ui: Unrecognized key: "bogus"\n')
     schema = json.loads(openclaw(tmp_path, "config", "schema").stdout)
     assert schema == Blueprint().schema
+
+
+def test_keys_of_models_are_hidden_however_they_are_written() -> None:
+    provider = {
+        "apiKey": ["sk-one", {"source": "env", "id": "A_KEY"}, "${B_KEY}"],
+        "headers": {"Authorization": "Bearer sk-two", "x-api-key": "sk-three", "x-team": "red"},
+    }
+    config = {"models": {"providers": {"lab": provider, "other": {"apiKey": "sk-four"}}}}
+    assert not Blueprint().issues(config)
+    shown = json.dumps(text.redacted(config))
+    assert "sk-" not in shown
+    assert all(word in shown for word in ("A_KEY", "${B_KEY}", "red"))
+
+
+@pytest.mark.parametrize(
+    ("providers", "path"),
+    [
+        ({"x": {"api": "telepathy"}}, "models.providers.x.api"),
+        ({"x": {"apiKey": {"source": "file"}}}, "models.providers.x.apiKey"),
+        ({"x": {"models": [{"name": "no id"}]}}, "models.providers.x.models.0"),
+    ],
+)
+def test_a_provider_nobody_could_use_is_refused(providers: Any, path: str) -> None:
+    assert [issue["path"] for issue in Blueprint().issues({"models": {"providers": providers}})] == [path]
+
+
+def test_parts_by_name_have_hints_and_reload_like_others() -> None:
+    blueprint = Blueprint()
+    assert blueprint.hints()["models.providers.*.apiKey"]["sensitive"] is True
+    assert blueprint.reload(("models", "providers", "lab", "baseUrl")) == "none"

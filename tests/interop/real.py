@@ -38,14 +38,15 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def gateway(home: Path, *, nodes: Any = None) -> Iterator[str]:
-    """A real gateway on a free port; yields its address once it says hello. `nodes`: its config's `gateway.nodes`."""
+def gateway(home: Path, *, nodes: Any = None, **more: object) -> Iterator[str]:
+    """A real gateway on a free port, with `more` in its config; yields its address once it says hello. `nodes`: its
+    config's `gateway.nodes`."""
     node, entry = program()
     with listen.bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
     (home / "state").mkdir(parents=True)
     auth = {"mode": "token", "token": TOKEN}
-    config: Any = {"gateway": {"mode": "local", "bind": "loopback", "port": port, "auth": auth}}
+    config: Any = {"gateway": {"mode": "local", "bind": "loopback", "port": port, "auth": auth}, **more}
     if nodes is not None:
         config["gateway"]["nodes"] = nodes
     (home / "state" / "openclaw.json").write_text(json.dumps(config))

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -60,9 +62,9 @@ class Talker:
         await self.client.call("chat.send", params)
         return run_id
 
-    async def until(self, run_id: str, *states: str) -> Json:
+    async def until(self, run_id: str, *states: str, within: float = WAIT) -> Json:
         """The first `chat` event of the run in one of these states."""
-        async with asyncio.timeout(WAIT):
+        async with asyncio.timeout(within):
             while True:
                 for news in self.heard:
                     payload: Any = news.payload
@@ -72,8 +74,8 @@ class Talker:
                 self._news.clear()
                 await self._news.wait()
 
-    async def say(self, message: str, **more: Any) -> Json:
-        return await self.until(await self.send(message, **more), "final", "error", "aborted")
+    async def say(self, message: str, *, within: float = WAIT) -> Json:
+        return await self.until(await self.send(message), "final", "error", "aborted", within=within)
 
 
 @contextlib.asynccontextmanager
@@ -144,6 +146,20 @@ def test_an_abort_reaches_the_provider(api: str, tmp_path: Path) -> None:
     with (
         FakeModel(Step(say="word " * 2000, slow=0.02)) as model,
         gateway(tmp_path / "state", config_for(api, model)) as served,
+    ):
+        asyncio.run(talk(served))
+
+
+def test_a_run_may_take_only_so_long(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        async with talking(served) as talker:
+            end = await talker.say("talk for long")
+            assert (end["state"], end["errorKind"]) == ("error", "timeout")
+            assert await asyncio.to_thread(model.requests[0].gone.wait, WAIT)
+
+    with (
+        FakeModel(Step(say="word " * 2000, slow=0.02)) as model,
+        gateway(tmp_path / "state", config_for("openai", model, timeoutSeconds=1)) as served,
     ):
         asyncio.run(talk(served))
 
@@ -266,3 +282,9 @@ def test_a_gateway_that_passes_on_to_itself_comes_to_an_end(tmp_path: Path) -> N
         done = served.call("config.patch", json.dumps({"raw": json.dumps(far(served))}))
         assert done.returncode == 0, done.stderr
         asyncio.run(talk(served))
+
+
+def test_a_program_with_an_agent_in_it_starts_without_the_http_library() -> None:
+    loaded = "import sys, openclaw_mcp.embedded, openclaw_mcp.assembly; print('httpx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"

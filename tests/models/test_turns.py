@@ -7,9 +7,22 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agent import Attachment, Model, Partial, Thinking, ToolOutcome, ToolUpdate, ToolUse, Usage
+from openclaw_mcp.core.agent import (
+    AgentEvent,
+    Attachment,
+    Final,
+    Model,
+    Partial,
+    Thinking,
+    ToolOutcome,
+    ToolUpdate,
+    ToolUse,
+    Usage,
+)
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import Image, Json, Text, ToolCall, ToolResult, ToolSpec, said
+from openclaw_mcp.models import history
+from openclaw_mcp.models.telling import Tell, telling
 
 from ..conversation import Tools
 from .fake import FakeModel, Step, call, say
@@ -33,11 +46,11 @@ def sent_texts(body: Json) -> str:
 @both
 def test_an_answer_streams_and_adds_up(api: str) -> None:
     async def talk() -> None:
-        with FakeModel(Step(say="Hello there, person.", think="Let me see.", usage=(50, 7, 20))) as model:
+        with FakeModel(Step(say="Hello there, person.", think="Let me see.", slow=0.02, usage=(50, 7, 20))) as model:
             agent = Agent(api, model)
             end = await answered(agent)
         assert end.text == agent.text == "Hello there, person."
-        assert len(agent.all(Partial)) == 4
+        assert len(agent.all(Partial)) > 1
         assert "".join(thought.text for thought in agent.all(Thinking)) == "Let me see."
         assert agent.all(Model) == [Model("fake", "m")]
         assert end.usage is not None
@@ -278,5 +291,65 @@ def test_an_answer_cut_by_its_length_says_so(api: str) -> None:
         with FakeModel(say("half", stop="length" if api == "openai" else "max_tokens")) as model:
             end = await answered(Agent(api, model))
         assert (end.text, end.stop_reason) == ("half", "length")
+
+    run(talk())
+
+
+def test_calls_that_share_an_id_are_told_apart() -> None:
+    async def talk() -> None:
+        with FakeModel(Step(whole=True, calls=(("echo", {"text": "1"}),)), _again, say("ok")) as model:
+            agent = Agent("openai", model, tools=Tools(echo=echo))
+            await answered(agent)
+        ids = [message["tool_call_id"] for message in model.requests[-1].body["messages"] if message["role"] == "tool"]
+        assert len(set(ids)) == 2
+        assert [use.id for use in agent.all(ToolUse)] == ids
+
+    run(talk())
+
+
+def _again(request: Any) -> Step:
+    return Step(whole=True, calls=(("echo", {"text": "2"}),))
+
+
+def test_arguments_nobody_can_read_are_not_sent_back() -> None:
+    async def talk() -> None:
+        with FakeModel(Step(calls=(("echo", '{"text": '),)), say("ok")) as model:
+            await answered(Agent("openai", model, tools=Tools(echo=echo)))
+        (written,) = model.requests[1].body["messages"][1]["tool_calls"]
+        assert written["function"]["arguments"] == "{}"
+
+    run(talk())
+
+
+@both
+def test_only_the_latest_pictures_are_shown_again(api: str) -> None:
+    encoded = base64.b64encode(PIXEL).decode()
+    past: list[Json] = [{"role": "user", "content": "look"}]
+    for n in range(history.PICTURES + 3):
+        use = {"type": "toolCall", "id": f"c{n}", "name": "look", "arguments": {}}
+        picture = {"type": "image", "mimeType": "image/png", "data": encoded}
+        past.append({"role": "assistant", "content": [use]})
+        past.append({"role": "toolResult", "toolCallId": f"c{n}", "content": [picture], "isError": False})
+
+    async def talk() -> None:
+        with FakeModel(say("ok")) as model:
+            await answered(Agent(api, model), recall=past)
+        sent = sent_texts(model.requests[0].body)
+        assert sent.count(encoded) == history.PICTURES
+        assert sent.count("an image, shown then") == 3
+
+    run(talk())
+
+
+def test_a_slow_reader_gets_fewer_and_longer_pieces() -> None:
+    async def talk() -> None:
+        async def work(tell: Tell) -> AgentEvent:
+            for event in (Partial("a", replace=True), Partial("b"), Thinking("c"), Thinking("d"), Partial("e")):
+                tell(event)
+            return Final()
+
+        assert [event async for event in telling(work)] == [
+            Partial("ab", replace=True), Thinking("cd"), Partial("e"), Final(),
+        ]  # fmt: skip
 
     run(talk())

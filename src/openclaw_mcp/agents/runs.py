@@ -40,10 +40,14 @@ Pick = Callable[[Run], AgentRuntime]
 Act = Callable[[Claim], Caller]
 Prepare = Callable[[Turn, tuple[str, ...]], Awaitable[Turn]]
 """A turn made fit for a runtime that sees these types of files."""
+Patience = Callable[[Run], float | None]
 
 
 class Runs:
-    """A `Runner`. `pick` chooses the runtime for a run, `act` says as whom its agent calls tools."""
+    """A `Runner`. `pick` chooses the runtime for a run, `act` says as whom its agent calls tools.
+
+    `patience` gives the seconds a run may take when its caller named none; 0 stands for the longest.
+    """
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class Runs:
         act: Act,
         tools: Toolbox | None = None,
         prepare: Prepare | None = None,
+        patience: Patience = lambda run: None,
     ) -> None:
         self._book = book
         self._sessions = sessions
@@ -61,6 +66,7 @@ class Runs:
         self._act = act
         self._tools = tools
         self._prepare = prepare
+        self._patience = patience
         self.news: Bell[RunNews] = Bell()
         self._going: dict[str, _Going] = {}  # by session key
         self._elsewhere: set[str] = set()
@@ -184,7 +190,7 @@ class Runs:
         going.work = asyncio.get_running_loop().create_task(self._listen(going))
         if going.stopped:
             going.work.cancel()
-        done, _ = await asyncio.wait({going.work}, timeout=_limit(going.run))
+        done, _ = await asyncio.wait({going.work}, timeout=self._limit(going.run))
         if not done:
             going.stop("timeout")
             done, _ = await asyncio.wait({going.work}, timeout=STOP_GRACE)
@@ -194,6 +200,10 @@ class Runs:
             logger.error("run %s failed", going.run.run_id, exc_info=exc)
             transcript.hear(Failed(message="The agent stopped working: an internal error, see the gateway's log."))
         return transcript.outcome(going.stopped)
+
+    def _limit(self, run: Run) -> float:
+        asked = self._patience(run) if run.timeout_ms is None else run.timeout_ms / 1000
+        return RUN_LIMIT if asked is None else min(asked or LONGEST_RUN, LONGEST_RUN)
 
     async def _listen(self, going: "_Going") -> None:
         run = going.run
@@ -323,9 +333,3 @@ class _Going:
         self.overtaken = True
         if self.transcript.between:
             self.stop("steered")
-
-
-def _limit(run: Run) -> float:
-    if run.timeout_ms is None:
-        return RUN_LIMIT
-    return LONGEST_RUN if run.timeout_ms == 0 else min(run.timeout_ms / 1000, LONGEST_RUN)

@@ -8,7 +8,7 @@ import msgspec
 from ..core.agent import Usage
 from ..core.model import Json
 from .speech import Answer, Ask, Call, Heard, Offer, Part, Picture, Result, Said, Stop, Thought, Words
-from .troubles import ModelTrouble, told
+from .troubles import told
 
 VERSION: Final = "2023-06-01"
 MOST_OUTPUT: Final = 8192  # tokens; the API wants a number, and every model allows this one
@@ -127,10 +127,7 @@ class AnthropicReader:
         self._counts: dict[str, int] = {}
 
     def read(self, data: bytes) -> Iterable[Heard]:
-        try:
-            event: Any = msgspec.json.decode(data)
-        except msgspec.DecodeError:
-            raise ModelTrouble("the stream holds something that is not JSON", kind="dropped") from None
+        event: Any = msgspec.json.decode(data)
         if not isinstance(event, dict):
             return ()
         match event.get("type"):

@@ -93,7 +93,9 @@ class Asking:
                     shrinks += 1
                 elif _turn_key(ring, keys, trouble):
                     pass
-                elif tries < self._retries and (wait := _wait(trouble, tries)) is not None:
+                elif (
+                    tries < self._retries and (wait := _wait(trouble, tries, alone=len(self._choices) == 1)) is not None
+                ):
                     tries += 1
                     await asyncio.sleep(wait)
                     keys = ring.order()
@@ -119,10 +121,10 @@ def _turn_key(ring: KeyRing, keys: list[KeySource | None], trouble: ModelTrouble
     return True
 
 
-def _wait(trouble: ModelTrouble, tries: int) -> float | None:
-    """Seconds until another try makes sense; None when it does not."""
+def _wait(trouble: ModelTrouble, tries: int, *, alone: bool) -> float | None:
+    """Seconds until another try makes sense; None when it does not, or when another model would answer sooner."""
     if trouble.kind != "rate_limit" and trouble.kind not in PASSING:
         return None
     if trouble.retry_after is not None:
-        return trouble.retry_after if trouble.retry_after <= LONGEST_ASKED else None
+        return trouble.retry_after if trouble.retry_after <= (LONGEST_ASKED if alone else LONGEST_WAIT) else None
     return float(min(LONGEST_WAIT, FIRST_WAIT * 2**tries) * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, guards nothing

@@ -13,6 +13,8 @@ from .speech import Call, Picture, Result, Said, Words
 RECALLED: Final = 400  # messages asked for; with tools, some fifty turns
 KEPT: Final = 240  # of them, when there are more
 LONGEST_FILE: Final = 200_000  # characters of an attached text that go into a prompt
+PICTURES: Final = 4  # results of tools whose pictures a model is shown again in later turns
+PAST_PICTURE: Final = Words("[an image, shown then]")
 TEXTUAL: Final = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
 CUT: Final = "dropped"
 """The kind of notice that says older messages are left out from there on."""
@@ -56,7 +58,20 @@ def read(bodies: Sequence[Json], spell: Spell) -> list[Said]:
                 call = asked.pop(str(body.get("toolCallId")), None)
                 if call is not None:
                     talk += _used(call, body, f"h{number:08d}", spell)
-    return _from_user(talk)
+    return _from_user(_latest_pictures(talk))
+
+
+def _latest_pictures(talk: list[Said]) -> list[Said]:
+    """Pictures are large and rarely looked at twice: all but the latest are only mentioned."""
+    left = PICTURES
+    for place in range(len(talk) - 1, -1, -1):
+        for part in talk[place].parts:
+            if isinstance(part, Result) and any(isinstance(inner, Picture) for inner in part.parts):
+                if left <= 0:
+                    inner = tuple(PAST_PICTURE if isinstance(p, Picture) else p for p in part.parts)
+                    talk[place] = Said("user", (msgspec.structs.replace(part, parts=inner),))
+                left -= 1
+    return talk
 
 
 def _from_user(talk: list[Said]) -> list[Said]:

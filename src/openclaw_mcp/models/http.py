@@ -5,11 +5,12 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from ..wire.sse import Events, TooLong
 from .settings import Provider
-from .speech import Answer, Ask, Codec, Heard
+from .speech import Answer, Ask, Codec, Heard, Reader
 from .troubles import ModelTrouble, refused
 
 if TYPE_CHECKING:
@@ -22,26 +23,29 @@ KEPT_CONNECTIONS: Final = 64  # idle ones of one provider, for the next turns
 KEPT_SECONDS: Final = 30.0  # an idle one older than this has most likely been closed at the other end
 LARGEST_EVENT: Final = 16 << 20  # bytes; one event holds a few words, or an answer that did not stream
 LARGEST_REFUSAL: Final = 64 << 10  # bytes read of an answer that is an error
-LOOPBACK: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+HEADERS: Final = {
+    "content-type": "application/json", "accept": "text/event-stream, application/json", "user-agent": "openclaw-mcp",
+}  # fmt: skip
 
 
 class Wire:
     """Made once and shared; costs nothing until the first request.
 
-    A client carries one request at a time and is kept for the next: a pool shared by many looks at every connection it
-    has for each request, which fifty sessions at once feel.
+    It uses httpx's transports, one for each request at a time, kept for the next: the client around them and a pool
+    shared by many cost more than all the rest of a turn, which fifty sessions at once feel.
     """
 
     def __init__(self) -> None:
-        self._idle: dict[str, list[httpx.AsyncClient]] = {}
-        self._busy: set[httpx.AsyncClient] = set()
+        self._idle: dict[str, list[httpx.AsyncHTTPTransport]] = {}
+        self._busy: set[httpx.AsyncHTTPTransport] = set()
         self._tls: ssl.SSLContext | None = None
         self._making = asyncio.Lock()
         self._turns = asyncio.Semaphore(MOST_CONNECTIONS)
 
     async def aclose(self) -> None:
-        for client in (*self._busy, *(one for idle in self._idle.values() for one in idle)):
-            await client.aclose()
+        for way in (*self._busy, *(one for idle in self._idle.values() for one in idle)):
+            await way.aclose()
         self._idle.clear()
 
     async def ask(self, codec: Codec, ask: Ask, key: str | None, hear: Callable[[Heard], None]) -> Answer:
@@ -52,7 +56,7 @@ class Wire:
         reader = codec.reader(ask)
         async with aclosing(self._events(codec, ask, key)) as events:
             async for data in events:
-                for heard in reader.read(data):
+                for heard in understood(reader, data):
                     hear(heard)
         answer = reader.answer()
         if answer is None:
@@ -63,64 +67,40 @@ class Wire:
         provider = ask.choice.provider
         async with (
             self._turns,
-            self._client(provider.base_url) as client,
-            aclosing(self._streamed(client, codec, ask, key)) as events,
+            self._way(provider.base_url) as way,
+            aclosing(_streamed(way, codec, ask, key)) as events,
         ):
             async for data in events:
                 yield data
 
-    async def _streamed(
-        self, client: "httpx.AsyncClient", codec: Codec, ask: Ask, key: str | None
-    ) -> AsyncGenerator[bytes, None]:
-        import httpx  # here for start-up: whoever gets here has imported it already
-
-        provider = ask.choice.provider
-        headers = {"content-type": "application/json", **codec.headers(key), **dict(provider.headers)}
-        idle = httpx.Timeout(connect=CONNECT_WAIT, write=SEND_WAIT, read=provider.idle_limit, pool=None)
-        begun = False
-        try:
-            async with client.stream(
-                "POST", codec.url(provider.base_url), content=codec.body(ask), headers=headers, timeout=idle
-            ) as response:
-                if response.status_code != httpx.codes.OK:
-                    raise _without(key, refused(response.status_code, await _start(response), response.headers))
-                begun = True
-                if "event-stream" not in response.headers.get("content-type", "event-stream"):
-                    yield await _whole(response)
-                    return
-                stream = Events(limit=LARGEST_EVENT)
-                async for chunk in response.aiter_bytes():
-                    for event in stream.feed(chunk):
-                        if event.data:
-                            yield event.data
-        except httpx.HTTPError as exc:
-            raise _sorted(exc, provider, begun=begun) from None
-        except httpx.InvalidURL:
-            place = f"models.providers.{provider.name}.baseUrl"
-            raise ModelTrouble(f"{place} is no address; write http(s)://host/v1", kind="bad_request") from None
-        except TooLong:
-            raise ModelTrouble(f"it sent an event larger than {LARGEST_EVENT} bytes", kind="bad_request") from None
-
     @asynccontextmanager
-    async def _client(self, base_url: str) -> "AsyncIterator[httpx.AsyncClient]":
+    async def _way(self, base_url: str) -> "AsyncIterator[httpx.AsyncHTTPTransport]":
         idle = self._idle.setdefault(base_url, [])
-        client = idle.pop() if idle else await self._made(base_url)
-        self._busy.add(client)
+        way = idle.pop() if idle else await self._made(base_url)
+        self._busy.add(way)
         try:
-            yield client
+            yield way
         finally:
-            self._busy.discard(client)
+            self._busy.discard(way)
             if len(idle) < KEPT_CONNECTIONS:
-                idle.append(client)
+                idle.append(way)
             else:
-                await client.aclose()
+                await way.aclose()
 
-    async def _made(self, base_url: str) -> "httpx.AsyncClient":
+    async def _made(self, base_url: str) -> "httpx.AsyncHTTPTransport":
         async with self._making:
             if self._tls is None:
                 # In a thread: the import and the reading of certificates would hold up everybody else on the loop.
                 self._tls = await asyncio.to_thread(_prepared)
-        return _new(self._tls if base_url.startswith("https:") else False)
+        return _new(self._tls, base_url)
+
+
+def understood(reader: Reader, data: bytes) -> tuple[Heard, ...]:
+    """What an event says. Whatever a server may send, the reader's surprise is trouble with the model, not with us."""
+    try:
+        return tuple(reader.read(data))
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError):
+        raise ModelTrouble("it sent something that is no answer of this API", kind="dropped") from None
 
 
 def _prepared() -> ssl.SSLContext:
@@ -131,15 +111,64 @@ def _prepared() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-def _new(verify: "ssl.SSLContext | Literal[False]") -> "httpx.AsyncClient":
+def _new(tls: ssl.SSLContext, base_url: str) -> "httpx.AsyncHTTPTransport":
     import httpx  # here for start-up: it is imported already
 
-    return httpx.AsyncClient(
-        limits=httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEPT_SECONDS),
-        verify=verify,
-        follow_redirects=False,  # our key is for this provider, not for one it names
-        mounts=dict.fromkeys(LOOPBACK),  # a proxy of the environment has no business with this machine
-    )
+    limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEPT_SECONDS)
+    return httpx.AsyncHTTPTransport(verify=tls, limits=limits, proxy=_proxy(base_url))
+
+
+def _proxy(base_url: str) -> str | None:
+    """The proxy the environment names for an address, which is never one of this machine."""
+    from urllib.request import getproxies, proxy_bypass  # here for start-up: httpx has imported it already
+
+    place = urlsplit(base_url)
+    host = place.hostname or ""
+    if host in LOOPBACK or proxy_bypass(host):
+        return None
+    named = getproxies()
+    proxy = named.get(place.scheme) or named.get("all")
+    return proxy if proxy and proxy.startswith(("http:", "https:")) else None
+
+
+async def _streamed(
+    way: "httpx.AsyncHTTPTransport", codec: Codec, ask: Ask, key: str | None
+) -> AsyncGenerator[bytes, None]:
+    import httpx  # here for start-up: whoever gets here has imported it already
+
+    provider = ask.choice.provider
+    begun = False
+    try:
+        response = await way.handle_async_request(_request(codec, ask, key))
+        async with aclosing(response):
+            if response.status_code != httpx.codes.OK:
+                raise _without(key, refused(response.status_code, await _start(response), response.headers))
+            begun = True
+            if "event-stream" not in response.headers.get("content-type", "event-stream"):
+                yield await _whole(response)
+                return
+            stream = Events(limit=LARGEST_EVENT)
+            async for chunk in response.aiter_bytes():
+                for event in stream.feed(chunk):
+                    if event.data:
+                        yield event.data
+    except httpx.HTTPError as exc:
+        raise _sorted(exc, provider, begun=begun) from None
+    except httpx.InvalidURL:
+        place = f"models.providers.{provider.name}.baseUrl"
+        raise ModelTrouble(f"{place} is no address; write http(s)://host/v1", kind="bad_request") from None
+    except TooLong:
+        raise ModelTrouble(f"it sent an event larger than {LARGEST_EVENT} bytes", kind="bad_request") from None
+
+
+def _request(codec: Codec, ask: Ask, key: str | None) -> "httpx.Request":
+    import httpx  # here for start-up, as above
+
+    provider = ask.choice.provider
+    headers = {**HEADERS, **codec.headers(key), **dict(provider.headers)}
+    waits = {"connect": CONNECT_WAIT, "write": SEND_WAIT, "read": provider.idle_limit, "pool": CONNECT_WAIT}
+    url = codec.url(provider.base_url)
+    return httpx.Request("POST", url, headers=headers, content=codec.body(ask), extensions={"timeout": waits})
 
 
 async def _start(response: "httpx.Response") -> bytes:

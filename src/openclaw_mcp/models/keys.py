@@ -43,7 +43,7 @@ class KeyRing:
         place = f"models.providers.{self._provider.name}.apiKey"
         match source.kind:
             case "value":
-                return source.where
+                key, trouble = source.where, ""
             case "env":
                 key = os.environ.get(source.where, "").strip()
                 trouble = f"the environment variable {source.where} is not set"
@@ -53,6 +53,8 @@ class KeyRing:
                 key, trouble = await asyncio.to_thread(_from_keyring, source)
         if not key:
             raise ModelTrouble(f"there is no key for it: {trouble} ({place})", kind="auth")
+        if not key.isascii() or not key.isprintable():
+            raise ModelTrouble(f"its key must be one line of plain characters ({place})", kind="auth")
         return key
 
     def refuse(self, source: KeySource | None) -> None:

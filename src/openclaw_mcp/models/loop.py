@@ -1,6 +1,5 @@
 """The agent: a model is asked, the tools it calls are used, it is asked again, until it has answered."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,7 +12,7 @@ from . import history, window
 from .asking import Asking, Ear, Shop
 from .bench import Bench
 from .settings import Choice, Limits
-from .speech import Answer, Ask, Heard, Offer, Picture, Result, Said, Words
+from .speech import Answer, Ask, Call, Heard, Offer, Part, Picture, Result, Said, Words
 from .telling import Tell
 from .troubles import ModelTrouble, TooMuch
 
@@ -45,15 +44,13 @@ class Loop:
         """What was said before the answer that comes now."""
         self._answering: Choice | None = None
         self._usage = Usage()
-        self._model_calls = self._tool_calls = 0
+        self._model_calls = self._tool_calls = self._called = 0
+        self._ids: set[str] = set()
 
     async def go(self) -> AgentEvent:
         """The end of the turn."""
         try:
-            async with asyncio.timeout(self._limits.seconds):
-                return await self._until_answered()
-        except TimeoutError:
-            return self._failed(f"it took longer than {self._limits.seconds:g} s (limits.seconds)", "timeout")
+            return await self._until_answered()
         except ModelTrouble as trouble:
             return self._failed(str(trouble), trouble.kind)
 
@@ -98,11 +95,21 @@ class Loop:
         self._offers = await self._bench.offers()
         self._kept_text = self._text
         answer = await self._asking.ask(self._prepare, Ear(self._begin, self._hear))
+        answer = msgspec.structs.replace(answer, parts=tuple(self._named(part) for part in answer.parts))
         used = answer.usage
         self._gauge.learn(self._estimated, used.input + used.cache_read + used.cache_write)
         self._usage = _sum(self._usage, used, self._asking.choice)
         self._tell(self._usage)
         return answer
+
+    def _named(self, part: Part) -> Part:
+        """A call under an id of its own: some servers give every answer's calls the same ones."""
+        if not isinstance(part, Call):
+            return part
+        self._called += 1
+        unique = part if part.id not in self._ids else Call(f"{part.id}{self._called}", part.name, part.arguments)
+        self._ids.add(unique.id)
+        return unique
 
     def _prepare(self, choice: Choice, shrinks: int) -> Ask:
         """The question for a model, within its window. What no longer fits is gone for the rest of the session."""
@@ -162,8 +169,6 @@ class Loop:
 def _sentence(choice: Choice, words: str, kind: str) -> str:
     match kind:
         case "limit":
-            return f"The agent was stopped: {words}."
-        case "timeout" if "limits.seconds" in words:
             return f"The agent was stopped: {words}."
         case "auth":
             return f"The model {choice.name} can't be used: its provider refuses us or no key is set: {words}"

@@ -8,7 +8,7 @@ import msgspec
 from ..core.agent import Usage
 from ..core.model import Json
 from .speech import Answer, Ask, Call, Heard, Offer, Part, Picture, Result, Said, Stop, Thought, Words, text_of
-from .troubles import ModelTrouble, told
+from .troubles import told
 
 EFFORTS: Final = {"minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
 STOPS: Final[dict[str, Stop]] = {
@@ -63,7 +63,7 @@ def _messages(ask: Ask) -> list[Json]:
 def _assistant(said: Said) -> Iterator[Json]:
     text = text_of(said.parts)
     calls = [
-        {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": part.arguments or "{}"}}
+        {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": _object(part.arguments)}}
         for part in said.parts
         if isinstance(part, Call)
     ]
@@ -71,6 +71,14 @@ def _assistant(said: Said) -> Iterator[Json]:
         yield {"role": "assistant", "content": text or None, "tool_calls": calls}
     elif text:
         yield {"role": "assistant", "content": text}
+
+
+def _object(arguments: str) -> str:
+    """What the model wrote, unless it is nothing a server would read back to it."""
+    try:
+        return arguments if isinstance(msgspec.json.decode(arguments), dict) else "{}"
+    except (msgspec.DecodeError, RecursionError):
+        return "{}"
 
 
 def _user(said: Said) -> Iterator[Json]:
@@ -122,10 +130,7 @@ class OpenAIReader:
     def read(self, data: bytes) -> Iterable[Heard]:
         if data.strip() == b"[DONE]":
             return ()
-        try:
-            chunk: Any = msgspec.json.decode(data)
-        except msgspec.DecodeError:
-            raise ModelTrouble("the stream holds something that is not JSON", kind="dropped") from None
+        chunk: Any = msgspec.json.decode(data)
         if not isinstance(chunk, dict):
             return ()
         if chunk.get("error"):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from ..core.agent import AgentEvent, Failed, Turn
-from ..core.errors import BadRequest
+from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
 from ..core.roster import AgentCard, Roster
 from .asking import Shop
@@ -34,11 +34,10 @@ class ModelRuntime:
         async def work(tell: Tell) -> AgentEvent:
             card = self._roster().card(turn.agent_id)
             try:
-                choices = self._choices(turn, card)
-            except BadRequest as exc:
+                choices, limits = self._choices(turn, card), limits_of(card.settings)
+                return await Loop(turn, self._shop, choices, limits, system=_system(turn, card), tell=tell).go()
+            except OpenClawError as exc:
                 return Failed(message=f"The agent {card.id} can't answer: {exc}.")
-            limits = limits_of(card.settings)
-            return await Loop(turn, self._shop, choices, limits, system=_system(turn, card), tell=tell).go()
 
         events = telling(work)
         try:

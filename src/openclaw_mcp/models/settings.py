@@ -27,6 +27,7 @@ WELL_KNOWN: Final[Mapping[str, tuple[Api, str, str | None]]] = {
 }
 """Providers that need no entry: their API, their address, and the environment variable their key is in."""
 
+KEYRING: Final = "openclaw-mcp"  # the service keys are kept under, there as elsewhere in the house
 WINDOW: Final = 128_000  # tokens, of a model the config says nothing about; what most hosted ones have at least
 IDLE_LIMIT: Final = 120.0  # seconds a model may say nothing at all; long thinkers send pings or thoughts meanwhile
 _UNRESOLVED = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
@@ -85,7 +86,10 @@ class Choice(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What one run may use. Each is a key of `agents.defaults.limits`, and of an agent's own `limits`."""
+    """What one run may use, each a key of `agents.defaults.limits` and of an agent's own `limits`.
+
+    The time it may take is the run's own matter: `timeoutSeconds`, whatever the runtime.
+    """
 
     model_calls: int = 50
     """A model that needs more steps than this is most likely going in circles."""
@@ -94,7 +98,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Tool calls of one answer that go at once; the others wait."""
     tokens: int = 4_000_000
     """Read and written together, as the provider counts them."""
-    seconds: float = 600.0
     retries: int = 3
     """Times one request is tried again while the trouble may pass."""
 
@@ -132,7 +135,7 @@ def _key(given: Any) -> KeySource:
         case "file":
             return KeySource("file", str(given.get("path", "")), str(given.get("id", "")))
         case _:
-            return KeySource("keyring", str(given.get("service") or "openclaw"), str(given.get("id", "")))
+            return KeySource("keyring", str(given.get("service") or KEYRING), str(given.get("id", "")))
 
 
 def _card(given: Json) -> ModelCard:
@@ -196,17 +199,11 @@ def runtime_for(config: Json, model: Any) -> str:
 
 
 def limits_of(settings: Json) -> Limits:
-    """An agent's own limits over everybody's; `timeoutSeconds` is the time when `limits` gives none."""
-    given: dict[str, Any] = {}
-    if settings.get("timeoutSeconds"):
-        given["seconds"] = float(settings["timeoutSeconds"])
-    for ours, theirs in LIMIT_WORDS.items():
-        if (value := (settings.get("limits") or {}).get(theirs)) is not None:
-            given[ours] = value
-    return Limits(**given)
+    given = settings.get("limits") or {}
+    return Limits(**{ours: given[theirs] for ours, theirs in LIMIT_WORDS.items() if given.get(theirs) is not None})
 
 
 LIMIT_WORDS: Final = {
     "model_calls": "modelCalls", "tool_calls": "toolCalls", "parallel_tools": "parallelTools", "tokens": "tokens",
-    "seconds": "seconds", "retries": "retries",
+    "retries": "retries",
 }  # fmt: skip

@@ -1,6 +1,5 @@
 """What goes wrong with models, sorted by what can be done about it. Pure."""
 
-import email.utils
 import re
 import time
 from collections.abc import Mapping
@@ -123,5 +122,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             return max(0.0, float(headers.get(name, "")) / unit)
         except ValueError:
             continue
-    date = email.utils.parsedate_tz(headers.get("retry-after", ""))
-    return None if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
+    written = headers.get("retry-after", "")
+    if not written:
+        return None
+    from email.utils import mktime_tz, parsedate_tz  # here for start-up: hardly any provider writes a date
+
+    date = parsedate_tz(written)
+    return None if date is None else max(0.0, mktime_tz(date) - time.time())
