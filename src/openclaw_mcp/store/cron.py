@@ -178,16 +178,18 @@ class CronJobs:
     ) -> Job | None:
         def work(connection: Connection) -> Job | None:
             mine = (runs.c.run_id == firing.run_id, runs.c.status == "running", runs.c.owner == self.instance)
-            ended = connection.execute(update(runs).where(*mine).values(_ended(entry, reap_at)))
-            if not ended.rowcount:
+            if connection.execute(select(runs.c.id).where(*mine).with_for_update()).first() is None:
                 raise Unclaimed(firing.run_id)
+            job = _find(connection, firing.job.id, lock=True)
+            if job is not None and job.running == firing.run_id:
+                job = _put(connection, job.id, settle(job), running=None, running_at=None)
+            due = None if job is None else job.state.next_run_at_ms
+            told = entry if due is None else {**entry, "nextRunAtMs": due}
+            connection.execute(update(runs).where(runs.c.run_id == firing.run_id).values(_ended(told, reap_at)))
             _prune(connection, firing.job.id)
             if event is not None:
                 queue(connection, event)
-            job = _find(connection, firing.job.id, lock=True)
-            if job is None or job.running != firing.run_id:
-                return job
-            return _put(connection, job.id, settle(job), running=None, running_at=None)
+            return job
 
         return await self._store.write(work)
 
