@@ -239,6 +239,7 @@ def test_only_so_many_jobs_are_kept(story: Callable[..., None], monkeypatch: pyt
 
 def test_the_log_of_a_job_is_bounded(story: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_mcp.store.cron.KEPT_PER_JOB", 3)
+    monkeypatch.setattr("openclaw_mcp.store.cron.PRUNE_EVERY", 1)
 
     async def what(works: Clockwork) -> None:
         job = await works.add(EVERY, EVENT)
