@@ -180,17 +180,21 @@ class Errands:
         )
         said = payload.input if payload.input is not None else firing.note
         ran = await programs.run(payload.argv, limits, cwd=payload.cwd, env=payload.env, said=said)
+        severity = "info" if ran.code == 0 and ran.stopped is None else "error"
+        message = f"{payload.argv[0]} {_end_of(ran)}"
+        note = {"ts": self._now(), "source": "exec", "severity": severity, "message": message, "exitCode": ran.code}
         text = f"stdout:\n{ran.out}\n\nstderr:\n{ran.err}" if ran.out and ran.err else ran.out or ran.err
         if ran.code == 0 and ran.stopped is None:
-            return Result(status="ok", summary=text)
-        return Result(status="error", error=f"{payload.argv[0]} {_end_of(ran)}", summary=text, completion="failed")
+            return Result(status="ok", summary=text, diagnostics=(note,))
+        return Result(status="error", error=message, summary=text, completion="failed", diagnostics=(note,))
 
     # ---- to whom -------------------------------------------------------------------------------------------------
 
     async def _delivered(self, firing: Firing, result: Result) -> tuple[Result, Queued | None]:
         delivery = firing.job.spec.delivery
         if delivery is None or delivery.mode == "none":
-            return result, None
+            wanted = None if delivery is None else {"intended": {"source": "explicit"}}
+            return msgspec.structs.replace(result, delivery=wanted), None
         if result.status == "error" and delivery.mode == "announce":
             return shapes.with_report(result, Report(status="unknown", error=result.error)), None
         silence = None if result.status == "error" else _silence(result.summary)

@@ -121,7 +121,7 @@ class CronJobs:
         return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
 
     async def count(self) -> int:
-        statement = select(func.count()).select_from(jobs).where(jobs.c.enabled)
+        statement = select(func.count()).select_from(jobs)
         return await self._store.read(lambda connection: int(connection.execute(statement).scalar_one()))
 
     async def added_since(self, origin: str, since: int) -> int:
