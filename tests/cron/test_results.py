@@ -19,7 +19,7 @@ from openclaw_mcp.core.model import Json
 
 from .house import TURN, Clockwork, Mailbox, clockwork, until
 
-EVERY = {"kind": "every", "everyMs": 3_600_000}
+EVERY = {"kind": "every", "everyMs": 86_400_000}
 HOME = Address(channel="telegram", account="default", to="7", thread="3")
 
 
