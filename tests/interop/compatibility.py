@@ -20,6 +20,10 @@ PAGE = ROOT / "docs" / "reference" / "compatibility.md"
 MOST_GAPS = 6  # keys named per method; the rest is counted
 
 PROBE = "agent:main:probe"
+JOB: dict[str, Any] = {
+    "schedule": {"kind": "cron", "expr": "0 9 * * 1", "tz": "Europe/Vienna"}, "sessionTarget": "isolated",
+    "wakeMode": "now", "payload": {"kind": "agentTurn", "message": "hi"}, "delivery": {"mode": "none"},
+}  # fmt: skip
 PROBES: dict[str, dict[str, Any]] = {
     "health": {},
     "status": {},
@@ -52,6 +56,14 @@ PROBES: dict[str, dict[str, Any]] = {
     "config.schema": {},
     "config.schema.lookup": {"path": "gateway.auth"},
     "config.set": {"raw": "{}", "baseHash": "stale"},
+    "cron.add": {"name": "probe", "declarationKey": "probe", **JOB},
+    "cron.get": {"id": "unknown"},
+    "cron.list": {"query": "probe", "includeDeliveryPreviews": False},
+    "cron.remove": {"id": "unknown"},
+    "cron.run": {"id": "unknown"},
+    "cron.runs": {"limit": 1, "query": "no such words"},
+    "cron.status": {},
+    "cron.update": {"id": "unknown", "patch": {"name": "x"}},
     "gateway.restart.preflight": {},
     "sessions.abort": {"key": PROBE},
     "sessions.create": {"key": PROBE},
@@ -66,6 +78,7 @@ PROBES: dict[str, dict[str, Any]] = {
     "sessions.search": {"query": "heron"},
     "sessions.send": {"key": PROBE},
     "sessions.subscribe": {},
+    "wake": {"mode": "next-heartbeat", "text": "a heron"},
 }
 """Method to the parameters both gateways are asked with. They start no run and leave the config alone."""
 

@@ -16,7 +16,7 @@ from .settings import Settings
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_MS: Final = 15_000  # another process may have added jobs or died, the machine may have slept
-MOST_PER_CLAIM: Final = 200  # jobs taken in one commit: others waiting to write are not kept long
+MOST_PER_CLAIM: Final = 500  # jobs taken in one commit: others waiting to write are not kept long
 MOST_AT_ONCE: Final = 1000  # firings held in memory; what else is due waits in the store
 CATCH_UP_AT_ONCE: Final = 5  # overdue jobs begun at once after downtime
 CATCH_UP_GAP_MS: Final = 5000  # between those that follow

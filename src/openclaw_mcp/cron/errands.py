@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from ..core.roster import Roster
 from ..core.rpc import Event, Publish
 from . import programs, shapes
 from .delivery import Post, Report, Target, target_of
+from .outcome import end_of, judged, result_of, sent_already, silence
 from .rules import Result, settled
 from .settings import Settings
 
@@ -30,9 +31,7 @@ LONGEST_SECONDS: Final = 24 * 3600.0
 WATCH_SECONDS: Final = 7 * 24 * 3600.0  # a command a job waits for
 NOTE: Final = 4000  # characters of what that command said
 QUEUE_SECONDS: Final = 3600.0  # how long a turn may wait behind others in its session before it is given up
-SUMMARY: Final = 20_000  # characters of a result kept in the log
 RETRY_FIRST, RETRY_MOST = 0.2, 5.0  # seconds between tries to write while the disk refuses
-SILENT: Final = ("NO_REPLY", "HEARTBEAT_OK")
 ALERT_AFTER: Final = 2  # failures in a row
 ALERT_COOLDOWN_MS: Final = 3_600_000
 INTERRUPTED: Final = "interrupted: the gateway stopped while this program ran; it is not started a second time"
@@ -107,7 +106,7 @@ class Errands:
         await self._first_time(firing)
         limits = programs.Limits(seconds=WATCH_SECONDS, bytes=NOTE)
         ran = await programs.run(["sh", "-c", watched.command], limits, cwd=watched.cwd)
-        told = f"The command `{watched.command}` {_end_of(ran)}."
+        told = f"The command `{watched.command}` {end_of(ran)}."
         said = (ran.out or ran.err)[-NOTE:]
         return msgspec.structs.replace(firing, note=f"{told}\n{said}" if said else told)
 
@@ -129,8 +128,8 @@ class Errands:
             return Result(status="ok", summary=text, session_key=key), event
         message = f"System: [{_stamp(self._now())}]\n{text}"
         run = await self._run(firing, key, message, seconds=TURN_SECONDS, options={})
-        result = _result_of(run)
-        if result.status == "ok" and _silence(result.summary) is None and self._post.mailroom is not None:
+        result = result_of(run)
+        if result.status == "ok" and silence(result.summary) is None and self._post.mailroom is not None:
             target = target_of(job.spec.delivery) if job.spec.delivery else Target()
             await self._post.announce(target, result.summary or "", key=firing.run_id, sessions=(key,), mirror=None)
         return result, None
@@ -145,7 +144,7 @@ class Errands:
         }  # fmt: skip
         seconds = TURN_SECONDS if payload.timeout_seconds is None else payload.timeout_seconds or LONGEST_SECONDS
         options = {name: value for name, value in wanted.items() if value is not None}
-        return _result_of(await self._run(firing, self._session(firing), message, seconds=seconds, options=options))
+        return result_of(await self._run(firing, self._session(firing), message, seconds=seconds, options=options))
 
     async def _run(self, firing: Firing, key: str, message: str, *, seconds: float, options: Json) -> Run:
         """The run of this firing's name: the one that was asked for before a crash, or a new one."""
@@ -180,27 +179,31 @@ class Errands:
         )
         said = payload.input if payload.input is not None else firing.note
         ran = await programs.run(payload.argv, limits, cwd=payload.cwd, env=payload.env, said=said)
+        severity = "info" if ran.code == 0 and ran.stopped is None else "error"
+        message = f"{payload.argv[0]} {end_of(ran)}"
+        note = {"ts": self._now(), "source": "exec", "severity": severity, "message": message, "exitCode": ran.code}
         text = f"stdout:\n{ran.out}\n\nstderr:\n{ran.err}" if ran.out and ran.err else ran.out or ran.err
         if ran.code == 0 and ran.stopped is None:
-            return Result(status="ok", summary=text)
-        return Result(status="error", error=f"{payload.argv[0]} {_end_of(ran)}", summary=text, completion="failed")
+            return Result(status="ok", summary=text, diagnostics=(note,))
+        return Result(status="error", error=message, summary=text, completion="failed", diagnostics=(note,))
 
     # ---- to whom -------------------------------------------------------------------------------------------------
 
     async def _delivered(self, firing: Firing, result: Result) -> tuple[Result, Queued | None]:
         delivery = firing.job.spec.delivery
         if delivery is None or delivery.mode == "none":
-            return result, None
+            wanted = None if delivery is None else {"intended": {"source": "explicit"}}
+            return msgspec.structs.replace(result, delivery=wanted), None
         if result.status == "error" and delivery.mode == "announce":
             return shapes.with_report(result, Report(status="unknown", error=result.error)), None
-        silence = None if result.status == "error" else _silence(result.summary)
-        if silence is not None:
+        why = None if result.status == "error" else silence(result.summary)
+        if why is not None:
             quiet = Report(status="not-delivered", delivered=False)
-            return shapes.with_report(result, quiet, suppressed=silence), None
+            return shapes.with_report(result, quiet, suppressed=why), None
         if delivery.mode == "webhook":
             body = shapes.finished(firing, result, self._now(), None)
             report = await self._post.webhook(delivery.to or "", body, key=firing.run_id)
-            return _judged(result, report, lenient=bool(delivery.best_effort)), None
+            return judged(result, report, lenient=bool(delivery.best_effort)), None
         report = await self._announced(firing, result)
         if delivery.completion_destination is not None:
             body = shapes.finished(firing, result, self._now(), None)
@@ -210,7 +213,7 @@ class Errands:
             # It is not lost: the main session's agent hears of it and can pass it on.
             text = f"The job {firing.job.spec.name!r} could not deliver its result: {result.summary}"
             event = Queued(session=self.home(firing.job), text=text, at=self._now(), key=firing.run_id)
-        return _judged(result, report, lenient=bool(delivery.best_effort)), event
+        return judged(result, report, lenient=bool(delivery.best_effort)), event
 
     async def _announced(self, firing: Firing, result: Result) -> Report:
         job, delivery = firing.job, firing.job.spec.delivery
@@ -219,7 +222,7 @@ class Errands:
         inside = job.spec.session_target not in ("isolated", "main")
         key = job.spec.session_key or (result.session_key if inside else None)
         sessions = tuple(dict.fromkeys(k for k in (key, home) if k))
-        sent = _sent_already(result, target)
+        sent = sent_already(result, target)
         if sent is not None:
             return sent
         if (
@@ -341,58 +344,9 @@ def _with_note(text: str, firing: Firing) -> str:
     return text if firing.note is None else f"{text}\n\n{firing.note}"
 
 
-def _end_of(ran: programs.Ran) -> str:
-    if ran.stopped is not None:
-        return f"was stopped: {ran.stopped}"
-    code = ran.code or 0
-    return f"was ended by signal {-code}" if code < 0 else f"ended with exit status {code}"
-
-
 def _stamp(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _title(firing: Firing, key: str) -> str | None:
     return f"Cron: {firing.job.spec.name}"[:500] if ":cron:" in key else None
-
-
-def _silence(text: str | None) -> str | None:
-    """Why a result that went well is nobody's business."""
-    plain = (text or "").strip()
-    if not plain:
-        return "empty"
-    if plain.upper() in SILENT:
-        return "silent" if plain.upper() == SILENT[0] else "heartbeat"
-    return None
-
-
-def _result_of(run: Run) -> Result:
-    told: Mapping[str, Any] = run.result or {}
-    usage = told.get("usage") or {}
-    counts = {"input_tokens": usage.get("input", 0), "output_tokens": usage.get("output", 0)}
-    counts["total_tokens"] = usage.get("totalTokens", sum(counts.values()))
-    more = {name: told[name] for name in ("model", "provider", "sentTargets") if told.get(name)}
-    more |= {"usage": counts} if usage else {}
-    common: dict[str, Any] = {"session_key": run.session_key, "session_id": run.session_id, "more": more}
-    if run.status == "ok":
-        return Result(status="ok", summary=str(told.get("text") or "")[:SUMMARY], **common)
-    error = run.error or f"the run ended as {run.status} ({run.stop_reason})"
-    return Result(status="error", error=error, completion="failed", **common)
-
-
-def _judged(result: Result, report: Report, *, lenient: bool) -> Result:
-    """A result that had to arrive and did not is not a success, though the work was done."""
-    if result.status == "error" or report.status == "delivered" or lenient:
-        return shapes.with_report(result, report)
-    completion = "unknown" if report.status == "unknown" else "failed"
-    return shapes.with_report(result, report, completion=completion)
-
-
-def _sent_already(result: Result, target: Target) -> Report | None:
-    """When the agent has itself sent to the very place the result is for, it is not told twice."""
-    sent = result.more.get("sentTargets", ())
-    for one in sent if target.channel and target.to else ():
-        account = one.get("accountId") or target.account
-        if one.get("provider") == target.channel and one.get("to") == target.to and account == target.account:
-            return Report(status="delivered", delivered=True)
-    return None

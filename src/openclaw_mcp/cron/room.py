@@ -146,9 +146,8 @@ class CronRoom:
 
     async def status(self, params: Json, caller: Caller) -> Json:
         told = {"enabled": self.settings().enabled, "triggersEnabled": False, "storePath": self._path}
-        told |= {"storage": "sqlite", "sqlitePath": self._path, "jobs": await self._book.count()}
-        due = await self._book.next_due()
-        return told if due is None else told | {"nextWakeAtMs": due}
+        told |= {"storage": "postgresql" if "://" in self._path else "sqlite", "sqlitePath": self._path}
+        return told | {"jobs": await self._book.count(), "nextWakeAtMs": await self._book.next_due()}
 
     async def list(self, params: Json, caller: Caller) -> Json:
         asked = read_params(params, ListParams, "cron.list")

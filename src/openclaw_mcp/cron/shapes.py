@@ -13,6 +13,7 @@ from .delivery import Report
 from .rules import Result
 from .schedule import iso
 
+NOTE = 500  # characters of a result repeated as a diagnosis
 _LIFTED = (
     "nextRunAtMs", "lastRunAtMs", "lastRunStatus", "lastDelivered", "lastDeliveryStatus", "lastDeliveryError",
     "deliverySuppressionReason", "lastFailureNotificationDelivered", "lastFailureNotificationDeliveryStatus",
@@ -104,9 +105,11 @@ def entry(firing: Firing, result: Result, now: int) -> Json:
         "sessionKey": result.session_key,
         **{name: result.more[name] for name in ("model", "provider", "usage") if name in result.more},
     }
+    notes = list(result.diagnostics)
     if trouble:
-        one = {"ts": now, "source": source, "severity": "error", "message": trouble}
-        said["diagnostics"] = {"summary": trouble, "entries": [one]}
+        notes.append({"ts": now, "source": source, "severity": "error", "message": trouble})
+    if notes:
+        said["diagnostics"] = {"summary": trouble or (result.summary or "")[:NOTE], "entries": notes}
     return {name: value for name, value in said.items() if value is not None}
 
 

@@ -17,6 +17,7 @@ from ..core.jobs import (
     Queued,
     Spec,
     Unclaimed,
+    replaced,
 )
 from ..core.model import Json
 from ..core.records import now_ms
@@ -28,6 +29,7 @@ from .tables import cron_runs as runs
 
 KEPT_PER_JOB: Final = 2000  # log entries; the reference's own limit
 KEPT_MS: Final = 90 * 86_400_000  # three months of history is what anybody asks for
+PRUNE_EVERY: Final = 64  # log entries between looks whether a job has too many
 WORDS: Final = 4000  # characters searched of a job or a log entry
 
 _spec = msgspec.json.Decoder(Spec).decode
@@ -50,6 +52,17 @@ _TAKE = (
     .where(jobs.c.id == bindparam("wanted"))
     .values(running=bindparam("run"), running_at=bindparam("now"), next_at=bindparam("next"))
 )
+
+_MINE = (
+    select(runs.c.id)
+    .where(runs.c.run_id == bindparam("wanted"), runs.c.status == "running", runs.c.owner == bindparam("us"))
+    .with_for_update()
+)
+_ENDED = ("status", "ended_at", "delivery_status", "words", "entry", "session_key", "reap_at", "job")
+_END = update(runs).where(runs.c.run_id == bindparam("wanted")).values({name: bindparam(name) for name in _ENDED})
+_SETTABLE = [column.name for column in jobs.c if column.name not in ("id", "created_at")]
+_SET = update(jobs).where(jobs.c.id == bindparam("wanted")).values({name: bindparam(name) for name in _SETTABLE})
+_DELETE = delete(jobs).where(jobs.c.id == bindparam("wanted"))
 
 
 class CronJobs:
@@ -99,7 +112,7 @@ class CronJobs:
     async def change(self, job_id: str, change: Change) -> Job | None:
         def work(connection: Connection) -> Job | None:
             job = _find(connection, job_id, lock=True)
-            return None if job is None else _put(connection, job_id, change(job))
+            return None if job is None else _put(connection, job, change(job), running=job.running)
 
         return await self._store.write(work)
 
@@ -108,7 +121,7 @@ class CronJobs:
         return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
 
     async def count(self) -> int:
-        statement = select(func.count()).select_from(jobs).where(jobs.c.enabled)
+        statement = select(func.count()).select_from(jobs)
         return await self._store.read(lambda connection: int(connection.execute(statement).scalar_one()))
 
     async def added_since(self, origin: str, since: int) -> int:
@@ -177,17 +190,21 @@ class CronJobs:
         self, firing: Firing, entry: Json, settle: Change, *, event: Queued | None, reap_at: int | None
     ) -> Job | None:
         def work(connection: Connection) -> Job | None:
-            mine = (runs.c.run_id == firing.run_id, runs.c.status == "running", runs.c.owner == self.instance)
-            ended = connection.execute(update(runs).where(*mine).values(_ended(entry, reap_at)))
-            if not ended.rowcount:
+            known = {"wanted": firing.run_id}
+            place = connection.execute(_MINE, {**known, "us": self.instance}).scalar()
+            if place is None:
                 raise Unclaimed(firing.run_id)
-            _prune(connection, firing.job.id)
+            job = _find(connection, firing.job.id, lock=True)
+            if job is not None and job.running == firing.run_id:
+                job = _put(connection, job, settle(job), running=None)
+            due = None if job is None else job.state.next_run_at_ms
+            told = entry if due is None else {**entry, "nextRunAtMs": due}
+            connection.execute(_END, {**known, **_ended(told, reap_at)})
+            if place % PRUNE_EVERY == 0:
+                _prune(connection, firing.job.id)
             if event is not None:
                 queue(connection, event)
-            job = _find(connection, firing.job.id, lock=True)
-            if job is None or job.running != firing.run_id:
-                return job
-            return _put(connection, job.id, settle(job), running=None, running_at=None)
+            return job
 
         return await self._store.write(work)
 
@@ -242,12 +259,14 @@ def _declared(key: str) -> Select[Any]:
     return select(jobs).where(jobs.c.declaration_key == key)
 
 
-def _put(connection: Connection, job_id: str, job: Job | None, **more: Any) -> Job | None:
+def _put(connection: Connection, before: Job, job: Job | None, *, running: str | None) -> Job | None:
     if job is None:
-        connection.execute(delete(jobs).where(jobs.c.id == job_id))
+        connection.execute(_DELETE, {"wanted": before.id})
         return None
-    connection.execute(update(jobs).where(jobs.c.id == job_id).values(**_columns(job), **more))
-    return _find(connection, job_id)
+    since = None if running is None else before.state.running_at_ms
+    now = {"running": running, "running_at": since}
+    connection.execute(_SET, {"wanted": before.id, **_columns(job), **now})
+    return msgspec.structs.replace(replaced(job, running_at_ms=since), running=running)
 
 
 def _columns(job: Job) -> dict[str, Any]:

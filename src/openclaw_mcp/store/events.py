@@ -15,17 +15,19 @@ _OF_SESSION = (
     select(system_events).where(system_events.c.session_key == bindparam("wanted")).order_by(system_events.c.id)
 )
 
+_KNOWN = select(system_events.c.id).where(system_events.c.key == bindparam("wanted"))
+_ADD = insert(system_events)
+
 
 def queue(connection: Connection, event: Queued) -> None:
     """Keep it, once per key."""
-    known = select(system_events.c.id).where(system_events.c.key == event.key)
-    if connection.execute(known).first() is not None:
+    if connection.execute(_KNOWN, {"wanted": event.key}).first() is not None:
         return
     waiting = connection.execute(_OF_SESSION, {"wanted": event.session}).all()
     if waiting and waiting[-1].text == event.text:
         return  # said already and not heard yet
-    values = {"session_key": event.session, "key": event.key, "at": event.at}
-    connection.execute(insert(system_events).values(**values, text=event.text.replace("\0", "")[:LONGEST]))
+    text = event.text.replace("\0", "")[:LONGEST]
+    connection.execute(_ADD, {"session_key": event.session, "key": event.key, "at": event.at, "text": text})
     surplus = [row.id for row in waiting[: len(waiting) + 1 - MOST_WAITING]]
     if len(waiting) + 1 > MOST_WAITING:
         connection.execute(delete(system_events).where(system_events.c.id.in_(surplus)))

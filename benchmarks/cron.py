@@ -1,0 +1,143 @@
+"""Ten thousand jobs: how late the due ones begin, and what the clock costs while none is due.
+
+    python benchmarks/cron.py [--jobs 10000] [--due 500] [--idle 30]
+
+The clock runs in this process on a store of its own. `--due` of the jobs become due at the same moment, five times
+over; each tells the main session something, which needs no agent. The floor of the idle figure is the same house
+with no jobs; of the lateness, one job alone.
+"""
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+
+from openclaw_mcp import memory
+from openclaw_mcp.core.jobs import At, Cron, Every, Job, JobState, Schedule, Spec, SystemEvent
+from openclaw_mcp.core.records import now_ms
+from openclaw_mcp.core.rpc import Event
+from openclaw_mcp.cron.room import CronRoom
+from openclaw_mcp.cron.rules import armed
+from openclaw_mcp.cron.schedule import iso
+from openclaw_mcp.store.cron import CronJobs, _columns
+from openclaw_mcp.store.store import Store
+from openclaw_mcp.store.tables import cron_jobs
+
+ROUNDS = 5
+AHEAD = 2.0  # seconds between adding the due jobs and their time
+
+
+class Bench:
+    """A house with a clock."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self.began: dict[str, int] = {}
+        self.ended: dict[str, int] = {}
+        self._news = asyncio.Event()
+        self.store: Store
+        self.room: CronRoom
+
+    def hear(self, event: Event) -> None:
+        if event.name == "cron" and event.payload["action"] == "started":
+            self.began[event.payload["jobId"]] = now_ms()
+        elif event.name == "cron" and event.payload["action"] == "finished":
+            self.ended[event.payload["jobId"]] = now_ms()
+            self._news.set()
+
+    async def open(self, path: Path, jobs: int) -> None:
+        remembered = await self._stack.enter_async_context(memory.remembering(str(path), self.hear))
+        self.store = remembered.store
+        await self.fill(jobs)
+        book = CronJobs(remembered.store)
+        self.room = CronRoom(book, remembered.runs, remembered.sessions, self.hear, path=str(path))
+        await self._stack.enter_async_context(self.room)
+
+    async def fill(self, jobs: int) -> None:
+        """Straight into the table, all due long from now."""
+        kinds: list[Schedule] = [
+            Every(every_ms=86_400_000 * 30, anchor_ms=now_ms()),
+            Cron(expr="0 9 1 1 *", tz="Europe/Vienna"),
+            At(at=iso(now_ms() + 86_400_000 * 300)),
+        ]
+        rows = [row(f"far-{n}", kinds[n % len(kinds)]) for n in range(jobs)]
+        for first in range(0, len(rows), 1000):
+            await self.store.write(partial(insert, rows[first : first + 1000]))
+
+    async def fire(self, count: int, name: str) -> tuple[list[int], int]:
+        """How late each of so many jobs began, and how long after their time all had ended, in milliseconds."""
+        due = now_ms() + round(AHEAD * 1000)
+        rows = [row(f"{name}-{n}", At(at=iso(due))) for n in range(count)]
+        await self.store.write(partial(insert, rows))
+        self.room.clock.wake()
+        names = {made["id"] for made in rows}
+        while not names <= self.ended.keys():
+            self._news.clear()
+            await self._news.wait()
+        return sorted(self.began[each] - due for each in names), max(self.ended[each] for each in names) - due
+
+
+def insert(rows: list[dict[str, Any]], connection: Connection) -> None:
+    connection.execute(cron_jobs.insert(), rows)
+
+
+def row(job_id: str, schedule: Schedule) -> dict[str, Any]:
+    spec = Spec(
+        name=job_id,
+        enabled=True,
+        schedule=schedule,
+        session_target="main",
+        wake_mode="next-heartbeat",
+        payload=SystemEvent(text=f"event of {job_id}"),
+        delete_after_run=True if isinstance(schedule, At) else None,
+    )
+    at = now_ms()
+    job = armed(Job(id=job_id, spec=spec, state=JobState(), created_at=at, updated_at=at), at, activated=False)
+    return {"id": job.id, "created_at": at, **_columns(job)}
+
+
+async def idle(bench: Bench, seconds: float) -> float:
+    """Share of one processor used while nothing is due, in percent."""
+    await asyncio.sleep(1.0)
+    began, used = time.perf_counter(), time.process_time()
+    await asyncio.sleep(seconds)
+    return (time.process_time() - used) / (time.perf_counter() - began) * 100
+
+
+async def measure(options: argparse.Namespace, folder: Path) -> None:
+    rested = {}
+    for jobs in (0, options.jobs):
+        async with AsyncExitStack() as stack:
+            bench = Bench(stack)
+            await bench.open(folder / f"{jobs}.sqlite", jobs)
+            rested[jobs] = await idle(bench, options.idle)
+            if not jobs:
+                continue
+            print(f"{options.jobs} jobs stored; lateness in ms of jobs due at the same moment")
+            for count in (1, options.due):
+                for number in range(ROUNDS):
+                    late, over = await bench.fire(count, f"now-{count}-{number}")
+                    middle, worst = statistics.median(late), late[-1]
+                    print(f"  {count:5} due: median {middle:6.0f}  worst {worst:6}  all ended after {over:6}")
+    print(f"idle: {rested[0]:.2f} % of a core without jobs, {rested[options.jobs]:.2f} % with {options.jobs}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--due", type=int, default=500)
+    parser.add_argument("--idle", type=float, default=30.0, metavar="SECONDS")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(measure(options, Path(folder)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""`kill -9` while jobs are due: each acknowledged job fires once, neither lost nor doubled."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from openclaw_mcp.core.errors import OpenClawError
+from openclaw_mcp.core.model import Json
+from openclaw_mcp.rpc.client import Client
+from tests.running import OPENCLAW, process, read_line
+
+from .test_kill import KILLS, client, transcript
+
+JOBS = 12  # added in each life
+SETTLE = 60.0  # seconds for what is due to be done after the last start
+
+
+async def keep_adding(gateway: Client, acknowledged: dict[str, str]) -> None:
+    """One-shots due within the second, each asking its agent in a session of its own name."""
+    for _ in range(JOBS):
+        name = f"job-{len(acknowledged)}-{random.randrange(10**9)}"
+        at = datetime.fromtimestamp(time.time() + random.uniform(0, 0.8), UTC).isoformat()
+        job = await gateway.call(
+            "cron.add",
+            {
+                "name": name,
+                "schedule": {"kind": "at", "at": at},
+                "sessionTarget": f"session:{name}",
+                "wakeMode": "now",
+                "payload": {"kind": "agentTurn", "message": f"!sleep 0.05\n!say {name}"},
+                "delivery": {"mode": "none"},
+                "deleteAfterRun": False,
+            },
+        )
+        acknowledged[job["id"]] = name
+        await asyncio.sleep(random.uniform(0, 0.1))
+
+
+async def one_life(folder: Path, acknowledged: dict[str, str]) -> None:
+    words = (OPENCLAW, "gateway", "--port", "0", "--state-dir", str(folder))
+    with process(*words, stdout=subprocess.PIPE) as child:
+        url = read_line(child).decode().split()[1]
+        async with client(folder, url) as gateway:
+            load = asyncio.ensure_future(keep_adding(gateway, acknowledged))
+            await asyncio.sleep(random.uniform(0.2, 1.6))
+            os.kill(child.pid, signal.SIGKILL)
+            (done,) = await asyncio.gather(load, return_exceptions=True)
+            assert done is None or isinstance(done, OpenClawError), done  # all were added, or the line went dead
+
+
+async def last_life(folder: Path, acknowledged: dict[str, str]) -> tuple[int, int]:
+    """How many went well, and how many were cut short by a kill."""
+    words = (OPENCLAW, "gateway", "--port", "0", "--state-dir", str(folder))
+    with process(*words, stdout=subprocess.PIPE) as child:
+        url = read_line(child).decode().split()[1]
+        async with client(folder, url) as gateway:
+            jobs = await settled(gateway, acknowledged)
+            for job_id, name in acknowledged.items():
+                log = await gateway.call("cron.runs", {"id": job_id})
+                assert log["total"] == 1, (name, log)
+                asked = [m for m in await transcript(gateway, name) if m["role"] == "user"]
+                assert len(asked) == 1, name
+            ends = [job["state"]["lastRunStatus"] for job in jobs.values()]
+            return ends.count("ok"), ends.count("error")
+
+
+async def settled(gateway: Client, acknowledged: dict[str, str]) -> dict[str, Json]:
+    async with asyncio.timeout(SETTLE):
+        while True:
+            jobs = {job_id: await gateway.call("cron.get", {"id": job_id}) for job_id in acknowledged}
+            if all(job["state"].get("lastRunStatus") and "runningAtMs" not in job["state"] for job in jobs.values()):
+                return jobs
+            await asyncio.sleep(0.5)
+
+
+def test_a_job_that_was_due_when_the_gateway_was_killed_fires_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        acknowledged: dict[str, str] = {}
+        for _ in range(KILLS):
+            await one_life(tmp_path, acknowledged)
+        well, cut = await last_life(tmp_path, acknowledged)
+        print(f"{KILLS} kills: {len(acknowledged)} jobs, {well} ok, {cut} cut short", end=" ")
+        assert well + cut == len(acknowledged) > KILLS
+        assert well > cut
+
+    asyncio.run(story())
