@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +35,11 @@ def spawned(house: World, session: str, task: str, **more: object) -> dict[str, 
 
 
 def settled(house: World, child: str) -> dict[str, str]:
-    return house.until(
-        "task", lambda p: p["task"]["childSessionKey"] == child and p["task"]["deliveryStatus"] != "pending"
-    )["task"]
+    def over(payload: dict[str, Any]) -> bool:
+        return bool(payload["task"]["childSessionKey"] == child and payload["task"]["deliveryStatus"] != "pending")
+
+    task: dict[str, str] = house.until("task", over)["task"]
+    return task
 
 
 def announced(house: World, session: str, child: str) -> str:
