@@ -87,7 +87,7 @@ class World:
         assert ended["status"] == "ok", ended
         return str(ended["terminalReply"]["text"]) if "terminalReply" in ended else ""
 
-    def tool(self, session: str, name: str, **arguments: Any) -> Any:
+    def tool(self, session: str, name: str, /, **arguments: Any) -> Any:
         """Have a session's agent call a tool whose answer is JSON."""
         said = self.say(session, f"!tool {name} {json.dumps(arguments)}")
         return json.loads(said)
@@ -98,10 +98,10 @@ class World:
 
     # ---- other doors ----
 
-    def invoke(self, name: str, session: str | None = None, **arguments: Any) -> Any:
+    def invoke(self, name: str, session: str | None = None, /, **arguments: Any) -> Any:
         return self.ask("tools.invoke", name=name, args=arguments, **({"sessionKey": session} if session else {}))
 
-    def post(self, name: str, session: str, **arguments: Any) -> web_client.Answer:
+    def post(self, name: str, session: str, /, **arguments: Any) -> web_client.Answer:
         body = {"tool": name, "args": arguments, "sessionKey": session}
         return web_client.send(f"{self.served.http}/tools/invoke", "POST", body, **self.bearer)
 
