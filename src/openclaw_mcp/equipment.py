@@ -90,7 +90,7 @@ class Equipment:
         ):
             self.letters = letters
             delegation = DelegationRoom(family, letters, sight, settings=read, roster=roster)
-            guarded: Sequence[Room] = [sight.over(room) for room in memory.rooms]
+            guarded: Sequence[Room] = [sight.over(delegation.over(room)) for room in memory.rooms]
             for room in (*guarded, delegation, self._ledger):
                 self._gateway.add(room)
             yield

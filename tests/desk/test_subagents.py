@@ -173,6 +173,27 @@ def test_only_ones_own_can_be_touched(house: World) -> None:
     assert (again["terminated"], again["status"]) == (0, "done")
 
 
+@pytest.mark.parametrize("how", ["chat.abort", "sessions.abort", "sessions.reset", "sessions.delete", "/stop"])
+def test_who_stops_a_session_stops_those_it_sent_off(house: World, how: str) -> None:
+    session = f"agent:main:stop-{how.strip('/').replace('.', '-')}"
+    child = spawned(house, session, "!sleep 600")["childSessionKey"]
+    if how == "/stop":
+        house.ask("chat.send", sessionKey=session, message="/stop", idempotencyKey="stop-1")
+    else:
+        house.ask(how, **{"sessionKey" if how == "chat.abort" else "key": session})
+
+    row = house.ask("sessions.describe", key=child)["session"]
+    assert (row["status"], row["hasActiveRun"]) == ("killed", False)
+    assert settled(house, child)["deliveryStatus"] == "killed"
+
+
+def test_a_message_that_interrupts_leaves_them_at_work(house: World) -> None:
+    child = spawned(house, "agent:main:on", "!sleep 600")["childSessionKey"]
+    house.say("agent:main:on", "!say something else")
+
+    assert house.ask("sessions.describe", key=child)["session"]["hasActiveRun"]
+
+
 def test_methods_say_what_is_missing(house: World) -> None:
     for params, words in (
         ({"action": "list"}, "sessionKey is required"),
