@@ -27,6 +27,7 @@ STEER_WAIT: Final = 5.0  # seconds the run has to end that a new order takes the
 FIRST_RETRY, LAST_RETRY = 1.0, 8.0  # seconds between tries to tell the requester
 GIVE_UP: Final = 300.0  # seconds after its end, when a result nobody takes is let go
 ROUND: Final = 60.0  # seconds between looks for sessions to put away
+KEPT_MS: Final = 30 * 24 * 3600 * 1000  # milliseconds after its end that a sub-agent stays on the books
 MOST_ORDERS: Final = 1024  # pairs remembered for `STEER_EVERY`
 
 
@@ -213,7 +214,7 @@ class Family:
         for child in await self._book.unsettled():
             if child.delivery == "steering":
                 await self._book.change(child.child_key, delivery="pending")
-            await self._settle(child.child_key)
+            self._own(self._settle(child.child_key))
 
     async def _settle(self, key: str) -> None:
         """Note its end, and tell the requester once nothing goes in it or below it any more."""
@@ -314,10 +315,11 @@ class Family:
     # ---- within --------------------------------------------------------------------------------------------------
 
     async def _rounds(self) -> None:
-        """Put sessions away that nobody needs any more."""
+        """Put sessions away that nobody needs any more, and forget those sent off long ago."""
         while True:
             await asyncio.sleep(ROUND)
             try:
+                await self._book.forget(now_ms() - KEPT_MS)
                 minutes = self._settings().spawning.archive_after_minutes
                 for child in await self._book.idle_since(now_ms() - minutes * 60_000) if minutes else ():
                     await self._sessions.patch(child.child_key, {"archived": True}, {})

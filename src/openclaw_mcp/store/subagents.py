@@ -51,6 +51,10 @@ class Subagents:
         settled = subagents.c.delivery.in_(SETTLED) & (subagents.c.ended_at < before) & ~subagents.c.archived
         return await self._all(_ROW.where(settled).order_by(subagents.c.id).limit(AT_ONCE))
 
+    async def forget(self, before: int) -> None:
+        old = subagents.c.delivery.in_(SETTLED) & (subagents.c.ended_at < before)
+        await self._store.write(lambda connection: connection.execute(delete(subagents).where(old)) and None)
+
     async def _all(self, statement: Select[Any]) -> Sequence[Subagent]:
         return await self._store.read(lambda connection: _found(connection, statement))
 
