@@ -217,6 +217,15 @@ def test_an_operator_spawns_for_a_session(house: World) -> None:
     assert "done for you" in announced(house, "agent:main:op", made["childSessionKey"])
 
 
+def test_a_request_that_comes_twice_sends_one_off(house: World) -> None:
+    asked = {"sessionKey": "agent:main:twice", "task": "!say ANNOUNCE_SKIP", "idempotencyKey": "k-1"}
+    first, again = house.ask("sessions.spawn", **asked), house.ask("sessions.spawn", **asked)
+    other = house.ask("sessions.spawn", **{**asked, "idempotencyKey": "k-2"})
+
+    assert first["childSessionKey"] == again["childSessionKey"] != other["childSessionKey"]
+    assert len(house.ask("sessions.list", spawnedBy="agent:main:twice")["sessions"]) == 2
+
+
 def test_a_child_that_is_to_be_forgotten_leaves_no_session(house: World) -> None:
     child = spawned(house, "agent:main:tidy", "!say swept", cleanup="delete")
 

@@ -43,6 +43,8 @@ class Errand(Struct, frozen=True, kw_only=True):
     thinking: str | None = None
     timeout_ms: int = 0
     cleanup: str = "keep"
+    once: str | None = None
+    """The caller's idempotency key: the same again is the same sub-agent."""
 
 
 class Family:
@@ -90,19 +92,23 @@ class Family:
         settings = self._settings()
         depth = await self._depth(errand.requester)
         own = keys.parts(errand.requester)[0]
+        id = _id(errand)
+        known = await self._book.get(f"agent:{errand.agent}:subagent:{id}") if errand.once else None
+        if known is not None:
+            return known
         _check_depth(depth, settings)
         async with self._spawning:  # so that two at once do not both find the last place free
             children = await self._book.children(errand.requester)
             _check_places(children, settings)
             _check_agent(errand.agent, own, settings)
-            key = f"agent:{errand.agent}:subagent:{uuid.uuid4()}"
+            key = f"agent:{errand.agent}:subagent:{id}"
             new = keys.new_session(
                 key, self._roster(), label=errand.label, spawned_by=errand.requester, parent_key=errand.requester,
                 spawn_depth=depth + 1,
             )  # fmt: skip
             at = now_ms()
             child = Subagent(
-                child_key=key, run_id=str(uuid.uuid4()), requester_key=errand.requester, grant=errand.grant,
+                child_key=key, run_id=id, requester_key=errand.requester, grant=errand.grant,
                 task=errand.task, label=errand.label, model=errand.model, cleanup=errand.cleanup,
                 timeout_ms=errand.timeout_ms, created_at=at, started_at=at,
             )  # fmt: skip
@@ -339,6 +345,13 @@ class Family:
         self._tasks.discard(task)
         if not task.cancelled() and (exc := task.exception()) is not None:
             logger.error("looking after a sub-agent failed", exc_info=exc)
+
+
+def _id(errand: Errand) -> str:
+    """Of its session and its first run. A repeated request must name the same even when its first answer was lost."""
+    if errand.once is None:
+        return str(uuid.uuid4())
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"openclaw:sessions.spawn:{errand.requester}:{errand.once}"))
 
 
 def _ending(run: Run | None) -> Json:

@@ -41,6 +41,7 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel"):
     thread: bool = False
     mode: Literal["run", "session"] = "run"
     cleanup: Literal["keep", "delete"] = "keep"
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
 
 
 class SubagentParams(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -153,6 +154,7 @@ class DelegationRoom:
             thinking=asked.thinking,
             timeout_ms=int(seconds * 1000),
             cleanup=asked.cleanup,
+            once=asked.idempotency_key,
         )
 
     async def _allowed(self, call: RpcCall) -> Json:
