@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ..core import keys
 from ..core.books import SessionBook, SubagentBook
+from ..core.channel import Mailroom
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.ports import Runner
@@ -17,15 +18,15 @@ from ..core.records import Run, RunNews, RunOver, RunRequest, Subagent, now_ms
 from ..core.roster import Roster
 from ..core.rpc import Event, Fault, Publish
 from . import words
+from .announcing import Announcer
 from .settings import Settings
+from .words import ANNOUNCEMENT
 
 logger = logging.getLogger(__name__)
 
 STOP_WAIT: Final = 10.0  # seconds a stopped run has to be over; its runtime is given half of that
 STEER_EVERY: Final = 2.0  # seconds between two orders to the same sub-agent: each throws away what it was doing
 STEER_WAIT: Final = 5.0  # seconds the run has to end that a new order takes the place of
-FIRST_RETRY, LAST_RETRY = 1.0, 8.0  # seconds between tries to tell the requester
-GIVE_UP: Final = 300.0  # seconds after its end, when a result nobody takes is let go
 ROUND: Final = 60.0  # seconds between looks for sessions to put away
 KEPT_MS: Final = 30 * 24 * 3600 * 1000  # milliseconds after its end that a sub-agent stays on the books
 MOST_ORDERS: Final = 1024  # pairs remembered for `STEER_EVERY`
@@ -59,6 +60,7 @@ class Family:
         *,
         settings: Callable[[], Settings],
         roster: Callable[[], Roster],
+        mailroom: Callable[[], Mailroom | None] = lambda: None,
     ) -> None:
         self._book = book
         self._sessions = sessions
@@ -66,6 +68,7 @@ class Family:
         self._publish = publish
         self._settings = settings
         self._roster = roster
+        self._announcer = Announcer(book, sessions, runner, roster=roster, mailroom=mailroom)
         self._tasks: set[asyncio.Task[None]] = set()
         self._settling: dict[str, bool] = {}
         """Those being settled, and whether more was heard of them since."""
@@ -214,6 +217,8 @@ class Family:
     def _hear(self, news: RunNews) -> None:
         if isinstance(news, RunOver) and ":subagent:" in news.run.session_key:
             self._own(self._settle(news.run.session_key))
+        elif isinstance(news, RunOver) and news.run.run_id.startswith(ANNOUNCEMENT):
+            self._own(self._announcer.pass_on(news.run))
 
     async def _take_up(self) -> None:
         """What was going, or was to be told, when the house was last closed."""
@@ -236,7 +241,7 @@ class Family:
                     return
                 child = await self._noted(child)
                 if child is not None and child.ended_at is not None and await self._is_quiet(child):
-                    await self._announce(child)
+                    await self._settled(child, await self._announcer.announce(child))
         finally:
             self._settling.pop(key, None)
 
@@ -263,53 +268,6 @@ class Family:
             return False
         return not any(each.delivery in ("pending", "steering") for each in await self._book.children(child.child_key))
 
-    async def _announce(self, child: Subagent) -> None:
-        """Tell the requester, once: the announcement's run id is made of the child's."""
-        text = await words.last_words(self._sessions, child)
-        if words.is_silent(text):
-            await self._settled(child, "silent")
-            return
-        wait = FIRST_RETRY
-        while True:
-            try:
-                await self._deliver(child, text)
-            except OpenClawError as exc:
-                assert child.ended_at is not None
-                if now_ms() - child.ended_at > GIVE_UP * 1000:
-                    logger.error("the result of %s could not be told to %s", child.child_key, child.requester_key)  # noqa: TRY400  (the reason was logged at each try)
-                    await self._settled(child, "failed")
-                    return
-                logger.warning("the result of %s can't be told yet: %s", child.child_key, exc)
-                child = await self._book.change(child.child_key, tries=child.tries + 1) or child
-                await asyncio.sleep(wait)
-                wait = min(wait * 2, LAST_RETRY)
-            else:
-                await self._settled(child, "delivered")
-                return
-
-    async def _deliver(self, child: Subagent, text: str) -> None:
-        key = await self._hearer(child.requester_key)
-        options: Json = {"sender": child.child_key, "grant": child.grant}
-        options["inputProvenance"] = {"kind": "inter_session", "sourceSessionKey": child.child_key}
-        await self._runner.submit(
-            RunRequest(
-                run_id=f"announce:v1:{child.child_key}:{child.run_id}",
-                session=keys.new_session(key, self._roster()),
-                message=words.announcement(child, text),
-                mode="followup",
-                options=options,
-            )
-        )
-
-    async def _hearer(self, key: str) -> str:
-        """The requester's session; when that is itself a sub-agent that is gone, whoever sent that one off."""
-        while ":subagent:" in key and await self._sessions.get(key) is None:
-            parent = await self._book.get(key)
-            if parent is None:
-                raise Fault(f"session {key} is gone")
-            key = parent.requester_key
-        return key
-
     async def _settled(self, child: Subagent, delivery: str) -> None:
         settled = await self._book.change(child.child_key, delivery=delivery) or child
         self._tell(settled)
@@ -325,6 +283,7 @@ class Family:
         while True:
             await asyncio.sleep(ROUND)
             try:
+                await self._announcer.pass_on_again()
                 await self._book.forget(now_ms() - KEPT_MS)
                 minutes = self._settings().spawning.archive_after_minutes
                 for child in await self._book.idle_since(now_ms() - minutes * 60_000) if minutes else ():
