@@ -61,6 +61,7 @@ class Equipment:
         self._apps = _Apps(gateway, apps)
         self._memory: Memory | None = None
         self.letters: Letters | None = None
+        """Whoever builds the mailroom gives it to them (`letters.mailroom`); sub-agents' results use it too."""
         gateway.registry.add(HOUSE, HouseTools(gateway.ask, main=lambda: keys.canonical("main", roster())))
         gateway.tool_methods.as_agent = self._as_agent
 
@@ -86,11 +87,11 @@ class Equipment:
         async with (
             self._ledger.keep(memory.audit),
             Letters(memory.sessions, memory.runs, settings=read, roster=roster) as letters,
-            Family(*who, settings=read, roster=roster) as family,
+            Family(*who, settings=read, roster=roster, mailroom=lambda: letters.mailroom) as family,
         ):
             self.letters = letters
             delegation = DelegationRoom(family, letters, sight, settings=read, roster=roster)
-            guarded: Sequence[Room] = [sight.over(room) for room in memory.rooms]
+            guarded: Sequence[Room] = [sight.over(delegation.over(room)) for room in memory.rooms]
             for room in (*guarded, delegation, self._ledger):
                 self._gateway.add(room)
             yield

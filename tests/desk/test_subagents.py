@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,10 +35,11 @@ def spawned(house: World, session: str, task: str, **more: object) -> dict[str, 
 
 
 def settled(house: World, child: str) -> dict[str, str]:
-    told: dict[str, str] = house.until(
-        "task", lambda p: p["task"]["childSessionKey"] == child and p["task"]["deliveryStatus"] != "pending"
-    )["task"]
-    return told
+    def over(payload: dict[str, Any]) -> bool:
+        return bool(payload["task"]["childSessionKey"] == child and payload["task"]["deliveryStatus"] != "pending")
+
+    task: dict[str, str] = house.until("task", over)["task"]
+    return task
 
 
 def announced(house: World, session: str, child: str) -> str:
@@ -171,6 +173,27 @@ def test_only_ones_own_can_be_touched(house: World) -> None:
     assert (again["terminated"], again["status"]) == (0, "done")
 
 
+@pytest.mark.parametrize("how", ["chat.abort", "sessions.abort", "sessions.reset", "sessions.delete", "/stop"])
+def test_who_stops_a_session_stops_those_it_sent_off(house: World, how: str) -> None:
+    session = f"agent:main:stop-{how.strip('/').replace('.', '-')}"
+    child = spawned(house, session, "!sleep 600")["childSessionKey"]
+    if how == "/stop":
+        house.ask("chat.send", sessionKey=session, message="/stop", idempotencyKey="stop-1")
+    else:
+        house.ask(how, **{"sessionKey" if how == "chat.abort" else "key": session})
+
+    row = house.ask("sessions.describe", key=child)["session"]
+    assert (row["status"], row["hasActiveRun"]) == ("killed", False)
+    assert settled(house, child)["deliveryStatus"] == "killed"
+
+
+def test_a_message_that_interrupts_leaves_them_at_work(house: World) -> None:
+    child = spawned(house, "agent:main:on", "!sleep 600")["childSessionKey"]
+    house.say("agent:main:on", "!say something else")
+
+    assert house.ask("sessions.describe", key=child)["session"]["hasActiveRun"]
+
+
 def test_methods_say_what_is_missing(house: World) -> None:
     for params, words in (
         ({"action": "list"}, "sessionKey is required"),
@@ -192,6 +215,15 @@ def test_an_operator_spawns_for_a_session(house: World) -> None:
 
     assert made["childSessionKey"].startswith("agent:helper:subagent:")
     assert "done for you" in announced(house, "agent:main:op", made["childSessionKey"])
+
+
+def test_a_request_that_comes_twice_sends_one_off(house: World) -> None:
+    asked = {"sessionKey": "agent:main:twice", "task": "!say ANNOUNCE_SKIP", "idempotencyKey": "k-1"}
+    first, again = house.ask("sessions.spawn", **asked), house.ask("sessions.spawn", **asked)
+    other = house.ask("sessions.spawn", **{**asked, "idempotencyKey": "k-2"})
+
+    assert first["childSessionKey"] == again["childSessionKey"] != other["childSessionKey"]
+    assert len(house.ask("sessions.list", spawnedBy="agent:main:twice")["sessions"]) == 2
 
 
 def test_a_child_that_is_to_be_forgotten_leaves_no_session(house: World) -> None:

@@ -69,9 +69,8 @@ class World:
 
     def configure(self, **sections: Any) -> None:
         """Replace these sections of the config, live."""
-        paths = list(sections)
-        config = self.ask("config.get")["parsed"] | sections
-        self.ask("config.set", raw=json.dumps(config), replacePaths=paths)
+        got = self.ask("config.get")
+        self.ask("config.set", raw=json.dumps(got["parsed"] | sections), baseHash=got["hash"])
 
     def say(self, session: str, *lines: str) -> str:
         """Have the demo agent of a session carry these orders out; what it said."""
@@ -88,7 +87,7 @@ class World:
         assert ended["status"] == "ok", ended
         return str(ended["terminalReply"]["text"]) if "terminalReply" in ended else ""
 
-    def tool(self, session: str, name: str, **arguments: Any) -> Any:
+    def tool(self, session: str, name: str, /, **arguments: Any) -> Any:
         """Have a session's agent call a tool whose answer is JSON."""
         said = self.say(session, f"!tool {name} {json.dumps(arguments)}")
         return json.loads(said)
@@ -99,10 +98,10 @@ class World:
 
     # ---- other doors ----
 
-    def invoke(self, name: str, session: str | None = None, **arguments: Any) -> Any:
+    def invoke(self, name: str, session: str | None = None, /, **arguments: Any) -> Any:
         return self.ask("tools.invoke", name=name, args=arguments, **({"sessionKey": session} if session else {}))
 
-    def post(self, name: str, session: str, **arguments: Any) -> web_client.Answer:
+    def post(self, name: str, session: str, /, **arguments: Any) -> web_client.Answer:
         body = {"tool": name, "args": arguments, "sessionKey": session}
         return web_client.send(f"{self.served.http}/tools/invoke", "POST", body, **self.bearer)
 
@@ -131,10 +130,14 @@ def _unique() -> str:
 
 
 @contextlib.contextmanager
-def joined(served: Served) -> Iterator[World]:
+def joined(served: Served, *scopes: str) -> Iterator[World]:
     with connect(served.ws, compression=None, max_size=None) as socket:
         socket.recv(timeout=WAIT)
-        hello = CONNECT | {"auth": {"token": served.token}}
+        hello = (
+            CONNECT
+            | {"auth": {"token": served.token}, "caps": ["tool-events"]}
+            | ({"scopes": scopes} if scopes else {})
+        )
         socket.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": hello}))
         assert json.loads(socket.recv(timeout=WAIT))["ok"]
         yield World(served, socket)

@@ -148,6 +148,12 @@ class SubagentBook(Protocol):
     async def idle_since(self, before: int) -> Sequence[Subagent]:
         """Settled before that time and not yet archived, some of them."""
 
+    async def told_since(self, since: int) -> Sequence[Subagent]:
+        """Ended since that time, and their requesters told."""
+
+    async def forget(self, before: int) -> None:
+        """Drop those settled before that time. Their sessions stay."""
+
 
 class Answers(Protocol):
     """Answers already given to an idempotency key."""

@@ -156,7 +156,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     options: Json = {}
     """Everything else the caller asked for: thinking, model, provenance. `grant` is ours, never the caller's own words:
-    a `Grant` in builtins, under which the run acts (see `passed_on`)."""
+    a `Grant` in builtins, under which the run acts (see `passed_on`). A run a channel's message started has `origin`
+    instead: `{channel, accountId, to, chatType, threadId?, space?, sender: {id, ...}}`, as the channel vouches."""
 
 
 class Run(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ..core import keys
 from ..core.books import SessionBook, SubagentBook
+from ..core.channel import Mailroom
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.ports import Runner
@@ -17,16 +18,17 @@ from ..core.records import Run, RunNews, RunOver, RunRequest, Subagent, now_ms
 from ..core.roster import Roster
 from ..core.rpc import Event, Fault, Publish
 from . import words
+from .announcing import Announcer
 from .settings import Settings
+from .words import ANNOUNCEMENT
 
 logger = logging.getLogger(__name__)
 
 STOP_WAIT: Final = 10.0  # seconds a stopped run has to be over; its runtime is given half of that
 STEER_EVERY: Final = 2.0  # seconds between two orders to the same sub-agent: each throws away what it was doing
 STEER_WAIT: Final = 5.0  # seconds the run has to end that a new order takes the place of
-FIRST_RETRY, LAST_RETRY = 1.0, 8.0  # seconds between tries to tell the requester
-GIVE_UP: Final = 300.0  # seconds after its end, when a result nobody takes is let go
 ROUND: Final = 60.0  # seconds between looks for sessions to put away
+KEPT_MS: Final = 30 * 24 * 3600 * 1000  # milliseconds after its end that a sub-agent stays on the books
 MOST_ORDERS: Final = 1024  # pairs remembered for `STEER_EVERY`
 
 
@@ -42,6 +44,8 @@ class Errand(Struct, frozen=True, kw_only=True):
     thinking: str | None = None
     timeout_ms: int = 0
     cleanup: str = "keep"
+    once: str | None = None
+    """The caller's idempotency key: the same again is the same sub-agent."""
 
 
 class Family:
@@ -56,6 +60,7 @@ class Family:
         *,
         settings: Callable[[], Settings],
         roster: Callable[[], Roster],
+        mailroom: Callable[[], Mailroom | None] = lambda: None,
     ) -> None:
         self._book = book
         self._sessions = sessions
@@ -63,6 +68,7 @@ class Family:
         self._publish = publish
         self._settings = settings
         self._roster = roster
+        self._announcer = Announcer(book, sessions, runner, roster=roster, mailroom=mailroom)
         self._tasks: set[asyncio.Task[None]] = set()
         self._settling: dict[str, bool] = {}
         """Those being settled, and whether more was heard of them since."""
@@ -89,19 +95,23 @@ class Family:
         settings = self._settings()
         depth = await self._depth(errand.requester)
         own = keys.parts(errand.requester)[0]
+        id = _id(errand)
+        known = await self._book.get(f"agent:{errand.agent}:subagent:{id}") if errand.once else None
+        if known is not None:
+            return known
         _check_depth(depth, settings)
         async with self._spawning:  # so that two at once do not both find the last place free
             children = await self._book.children(errand.requester)
             _check_places(children, settings)
             _check_agent(errand.agent, own, settings)
-            key = f"agent:{errand.agent}:subagent:{uuid.uuid4()}"
+            key = f"agent:{errand.agent}:subagent:{id}"
             new = keys.new_session(
                 key, self._roster(), label=errand.label, spawned_by=errand.requester, parent_key=errand.requester,
                 spawn_depth=depth + 1,
             )  # fmt: skip
             at = now_ms()
             child = Subagent(
-                child_key=key, run_id=str(uuid.uuid4()), requester_key=errand.requester, grant=errand.grant,
+                child_key=key, run_id=id, requester_key=errand.requester, grant=errand.grant,
                 task=errand.task, label=errand.label, model=errand.model, cleanup=errand.cleanup,
                 timeout_ms=errand.timeout_ms, created_at=at, started_at=at,
             )  # fmt: skip
@@ -207,13 +217,15 @@ class Family:
     def _hear(self, news: RunNews) -> None:
         if isinstance(news, RunOver) and ":subagent:" in news.run.session_key:
             self._own(self._settle(news.run.session_key))
+        elif isinstance(news, RunOver) and news.run.run_id.startswith(ANNOUNCEMENT):
+            self._own(self._announcer.pass_on(news.run))
 
     async def _take_up(self) -> None:
         """What was going, or was to be told, when the house was last closed."""
         for child in await self._book.unsettled():
             if child.delivery == "steering":
                 await self._book.change(child.child_key, delivery="pending")
-            await self._settle(child.child_key)
+            self._own(self._settle(child.child_key))
 
     async def _settle(self, key: str) -> None:
         """Note its end, and tell the requester once nothing goes in it or below it any more."""
@@ -229,7 +241,7 @@ class Family:
                     return
                 child = await self._noted(child)
                 if child is not None and child.ended_at is not None and await self._is_quiet(child):
-                    await self._announce(child)
+                    await self._settled(child, await self._announcer.announce(child))
         finally:
             self._settling.pop(key, None)
 
@@ -256,53 +268,6 @@ class Family:
             return False
         return not any(each.delivery in ("pending", "steering") for each in await self._book.children(child.child_key))
 
-    async def _announce(self, child: Subagent) -> None:
-        """Tell the requester, once: the announcement's run id is made of the child's."""
-        text = await words.last_words(self._sessions, child)
-        if words.is_silent(text):
-            await self._settled(child, "silent")
-            return
-        wait = FIRST_RETRY
-        while True:
-            try:
-                await self._deliver(child, text)
-            except OpenClawError as exc:
-                assert child.ended_at is not None
-                if now_ms() - child.ended_at > GIVE_UP * 1000:
-                    logger.error("the result of %s could not be told to %s", child.child_key, child.requester_key)  # noqa: TRY400  (the reason was logged at each try)
-                    await self._settled(child, "failed")
-                    return
-                logger.warning("the result of %s can't be told yet: %s", child.child_key, exc)
-                child = await self._book.change(child.child_key, tries=child.tries + 1) or child
-                await asyncio.sleep(wait)
-                wait = min(wait * 2, LAST_RETRY)
-            else:
-                await self._settled(child, "delivered")
-                return
-
-    async def _deliver(self, child: Subagent, text: str) -> None:
-        key = await self._hearer(child.requester_key)
-        options: Json = {"sender": child.child_key, "grant": child.grant}
-        options["inputProvenance"] = {"kind": "inter_session", "sourceSessionKey": child.child_key}
-        await self._runner.submit(
-            RunRequest(
-                run_id=f"announce:v1:{child.child_key}:{child.run_id}",
-                session=keys.new_session(key, self._roster()),
-                message=words.announcement(child, text),
-                mode="followup",
-                options=options,
-            )
-        )
-
-    async def _hearer(self, key: str) -> str:
-        """The requester's session; when that is itself a sub-agent that is gone, whoever sent that one off."""
-        while ":subagent:" in key and await self._sessions.get(key) is None:
-            parent = await self._book.get(key)
-            if parent is None:
-                raise Fault(f"session {key} is gone")
-            key = parent.requester_key
-        return key
-
     async def _settled(self, child: Subagent, delivery: str) -> None:
         settled = await self._book.change(child.child_key, delivery=delivery) or child
         self._tell(settled)
@@ -314,10 +279,12 @@ class Family:
     # ---- within --------------------------------------------------------------------------------------------------
 
     async def _rounds(self) -> None:
-        """Put sessions away that nobody needs any more."""
+        """Put sessions away that nobody needs any more, and forget those sent off long ago."""
         while True:
             await asyncio.sleep(ROUND)
             try:
+                await self._announcer.pass_on_again()
+                await self._book.forget(now_ms() - KEPT_MS)
                 minutes = self._settings().spawning.archive_after_minutes
                 for child in await self._book.idle_since(now_ms() - minutes * 60_000) if minutes else ():
                     await self._sessions.patch(child.child_key, {"archived": True}, {})
@@ -337,6 +304,13 @@ class Family:
         self._tasks.discard(task)
         if not task.cancelled() and (exc := task.exception()) is not None:
             logger.error("looking after a sub-agent failed", exc_info=exc)
+
+
+def _id(errand: Errand) -> str:
+    """Of its session and its first run. A repeated request must name the same even when its first answer was lost."""
+    if errand.once is None:
+        return str(uuid.uuid4())
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"openclaw:sessions.spawn:{errand.requester}:{errand.once}"))
 
 
 def _ending(run: Run | None) -> Json:

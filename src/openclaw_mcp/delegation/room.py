@@ -1,15 +1,15 @@
 """`sessions.spawn`, `sessions.subagents`, `sessions.converse`: handing work on, over the intercom and to the tools."""
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Final, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, Struct, structs, to_builtins
 
 from ..core import keys
 from ..core.model import Caller, Json, passed_on
 from ..core.records import Subagent, now_ms
 from ..core.roster import AGENT_ID, Roster
-from ..core.rpc import READ, WRITE, Fault, Method, RpcCall, covers, missing_scope, read_params
+from ..core.rpc import READ, WRITE, Fault, Method, Room, RpcCall, covers, missing_scope, read_params
 from . import words
 from .family import Errand, Family
 from .letters import LONGEST_MESSAGE, Letters, Note
@@ -41,6 +41,7 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel"):
     thread: bool = False
     mode: Literal["run", "session"] = "run"
     cleanup: Literal["keep", "delete"] = "keep"
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
 
 
 class SubagentParams(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -61,6 +62,16 @@ class ConverseParams(Struct, frozen=True, kw_only=True, rename="camel"):
     agent_id: Text | None = None
     timeout_seconds: Annotated[float, Meta(ge=0, le=LONGEST_RUN)] = 30.0
     source_session_key: Text | None = None
+
+
+ENDS: Final = {
+    "chat.abort": "sessionKey",
+    "chat.send": "sessionKey",
+    "sessions.abort": "key",
+    "sessions.reset": "key",
+    "sessions.delete": "key",
+}
+"""Methods that may stop a session, and the parameter that names it."""
 
 
 class DelegationRoom:
@@ -143,6 +154,7 @@ class DelegationRoom:
             thinking=asked.thinking,
             timeout_ms=int(seconds * 1000),
             cleanup=asked.cleanup,
+            once=asked.idempotency_key,
         )
 
     async def _allowed(self, call: RpcCall) -> Json:
@@ -223,6 +235,26 @@ class DelegationRoom:
             raise Fault(f"several sub-agents are labelled {text!r}; name one by its run id")
         return exact or labelled
 
+    def over(self, room: Room) -> Sequence[Method]:
+        """The room's methods; what stops a session, or begins it anew, stops those it sent off as well."""
+        return [structs.replace(m, run=self._ending(m)) if m.name in ENDS else m for m in room.methods()]
+
+    def _ending(self, method: Method) -> Callable[[RpcCall], Awaitable[Any]]:
+        parameter = ENDS[method.name]
+
+        async def ending(call: RpcCall) -> Any:
+            done = await method.run(call)
+            key, params = call.params.get(parameter), call.params
+            whole = params.get("runId") is None and (method.name != "chat.send" or _stops(params.get("message")))
+            if isinstance(key, str) and whole:
+                agent = params.get("agentId")
+                key = keys.canonical(key, self._roster(), agent_id=agent if isinstance(agent, str) else None)
+                for child in await self._family.children(key):
+                    await self._family.kill(child, reason="the session that sent it off was stopped")
+            return done
+
+        return ending
+
     # ---- talking -------------------------------------------------------------------------------------------------
 
     async def _converse(self, call: RpcCall) -> Json:
@@ -241,6 +273,10 @@ class DelegationRoom:
                 seconds=asked.timeout_seconds,
             )
         )
+
+
+def _stops(message: Any) -> bool:
+    return isinstance(message, str) and message.strip() in ("/stop", "/new", "/reset")
 
 
 def _given(params: Json) -> Json:

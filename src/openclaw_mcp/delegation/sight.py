@@ -35,15 +35,15 @@ _AGENT_PARAMS: Final = re.compile(r"sessionId|agentId|spawnedBy|cwd|deliver")
 
 
 class Sight:
-    """`over(room)` is the room as everybody may use it: operators as before, agents as far as they may see."""
+    """`over(methods)` is a room as everybody may use it: operators as before, agents as far as they may see."""
 
     def __init__(self, book: SessionBook, *, settings: Callable[[], Settings], roster: Callable[[], Roster]) -> None:
         self._book = book
         self._settings = settings
         self._roster = roster
 
-    def over(self, room: Room) -> Room:
-        return _Guarded([structs.replace(method, run=self._guard(method)) for method in room.methods()])
+    def over(self, methods: Sequence[Method]) -> Room:
+        return _Guarded([structs.replace(method, run=self._guard(method)) for method in methods])
 
     def key(self, key: str, agent_id: str | None = None) -> str:
         return keys.canonical(key, self._roster(), agent_id=agent_id)

@@ -7,6 +7,8 @@ from ..core.model import Json
 from ..core.records import Subagent, now_ms
 
 NO_REPLY: Final = "NO_REPLY"
+ANNOUNCEMENT: Final = "announce:v1:"
+"""How the ids of runs begin that tell a requester of a result."""
 REPLY_SKIP: Final = "REPLY_SKIP"
 ANNOUNCE_SKIP: Final = "ANNOUNCE_SKIP"
 LOOK_BACK: Final = 20  # messages of a transcript in which an answer is looked for
@@ -29,6 +31,10 @@ def briefing(child: Subagent, depth: int) -> str:
         "Do the task and nothing else, do not write to people yourself, and end with the whole result in plain words. "
         f"If there is nothing worth telling, answer {ANNOUNCE_SKIP}."
     )
+
+
+def announcement_id(child: Subagent) -> str:
+    return f"{ANNOUNCEMENT}{child.child_key}:{child.run_id}"
 
 
 def announcement(child: Subagent, text: str) -> str:

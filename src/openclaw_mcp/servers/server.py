@@ -84,6 +84,11 @@ class Server:
     def connected(self) -> bool:
         return self._client is not None and self._client.gone is None
 
+    @property
+    def resting(self) -> bool:
+        """It died or would not start, and is not tried again before a while has passed."""
+        return self._not_before > asyncio.get_running_loop().time()
+
     async def aclose(self) -> None:
         self._closed = True
         opening, self._opening = self._opening, None

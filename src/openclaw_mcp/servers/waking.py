@@ -35,7 +35,7 @@ class Waking:
         """An agent waits for its servers: a model is told its tools once a turn."""
         if self.roster is not None:
             sources = self.roster.sources(self._agent(caller))
-            if not all(server.connected for server in sources.values()):
+            if any(not server.connected and not server.resting for server in sources.values()):
                 wait = READY_WAIT if caller.kind == "agent" else GLANCE
                 await self.roster.ready(self._agent(caller), wait=wait)
         return await self._desk.list(caller)

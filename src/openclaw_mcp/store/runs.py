@@ -200,7 +200,8 @@ def _batch(waiting: Sequence[Row[Any]]) -> list[Row[Any]]:
 
 def _grant(row: Row[Any]) -> Any:
     """Whom a message acts for. What several people wrote is not answered together: one run has one standing."""
-    return from_json(row.options).get("grant")
+    options = from_json(row.options)
+    return options.get("grant"), (options.get("origin") or {}).get("sender")
 
 
 def _take(connection: Connection, owner: str, leader: Row[Any], others: Sequence[Row[Any]]) -> None:

@@ -51,6 +51,14 @@ class Subagents:
         settled = subagents.c.delivery.in_(SETTLED) & (subagents.c.ended_at < before) & ~subagents.c.archived
         return await self._all(_ROW.where(settled).order_by(subagents.c.id).limit(AT_ONCE))
 
+    async def told_since(self, since: int) -> Sequence[Subagent]:
+        told = (subagents.c.delivery == "delivered") & (subagents.c.ended_at >= since)
+        return await self._all(_ROW.where(told).order_by(subagents.c.id))
+
+    async def forget(self, before: int) -> None:
+        old = subagents.c.delivery.in_(SETTLED) & (subagents.c.ended_at < before)
+        await self._store.write(lambda connection: connection.execute(delete(subagents).where(old)) and None)
+
     async def _all(self, statement: Select[Any]) -> Sequence[Subagent]:
         return await self._store.read(lambda connection: _found(connection, statement))
 

@@ -1,0 +1,107 @@
+"""How a result comes back: to the session that asked for it, and from there to the person it speaks with."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ..core import keys
+from ..core.books import SessionBook, SubagentBook
+from ..core.channel import Letter, Mailroom
+from ..core.errors import OpenClawError
+from ..core.model import Json
+from ..core.ports import Runner
+from ..core.records import Run, RunRequest, Subagent, now_ms
+from ..core.roster import Roster
+from ..core.rpc import Fault
+from . import words
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY, LAST_RETRY = 1.0, 8.0  # seconds between tries to tell the requester
+GIVE_UP: Final = 300.0  # seconds after its end, when a result nobody takes is let go
+
+
+class Announcer:
+    def __init__(
+        self,
+        book: SubagentBook,
+        sessions: SessionBook,
+        runner: Runner,
+        *,
+        roster: Callable[[], Roster],
+        mailroom: Callable[[], Mailroom | None],
+    ) -> None:
+        self._book = book
+        self._sessions = sessions
+        self._runner = runner
+        self._roster = roster
+        self._mailroom = mailroom
+        self._told: set[str] = set()
+        """Announcements that have gone to the person behind the requester."""
+
+    async def announce(self, child: Subagent) -> str:
+        """Tell the requester, once: the announcement's run id is made of the child's. What came of it."""
+        text = await words.last_words(self._sessions, child)
+        if words.is_silent(text):
+            return "silent"
+        wait = FIRST_RETRY
+        while True:
+            try:
+                await self._deliver(child, text)
+            except OpenClawError as exc:
+                logger.warning("the result of %s can't be told to %s: %s", child.child_key, child.requester_key, exc)
+                assert child.ended_at is not None
+                if now_ms() - child.ended_at > GIVE_UP * 1000:
+                    return "failed"
+                child = await self._book.change(child.child_key, tries=child.tries + 1) or child
+                if child.delivery != "pending":  # stopped or redirected meanwhile
+                    return child.delivery
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, LAST_RETRY)
+            else:
+                return "delivered"
+
+    async def _deliver(self, child: Subagent, text: str) -> None:
+        key = await self._hearer(child.requester_key)
+        options: Json = {"sender": child.child_key, "grant": child.grant}
+        options["inputProvenance"] = {"kind": "inter_session", "sourceSessionKey": child.child_key}
+        await self._runner.submit(
+            RunRequest(
+                run_id=words.announcement_id(child),
+                session=keys.new_session(key, self._roster()),
+                message=words.announcement(child, text),
+                mode="followup",
+                options=options,
+            )
+        )
+
+    async def _hearer(self, key: str) -> str:
+        """The requester's session; when that is itself a sub-agent that is gone, whoever sent that one off."""
+        while ":subagent:" in key and await self._sessions.get(key) is None:
+            parent = await self._book.get(key)
+            if parent is None:
+                raise Fault(f"session {key} is gone")
+            key = parent.requester_key
+        return key
+
+    async def pass_on(self, run: Run) -> None:
+        """What the requester said to the result, to the person it speaks with. Nobody else asked for it, so nobody
+        else delivers it; the outbox knows its key, so that it goes out once."""
+        mailroom = self._mailroom()
+        text = str((run.result or {}).get("text") or "").strip()
+        if mailroom is None or run.status != "ok" or not text or words.is_silent(text) or run.run_id in self._told:
+            return
+        address = await mailroom.route(run.session_key)
+        if address is not None:
+            await mailroom.post(address, Letter(text=text), key=run.run_id, session=None)
+        self._told.add(run.run_id)
+
+    async def pass_on_again(self) -> None:
+        """What a crash kept from the outbox."""
+        recent = await self._book.told_since(now_ms() - int(GIVE_UP * 1000))
+        self._told &= {words.announcement_id(child) for child in recent}
+        for child in recent:
+            run = await self._runner.wait(words.announcement_id(child), seconds=0)
+            if run is not None:
+                await self.pass_on(run)
