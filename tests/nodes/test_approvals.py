@@ -195,7 +195,7 @@ def test_the_kind_neutral_methods_tell_what_stands(tmp_path: Path) -> None:
             later = await operator.call("approval.resolve", answer | {"decision": "deny"})
             assert (later["applied"], later["approval"]["decision"]) == (False, "allow-once")
             history = await operator.call("approval.history")
-            assert [record["id"] for record in history["approvals"]] == ["Q"]
+            assert [record["id"] for record in history["items"]] == ["Q"]
             for other in ("plugin.approval.list", "openclaw.approval.list"):
                 assert await operator.call(other) == []
             with pytest.raises(Fault, match="approval not found"):

@@ -12,7 +12,7 @@ from ..core.model import Json
 from ..core.records import now_ms
 from ..core.rpc import PAIRING, READ, Event, Fault, Method, Publish, RpcCall, covers, missing_scope, read_params
 from . import gates
-from .calls import Calls, Order, Progress, not_connected
+from .calls import Calls, Order, Payload, Progress, not_connected
 from .errands import Errands
 from .repeats import Repeats
 from .roll import Roll
@@ -164,11 +164,11 @@ class Nodes:
             raise Fault(words, details={"command": wanted.command})
         seconds = min((wanted.timeout_ms or DEFAULT_SECONDS * 1000) / 1000, LONGEST_SECONDS)
 
-        async def run() -> Json:
+        async def run() -> tuple[Json, int]:
             payload = await self.ask(
                 wanted.node_id, wanted.command, wanted.params, seconds=seconds, key=wanted.idempotency_key
             )
-            return _answer(wanted.node_id, wanted.command, payload)
+            return _answer(wanted.node_id, wanted.command, payload), len(payload.text)
 
         order = (wanted.command, wanted.params)
         return await self._repeats.once(wanted.node_id, wanted.idempotency_key, order, run)
@@ -260,16 +260,17 @@ class Nodes:
             arrival.tell("node.pair.resolved", payload)
 
 
-def _payload(said: _Result) -> Any:
+def _payload(said: _Result) -> Payload:
+    """Raises msgspec.DecodeError: what is passed on as it came must be JSON."""
     if said.payload_json is not None:
-        return msgspec.json.decode(said.payload_json)
-    return None if said.payload is UNSET else said.payload
+        return Payload(msgspec.json.decode(said.payload_json), said.payload_json.encode())
+    value = None if said.payload is UNSET else said.payload
+    return Payload(value, msgspec.json.encode(value))
 
 
-def _answer(node_id: str, command: str, payload: Any) -> Json:
-    answer: Json = {"ok": True, "nodeId": node_id, "command": command, "payload": payload}
-    text = msgspec.json.encode(payload)
-    return answer | ({"payloadJSON": text.decode()} if len(text) <= SMALL else {})
+def _answer(node_id: str, command: str, payload: Payload) -> Json:
+    answer: Json = {"ok": True, "nodeId": node_id, "command": command, "payload": msgspec.Raw(payload.text)}
+    return answer | ({"payloadJSON": payload.text.decode()} if len(payload.text) <= SMALL else {})
 
 
 def _cleaned(command: str, params: Any) -> Any:
