@@ -12,7 +12,7 @@ from openclaw_mcp.node.remote import OnGateway
 
 from .making import call
 
-QUESTION = Question(id="q", kind="exec", title="May it run?", detail="ls", why="no rule", asker="me", always=False)
+QUESTION = Question(id="q", kind="exec", title="May it run?", detail="ls", why="no rule", asker="me", always=True)
 
 
 class Gateway:
@@ -38,29 +38,25 @@ def on_gateway(on: Callable[[], bool] = lambda: True) -> OnGateway:
 
 
 @pytest.mark.parametrize(
-    ("decision", "always", "answer"),
+    ("decision", "answer"),
     [
-        ("allow-once", False, "once"),
-        ("allow-always", True, "always"),
-        ("allow-always", False, "deny"),
-        ("deny", True, "deny"),
-        (None, True, None),
-        ("perhaps", True, None),
-        ({"odd": 1}, True, None),
-        (OpenClawError("an older gateway"), True, None),
+        ("allow-once", "once"),
+        ("allow-always", "once"),
+        ("deny", "deny"),
+        (None, None),
+        ("perhaps", None),
+        ({"odd": 1}, None),
+        (OpenClawError("an older gateway"), None),
     ],
 )
-def test_only_a_clear_yes_is_one(decision: Any, always: bool, answer: str | None) -> None:
+def test_an_operator_far_away_says_yes_once_or_no(decision: Any, answer: str | None) -> None:
     async def test() -> None:
         gateway, asker = Gateway(decision), on_gateway()
-        question = Question(
-            **{name: getattr(QUESTION, name) for name in QUESTION.__struct_fields__} | {"always": always}
-        )
         with asker.attached(gateway.tell):
-            assert await asker.ask(question) == answer
+            assert await asker.ask(QUESTION) == answer
         ((method, params),) = gateway.heard
         assert (method, params["command"], params["timeoutMs"]) == ("exec.approval.request", "ls", 5000)
-        assert ("unavailableDecisions" in params) is not always
+        assert params["unavailableDecisions"] == ["allow-always"]
 
     asyncio.run(test())
 
