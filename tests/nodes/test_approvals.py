@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.rpc import APPROVALS, READ, Fault
+from openclaw_mcp.nodes import decisions
 
 from ..rpc.house import within
 from .house import heard, machines, next_of
@@ -168,6 +169,20 @@ def test_a_question_that_can_not_be_put_says_why(tmp_path: Path, params: dict[st
             await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
             with pytest.raises(Fault, match=said):
                 await asker.call("exec.approval.request", ASK | params)
+
+    within(test())
+
+
+def test_one_asker_does_not_crowd_the_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions, "MOST_EACH", 2)
+
+    async def test() -> None:
+        async with machines(tmp_path) as house, house.gateway.client() as asker, house.gateway.client() as other:
+            for _ in range(2):
+                await asker.call("exec.approval.request", ASK | {"twoPhase": True})
+            with pytest.raises(Fault, match="too many approvals wait already"):
+                await asker.call("exec.approval.request", ASK | {"twoPhase": True})
+            assert (await other.call("exec.approval.request", ASK | {"twoPhase": True}))["status"] == "accepted"
 
     within(test())
 

@@ -146,6 +146,21 @@ def test_progress_reaches_the_caller_in_order(tmp_path: Path) -> None:
     within(test())
 
 
+def test_a_change_of_the_config_takes_tools_off_the_menu(tmp_path: Path) -> None:
+    async def test() -> None:
+        config: dict[str, Any] = {}
+        async with (
+            machines(tmp_path, config=config) as house,
+            house.gateway.client() as operator,
+            house.approved(operator),
+        ):
+            config["gateway"] = {"nodes": {"commands": {"deny": ["system.*"]}}}
+            house.stalls.look_at_all()
+            assert list(await menu(house)) == ["laptop__device_info"]
+
+    within(test())
+
+
 def test_commands_between_programs_are_no_tools(tmp_path: Path) -> None:
     commands = ("system.run.prepare", "system.execApprovals.set", "browser.proxy", "desktop.stream", "camera.list")
 

@@ -92,6 +92,7 @@ class Nodes:
         self._errands = Errands(roll)
         roll.asked.listen(self._on_asked)
         roll.settled.listen(self._on_settled)
+        roll.withdrawn.listen(self._publish_end)
 
     def methods(self) -> Sequence[Method]:
         return (
@@ -253,11 +254,13 @@ class Nodes:
         self._publish(Event(name="node.pair.requested", payload=wish_view(wish), scope=PAIRING))
 
     def _on_settled(self, end: Settled) -> None:
-        payload = msgspec.to_builtins(end)
-        self._publish(Event(name="node.pair.resolved", payload=payload, scope=PAIRING))
+        self._publish_end(end)
         arrival = self._roll.here(end.node_id)
         if arrival is not None:
-            arrival.tell("node.pair.resolved", payload)
+            arrival.tell("node.pair.resolved", msgspec.to_builtins(end))
+
+    def _publish_end(self, end: Settled) -> None:
+        self._publish(Event(name="node.pair.resolved", payload=msgspec.to_builtins(end), scope=PAIRING))
 
 
 def _payload(said: _Result) -> Payload:
