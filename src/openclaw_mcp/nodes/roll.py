@@ -98,6 +98,14 @@ class Roll:
         offered = set(arrival.face.commands)
         return tuple(name for name in approved if name in offered)
 
+    def may(self, node_id: str, command: str) -> bool:
+        """Whether it may be asked to do this right now."""
+        known, arrival = self._known.get(node_id), self.here(node_id)
+        if known is None or arrival is None or known.approved_at_ms is None:
+            return False
+        named = command in known.face.commands and command in arrival.face.commands
+        return named and not gates.matches(command, self._denied())
+
     # ---- coming and going ------------------------------------------------------------------------------------------
 
     def came(self, arrival: Arrival) -> None:

@@ -150,7 +150,7 @@ class Nodes:
         arrival = self._roll.here(node_id)
         if arrival is None:
             raise not_connected(node_id)
-        if command not in self._roll.commands(node_id):
+        if not self._roll.may(node_id, command):
             details = {"reason": _why_not(command, arrival, known.face.commands), "command": command}
             raise Fault(f'node command not allowed: "{command}" {details["reason"]}', details=details)
         return arrival
