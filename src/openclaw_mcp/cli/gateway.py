@@ -111,7 +111,7 @@ def _call(options: argparse.Namespace, folder: Path) -> int:
     if not isinstance(params, dict):
         raise BadRequest("the parameters must be a JSON object, such as '{\"limit\":5}'")
     try:
-        answer = asyncio.run(_asked(options, folder, params))
+        answer = asyncio.run(asked(options, folder, params))
     except Fault as fault:
         details = f" {json.dumps(fault.details)}" if fault.details is not None else ""
         print(f"openclaw gateway call: {fault.kind}: {fault}{details}", file=sys.stderr)
@@ -120,7 +120,8 @@ def _call(options: argparse.Namespace, folder: Path) -> int:
     return 0
 
 
-async def _asked(options: argparse.Namespace, folder: Path, params: Json) -> Any:
+async def asked(options: argparse.Namespace, folder: Path, params: Json) -> Any:
+    """What a gateway answers; `options` as `gateway call` has them."""
     port = int(options.port) if options.port else None
     async with operator(folder, url=options.url, token=options.token, port=port) as client:
         return await client.call(options.method, params, within=options.timeout, final=options.final)
