@@ -40,8 +40,8 @@ class Gateway:
 
     def take(self) -> Sample:
         with tempfile.TemporaryDirectory() as folder:
-            port = _free_port()
-            with serving(self._argv(port), name=self.name, extra=_settings(folder, port)) as child:
+            port = free_port()
+            with serving(self._argv(port), name=self.name, extra=settings(folder, port)) as child:
                 guest = _hello(port, child)
                 started = time.perf_counter() - child.started
                 guest.ask("health")
@@ -90,7 +90,7 @@ class Guest:
     def ask(self, method: str, params: object = None) -> dict[str, object]:
         self.send(method, params)
         while True:
-            frame = json.loads(self._read())
+            frame = json.loads(self.read())
             if frame["type"] == "res":
                 if not frame["ok"]:
                     raise ConnectionError(str(frame["error"]))
@@ -101,7 +101,7 @@ class Guest:
         self._file.close()
         self._socket.close()
 
-    def _read(self) -> bytes:
+    def read(self) -> bytes:
         while True:
             head = self._file.read(2)
             if len(head) < 2:
@@ -147,7 +147,7 @@ def _timed(guest: Guest) -> float:
     return time.perf_counter() - begun
 
 
-def _settings(folder: str, port: int) -> dict[str, str]:
+def settings(folder: str, port: int) -> dict[str, str]:
     """State in the folder alone; the real one also reads its port and token from a config file there."""
     state = Path(folder) / "state"
     state.mkdir()
@@ -157,7 +157,7 @@ def _settings(folder: str, port: int) -> dict[str, str]:
     return {"HOME": folder, "OPENCLAW_STATE_DIR": str(state), "OPENCLAW_GATEWAY_TOKEN": TOKEN}
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -1,8 +1,9 @@
-"""Benchmark: the node's HTTP tools/call of device.info at 8 callers, its start, and its memory at rest."""
+"""Benchmark: the node's device.info at 8 callers and its screen.snapshot over HTTP; its start, its memory at rest."""
 
 import json
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 import wire
 from measure import Figures, Sample, Turn, calm, interleave
 from processes import Child, ChildFailed, Talk, leave_nothing_behind, resident_mib, serving, talking
-from report import Options, Target, conclude, number, options, say_conditions, say_table
+from report import Options, Target, conclude, number, options, say, say_conditions, say_table
 from subjects import HELLO, HERE, NotInstalled, http_subjects
 
 CALLERS = 8
@@ -24,7 +25,20 @@ ANSWER_LIMIT = 20.0
 IDLE_SECONDS = 2.0  # after the start, before memory is read
 PAUSE = 0.002
 UNUSABLE = 2
-FLOOR, NODE, PASS = "hello", "node", "python -c pass"
+FLOOR, NODE, PASS, PICTURE = "hello", "node", "python -c pass", "the picture alone"
+COLUMNS = ("/s", "p50 ms", "start ms", "snapshot ms")
+SCREEN = "1280x800x24"
+SHOTS = 10  # pictures in a sample
+PHOTOGRAPH = """
+import os, sys, time
+from openclaw_mcp.node.pixels import Wanted, photograph
+wanted = Wanted(png=True, width=1920, quality=80)
+for _ in sys.stdin:
+    began = time.perf_counter()
+    photograph(os.environ["DISPLAY"], index=0, pointer=True, wanted=wanted)
+    print(1000 * (time.perf_counter() - began), flush=True)
+"""
+"""Capture and encoding as the node does them, and nothing else."""
 
 
 class LoadFailed(Exception):
@@ -55,8 +69,8 @@ class Load:
         return {"/s": 1e6 * seen["requests"] / seen["us"], "p50 ms": seen["p50_us"] / 1000}
 
 
-def info_call(token: str) -> wire.Post:
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "device.info", "arguments": {}}}
+def tool_call(token: str, name: str = "device.info") -> wire.Post:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": {}}}
     headers = (
         ("Content-Type", "application/json"),
         ("Accept", "application/json, text/event-stream"),
@@ -86,7 +100,7 @@ def first_answer(child: Child, port: int, token: Path) -> None:
     """Return when device.info has been answered."""
     while True:
         try:
-            if b" 200 " in ask(port, info_call(token.read_text()))[:20]:
+            if b" 200 " in ask(port, tool_call(token.read_text()))[:20]:
                 return
         except (ConnectionRefusedError, FileNotFoundError):
             if time.monotonic() - child.started > ANSWER_LIMIT or child.exited(within=0):
@@ -120,6 +134,59 @@ class Bare:
         return {"start ms": 1000 * (time.monotonic() - began)}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shots:
+    """Pictures by way of the node."""
+
+    port: int
+    post: wire.Post
+
+    def take(self) -> Sample:
+        taken = []
+        for _ in range(SHOTS):
+            began = time.perf_counter()
+            answer = ask(self.port, self.post)
+            taken.append(1000 * (time.perf_counter() - began))
+            if b'"image"' not in answer:
+                raise LoadFailed(f"screen.snapshot brought no picture: {answer[-300:]!r}")
+        return {"snapshot ms": statistics.median(taken)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pictures:
+    """The same pictures, taken by nobody's order."""
+
+    talk: Talk
+
+    def take(self) -> Sample:
+        return {"snapshot ms": statistics.median(float(self.talk.ask(b"\n")) for _ in range(SHOTS))}
+
+
+def measure_snapshots(asked: Options, figures: Figures) -> None:
+    """screen.snapshot of a screen of 1280x800, beside capture and encoding alone."""
+    xvfb = shutil.which("Xvfb")
+    if xvfb is None:
+        say("  screen.snapshot is left out: apt-get install xvfb")
+        return
+    with ExitStack() as stack:
+        words = (xvfb, "-displayfd", "1", "-nolisten", "tcp", "-screen", "0", SCREEN)
+        screen = Talk(stack.enter_context(talking(words, name="Xvfb")))
+        display = {"DISPLAY": f":{screen.read().decode().strip()}"}
+        state = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        port = free_port()
+        argv = (str(asked.venv / "bin" / "openclaw"), "node", "--state-dir", str(state), "--port", str(port))
+        node = stack.enter_context(serving(argv, name=NODE, extra=display))
+        first_answer(node, port, state / "mcp-token.txt")
+        post = tool_call((state / "mcp-token.txt").read_text(), "screen.snapshot")
+        python = (str(asked.venv / "bin" / "python"), "-c", PHOTOGRAPH)
+        alone = Talk(stack.enter_context(talking(python, name=PICTURE, extra=display)))
+        turns = [
+            Turn(subject=PICTURE, take=Pictures(talk=alone).take),
+            Turn(subject=NODE, take=Shots(port=port, post=post).take),
+        ]
+        interleave("snapshots", turns, rounds=asked.rounds, figures=figures)
+
+
 def measure(asked: Options, figures: Figures) -> float:
     """All of it; returns the memory at rest in MiB."""
     seconds = QUICK_SECONDS if asked.quick else SAMPLE_SECONDS
@@ -137,7 +204,7 @@ def measure(asked: Options, figures: Figures) -> float:
         floor = stack.enter_context(serving((*hello.argv, str(hello_port)), name=FLOOR))
         get = wire.Post(label="GET", method="GET", headers=(), body=b"")
         _await(floor, hello_port, get)
-        post = info_call((state / "mcp-token.txt").read_text())
+        post = tool_call((state / "mcp-token.txt").read_text())
         loads = [
             Load(name=FLOOR, port=hello_port, post=get, seconds=seconds),
             Load(name=NODE, port=port, post=post, seconds=seconds),
@@ -174,22 +241,26 @@ def main() -> int:
         say_conditions(asked)
         calm()
         idle = measure(asked, figures)
+        measure_snapshots(asked, figures)
     except (NotInstalled, ChildFailed, LoadFailed) as exc:
         sys.stderr.write(f"{exc}\n")
         return UNUSABLE
     calls = figures.ratio("/s", of=NODE, to=FLOOR)
     start = figures.ratio("start ms", of=NODE, to=PASS)
     rows = [
-        [name, *(number(figures.median(name, column)) for column in ("/s", "p50 ms", "start ms"))]
-        for name in (FLOOR, NODE, PASS)
+        [name, *(number(figures.median(name, column)) for column in COLUMNS)] for name in (FLOOR, NODE, PASS, PICTURE)
     ]
-    say_table(f"device.info at {CALLERS} callers, and the start", ["", "/s", "p50 ms", "start ms"], rows)
+    say_table(f"device.info at {CALLERS} callers, screen.snapshot at 1, and the start", ["", *COLUMNS], rows)
+    share = figures.ratio("snapshot ms", of=PICTURE, to=NODE)
     targets = [
         Target(what=f"device.info at {CALLERS}", unit="x hello", measured=calls, at_least=0.4),
         Target(what="start to first answer", unit="x python -c pass", measured=start, at_most=20),
+        Target(what="capture and encoding", unit="of screen.snapshot", measured=share, at_least=0.7),
         Target(what="memory at rest", unit="MiB", measured=idle, at_most=60),
     ]
-    return conclude(asked, figures, {NODE: {"calls / hello": calls, "start / pass": start}}, targets)
+    return conclude(
+        asked, figures, {NODE: {"calls / hello": calls, "start / pass": start, "picture / snapshot": share}}, targets
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from .gateway import Gateway
 from .nodes import gates
 from .nodes.approvals import Approvals
 from .nodes.roll import Roll
-from .nodes.room import Nodes
+from .nodes.room import LONGEST_NAME, Nodes
 from .nodes.rules import ExecRules
 from .nodes.shapes import Arrival, Face
 from .nodes.telling import Telling
@@ -119,7 +119,7 @@ def arrival(connection: Connection, *, silent: bool) -> Arrival:
             client_mode=client.mode,
             platform=client.platform,
             version=client.version,
-            display_name=client.display_name,
+            display_name=_visible(client.display_name),
             device_family=client.device_family,
             caps=connect.caps,
             commands=connect.commands,
@@ -131,6 +131,12 @@ def arrival(connection: Connection, *, silent: bool) -> Arrival:
         remote_ip=None if connection.visitor.local else connection.visitor.address,
         silent=silent,
     )
+
+
+def _visible(name: str | None) -> str | None:
+    """A node's name as it may be shown in a terminal: whoever joins chooses it."""
+    plain = "".join(char for char in name or "" if char.isprintable()).strip()
+    return plain[:LONGEST_NAME] or None
 
 
 def _was_silent(gateway: Gateway, connection: Connection) -> bool:

@@ -70,8 +70,8 @@ def command_line(home: Path, url: str, token: str, *words: str) -> "subprocess.C
     )
 
 
-def client(url: str, token: str = TOKEN) -> Client:
-    told = Introduction(client=BACKEND, scopes=EVERY)
+def client(url: str, token: str = TOKEN, *, caps: tuple[str, ...] = ()) -> Client:
+    told = Introduction(client=BACKEND, scopes=EVERY, caps=caps)
     return Client(url, told, credentials=Credentials(token=token), redial=False)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_mcp.cli.approvals import CAPS
 from openclaw_mcp.core.rpc import Fault
 
 from ..node.running import RunningNode, running_node
@@ -92,7 +93,7 @@ def test_the_real_gateway_hands_on_what_it_allows(home: Path, url: str, node: Ru
 
 def test_commands_run_by_our_rules_and_an_operator_of_the_real_gateway_is_asked(url: str, node: RunningNode) -> None:
     async def test() -> None:
-        async with real.client(url) as asker, real.client(url) as operator:
+        async with real.client(url) as asker, real.client(url, caps=CAPS) as operator:
             (id,) = [one["nodeId"] for one in (await asker.call("node.list"))["nodes"] if one["connected"]]
             ran = await asker.call("node.invoke", order(id, "system.run", key="1", params={"command": ["echo", "a"]}))
             assert ran["payload"]["stdout"].strip() == "a"

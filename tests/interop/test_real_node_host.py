@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from .. import web_client
 from ..nodes.house import heard, next_of, order
 from ..rpc.house import within
 from ..running import process
@@ -87,12 +88,12 @@ def test_their_node_runs_commands_for_our_clients(ours: Served, their_node: str)
             params = {"command": ["echo", "through us"]}
             done = await operator.call("node.invoke", order(their_node, "system.run", params=params))
             assert (done["payload"]["stdout"], done["payload"]["success"]) == ("through us\n", True)
-            tool = {"name": "their-node__system_which", "args": {"bins": ["sh"]}}
-            made = await operator.call("tools.invoke", tool)
-            assert made["ok"], made
-            assert "/sh" in json.dumps(made["output"])
 
     within(test())
+    call = {"name": "their-node__system_which", "arguments": {"bins": ["sh"]}}
+    bearer = {"Authorization": f"Bearer {ours.token}"}
+    made = web_client.send(f"{ours.http}/mcp", "POST", web_client.rpc("tools/call", call), **bearer).json["result"]
+    assert "/sh" in made["content"][0]["text"]
 
 
 def test_their_command_line_reads_and_changes_rules(ours: Served, home: Path, their_node: str) -> None:

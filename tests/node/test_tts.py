@@ -24,7 +24,9 @@ from openclaw_mcp.node.keys import ELEVENLABS, BadKey, Keys
 from openclaw_mcp.node.tts import Tts
 from openclaw_mcp.node.voices import Speech, seconds
 from tests.node.calling import END_WAIT, Heard, agree, call, children, film, running, sound, told
+from tests.node.running import WITHOUT_DESKTOP
 from tests.programs import need
+from tests.running import ANSWER_WAIT, OPENCLAW
 
 LOUD = 1000  # of 32767; speech reaches ten times as much, silence none
 Environ = dict[str, str]
@@ -382,3 +384,24 @@ def test_with_a_keyring_on_the_desktop_the_key_is_not_on_disk(tmp_path: Path) ->
 
     assert result.stdout.splitlines() == ["keyring sk-9 keyring", "None None"], result.stderr[-500:]
     assert b"sk-9" not in b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
+
+
+def test_the_key_is_kept_where_only_its_owner_reads_it_and_forgotten_again(tmp_path: Path) -> None:
+    bare = {name: value for name, value in os.environ.items() if name not in WITHOUT_DESKTOP}
+
+    def key(*words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+        command = [OPENCLAW, "node", "key", "--state-dir", str(tmp_path), *words]
+        return subprocess.run(
+            command, input=typed, env=bare, capture_output=True, text=True, timeout=ANSWER_WAIT, check=False
+        )
+
+    kept = key(typed="sk-secret\n")
+    path = tmp_path / "keys" / "elevenlabs-api-key"
+    assert (kept.returncode, kept.stdout) == (0, f"The ElevenLabs key is kept in {path}.\n")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert Keys(tmp_path, keyring=False).read(ELEVENLABS) == "sk-secret"
+    empty = key(typed="\n")
+    assert (empty.returncode, "secret" in empty.stderr) == (1, False)
+    assert path.exists()
+    assert key("--forget").returncode == 0
+    assert not path.exists()

@@ -9,6 +9,7 @@ from typing import Any
 
 from openclaw_mcp.gateway import Gateway
 from openclaw_mcp.machines import machine_room
+from openclaw_mcp.nodes.tools import Stalls
 from openclaw_mcp.rpc.client import Client
 from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
 from openclaw_mcp.rpc.identity import Identity
@@ -87,9 +88,10 @@ class FakeNode:
 
 
 class MachineHouse:
-    def __init__(self, gateway: Running, folder: Path) -> None:
+    def __init__(self, gateway: Running, folder: Path, stalls: Stalls) -> None:
         self.gateway = gateway
         self.folder = folder
+        self.stalls = stalls
 
     @contextlib.asynccontextmanager
     async def node(
@@ -133,11 +135,16 @@ async def machines(
     kept = MemoryBook() if book is None else book
     said = {} if config is None else config
 
-    def furnish(gateway: Gateway) -> contextlib.AbstractAsyncContextManager[Any]:
-        return machine_room(gateway, kept, config=lambda: said)
+    furnished: list[Stalls] = []
+
+    @contextlib.asynccontextmanager
+    async def furnish(gateway: Gateway) -> AsyncIterator[None]:
+        async with machine_room(gateway, kept, config=lambda: said) as stalls:
+            furnished.append(stalls)
+            yield
 
     async with running(folder, furnish=furnish) as gateway:
-        yield MachineHouse(gateway, folder)
+        yield MachineHouse(gateway, folder, furnished[0])
 
 
 async def next_of(queue: "asyncio.Queue[Any]") -> Any:

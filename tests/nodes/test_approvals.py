@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.rpc import APPROVALS, READ, Fault
+from openclaw_mcp.nodes import decisions
 
 from ..rpc.house import within
 from .house import heard, machines, next_of
@@ -172,6 +173,20 @@ def test_a_question_that_can_not_be_put_says_why(tmp_path: Path, params: dict[st
     within(test())
 
 
+def test_one_asker_does_not_crowd_the_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions, "MOST_EACH", 2)
+
+    async def test() -> None:
+        async with machines(tmp_path) as house, house.gateway.client() as asker, house.gateway.client() as other:
+            for _ in range(2):
+                await asker.call("exec.approval.request", ASK | {"twoPhase": True})
+            with pytest.raises(Fault, match="too many approvals wait already"):
+                await asker.call("exec.approval.request", ASK | {"twoPhase": True})
+            assert (await other.call("exec.approval.request", ASK | {"twoPhase": True}))["status"] == "accepted"
+
+    within(test())
+
+
 def test_only_the_named_reviewers_may_allow(tmp_path: Path) -> None:
     async def test() -> None:
         async with machines(tmp_path) as house, house.gateway.client() as asker, house.gateway.client() as operator:
@@ -195,7 +210,7 @@ def test_the_kind_neutral_methods_tell_what_stands(tmp_path: Path) -> None:
             later = await operator.call("approval.resolve", answer | {"decision": "deny"})
             assert (later["applied"], later["approval"]["decision"]) == (False, "allow-once")
             history = await operator.call("approval.history")
-            assert [record["id"] for record in history["approvals"]] == ["Q"]
+            assert [record["id"] for record in history["items"]] == ["Q"]
             for other in ("plugin.approval.list", "openclaw.approval.list"):
                 assert await operator.call(other) == []
             with pytest.raises(Fault, match="approval not found"):

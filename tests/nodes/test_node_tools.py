@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import ToolNotFound, ToolUnavailable
-from openclaw_mcp.core.model import LOCAL, Audio, Embedded, Image, Text, ToolCall, ToolSpec
+from openclaw_mcp.core.model import LOCAL, Audio, Caller, Embedded, Image, Text, ToolCall, ToolSpec
 from openclaw_mcp.core.ports import SILENCE, Silence
 from openclaw_mcp.nodes.names import alias_for, tool_names
 from openclaw_mcp.nodes.tools import as_result
+from openclaw_mcp.tools.house import HouseRules
+from openclaw_mcp.tools.rulebook import from_config
 
 from ..rpc.house import within
 from .house import Failed, MachineHouse, heard, machines, next_of
@@ -144,6 +146,21 @@ def test_progress_reaches_the_caller_in_order(tmp_path: Path) -> None:
     within(test())
 
 
+def test_a_change_of_the_config_takes_tools_off_the_menu(tmp_path: Path) -> None:
+    async def test() -> None:
+        config: dict[str, Any] = {}
+        async with (
+            machines(tmp_path, config=config) as house,
+            house.gateway.client() as operator,
+            house.approved(operator),
+        ):
+            config["gateway"] = {"nodes": {"commands": {"deny": ["system.*"]}}}
+            house.stalls.look_at_all()
+            assert list(await menu(house)) == ["laptop__device_info"]
+
+    within(test())
+
+
 def test_commands_between_programs_are_no_tools(tmp_path: Path) -> None:
     commands = ("system.run.prepare", "system.execApprovals.set", "browser.proxy", "desktop.stream", "camera.list")
 
@@ -174,6 +191,27 @@ def test_commands_between_programs_are_no_tools(tmp_path: Path) -> None:
 )
 def test_a_payload_is_shown_as_what_it_is(payload: Any, blocks: tuple[Any, ...]) -> None:
     assert as_result(payload, uri="openclaw://node/x/y").content == blocks
+
+
+@pytest.mark.parametrize(
+    ("rules", "door", "allowed"),
+    [
+        ({}, "mcp", True),
+        ({"tools": {"deny": ["nodes"]}}, "mcp", False),
+        ({"tools": {"deny": ["group:nodes"]}}, "mcp", False),
+        ({"tools": {"deny": ["node/laptop"]}}, "mcp", False),
+        ({"tools": {"deny": ["node/other"]}}, "mcp", True),
+        ({"tools": {"allow": ["node/laptop"]}}, "mcp", True),
+        ({"tools": {"allow": ["group:nodes"]}}, "mcp", True),
+        ({"tools": {"allow": ["read"]}}, "mcp", False),
+        ({}, "http", False),
+        ({"gateway": {"tools": {"allow": ["laptop__system_run"]}}}, "http", True),
+    ],
+)
+def test_rules_reach_a_nodes_tools_by_their_node_and_as_nodes(rules: Any, door: Any, allowed: bool) -> None:
+    caller = Caller(kind="operator", name="o", scopes=frozenset({"*"}), door=door)
+    decision = HouseRules(from_config(rules))(caller, "node/laptop", ToolSpec(name="laptop__system_run"))
+    assert decision.allowed is allowed, decision
 
 
 def test_a_film_is_a_resource() -> None:

@@ -114,6 +114,33 @@ def test_a_rejected_node_stays_without_commands(tmp_path: Path) -> None:
     within(test())
 
 
+def test_a_node_that_asks_for_something_else_is_not_told_no(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with machines(tmp_path) as house, house.gateway.client() as operator:
+            told = heard(operator, "node.pair.resolved")
+            async with house.node():
+                (first,) = (await operator.call("node.pair.list"))["pending"]
+            async with house.node() as node:
+                assert (await operator.call("node.pair.list"))["pending"] == [first]  # the same wish, after a reconnect
+            async with house.node(commands=("device.info",)) as node:
+                (second,) = (await operator.call("node.pair.list"))["pending"]
+                assert second["requestId"] != first["requestId"]
+                assert (await next_of(told))["requestId"] == first["requestId"]
+                await approve(operator, node.id)
+                assert (await next_of(node.resolved))["decision"] == "approved"
+
+    within(test())
+
+
+def test_a_nodes_name_can_not_play_with_a_terminal(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with machines(tmp_path) as house, house.gateway.client() as operator, house.node("a\x1b[2Jb\u202ec"):
+            (seen,) = (await operator.call("node.list"))["nodes"]
+            assert seen["displayName"] == "a[2Jbc"
+
+    within(test())
+
+
 def test_a_command_the_config_denies_is_neither_asked_for_nor_made(tmp_path: Path) -> None:
     async def test() -> None:
         config: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from sqlalchemy import text
 from openclaw_mcp.core.errors import StoreDamaged, StoreFull
 from openclaw_mcp.core.records import ConfigChange, Draft, NewSession, Outcome, RunRequest, SessionQuery
 from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.store.books import Answers, ConfigBook, Devices
+from openclaw_mcp.store.books import Answers, ConfigBook, Devices, Nodes
 from openclaw_mcp.store.engine import engines
 from openclaw_mcp.store.migrate import HEAD, HERE, migrated
 from openclaw_mcp.store.runs import QUEUE_CAP, Runs
@@ -83,6 +83,10 @@ def test_what_was_written_is_there_after_reopening(where: str) -> None:
             await Sessions(store).append("agent:main:a", [said("one"), said("two")])
             await Answers(store).keep("sessions.create", "k", {"n": 1})
             await Devices(store).put("d1", {"name": "phone"})
+            await Nodes(store).put("n1", {"name": "laptop"})
+            await Nodes(store).put("n1", {"name": "workstation"})
+            await Nodes(store).put("n2", {"name": "gone"})
+            assert await Nodes(store).remove("n2")
             await ConfigBook(store).add(ConfigChange(at=1, hash="h", actor="me", method="config.set", raw="{}"))
 
     async def read() -> None:
@@ -94,6 +98,7 @@ def test_what_was_written_is_there_after_reopening(where: str) -> None:
             assert (page.session.label, page.session.title, page.session.preview) == ("Mine", "one", "two")
             assert await Answers(store).keep("sessions.create", "k", {"n": 2}) == {"n": 1}
             assert await Devices(store).all() == {"d1": {"name": "phone"}}
+            assert await Nodes(store).all() == {"n1": {"name": "workstation"}}
             assert [change.hash for change in await ConfigBook(store).last()] == ["h"]
 
     asyncio.run(write())

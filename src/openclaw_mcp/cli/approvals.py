@@ -28,6 +28,8 @@ from .operator import arguments as gateway_arguments
 from .operator import operator
 
 LOOK_AGAIN: Final = 1.0  # seconds between looks for nodes that have started
+CAPS: Final = ("approvals", "exec-approvals")
+"""By these words OpenClaw's own gateway knows that a question shown here may be answered."""
 LAST_WORDS: Final = 2.0  # seconds an answer gets to reach the gateway when we leave
 
 _ANSWERS: Final[dict[str, Answer]] = {"y": "once", "yes": "once", "a": "always", "always": "always"}
@@ -152,7 +154,7 @@ async def _answer_here(folder: Path) -> int:
 async def _answer_for_gateway(folder: Path, *, url: str | None, token: str | None) -> int:
     """Until interrupted: questions of every node of a gateway, and of its agents, are answered here."""
     desk = _Desk()
-    async with operator(folder, url=url, token=token, scopes=(APPROVALS,), redial=True) as client:
+    async with operator(folder, url=url, token=token, scopes=(APPROVALS,), caps=CAPS, redial=True) as client:
         booth = _Booth(client, desk)
         client.greeted.listen(lambda _: booth.catch_up())
         client.events.listen(lambda news: booth.hear(news.event, news.payload))

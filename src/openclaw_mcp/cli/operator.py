@@ -33,12 +33,13 @@ async def operator(
     token: str | None = None,
     port: int | None = None,
     scopes: Sequence[str] = EVERY_SCOPE,
+    caps: Sequence[str] = (),
     redial: bool = False,
 ) -> AsyncIterator[Client]:
     """Raises CannotConnect."""
     address = url or gateway_url(port or int(os.environ.get("OPENCLAW_GATEWAY_PORT") or DEFAULT_PORT))
     me = ClientInfo(id="cli", mode="cli", version=__version__, platform=sys.platform)
-    told = Introduction(client=me, scopes=tuple(scopes))
+    told = Introduction(client=me, scopes=tuple(scopes), caps=tuple(caps))
     if is_this_machine(address):
         credentials = Credentials(token=token or known_gateway_token(folder))
         async with Client(address, told, credentials=credentials, redial=redial) as client:

@@ -11,7 +11,8 @@ from ..core.model import Json
 from .asking import Answer, Question
 
 WITHDRAW_WITHIN: Final = 2.0  # seconds: somebody else has answered, and the caller waits for nothing but this
-_ANSWERS: Final[dict[Any, Answer]] = {"allow-once": "once", "allow-always": "always", "deny": "deny"}
+_ANSWERS: Final[dict[str, Answer]] = {"allow-once": "once", "allow-always": "once", "deny": "deny"}
+"""Once at most: the rules of this machine are loosened at this machine."""
 
 Tell = Callable[[str, Json], Awaitable[Any]]
 """Call a method of the gateway."""
@@ -46,9 +47,8 @@ class OnGateway:
             "command": question.detail,
             "warningText": f"{question.title} {question.why}; asked by {question.asker}",
             "timeoutMs": int(self._seconds() * 1000),
+            "unavailableDecisions": ["allow-always"],
         }
-        if not question.always:
-            asked["unavailableDecisions"] = ["allow-always"]
         try:
             said = await tell("exec.approval.request", asked)
         except OpenClawError:
@@ -57,9 +57,7 @@ class OnGateway:
             await asyncio.shield(_withdraw(tell, id))
             raise
         decision = said.get("decision") if isinstance(said, dict) else None
-        answer = _ANSWERS.get(decision) if isinstance(decision, str) else None
-        # Nobody's clear yes: what can't be remembered was not offered to be.
-        return "deny" if answer == "always" and not question.always else answer
+        return _ANSWERS.get(decision) if isinstance(decision, str) else None
 
 
 async def _withdraw(tell: Tell, id: str) -> None:

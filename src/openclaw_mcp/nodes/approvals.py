@@ -181,7 +181,7 @@ class Approvals:
 
     async def _history(self, call: RpcCall) -> Json:
         limit = read_params(call.params, _History, call.method).limit
-        return {"approvals": [_snapshot(matter) for matter in self._decisions.history()[:limit]]}
+        return {"items": [_snapshot(matter) for matter in self._decisions.history()[:limit]]}
 
     async def _none(self, call: RpcCall) -> list[Json]:
         return []

@@ -29,6 +29,13 @@ class Order(Struct, frozen=True, kw_only=True):
     """The caller's idempotency key, for the node to see."""
 
 
+class Payload(Struct, frozen=True):
+    """What a node answered, and the JSON it stood in: whoever passes it on need not write it anew."""
+
+    value: Any
+    text: bytes
+
+
 class NodeGone(Fault):
     def __init__(self, node_id: str) -> None:
         words = f"node {node_id[:12]} left before it answered; whether it carried the command out is unknown"
@@ -41,7 +48,7 @@ class Calls:
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
 
-    async def make(self, arrival: Arrival, order: Order, progress: Progress | None = None) -> Any:
+    async def make(self, arrival: Arrival, order: Order, progress: Progress | None = None) -> Payload:
         """The node's payload. Raises Fault: its own error, out of time, gone, or too busy."""
         if sum(waiting.connection == arrival.connection for waiting in self._waiting.values()) >= MOST_WAITING:
             words = f"the node is at work on {MOST_WAITING} calls already; try again when some have ended"
@@ -67,7 +74,7 @@ class Calls:
             if not answered:  # out of time, or nobody wants the answer any more
                 arrival.tell("node.invoke.cancel", {"invokeId": id, "nodeId": arrival.node_id})
 
-    def answered(self, connection: str, id: str, payload: Any) -> bool:
+    def answered(self, connection: str, id: str, payload: Payload) -> bool:
         """Take a result; False: nobody waits for it, or it is not this connection's to give."""
         answer = self._open(connection, id)
         if answer is not None:
@@ -97,7 +104,7 @@ class Calls:
             if waiting.connection == connection and not waiting.answer.done():
                 waiting.answer.set_exception(NodeGone(waiting.node_id))
 
-    def _open(self, connection: str, id: str) -> "asyncio.Future[Any] | None":
+    def _open(self, connection: str, id: str) -> "asyncio.Future[Payload] | None":
         waiting = self._waiting.get(id)
         if waiting is None or waiting.connection != connection or waiting.answer.done():
             return None
@@ -112,7 +119,7 @@ class _Waiting:
         self.node_id = node_id
         self.progress = progress
         self.heard = -1
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[Payload] = asyncio.get_running_loop().create_future()
 
 
 def not_connected(node_id: str) -> Fault:

@@ -18,6 +18,7 @@ Reason = Literal["user", "timeout", "no-route", "run-aborted"]
 DECISIONS: Final[tuple[Decision, ...]] = ("allow-once", "allow-always", "deny")
 
 MOST_OPEN: Final = 256  # questions at once; nobody answers more
+MOST_EACH: Final = 16  # of one asker: a runaway node must not crowd the others out
 MOST_SETTLED: Final = 512  # remembered, so that a late answer hears what was decided
 
 _DEVICE: Final = re.compile(r"[0-9a-f]{64}")
@@ -81,8 +82,11 @@ class Decisions:
         """Raises Fault when its id is taken or too many wait."""
         if question.id in self._matters:
             raise Fault("approval id already pending" if self._is_open(question.id) else "approval id already used")
-        if len(self.open()) >= MOST_OPEN:
-            raise Fault(f"{MOST_OPEN} approvals wait already; answer some", kind="UNAVAILABLE", retryable=True)
+        waiting = self.open()
+        own = sum(asked.asker.is_same(question.asker) for asked in waiting)
+        if len(waiting) >= MOST_OPEN or own >= MOST_EACH:
+            words = f"too many approvals wait already ({own} of yours, {len(waiting)} in all); answer some"
+            raise Fault(words, kind="UNAVAILABLE", retryable=True)
         self._forget()
         loop = asyncio.get_running_loop()
         matter = self._matters[question.id] = Matter(question=question, settled=loop.create_future())

@@ -57,7 +57,7 @@ class Errands:
     async def _enqueue(self, call: RpcCall) -> Json:
         wanted = read_params(call.params, _Enqueue, call.method)
         if self._roll.find(wanted.node_id) is None:
-            raise Fault("unknown nodeId")
+            raise Fault("unknown nodeId", kind="UNAVAILABLE")
         waiting = self._current(wanted.node_id)
         queued = next((errand for errand in waiting if errand["type"] == wanted.type), None)
         if queued is None:

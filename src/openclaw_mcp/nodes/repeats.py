@@ -23,8 +23,9 @@ class Repeats:
         self._clock = clock
         self._kept: dict[tuple[str, str], _Kept] = {}
 
-    async def once(self, node_id: str, key: str, order: Any, run: Callable[[], Awaitable[Json]]) -> Json:
-        """`run`'s answer, or the one already given to this key. Raises Fault, again if it did so the first time."""
+    async def once(self, node_id: str, key: str, order: Any, run: Callable[[], Awaitable[tuple[Json, int]]]) -> Json:
+        """`run`'s answer (it tells the size too), or the one already given to this key. Raises Fault, and again if
+        it did so the first time."""
         self._sweep()
         digest = hashlib.sha256(msgspec.json.encode(order)).digest()
         before = self._kept.get((node_id, key))
@@ -34,7 +35,7 @@ class Repeats:
             return await asyncio.shield(before.answer)
         kept = self._kept[node_id, key] = _Kept(digest, self._clock())
         try:
-            answer = await run()
+            answer, size = await run()
         except Fault as fault:
             kept.answer.set_exception(fault)
             kept.answer.exception()  # somebody has seen it: the one who asked
@@ -46,7 +47,7 @@ class Repeats:
             del self._kept[node_id, key]
             raise
         kept.answer.set_result(answer)
-        if len(msgspec.json.encode(answer)) > LARGEST_KEPT:
+        if size > LARGEST_KEPT:
             del self._kept[node_id, key]
         return answer
 

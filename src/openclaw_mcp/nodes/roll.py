@@ -31,6 +31,9 @@ class Roll:
     def __init__(self, book: PairingBook, *, denied: Callable[[], Sequence[str]] = tuple) -> None:
         self.asked: Bell[Wish] = Bell()
         self.settled: Bell[Settled] = Bell()
+        """Rings when a person has decided."""
+        self.withdrawn: Bell[Settled] = Bell()
+        """Rings when a wish has become needless or was replaced by another: nobody said no to the node."""
         self.changed: Bell[str] = Bell()
         """Rings with the id of a node whose standing or presence changed."""
         self._book = book
@@ -95,6 +98,14 @@ class Roll:
         offered = set(arrival.face.commands)
         return tuple(name for name in approved if name in offered)
 
+    def may(self, node_id: str, command: str) -> bool:
+        """Whether it may be asked to do this right now."""
+        known, arrival = self._known.get(node_id), self.here(node_id)
+        if known is None or arrival is None or known.approved_at_ms is None:
+            return False
+        named = command in known.face.commands and command in arrival.face.commands
+        return named and not gates.matches(command, self._denied())
+
     # ---- coming and going ------------------------------------------------------------------------------------------
 
     def came(self, arrival: Arrival) -> None:
@@ -130,11 +141,11 @@ class Roll:
         if pending is not None:
             if new and pending.face == face:
                 return  # it asks for the same again, after a reconnect
-            self._settle(pending, "rejected")
+            self._withdraw(pending)
         if not new:
             return
         while len(self._wishes) >= MOST_WISHES:
-            self._settle(next(iter(self._wishes.values())), "rejected")
+            self._withdraw(next(iter(self._wishes.values())))
         wish = Wish(
             request_id=str(uuid.uuid4()),
             node_id=arrival.node_id,
@@ -233,8 +244,11 @@ class Roll:
 
     def _settle(self, wish: Wish, decision: Decision) -> None:
         if self._wishes.pop(wish.request_id, None) is not None:
-            end = Settled(request_id=wish.request_id, node_id=wish.node_id, decision=decision, ts=now_ms())
-            self.settled.ring(end)
+            self.settled.ring(_end(wish, decision))
+
+    def _withdraw(self, wish: Wish) -> None:
+        del self._wishes[wish.request_id]
+        self.withdrawn.ring(_end(wish, "rejected"))
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         """Written soon; nobody was promised it."""
@@ -248,3 +262,7 @@ class Roll:
         task = asyncio.get_running_loop().create_task(logged())
         self._later.add(task)
         task.add_done_callback(self._later.discard)
+
+
+def _end(wish: Wish, decision: Decision) -> Settled:
+    return Settled(request_id=wish.request_id, node_id=wish.node_id, decision=decision, ts=now_ms())

@@ -12,7 +12,7 @@ from ..core.model import Json
 from ..core.records import now_ms
 from ..core.rpc import PAIRING, READ, Event, Fault, Method, Publish, RpcCall, covers, missing_scope, read_params
 from . import gates
-from .calls import Calls, Order, Progress, not_connected
+from .calls import Calls, Order, Payload, Progress, not_connected
 from .errands import Errands
 from .repeats import Repeats
 from .roll import Roll
@@ -92,6 +92,7 @@ class Nodes:
         self._errands = Errands(roll)
         roll.asked.listen(self._on_asked)
         roll.settled.listen(self._on_settled)
+        roll.withdrawn.listen(self._publish_end)
 
     def methods(self) -> Sequence[Method]:
         return (
@@ -149,7 +150,7 @@ class Nodes:
         arrival = self._roll.here(node_id)
         if arrival is None:
             raise not_connected(node_id)
-        if command not in self._roll.commands(node_id):
+        if not self._roll.may(node_id, command):
             details = {"reason": _why_not(command, arrival, known.face.commands), "command": command}
             raise Fault(f'node command not allowed: "{command}" {details["reason"]}', details=details)
         return arrival
@@ -164,11 +165,11 @@ class Nodes:
             raise Fault(words, details={"command": wanted.command})
         seconds = min((wanted.timeout_ms or DEFAULT_SECONDS * 1000) / 1000, LONGEST_SECONDS)
 
-        async def run() -> Json:
+        async def run() -> tuple[Json, int]:
             payload = await self.ask(
                 wanted.node_id, wanted.command, wanted.params, seconds=seconds, key=wanted.idempotency_key
             )
-            return _answer(wanted.node_id, wanted.command, payload)
+            return _answer(wanted.node_id, wanted.command, payload), len(payload.text)
 
         order = (wanted.command, wanted.params)
         return await self._repeats.once(wanted.node_id, wanted.idempotency_key, order, run)
@@ -253,23 +254,26 @@ class Nodes:
         self._publish(Event(name="node.pair.requested", payload=wish_view(wish), scope=PAIRING))
 
     def _on_settled(self, end: Settled) -> None:
-        payload = msgspec.to_builtins(end)
-        self._publish(Event(name="node.pair.resolved", payload=payload, scope=PAIRING))
+        self._publish_end(end)
         arrival = self._roll.here(end.node_id)
         if arrival is not None:
-            arrival.tell("node.pair.resolved", payload)
+            arrival.tell("node.pair.resolved", msgspec.to_builtins(end))
+
+    def _publish_end(self, end: Settled) -> None:
+        self._publish(Event(name="node.pair.resolved", payload=msgspec.to_builtins(end), scope=PAIRING))
 
 
-def _payload(said: _Result) -> Any:
+def _payload(said: _Result) -> Payload:
+    """Raises msgspec.DecodeError: what is passed on as it came must be JSON."""
     if said.payload_json is not None:
-        return msgspec.json.decode(said.payload_json)
-    return None if said.payload is UNSET else said.payload
+        return Payload(msgspec.json.decode(said.payload_json), said.payload_json.encode())
+    value = None if said.payload is UNSET else said.payload
+    return Payload(value, msgspec.json.encode(value))
 
 
-def _answer(node_id: str, command: str, payload: Any) -> Json:
-    answer: Json = {"ok": True, "nodeId": node_id, "command": command, "payload": payload}
-    text = msgspec.json.encode(payload)
-    return answer | ({"payloadJSON": text.decode()} if len(text) <= SMALL else {})
+def _answer(node_id: str, command: str, payload: Payload) -> Json:
+    answer: Json = {"ok": True, "nodeId": node_id, "command": command, "payload": msgspec.Raw(payload.text)}
+    return answer | ({"payloadJSON": payload.text.decode()} if len(payload.text) <= SMALL else {})
 
 
 def _cleaned(command: str, params: Any) -> Any:

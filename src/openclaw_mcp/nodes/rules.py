@@ -94,12 +94,12 @@ class ExecRules:
 
     async def _node_get(self, call: RpcCall) -> Any:
         node_id = read_params(call.params, _Node, call.method).node_id
-        return await self._nodes.ask(node_id, RULES[0], {}, seconds=NODE_SECONDS)
+        return (await self._nodes.ask(node_id, RULES[0], {}, seconds=NODE_SECONDS)).value
 
     async def _node_set(self, call: RpcCall) -> Any:
         node_id = read_params(call.params, _Node, call.method).node_id
         rules = {key: value for key, value in call.params.items() if key != "nodeId"}
-        return await self._nodes.ask(node_id, RULES[1], rules, seconds=NODE_SECONDS)
+        return (await self._nodes.ask(node_id, RULES[1], rules, seconds=NODE_SECONDS)).value
 
     # ---- the file --------------------------------------------------------------------------------------------------
 

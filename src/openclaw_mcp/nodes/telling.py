@@ -12,7 +12,7 @@ from ..core.rpc import Event, Fault, Method, Publish, RpcCall, read_params
 from .roll import Roll
 
 MOST_TOOLS: Final = 128  # tools one node may describe
-LARGEST_TOOL: Final = 64 << 10  # bytes of one description with its schema
+LARGEST_TOOL: Final = 16 << 10  # bytes of one description with its schema
 STATS: Final = "node.host.stats"
 ALIVE: Final = "node.presence.alive"
 

@@ -71,7 +71,7 @@ class NodeTools:
             raise _as_tool_error(fault) from None
         finally:
             await teller.settle()
-        return as_result(payload, uri=f"openclaw://node/{self.alias}/{command}")
+        return as_result(payload.value, uri=f"openclaw://node/{self.alias}/{command}")
 
 
 class _Teller:

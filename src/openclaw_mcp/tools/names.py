@@ -112,7 +112,8 @@ def known(name: str) -> bool:
 @lru_cache(maxsize=KEPT_TOOLS)
 def identify(source: str, name: str, owner_only: bool) -> Tool:
     """A source called `kind/id` is a guest: its tools answer to `group:plugins`, to `kind/id`, and, for kinds that
-    only the house's own config can name (`plugin`, `mcp`), to the bare id. Others are the house's own."""
+    only the house's own config can name (`plugin`, `mcp`), to the bare id; those of a `node/id` to `nodes` too. Others
+    are the house's own."""
     name = normal(name)
     if name.startswith("group:"):
         name = f"tool {name}"  # a guest may call its tool what it likes, but not a group
@@ -125,6 +126,8 @@ def identify(source: str, name: str, owner_only: bool) -> Tool:
             words.append(id)
         if kind == "mcp":
             words.append("bundle-mcp")
+        if kind == "node":
+            words.append("nodes")  # what is said of the tool that asks any node holds for a tool that asks one
     elif family not in _PRIMITIVES and family != "canvas":
         words.append(HOUSE)
     if owner_only or family in OWNER_ONLY:

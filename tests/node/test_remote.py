@@ -1,0 +1,98 @@
+"""A gateway's operators as one more way to reach a person: asked, answered, taken back, absent."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.core.errors import OpenClawError
+from openclaw_mcp.node.asking import Asking, Question
+from openclaw_mcp.node.remote import OnGateway
+
+from .making import call
+
+QUESTION = Question(id="q", kind="exec", title="May it run?", detail="ls", why="no rule", asker="me", always=True)
+
+
+class Gateway:
+    """Answers as it is told, and keeps what it was asked."""
+
+    def __init__(self, decision: Any) -> None:
+        self.decision = decision
+        self.heard: list[tuple[str, Any]] = []
+        self.asked = asyncio.Event()
+
+    async def tell(self, method: str, params: Any) -> Any:
+        self.heard.append((method, params))
+        self.asked.set()
+        if isinstance(self.decision, Exception):
+            raise self.decision
+        if self.decision == "never" and method == "exec.approval.request":
+            await asyncio.Event().wait()
+        return {"id": params["id"], "decision": self.decision}
+
+
+def on_gateway(on: Callable[[], bool] = lambda: True) -> OnGateway:
+    return OnGateway(on=on, seconds=lambda: 5)
+
+
+@pytest.mark.parametrize(
+    ("decision", "answer"),
+    [
+        ("allow-once", "once"),
+        ("allow-always", "once"),
+        ("deny", "deny"),
+        (None, None),
+        ("perhaps", None),
+        ({"odd": 1}, None),
+        (OpenClawError("an older gateway"), None),
+    ],
+)
+def test_an_operator_far_away_says_yes_once_or_no(decision: Any, answer: str | None) -> None:
+    async def test() -> None:
+        gateway, asker = Gateway(decision), on_gateway()
+        with asker.attached(gateway.tell):
+            assert await asker.ask(QUESTION) == answer
+        ((method, params),) = gateway.heard
+        assert (method, params["command"], params["timeoutMs"]) == ("exec.approval.request", "ls", 5000)
+        assert params["unavailableDecisions"] == ["allow-always"]
+
+    asyncio.run(test())
+
+
+def test_it_is_there_while_a_gateway_is_and_the_setting_is_on() -> None:
+    async def test() -> None:
+        on = True
+        asker = on_gateway(lambda: on)
+        assert not asker.present()
+        assert await asker.ask(QUESTION) is None
+        with asker.attached(Gateway(None).tell):
+            assert asker.present()
+            on = False
+            assert not asker.present()
+        assert not asker.present()
+
+    asyncio.run(test())
+
+
+def test_a_question_answered_elsewhere_is_taken_back() -> None:
+    class Quick:
+        def present(self) -> bool:
+            return True
+
+        async def ask(self, question: Question) -> Any:
+            await gateway.asked.wait()
+            return "once"
+
+    gateway = Gateway("never")
+
+    async def test() -> None:
+        asker = on_gateway()
+        asking = Asking([asker, Quick()], seconds=lambda: 5, in_client=lambda: False)
+        with asker.attached(gateway.tell):
+            assert await asking.ask(call("system.run"), QUESTION, how_to_allow="") == "once"
+        asked, taken_back = gateway.heard
+        assert taken_back == ("exec.approval.resolve", {"id": asked[1]["id"], "decision": "deny"})
+
+    asyncio.run(test())
