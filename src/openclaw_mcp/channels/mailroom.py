@@ -63,7 +63,7 @@ class Mailroom:
         self.books = books
         self.config = config
         self.stations = Stations(kinds, folder, self._hear, back=self._back)
-        self.sending = Sending(books.outbox, self.stations.find, sent=self._sent)
+        self.sending = Sending(books.outbox, self.stations.find, steady=self._steady, sent=self._sent)
         self.answers = Answers(
             Deps(
                 outbox=books.outbox, sessions=books.sessions, runner=runner, config=config, find=self.stations.find,
@@ -83,14 +83,15 @@ class Mailroom:
         """What is wrong with the config's channels, when it can't be followed."""
 
     async def __aenter__(self) -> Self:
+        await self.apply()  # first: what is taken up next is judged by the accounts' rules, and sent by their channels
+        self._stack.push_async_callback(self.stations.aclose)
         await self._stack.enter_async_context(self.sending)
         await self._stack.enter_async_context(self.receiving)
-        self._stack.push_async_callback(self.stations.aclose)
-        await self.apply()
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
         """Channels close first: nothing new comes in while what is in hand is put away."""
+        await self.stations.aclose()
         await self._stack.aclose()
 
     async def apply(self) -> None:
@@ -195,6 +196,10 @@ class Mailroom:
 
     def _back(self, channel: str, account: str) -> None:
         self.sending.hurry(channel, account)
+
+    def _steady(self, address: Address) -> bool:
+        station = self.stations.get(address.channel, address.account)
+        return station is not None and station.steady
 
     def _rules(self, address: Address) -> Rules | None:
         station = self.stations.get(address.channel, address.account)

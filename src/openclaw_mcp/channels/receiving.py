@@ -88,6 +88,7 @@ class Receiving:
 
     async def __aexit__(self, *_exc: object) -> None:
         """What is not done stays on disk for the next start."""
+        self._resuming = True  # from here on what is heard is stored and no more
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
