@@ -136,8 +136,8 @@ def _file(message: int, n: int, attachment: Attachment) -> dict[str, Any]:
     return {
         "message": message,
         "n": n,
-        "mime_type": attachment.mime_type,
-        "name": attachment.name,
+        "mime_type": attachment.mime_type[:256],
+        "name": attachment.name and attachment.name[:512],
         "url": attachment.url,
         "data": attachment.data,
     }
