@@ -32,7 +32,9 @@ def test_a_letter_is_kept_once_and_its_bytes_until_it_is_sent(where: str) -> Non
     async def story() -> None:
         async with opened(where) as store:
             book = Letters(store)
-            kept, fresh = await book.put(mail("k" * 1000, session="agent:main:main", poll={"question": "?"}))
+            kept, fresh = await book.put(
+                mail("k" * 1000, session="agent:main:main", origin="tool", poll={"question": "?"})
+            )
             again, second = await book.put(mail("k" * 1000))
             assert (fresh, second, again.uid) == (True, False, kept.uid)
             found = await book.get(kept.uid)
@@ -52,10 +54,11 @@ def test_a_letter_is_kept_once_and_its_bytes_until_it_is_sent(where: str) -> Non
     asyncio.run(story())
 
 
-def test_answers_of_runs_do_not_count_as_said(where: str) -> None:
+def test_answers_of_runs_and_what_other_rooms_post_do_not_count_as_said(where: str) -> None:
     async def story() -> None:
         async with opened(where) as store:
             await Letters(store).put(mail("r", session="s", origin="reply"))
+            await Letters(store).put(mail("p", session="s", origin="post"))
             assert await Letters(store).said("s", since=0) == []
 
     asyncio.run(story())

@@ -214,6 +214,8 @@ class Mailroom:
         if station is None:
             logger.warning("run %s answered on %s, which is gone", run_id, address.channel)
             return
+        if "thread" not in station.channel.abilities.can:
+            address = msgspec.structs.replace(address, thread=None)
         await self.send(address, _fitting(letter, station.channel), key=key, origin="reply")
 
     async def _routed(self, session: str, address: Address) -> None:
@@ -279,7 +281,7 @@ def _fitting(letter: Letter, channel: Channel) -> Letter:
         if attachment not in kept:
             text = f"{text}\n[{attachment.name or attachment.kind}: this channel can't carry it]".strip()
     reply_to = letter.reply_to if "reply" in can else None
-    return msgspec.structs.replace(letter, text=text, attachments=kept, reply_to=reply_to)
+    return msgspec.structs.replace(letter, text=text[:LONGEST_TEXT], attachments=kept, reply_to=reply_to)
 
 
 def _parts(letter: Letter, limit: int) -> tuple[Letter, ...]:

@@ -11,7 +11,7 @@ from typing import Final, Self
 from msgspec import Struct
 
 from ..core.books import SessionBook
-from ..core.channel import Address, Heard
+from ..core.channel import Address, ChannelError, ChannelRefused, Heard
 from ..core.errors import StoreError
 from ..core.mail import Acquaintance, Arrival, Inbox, People
 from ..core.model import Json
@@ -286,7 +286,11 @@ class Receiving:
         while True:
             try:
                 await self._around.answer(arrival, before)
-            except StoreError as exc:
+            except ChannelRefused as exc:
+                logger.error("inbox %d: its answer can't be sent: %s", arrival.id, exc)  # noqa: TRY400  (a sentence)
+                self._done(arrival)
+                return
+            except (StoreError, ChannelError) as exc:
                 logger.warning("inbox %d: its answer can't be stored now: %s", arrival.id, exc)
                 await asyncio.sleep(DISK_WAIT)
             except Exception:
