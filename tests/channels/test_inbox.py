@@ -122,7 +122,7 @@ def test_more_messages_than_a_session_queues_are_all_answered(tmp_path: Path) ->
 def test_messages_that_come_together_are_answered_together_by_default(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
-            await told(here, "!sleep 0.3\n!say first", id="0")
+            await told(here, "!sleep 3\n!say first", id="0")
             for number in range(1, 5):
                 await told(here, f"!say part {number}", id=str(number))
             assert await here.twin.has(2) == [("ann", "first"), ("ann", "part 1part 2part 3part 4")]
@@ -311,4 +311,43 @@ def test_a_channel_that_breaks_is_started_again_and_one_that_is_refused_is_not(
             assert await twin.has(1) == [("ann", "back")]
 
     monkeypatch.setattr("openclaw_mcp.channels.stations.FIRST_WAIT", 0.01)
+    within(story())
+
+
+class Slow(Twin):
+    """A channel that takes its time to let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing, self.go = asyncio.Event(), asyncio.Event()
+
+    async def aclose(self) -> None:
+        self.closing.set()
+        await self.go.wait()
+
+
+def test_a_message_that_comes_while_its_account_starts_anew_is_answered(tmp_path: Path) -> None:
+    async def story() -> None:
+        twin = Slow()
+        async with house(tmp_path, twin=twin) as here:
+            here.config = {"channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open", "replyToMode": "off"}}}
+            applying = asyncio.create_task(here.mailroom.apply())
+            await asyncio.wait_for(twin.closing.wait(), WAIT)
+            await here.mailroom.receiving.hear(twin.heard("!say in between", id="1"))
+            assert await twin.has(1) == [("ann", "in between")]
+            twin.go.set()
+            await applying
+
+    within(story())
+
+
+def test_what_is_heard_while_the_house_closes_is_kept_for_the_next(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            twin, hear = here.twin, here.mailroom.receiving.hear
+            await here.mailroom.receiving.__aexit__()
+            await hear(twin.heard("!say kept for later", id="1"))
+        async with house(tmp_path) as again:
+            assert await again.twin.has(1) == [("ann", "kept for later")]
+
     within(story())

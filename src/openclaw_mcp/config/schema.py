@@ -198,10 +198,42 @@ SESSION: Final[Json] = section(
     {
         "mainKey": text("Name of the main session", default="main", pattern="^[a-z0-9][a-z0-9_-]{0,63}$"),
         "scope": {"enum": ["per-sender", "global"], "title": "Who shares a session"},
-        "dmScope": text("How direct chats are told apart"),
+        "dmScope": {
+            "enum": ["main", "per-peer", "per-channel-peer", "per-account-channel-peer"],
+            "title": "How direct chats are told apart",
+        },
+        "identityLinks": free("One person's ids on several channels, by name"),
         "agentToAgent": free("Agents talking to each other"),
         "sendPolicy": free("Where agents may send"),
     },
+)
+PEOPLE: Final[Json] = {"type": "array", "items": {"type": ["string", "integer"]}}
+CHANNEL_RULES: Final[Json] = {
+    "enabled": flag("Used", True),
+    "dmPolicy": {"enum": ["pairing", "allowlist", "open", "disabled"], "title": "Who may write directly"},
+    "allowFrom": {**PEOPLE, "title": "Who may write; * is everybody, an empty list nobody"},
+    "groupPolicy": {"enum": ["allowlist", "open", "disabled"], "title": "Who may write in groups"},
+    "groupAllowFrom": {**PEOPLE, "title": "Who may write in groups, when others than allowFrom"},
+    "groups": free("Rules for single groups by id; * for the others", reload="hot"),
+    "requireMention": flag("In groups, answer only what is said to us", True),
+    "replyToMode": {"enum": ["off", "first", "all"], "title": "Whether answers quote the question"},
+    "textChunkLimit": number("Characters of one message, when fewer than the channel takes", least=1),
+    "mediaMaxMb": {"type": "number", "title": "Megabytes of one file", "exclusiveMinimum": 0},
+    "actions": free("Abilities switched off: {pin: false}", reload="hot"),
+}
+CHANNEL: Final[Json] = section(
+    "One channel",
+    {
+        **CHANNEL_RULES,
+        "accounts": {
+            "type": "object",
+            "title": "Accounts by id",
+            "additionalProperties": section("One account", CHANNEL_RULES, open=True, reload="hot"),
+        },
+        "defaultAccount": text("The account that speaks when none is named"),
+    },
+    open=True,
+    reload="hot",
 )
 DEFAULTS: Final[Json] = section(
     "What every agent starts with",
@@ -234,7 +266,12 @@ SECTIONS: Final[Mapping[str, Json]] = {
         },
     ),
     "session": SESSION,
-    "channels": free("Channels by name", reload="hot"),
+    "channels": {
+        "type": "object",
+        "title": "Channels by name",
+        "x-reload": "hot",
+        "additionalProperties": CHANNEL,
+    },
     "bindings": {
         "type": "array",
         "title": "Which agent answers where",

@@ -69,7 +69,7 @@ class Outbox(Protocol):
         """Forget one that is not sent."""
 
     async def said(self, session: str, *, since: int) -> Sequence[Mail]:
-        """What was written in a session since then, answers of runs left out."""
+        """What tools and clients wrote in a session since then; answers of runs and other rooms' posts left out."""
 
     async def forget(self, *, before: int) -> int:
         """Drop what ended before then; how many."""
