@@ -50,7 +50,7 @@ class Talker(Guest):
             waiting.add(run_id)
             self.send("chat.send", {"sessionKey": key, "message": "What is the answer?", "idempotencyKey": run_id})
         while waiting:
-            frame = json.loads(self._read())
+            frame = json.loads(self.read())
             if frame["type"] == "res" and not frame["ok"]:
                 raise ConnectionError(str(frame["error"]))
             payload = frame.get("payload") or {}
