@@ -22,7 +22,7 @@ from .tools.policy import Decision, Policy
 from .tools.registry import Registry
 
 NAME: Final = "remoteclaw"
-COMING_BACK: Final = 20.0  # seconds a gateway that was there gets to come back: as long as a restart takes, and a bit
+COMING_BACK: Final = 45.0  # seconds a gateway that was there gets to come back: a real one takes half of that
 KNOCK_EVERY: Final = 0.25  # seconds between two attempts to reach a gateway that is coming back
 UNADVERTISED: Final = frozenset({"sessions.resolve"})
 

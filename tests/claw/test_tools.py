@@ -368,6 +368,12 @@ def test_a_send_nobody_knows_the_end_of_is_written_down_as_such(twin: Twin) -> N
     assert (effects.sent, [record.to for record in effects.unsure]) == ((), ["a"])
 
 
+def test_an_answer_that_says_no_is_a_failure_and_no_send(twin: Twin) -> None:
+    twin.answers["message.action"] = {"ok": False, "reason": "missing_token", "hint": "no bot token"}
+    assert "no bot token" in twin.fails("message_send", target="a", message="x")
+    assert read_effects(twin.path).sent == ()
+
+
 def test_a_send_the_gateway_keeps_for_later_is_a_send(twin: Twin) -> None:
     twin.answers["message.action"] = refused("queued", kind="UNAVAILABLE", details={"code": "OUTBOUND_DELIVERY_QUEUED"})
     assert twin.works("message_send", target="a", message="x")["status"] == "queued"

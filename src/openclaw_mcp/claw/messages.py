@@ -151,7 +151,8 @@ async def _pin(seat: Seat, asked: Json) -> Any:
 
 async def _read(seat: Seat, asked: Json) -> Any:
     act = Act(seat, "message_read", asked, target=asked.get("channelId"))
-    return await act.make({"limit": number(asked, "limit"), "before": asked.get("before")})
+    wanted = {"limit": number(asked, "limit"), "before": asked.get("before")}
+    return await act.make(wanted, conversationReadOrigin="direct-operator")  # a real gateway lets nobody else read
 
 
 # ---- what agents are told --------------------------------------------------------------------------------------------

@@ -143,10 +143,9 @@ async def _spawn(seat: Seat, asked: Json) -> Any:
 async def _spawned_by_hand(seat: Seat, asked: Json, task: str) -> Json:
     """A gateway without `sessions.spawn` has children all the same: sessions with a parent."""
     seconds = number(asked, "timeoutSeconds")
-    made = await seat.ask(
+    made = await seat.tell(  # a real gateway takes no idempotency key here from a client without a device
         "sessions.create",
         {
-            "idempotencyKey": str(uuid.uuid4()),
             "parentSessionKey": seat.run.session_key,
             "agentId": asked.get("agentId"),
             "label": asked.get("label"),
