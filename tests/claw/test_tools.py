@@ -7,6 +7,8 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from scripts.claw_reference import PATH, page
+from scripts.openings import FOLDER, menus
 
 from openclaw_mcp.claw.effects import read_effects
 from openclaw_mcp.claw.seat import Unsure
@@ -45,6 +47,14 @@ def test_every_tool_says_what_it_does_and_takes_a_valid_schema(spec: Any) -> Non
     assert len(spec.description) > 10
     assert spec.annotations["readOnlyHint"] == (spec.effect == "read")
     assert spec.owner_only == spec.name.startswith(("cron_", "gateway_"))
+
+
+def test_the_reference_says_what_the_tools_say() -> None:
+    assert PATH.read_text(encoding="utf-8") == page(), "run scripts/claw_reference.py"
+
+
+def test_the_menus_by_profile_are_the_rules_own() -> None:
+    assert (FOLDER / "claw_menus.py").read_text(encoding="utf-8") == menus(), "run make openings"
 
 
 def test_no_alias_hides_a_parameter() -> None:

@@ -295,7 +295,7 @@ TOOLS = (
         parameters={
             "prompt": text("The whole task: the sub-agent knows nothing of this conversation."),
             "agentId": text("Which agent does it; this one unless given. See agents_list."),
-            "channel": text("The channel its result is announced in; this conversation unless given."),
+            "channel": text("Not needed: the result comes to this session, and so to its conversation."),
             "label": text("A short name for it."),
             "model": text("The model it uses, as provider/model."),
             "thinking": text("How hard it thinks."),
