@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from openclaw_mcp.assembly import Plan, Whole, assembled
-from openclaw_mcp.claw.tools import SPECS
 from openclaw_mcp.cli.commands import COMMANDS, Parser
 from openclaw_mcp.config.schema import Blueprint
 from openclaw_mcp.core.model import ToolSpec
@@ -97,11 +96,10 @@ def tools(house: Sequence[ToolSpec]) -> str:
     with TemporaryDirectory() as place:
         node = Node(Path(place), Settings())
         machine = node.capabilities.every()
-    parts = ["# Tools\n", WRITTEN]
+    parts = ["# Tools\n", WRITTEN, "Those of `remoteclaw-mcp-server` have [a page of their own](claw-tools.md).\n"]
     for title, specs in (
         ("The node: `openclaw node`", machine),
         ("The order: `openclaw mcp-server`", [ORDER]),
-        ("For CLI agents: `remoteclaw-mcp-server`", SPECS),
         ("The gateway's own: `/mcp`, `tools.invoke`, agents", house),
     ):
         parts += [f"## {title}\n", *(_tool(spec) for spec in specs)]

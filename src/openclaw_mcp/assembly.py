@@ -105,6 +105,7 @@ async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
         mail = await stack.enter_async_context(
             mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder)
         )
+        equipment.deliver_by(mail.mailroom)
         cron = _clock(memory, mail, gateway, config, roster)
         restart = Restart(memory.runs, lambda: config.current, lambda: memory.runs.idle, again=plan.again)
         config.changed.listen(restart.config_changed)

@@ -11,6 +11,7 @@ import msgspec
 
 from .config.room import Change, ConfigRoom
 from .core import keys
+from .core.channel import Mailroom
 from .core.model import Caller, Json, ToolCall, ToolResult, ToolSpec
 from .core.records import Claim, Session
 from .core.roster import Roster
@@ -60,10 +61,14 @@ class Equipment:
         self._servers = _Servers(gateway)
         self._apps = _Apps(gateway, apps)
         self._memory: Memory | None = None
-        self.letters: Letters | None = None
-        """Whoever builds the mailroom gives it to them (`letters.mailroom`); sub-agents' results use it too."""
+        self._letters: Letters | None = None
         gateway.registry.add(HOUSE, HouseTools(gateway.ask, main=lambda: keys.canonical("main", roster())))
         gateway.tool_methods.as_agent = self._as_agent
+
+    def deliver_by(self, mailroom: Mailroom) -> None:
+        """From now on, what agents send each other and what sub-agents bring back reaches people through it."""
+        if self._letters is not None:
+            self._letters.mailroom = mailroom
 
     async def __aenter__(self) -> Self:
         self._adopt(self._config.current.config)
@@ -89,7 +94,7 @@ class Equipment:
             Letters(memory.sessions, memory.runs, settings=read, roster=roster) as letters,
             Family(*who, settings=read, roster=roster, mailroom=lambda: letters.mailroom) as family,
         ):
-            self.letters = letters
+            self._letters = letters
             delegation = DelegationRoom(family, letters, sight, settings=read, roster=roster)
             guarded: Sequence[Room] = [sight.over(delegation.over(room)) for room in memory.rooms]
             for room in (*guarded, delegation, self._ledger):
