@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "channels": {"core"},
     "cron": {"core"},
     "claw": {"core"},
+    "delegation": {"core"},
 }
 CARETAKERS = {"cli", "proxy"}
 """Rooms that may know every other."""

@@ -48,7 +48,7 @@ def test_explain_prints_every_step_and_marks_the_one_that_decides(state: Path) -
     assert [line for line in lines if line.startswith("* global ")] == [
         "* global            deny   message_delete is refused by tools.deny, which names message_delete"
     ]
-    assert sum(" allow  " in line or " deny   " in line or " skip   " in line for line in lines) == 14
+    assert sum(" allow  " in line or " deny   " in line or " skip   " in line for line in lines) == 15
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_options_say_who_asks(state: Path, words: list[str], allowed: bool, 
     told = explained(state, "--tool", *words)
 
     assert (told["allowed"], told["step"]) == (allowed, step), told["reason"]
-    assert len(told["steps"]) == 14
+    assert len(told["steps"]) == 15
 
 
 def test_list_prints_the_menu(state: Path) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -21,10 +21,23 @@ from .core.model import Json
 from .core.ports import AgentRuntime, Runner
 from .core.records import RunNews, RunOver, SessionQuery, now_ms
 from .core.roster import AgentCard, Roster
-from .core.rpc import ADMIN, READ, Fault, Method, RpcCall
+from .core.rpc import ADMIN, READ, Fault, Method, Room, RpcCall
+from .cron.room import CronRoom
+from .cron.tool import CronTool
+from .equipment import Equipment
 from .gateway import Gateway
+from .mailing import mailing
 from .memory import Memory, remembering
+from .rpc.attach import Attach
+from .sessions import keys
+from .state import audit_key
+from .store.cron import CronJobs
 from .store.store import DATABASE
+from .tools.ledger import Ledger
+
+if TYPE_CHECKING:
+    # For the types alone: a gateway by itself has no proxy to load.
+    from .proxy.house import House
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +98,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     token: str
     hosts: frozenset[str] = frozenset()
     runtimes: Mapping[str, AgentRuntime] = {}
+    apps: "House | None" = None
+    """The app proxy, when it lives in this process too."""
     again: bool = False
     """Whether this start is a restart."""
 
@@ -94,7 +109,9 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
 
     Raises StoreDamaged, ConfigInvalid or StateBroken before anything is served.
     """
-    gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts)
+    ledger = Ledger()
+    key = await asyncio.to_thread(audit_key, plan.folder)
+    gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts, audit=ledger.write, digest_key=key)
     config = ConfigRoom(await asyncio.to_thread(ConfigFile, plan.folder), gateway.publish)
     rosters: dict[str, Roster] = {}
 
@@ -107,11 +124,16 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
 
     async with AsyncExitStack() as stack:
         where = database(plan.folder, config.current.config)
-        clis = await stack.enter_async_context(cli_runtimes(plan.folder, roster, url=own_address(listener)))
-        runtimes = {**clis, **plan.runtimes}
+        equipment = await stack.enter_async_context(Equipment(gateway, config, ledger, roster=roster, apps=plan.apps))
+        url = own_address(listener)
+        clis = cli_runtimes(plan.folder, roster, url=url, grants=gateway.grants, menu=gateway.grants.menu)
+        runtimes = {**await stack.enter_async_context(clis), **plan.runtimes}
         memory = await stack.enter_async_context(
-            remembering(where, gateway.publish, roster=roster, runtimes=runtimes, tools=gateway.desk)
-        )
+            remembering(
+                where, gateway.publish, roster=roster, runtimes=runtimes, tools=gateway.tools,
+                act=equipment.act, around=equipment.around,
+            )
+        )  # fmt: skip
         config.history = memory.config_history
         await stack.enter_async_context(config)
         restart = Restart(memory.runs, lambda: config.current, lambda: memory.runs.idle, again=plan.again)
@@ -121,8 +143,20 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
         completions = Completions(
             memory.runs, roster=roster, bears_token=gateway.bears_token, offered=lambda: _offered(config.current.config)
         )
-        for room in (*memory.rooms, config, restart, report, completions):
+        attach = Attach(gateway.grants, url=url, key=lambda key: keys.canonical(key, roster()))
+        cron = CronRoom(
+            CronJobs(memory.store), memory.runs, memory.sessions, gateway.publish, path=memory.store.where,
+            roster=roster, config=lambda: config.current.config.get("cron", {}),
+        )  # fmt: skip
+        gateway.registry.add("cron", CronTool(cron, memory.sessions))
+        mail = await stack.enter_async_context(
+            mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder)
+        )
+        gateway.registry.add("message", mail.tool)
+        rooms: tuple[Room, ...] = (config, restart, report, completions, attach, cron, *mail.rooms)
+        for room in rooms:
             gateway.add(room)
+        await stack.enter_async_context(cron)
         return await _until_done(gateway, listener, restart, report, ready)
 
 

@@ -155,7 +155,7 @@ class Completions:
             key = canonical(rest, roster, agent_id=agent)
             if not user and earlier:  # no session to remember it: the conversation so far comes with the request
                 system = [*system, "The conversation so far:", *earlier]
-        options: Json = {"sender": "gateway-token"}
+        options: Json = {"sender": "gateway-token", "grant": {"owner": True}}
         if system:
             options["extraSystemPrompt"] = "\n\n".join(system)
         return RunRequest(

@@ -17,19 +17,25 @@ from . import __version__, vitals
 from .core.errors import ToolError, Unauthorized
 from .core.model import Caller, Json
 from .core.ports import ToolSource
-from .core.rpc import ADMIN, READ, Method, Room, RpcCall
+from .core.rpc import ADMIN, NOBODY, READ, Fault, Method, Room, RpcCall, covers, missing_scope
 from .mcp.gate import Gate
 from .mcp.http import McpHttp
 from .mcp.server import Info, McpServer
 from .rpc.admission import Door
 from .rpc.devices import Devices
+from .rpc.grants import Grants
 from .rpc.identity import Identity
 from .rpc.logs import Logs
 from .rpc.pairing import FileShelf, Pairing, Shelf, now_ms
 from .rpc.server import Intercom
+from .servers.waking import Waking
+from .tools.audit import Audit, log
 from .tools.desk import Desk
+from .tools.house import HouseRules
 from .tools.methods import ToolMethods, invoke, kind_of, operator
+from .tools.policy import by_scope, every
 from .tools.registry import Registry
+from .tools.rulebook import RuleBook
 from .web import listen, plain
 from .web.metrics import Metric, written
 from .web.plain import App, Receive, Scope, Send
@@ -39,6 +45,8 @@ TASK_TROUBLES: Final = (
     "stale_queued", "stale_running", "lost", "delivery_failed", "missing_cleanup", "inconsistent_timestamps",
 )  # fmt: skip
 LOG_FILE: Final = "gateway.log"
+SESSION_HEADER: Final = "x-openclaw-session-key"
+"""An MCP client that holds the token may say in which session it acts; that session's rules hold then."""
 
 
 @runtime_checkable
@@ -68,14 +76,21 @@ class Gateway:
         sources: Mapping[str, ToolSource] | None = None,
         shelf: Shelf | None = None,
         hosts: frozenset[str] = frozenset(),
+        audit: Audit = log,
+        digest_key: bytes | None = None,
     ) -> None:
         self.folder = folder
         self.version = __version__
         self.registry = Registry(sources)
-        self.desk = Desk(self.registry)
+        self.rules = HouseRules(RuleBook())
+        self.desk = Desk(self.registry, policy=every(by_scope, self.rules), audit=audit, digest_key=digest_key)
+        self.tools = Waking(self.desk, self.registry)
+        """The desk as every door uses it: it starts the MCP servers a caller needs."""
+        self.tool_methods = ToolMethods(self.tools)
         self.pairing = Pairing(shelf or FileShelf(folder / "pairing.json"))
         self._token = token.encode()
-        self._door = Door(token, self.pairing, origins=hosts)
+        self.grants = Grants(judge=self.rules.refusal)
+        self._door = Door(token, self.pairing, origins=hosts, grants=self.grants)
         self.intercom = Intercom(self._door, self)
         self.publish = self.intercom.publish
         self._vitals = vitals.Vitals()
@@ -92,7 +107,7 @@ class Gateway:
             self,
             Devices(self.pairing, self.publish, self._online),
             Logs(folder / LOG_FILE),
-            ToolMethods(self.desk),
+            self.tool_methods,
         ):
             self.add(room)
 
@@ -105,6 +120,20 @@ class Gateway:
         if room is not self:
             self._rooms.append(room)
 
+    def adopt(self, book: RuleBook) -> None:
+        """Follow these rules from now on, at every door."""
+        self.rules.adopt(book)
+        self.desk.refresh()
+
+    async def ask(self, method: str, params: Json, caller: Caller) -> Any:
+        """Call a room's method from within, as this caller and no more. Raises Fault."""
+        found = self.intercom.find(method)
+        if found is None:
+            raise Fault(f"unknown method: {method}")
+        if found.scope is not None and not covers(caller.scopes, found.scope):
+            raise missing_scope(found.scope)
+        return await found.run(RpcCall(method=method, params=params, caller=caller, link=NOBODY))
+
     async def serve(self, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> None:
         """Until SIGINT, SIGTERM or cancellation. Raises StateBroken before anything is served."""
         await self.pairing.open()
@@ -114,6 +143,7 @@ class Gateway:
             async with self.intercom:
                 await listen.serve(self, listener, ready=ready, websockets=self.intercom.socket)
         finally:
+            self.grants.close()
             for timer in timers:
                 timer.cancel()
             await self._mcp.aclose()
@@ -329,9 +359,9 @@ class Gateway:
         if isinstance(body.get("action"), str):
             args = {"action": body["action"], **args}
         session = body.get("sessionKey")
-        caller = operator("gateway-token", session=session if isinstance(session, str) else None)
+        caller = operator("gateway-token", session=session if isinstance(session, str) else None, door="http")
         try:
-            return 200, {"ok": True, "result": await invoke(self.desk, name, args, caller)}
+            return 200, {"ok": True, "result": await invoke(self.tools, name, args, caller)}
         except ToolError as exc:
             kind = kind_of(exc)
             status = {"not_found": 404, "invalid_request": 400, "forbidden": 403}.get(kind, 500)
@@ -341,12 +371,12 @@ class Gateway:
         info = Info(name="openclaw", version=__version__, title="OpenClaw gateway")
         loopback = Gate().hosts or frozenset()
         gate = Gate(identify=self._identify, hosts=loopback | hosts, origins=loopback | hosts)
-        return McpHttp(McpServer(info, self.desk), gate=gate)
+        return McpHttp(McpServer(info, self.tools), gate=gate)
 
     def _identify(self, headers: Mapping[str, str]) -> Caller:
         if not self.bears_token(headers):
             raise Unauthorized("the gateway's token is needed: Authorization: Bearer TOKEN")
-        return operator("gateway-token")
+        return operator("gateway-token", session=headers.get(SESSION_HEADER), door="mcp")
 
     def bears_token(self, headers: Mapping[str, str]) -> bool:
         """Whether an HTTP request carries the shared token."""

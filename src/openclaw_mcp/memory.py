@@ -1,15 +1,17 @@
 """The caretaker of what is remembered: opens the store and puts the rooms that live on it together."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from .agents.demo import DemoAgent
 from .agents.runs import Runs
-from .core.model import Caller
+from .core.model import Caller, Grant, Json, Sender
 from .core.ports import AgentRuntime, Toolbox
-from .core.records import Run
+from .core.records import Claim, Run, Session
 from .core.roster import Roster
 from .core.rpc import Publish, Room
 from .sessions.chat import ChatRoom
@@ -19,6 +21,8 @@ from .store.books import Answers, Audit, ConfigBook, Devices
 from .store.runs import Runs as RunBook
 from .store.sessions import Sessions
 from .store.store import Store, opened
+from .tools.rulebook import RuleBook
+from .tools.standing import DEFAULT_ACCOUNT, is_owner
 
 
 class Memory(Struct, frozen=True, kw_only=True):
@@ -31,11 +35,52 @@ class Memory(Struct, frozen=True, kw_only=True):
     audit: Audit
     devices: Devices
     rooms: tuple[Room, ...]
+    reset: Callable[[str], Awaitable[Json]]
+    """Begin a session anew."""
 
 
-def agent_caller(run: Run) -> Caller:
-    """As whom a run's agent calls tools: itself, bound to its session, with no scope of its own."""
-    return Caller(kind="agent", name=f"run {run.run_id}", session=run.session_key)
+Around = Callable[["Memory"], AbstractAsyncContextManager[object]]
+NO_RULES: Final = RuleBook()
+
+
+def agent_caller(claim: Claim) -> Caller:
+    """The caller of a run where no rules are kept."""
+    return caller_of(claim.session, claim.run.options)
+
+
+def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, apps: Iterable[str] = ()) -> Caller:
+    """As whom a session's agent calls tools: itself, there, for whoever started the run; the rules do the rest.
+
+    `apps` are sources that apps lend to this session. The same for every run of a session that the same person
+    started, so that the desk knows the caller again.
+    """
+    noted = options.get("grant")
+    given = _of_origin(options.get("origin")) if noted is None else msgspec.convert(noted, Grant)
+    owner = given.owner
+    if noted is not None and given.sender is not None:
+        account = given.account or DEFAULT_ACCOUNT
+        owner = is_owner(book, given.sender, channel=given.channel or "", account=account)
+    grant = msgspec.structs.replace(
+        given,
+        agent=session.agent_id,
+        model=options.get("model") or session.entry.get("model"),
+        owner=owner,
+        depth=max(given.depth, session.spawn_depth or 0),
+        spawned_by=session.spawned_by,
+    )
+    scopes = frozenset({"*", *(f"source:{name}" for name in apps)})
+    return Caller(kind="agent", name=session.agent_id, scopes=scopes, session=session.key, door="agent", grant=grant)
+
+
+def _of_origin(origin: object) -> Grant:
+    """Of a run a person's message started: the conversation it came from, as the mailroom noted it."""
+    if not isinstance(origin, dict):
+        return Grant()
+    return Grant(
+        channel=origin.get("channel"), account=origin.get("accountId"), to=origin.get("to"),
+        group=None if origin.get("chatType") == "direct" else origin.get("to"), space=origin.get("space"),
+        thread=origin.get("threadId"), sender=Sender(**origin.get("sender", {})), owner=origin.get("owner") is True,
+    )  # fmt: skip
 
 
 @asynccontextmanager
@@ -46,11 +91,13 @@ async def remembering(
     roster: Callable[[], Roster] = Roster,
     runtimes: Mapping[str, AgentRuntime] | None = None,
     tools: Toolbox | None = None,
-    act: Callable[[Run], Caller] = agent_caller,
+    act: Callable[[Claim], Caller] = agent_caller,
+    around: Around | None = None,
 ) -> AsyncIterator[Memory]:
     """Open the store, end what a crash left, take up what waits; on leaving, stop runs and write what is owed.
 
-    `runtimes`, by name, may be added to while this lasts; an agent whose runtime is missing gets the demo.
+    `runtimes`, by name, may be added to while this lasts; an agent whose runtime is missing gets the demo. `around` is
+    entered before the first run begins and left after the last has ended.
     """
     known: Mapping[str, AgentRuntime] = {} if runtimes is None else runtimes
     demo = DemoAgent()
@@ -66,15 +113,17 @@ async def remembering(
         chat = ChatRoom(sessions, runs, feed, publish, roster=roster)
         room = SessionRoom(sessions, Answers(store), runs, feed, roster=roster, path=store.where, start=chat.send)
         chat.reset = room.reset
-        async with runs:
-            yield Memory(
-                store=store,
-                sessions=sessions,
-                runs=runs,
-                config_history=ConfigBook(store),
-                audit=Audit(store),
-                devices=Devices(store),
-                rooms=(room, chat),
-            )
+        memory = Memory(
+            store=store,
+            sessions=sessions,
+            runs=runs,
+            config_history=ConfigBook(store),
+            audit=Audit(store),
+            devices=Devices(store),
+            rooms=(room, chat),
+            reset=room.reset,
+        )
+        async with nullcontext() if around is None else around(memory), runs:
+            yield memory
         quiet()
         feed.close()

@@ -7,6 +7,7 @@ from typing import Final
 
 from .core.disk import StateBroken, keep_once, private_folder
 
+AUDIT_KEY_FILE: Final = "audit-key.bin"
 TOKEN_FILE: Final = "gateway-token.txt"  # noqa: S105 - a file name
 
 
@@ -27,6 +28,12 @@ def gateway_token(folder: Path) -> str:
     if not token:
         raise StateBroken(f"{path} is empty; put the gateway's token in it, or remove it to have a new one made")
     return token
+
+
+def audit_key(folder: Path) -> bytes:
+    """What digests of arguments are keyed with: beside the database, never in it, so that the one does not betray
+    the other."""
+    return keep_once(folder / AUDIT_KEY_FILE, secrets.token_bytes(32))[:64]
 
 
 def known_gateway_token(folder: Path) -> str | None:

@@ -96,16 +96,17 @@ def test_a_tool_is_allowed_or_refused_by_the_step_the_table_names(row: int) -> N
 
 
 @pytest.mark.parametrize("row", range(len(ROWS)), ids=[row["says"] for row in ROWS])
-def test_every_door_decides_alike_and_http_only_refuses_more(row: int) -> None:
+def test_every_door_decides_alike_and_tools_invoke_only_refuses_more(row: int) -> None:
     for case in cases():
         if case.says != ROWS[row]["says"] or "door" in case.who:
             continue
         rules = HouseRules(from_config(case.config))
         decisions = {door: rules(caller(case.who, door), case.source, ToolSpec(name=case.tool)) for door in DOORS}
-        http = decisions.pop("http")
+        http, rpc = decisions.pop("http"), decisions.pop("rpc")
 
         assert len(set(decisions.values())) == 1
-        assert http.step == "http" if http != decisions["rpc"] else True
+        assert http == rpc
+        assert http.step == "http" if http != decisions["mcp"] else True
         for door in decisions:
             assert may_call(counter(case), caller(case.who, door), case.tool) == (case.step is None)
 

@@ -191,7 +191,7 @@ def test_the_explanation_ends_where_the_decision_does(config: dict[str, Any], ca
     refusals = [verdict for verdict in told.steps if verdict.outcome == "deny"]
 
     assert told.decision.allowed == (not refusals)
-    assert len(told.steps) == 14
+    assert len(told.steps) == 15
     if refusals:
         assert (told.decision.step, told.decision.reason) == (refusals[0].step, refusals[0].reason)
     assert all(verdict.reason and "\n" not in verdict.reason for verdict in told.steps)
@@ -199,11 +199,11 @@ def test_the_explanation_ends_where_the_decision_does(config: dict[str, Any], ca
 
 @trying
 @given(configs, callers)
-def test_http_only_refuses_more_than_other_doors(config: dict[str, Any], caller: Caller) -> None:
+def test_tools_invoke_only_refuses_more_than_other_doors(config: dict[str, Any], caller: Caller) -> None:
     menus = {door: menu(config, _through(caller, door)) for door in ("rpc", "mcp", "agent", "cli", "http")}
 
-    assert menus["rpc"] == menus["mcp"] == menus["agent"] == menus["cli"]
-    assert menus["http"] <= menus["rpc"]
+    assert menus["mcp"] == menus["agent"] == menus["cli"]
+    assert menus["http"] == menus["rpc"] <= menus["mcp"]
 
 
 @trying

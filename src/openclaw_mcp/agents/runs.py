@@ -25,6 +25,7 @@ from ..core.records import (
     RunRequest,
     RunSaid,
 )
+from ..core.rpc import Fault
 from .turn import Transcript
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ STOP_GRACE: Final = 5.0  # seconds a runtime has to end what it started once tol
 RETRY_FIRST, RETRY_MOST = 0.2, 5.0  # seconds between tries to store a result while the disk refuses
 
 Pick = Callable[[Run], AgentRuntime]
-Act = Callable[[Run], Caller]
+Act = Callable[[Claim], Caller]
 
 
 class Runs:
@@ -81,6 +82,8 @@ class Runs:
         return not self._going
 
     async def submit(self, request: RunRequest) -> Admission:
+        if self._closing:  # it would be begun only to be cut short
+            raise Fault("the gateway is stopping; send it again once it is back", kind="UNAVAILABLE", retryable=True)
         admission = await self._book.admit(request)
         if admission.claim is not None:
             self._begin(admission.claim)
@@ -223,7 +226,7 @@ class Runs:
             resume=session.entry.get("resume") or None,
             cwd=settings.get("cwd"),
             settings=settings,
-            caller=self._act(run),
+            caller=self._act(claim),
             tools=self._tools,
         )
 

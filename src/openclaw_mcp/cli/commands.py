@@ -14,6 +14,9 @@ COMMANDS = {
     "up": "start every surface on this machine",
     "proxy": "lend the tools of apps to MCP clients, over HTTP or stdio",
     "gateway": "serve the gateway, or call a method of one",
+    "chat": "talk to an agent in this terminal",
+    "channels": "how the channels are, and who asks to be let in",
+    "outbox": "messages that wait to be sent or could not be",
     "config": "read, change and check openclaw.json",
     "mcp-server": "order_openclaw for MCP clients, over stdin and stdout",
     "node": "this machine's capabilities over MCP and over a gateway",
@@ -21,6 +24,7 @@ COMMANDS = {
     "mcp": "other MCP servers: add, list, remove them, see and call their tools",
     "echo": "an MCP server with one tool, to check that a client can reach us",
     "policy": "which tools a caller may use, and which rule says so",
+    "audit": "which tools were called, by whom, and what became of it",
 }
 """Command to summary. The module of the same name in this package defines `arguments(parser)` and `run(options)`."""
 

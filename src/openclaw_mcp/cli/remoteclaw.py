@@ -1,7 +1,18 @@
-"""`remoteclaw-mcp-server`: the gateway's tools for a CLI agent. Its settings come from the environment alone."""
+"""`remoteclaw-mcp-server`: the gateway's tools for a CLI agent. Its settings come from the environment alone.
+
+An agent waits for this process's first answers on every run, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
 
 import os
 import sys
+
+TYPE_CHECKING = False  # `typing` is too heavy for the fast path
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..mcp.boot import Opening
 
 REQUIRED = (
     "REMOTECLAW_GATEWAY_URL",
@@ -12,9 +23,62 @@ REQUIRED = (
 
 
 def main() -> int:
-    missing = [name for name in REQUIRED if not os.environ.get(name)]
+    missing = [name for name in REQUIRED if not os.environ.get(name, "").strip()]
     if missing:
-        print(f"remoteclaw-mcp-server: {missing[0]} is not set", file=sys.stderr)
-        return 1
-    print("remoteclaw-mcp-server: this version has no gateway tools yet; see the changelog", file=sys.stderr)
+        return _fatal(f"Missing required environment variable: {missing[0]}")
+    try:
+        allowed = menu(os.environ)
+    except ValueError as exc:
+        return _fatal(str(exc))
+    # Here for start-up: a missing setting is to be told before anything is loaded.
+    from . import stdio
+
+    return stdio.serve("claw", lambda opening: narrowed(opening, allowed))
+
+
+def menu(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The tools this run lists: what profile, owner flag and menu leave of all. Raises ValueError.
+
+    A convenience for the agent, not a protection: the gateway decides again, by the token."""
+    # Here for start-up: generated, and without imports of its own beyond the opening's.
+    from ..openings.claw_menus import OWNER_ONLY, PROFILES
+
+    profile = environ.get("REMOTECLAW_TOOL_PROFILE", "").strip().lower() or "full"
+    if profile not in PROFILES:
+        raise ValueError(f"REMOTECLAW_TOOL_PROFILE is {profile!r}; the profiles are {', '.join(PROFILES)}")
+    # Who starts the server by hand with the gateway's own token need not say that they are the owner.
+    owner = environ.get("REMOTECLAW_SENDER_IS_OWNER", "true") == "true"
+    words = environ.get("REMOTECLAW_TOOLS")
+    named = None if words is None else words.replace(",", " ").split()
+    return tuple(
+        name for name in PROFILES[profile] if (owner or name not in OWNER_ONLY) and (named is None or name in named)
+    )
+
+
+def narrowed(opening: Opening, allowed: tuple[str, ...]) -> Opening:
+    """The opening with only these tools in its lists."""
+    # Here for start-up: `boot` has loaded both by now.
+    import json
+
+    from ..mcp.boot import Opening
+
+    def only(listed: str | None) -> str | None:
+        if listed is None:
+            return None
+        result = json.loads(listed)
+        kept = [tool for tool in result["tools"] if tool["name"] in allowed]
+        if len(kept) == len(result["tools"]):
+            return listed
+        return json.dumps({**result, "tools": kept}, separators=(",", ":"), ensure_ascii=False)
+
+    return Opening(
+        initialize=opening.initialize,
+        discover=opening.discover,
+        tools=only(opening.tools),
+        stateless_tools=only(opening.stateless_tools),
+    )
+
+
+def _fatal(reason: str) -> int:
+    print(f"remoteclaw-mcp-server fatal: {reason}", file=sys.stderr)
     return 1

@@ -50,29 +50,27 @@ def run(options: argparse.Namespace) -> int:
 async def _live(options: argparse.Namespace, folder: Path) -> None:
     """Open the doors one by one; the gateway's is the last, and stopping it closes the house."""
     async with AsyncExitStack() as stack:
-        surfaces = [
-            await stack.enter_async_context(_proxy(options.proxy_port)),
-            await stack.enter_async_context(_node(folder, options.node_port)),
-        ]
+        house, proxy = await stack.enter_async_context(_proxy(options.proxy_port))
+        surfaces = [proxy, await stack.enter_async_context(_node(folder, options.node_port))]
         number, again = options.gateway_port, False
         while True:
             listener = listen.bind(HOST, number)
             number = listener.getsockname()[1]
             surfaces[2:] = [Surface("gateway", f"http://{HOST}:{number}/mcp", str(folder / TOKEN_FILE), _GATEWAY_USE)]
-            again = await _gateway(folder, listener, surfaces, again=again)
+            again = await _gateway(folder, listener, surfaces, house, again=again)
             if not again:
                 return
 
 
 @asynccontextmanager
-async def _proxy(number: int) -> AsyncIterator[Surface]:
+async def _proxy(number: int) -> AsyncIterator[tuple[House, Surface]]:
     settings = proxy_settings.read()
     listener = listen.bind(HOST, number)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
     largest = HARD_LIMIT * settings.bridge.result
     async with House(settings) as house, listen.serving(Front(house), listener, largest_message=largest):
         token = "$OPENCLAW_PROXY_OPENCLAW_TOKEN" if settings.mcp_token else "none: this machine only"
-        yield Surface("proxy", address, token, "an app lends its tools: POST /v1/chat/sessions")
+        yield house, Surface("proxy", address, token, "an app lends its tools: POST /v1/chat/sessions")
 
 
 @asynccontextmanager
@@ -96,9 +94,11 @@ async def _node(folder: Path, number: int) -> AsyncIterator[Surface]:
         await living
 
 
-async def _gateway(folder: Path, listener: socket.socket, surfaces: list[Surface], *, again: bool) -> bool:
+async def _gateway(
+    folder: Path, listener: socket.socket, surfaces: list[Surface], house: House, *, again: bool
+) -> bool:
     token = os.environ.get("OPENCLAW_GATEWAY_TOKEN") or gateway_token(folder)
-    plan = Plan(folder=folder, token=token, again=again)
+    plan = Plan(folder=folder, token=token, apps=house, again=again)
     return await serve_gateway(plan, listener, ready=lambda: None if again else _say(surfaces, folder))
 
 

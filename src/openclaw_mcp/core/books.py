@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from .model import Json
+from .model import CallRecord, Json
 from .records import (
     Admission,
+    AuditQuery,
     Claim,
     ConfigChange,
     Draft,
@@ -20,6 +21,7 @@ from .records import (
     Session,
     SessionPage,
     SessionQuery,
+    Subagent,
 )
 
 
@@ -117,6 +119,34 @@ class AuditTrail(Protocol):
     async def record(
         self, *, actor: str, action: str, target: str | None, outcome: str, detail: Json | None = None
     ) -> None: ...
+
+    async def add(self, records: Sequence[CallRecord]) -> None:
+        """Keep what became of these tool calls; old records go."""
+
+    async def find(self, query: AuditQuery) -> Sequence[Json]:
+        """Tool calls, the newest first, as `audit.list` tells them."""
+
+
+class SubagentBook(Protocol):
+    """Who was sent off with which task."""
+
+    async def put(self, subagent: Subagent) -> None: ...
+
+    async def change(self, child_key: str, **columns: Any) -> Subagent | None:
+        """Set columns; the row as it is then."""
+
+    async def drop(self, child_key: str) -> None: ...
+
+    async def get(self, child_key: str) -> Subagent | None: ...
+
+    async def children(self, requester_key: str) -> Sequence[Subagent]:
+        """The oldest first."""
+
+    async def unsettled(self) -> Sequence[Subagent]:
+        """Those whose result has yet to be delivered."""
+
+    async def idle_since(self, before: int) -> Sequence[Subagent]:
+        """Settled before that time and not yet archived, some of them."""
 
 
 class Answers(Protocol):

@@ -97,6 +97,8 @@ class Seen(Struct, frozen=True, kw_only=True):
     """`{emoji, sender}` of each."""
     pinned: bool = False
     edited: bool = False
+    extra: Json = {}
+    """What only this channel knows: an effect, a poll."""
 
 
 Hear = Callable[[Heard], Awaitable[None]]

@@ -4,7 +4,7 @@ They are msgspec structs: light to import, fast to make, and content blocks enco
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -18,7 +18,7 @@ Door = Literal["rpc", "http", "mcp", "agent", "cli"]
 """How a call came in. `http` is the gateway's `POST /tools/invoke`; MCP is `mcp` over whatever carries it."""
 
 
-class Sender(Struct, frozen=True, kw_only=True):
+class Sender(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The person whose message started a run, as the channel itself knows them; never as the message says."""
 
     id: str | None = None
@@ -27,7 +27,7 @@ class Sender(Struct, frozen=True, kw_only=True):
     name: str | None = None
 
 
-class Grant(Struct, frozen=True, kw_only=True, cache_hash=True):
+class Grant(Struct, frozen=True, kw_only=True, cache_hash=True, omit_defaults=True):
     """What a run's credential fixes besides its session: for whom it runs, where, and how far it reaches."""
 
     agent: str | None = None
@@ -60,6 +60,32 @@ class Caller(Struct, frozen=True, kw_only=True, cache_hash=True):
     session: str | None = None
     door: Door = "mcp"
     grant: Grant | None = None
+
+    @property
+    def owner(self) -> bool:
+        """Without a grant a caller speaks for itself: the owner if at this machine, or an operator with every right."""
+        if self.grant is not None:
+            return self.grant.owner
+        return self.kind == "local" or (self.kind == "operator" and not self.scopes.isdisjoint(WHO_OWN))
+
+
+WHO_OWN: Final = frozenset({"*", "operator.admin"})
+"""Scopes that make an operator the owner."""
+
+
+def passed_on(caller: Caller) -> Grant:
+    """What a run acts under that this caller starts: no more than the caller's own standing, wherever the run goes.
+
+    Whoever submits a run puts it into `RunRequest.options["grant"]`, in builtins."""
+    grant = caller.grant or Grant(owner=caller.owner)
+    return Grant(
+        channel=grant.channel,
+        account=grant.account,
+        sender=grant.sender,
+        owner=grant.owner,
+        depth=grant.depth,
+        tools=grant.tools,
+    )
 
 
 LOCAL = Caller(kind="local", name="local", scopes=frozenset({"*"}))
@@ -164,6 +190,30 @@ class ToolResult(Struct, frozen=True):
     failed: bool = False
     meta: Json | None = None
     traffic: Traffic | None = None
+
+
+class CallRecord(Struct, frozen=True, kw_only=True):
+    """What the books say of one call made or refused. Never arguments, never results."""
+
+    at: float
+    """Seconds since the epoch, when the call came in."""
+    caller: str
+    """Kind and name: `agent run-7`."""
+    door: str
+    session: str | None
+    tool: str
+    source: str | None
+    digest: str
+    """Of the arguments, keyed."""
+    step: str
+    """Which step of the policy decided."""
+    rule: str
+    """What it said."""
+    outcome: str
+    """`ok`, `failed`, or the stable code of the error that ended the call."""
+    milliseconds: float
+    traffic: Traffic | None = None
+    """Sizes, when the tool is far away and was asked."""
 
 
 def said(text: str, *, failed: bool = False) -> ToolResult:

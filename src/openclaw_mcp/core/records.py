@@ -155,7 +155,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     mode: QueueMode = "steer"
     timeout_ms: int | None = None
     options: Json = {}
-    """Everything else the caller asked for: thinking, model, provenance."""
+    """Everything else the caller asked for: thinking, model, provenance. `grant` is ours, never the caller's own words:
+    a `Grant` in builtins, under which the run acts (see `passed_on`)."""
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -238,6 +239,46 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
     raw: str
     note: str | None = None
     paths: tuple[str, ...] = ()
+
+
+class Subagent(Struct, frozen=True, kw_only=True):
+    """A session that another one started to have a task done, and what became of the task."""
+
+    child_key: str
+    run_id: str
+    """The run that carries the task out; another one after it was steered."""
+    requester_key: str
+    grant: Json
+    """Under which the requester acted, in builtins; its answer to the result is given under it again."""
+    task: str
+    created_at: int
+    started_at: int
+    label: str | None = None
+    model: str | None = None
+    mode: str = "run"
+    cleanup: str = "keep"
+    timeout_ms: int = 0
+    """0 = as long as a run may take at all."""
+    ended_at: int | None = None
+    outcome: str | None = None
+    """`ok`, `error`, `timeout`, `aborted` or `killed`."""
+    error: str | None = None
+    delivery: str = "pending"
+    """Of the result to the requester: `pending`, `delivered`, `silent` (there was nothing to say), `killed`,
+    `steering` (another run takes over), `failed`."""
+    tries: int = 0
+    archived: bool = False
+
+
+class AuditQuery(Struct, frozen=True, kw_only=True):
+    session: str | None = None
+    tool: str | None = None
+    outcome: str | None = None
+    since: int | None = None
+    """Unix milliseconds."""
+    before: int | None = None
+    """The id of the last record of the page before."""
+    limit: int = 100
 
 
 # ---- news of runs --------------------------------------------------------------------------------------------

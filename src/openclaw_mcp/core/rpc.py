@@ -58,6 +58,24 @@ class Link(Protocol):
         """Answer the running request a first time; what the method returns is sent as a second answer."""
 
 
+class _Nobody:
+    """The link of a call from within: nothing said over it is heard."""
+
+    id = "within"
+
+    def tell(self, event: str, payload: Any) -> None:
+        return
+
+    def interests(self) -> set[str]:
+        return set()
+
+    async def accepted(self, payload: Any) -> None:
+        return
+
+
+NOBODY: Final[Link] = _Nobody()
+
+
 class RpcCall(Struct, frozen=True, kw_only=True):
     method: str
     params: Json

@@ -15,6 +15,7 @@ from ..apps.guest import Guest, Session
 from ..apps.limits import Bucket, Rate
 from ..apps.memory import Engine, Memory
 from ..apps.menu import EMPTY, BadTools, Menu, read_menu
+from ..core.bell import Bell
 from ..core.errors import BadRequest
 from ..core.model import Caller, Json
 from ..mcp.gate import LOOPBACK_HOSTS, Gate, Refusal, bearer
@@ -72,6 +73,9 @@ class House:
         self._stack = AsyncExitStack()
         self._deadlines = Deadlines()
         self._doors: dict[Guest, Registry] = {}
+        self.came: Bell[Guest] = Bell()
+        """Rings when an app registers here."""
+        self.went: Bell[Guest] = Bell()
         self.app_gate = self._gate(settings.app_token, APP)
         self.mcp_gate = self._gate(settings.mcp_token, CLIENT)
 
@@ -124,6 +128,8 @@ class House:
             validate=_bool("validate", fields),
         )
         await self.engine.add(session, menu)
+        if (guest := self.engine.near(session.id)) is not None:
+            self.came.ring(guest)
         camel = not _CAMEL.isdisjoint(fields) or (tools is not None and b'"inputSchema"' in bytes(tools))
         return Registered(session, camel)
 
@@ -207,6 +213,7 @@ class House:
         self._book.write(record)
 
     def _part(self, guest: Guest) -> None:
+        self.went.ring(guest)
         if guest.door is not None:
             guest.door.close()
             self._shut(guest)

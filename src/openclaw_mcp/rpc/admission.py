@@ -11,6 +11,7 @@ from ..core.model import Caller
 from ..core.rpc import Fault, covers
 from ..wire.frames import OLDEST_PROBE, PROTOCOL
 from . import identity
+from .grants import Grants, granted, is_grant
 from .handshake import BROWSER_CLIENTS, UI_CLIENTS, Connect, Credentials, DeviceProof, signing_words
 from .pairing import Pairing, Reason, now_ms
 from .throttle import Throttle, is_loopback
@@ -48,6 +49,8 @@ class Admitted(Struct, frozen=True, kw_only=True):
     method: AuthMethod
     device_token: str | None = None
     issued_at_ms: int | None = None
+    grant: str | None = None
+    """The id of the run grant it came in with: then only what that run may do is open."""
 
 
 class Refused(Exception):
@@ -63,7 +66,15 @@ class Refused(Exception):
 class Door:
     """One gateway's rules. `origins` are hosts a page may come from, beside this machine's own."""
 
-    def __init__(self, token: str, pairing: Pairing, *, origins: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        token: str,
+        pairing: Pairing,
+        *,
+        origins: frozenset[str] = frozenset(),
+        grants: Grants | None = None,
+    ) -> None:
+        self.grants = grants or Grants()
         self._token = token.encode()
         self._pairing = pairing
         self._origins = LOOPBACK_ORIGINS | origins
@@ -81,6 +92,8 @@ class Door:
         self._check_origin(connect, visitor)
         auth = connect.auth or Credentials()
         shared = self.knows(auth.token) or self.knows(auth.password)
+        if not shared and is_grant(auth.token):
+            return self._by_grant(connect, visitor, auth)
         if not shared:
             self._check_throttle(connect, visitor)
         if connect.device is None:
@@ -116,6 +129,16 @@ class Door:
         wait = self._throttle.wait(visitor.address, time.monotonic())
         if wait > 0:
             self._unauthorized(connect, visitor, "rate_limited", retry_after=wait)
+
+    def _by_grant(self, connect: Connect, visitor: Visitor, auth: Credentials) -> Admitted:
+        """A program a run started: of this machine, with the run's own token in place of the shared one."""
+        held = self.grants.find(auth.token)
+        proper = _is_backend(connect) and connect.role == "operator" and visitor.local and visitor.origin is None
+        if held is None or not proper:
+            self._unauthorized(connect, visitor, "grant_ended" if held is None else "grant_misused")
+        caller = granted(held.caller)
+        narrow = replace(connect, scopes=tuple(sorted(caller.scopes)), device=None)
+        return Admitted(caller=caller, connect=narrow, method="token", grant=held.id)
 
     def _without_device(self, connect: Connect, visitor: Visitor, auth: Credentials, *, shared: bool) -> Admitted:
         if connect.client.id in UI_CLIENTS:
@@ -178,7 +201,7 @@ class Door:
     def _unauthorized(
         self, connect: Connect, visitor: Visitor, reason: str, *, retry_after: float | None = None
     ) -> NoReturn:
-        if retry_after is None and reason != "scope_mismatch":
+        if retry_after is None and reason not in ("scope_mismatch", "grant_ended"):
             self._throttle.fail(visitor.address, time.monotonic())
         retry = reason == "token_mismatch" and connect.device is not None
         details = {
@@ -297,6 +320,8 @@ def _words(connect: Connect, visitor: Visitor, reason: str) -> str:
         "token_mismatch": f"gateway token mismatch ({hint})",
         "device_token_mismatch": "device token mismatch (rotate/reissue device token)",
         "scope_mismatch": "device token scope mismatch (re-pair or approve scope upgrade)",
+        "grant_ended": "this run's token has ended (the run is over; start another)",
+        "grant_misused": "a run's token is for its own programs (connect from this machine as gateway-client, backend)",
         "rate_limited": "too many failed authentication attempts (retry later)",
     }[reason]
 
@@ -317,6 +342,8 @@ _NEXT_STEP: Final = {
     "token_mismatch": "update_auth_credentials",
     "device_token_mismatch": "update_auth_credentials",
     "scope_mismatch": "review_auth_configuration",
+    "grant_ended": "update_auth_credentials",
+    "grant_misused": "review_auth_configuration",
     "rate_limited": "wait_then_retry",
 }
 

@@ -65,6 +65,8 @@ class Connection:
     def may_hear(self, scope: str | None) -> bool:
         if self.admitted is None:
             return False
+        if self.admitted.grant is not None:  # a run's programs ask; what goes on elsewhere is not theirs to hear
+            return scope is None
         return scope is None or (not self.is_node and covers(self.admitted.caller.scopes, scope))
 
     # ---- outgoing ------------------------------------------------------------------------------------------------
@@ -188,7 +190,7 @@ class Connection:
         outcome = "ok"
         try:
             method = self._choose(request)
-            result = await method.run(self._call(request))
+            result = await method.run(self._call(request, method))
             self._unauthorized = 0
             self._send(frames.answer(request.id, result))
         except Fault as fault:
@@ -224,20 +226,23 @@ class Connection:
             if self._unauthorized > MOST_UNAUTHORIZED:
                 asyncio.get_running_loop().call_soon(self.socket.close, 1008, "repeated unauthorized calls")
             raise Fault(f"unauthorized role: {role}")
-        if method.scope is not None and method.role != "node" and not covers(admitted.caller.scopes, method.scope):
+        scoped = method.scope is not None and method.role != "node" and admitted.grant is None
+        if scoped and method.scope is not None and not covers(admitted.caller.scopes, method.scope):
             raise missing_scope(method.scope)
         if method.per_minute is not None:
             self._intercom.spend(method, self.visitor.address, admitted.caller.name)
         return method
 
-    def _call(self, request: Request) -> RpcCall:
+    def _call(self, request: Request, method: Method) -> RpcCall:
         params: Any = request.params
         if params is None:
             params = {}
         elif not isinstance(params, dict):
             raise Fault(f"invalid {request.method} params: must be object")
         link = RequestLink(self, request.id)
-        return RpcCall(method=request.method, params=params, caller=self.caller, link=link)
+        call = RpcCall(method=request.method, params=params, caller=self.caller, link=link)
+        assert self.admitted is not None
+        return call if self.admitted.grant is None else self._intercom.door.grants.narrowed(method, call)
 
     def accept(self, request: str, payload: Any) -> None:
         self._send(frames.answer(request, payload))

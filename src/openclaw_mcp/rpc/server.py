@@ -18,7 +18,7 @@ from ..core.model import Json
 from ..core.rpc import READ, Event, Fault, Method
 from ..wire import frames
 from ..wire.frames import Announcement
-from .admission import PROXY_HEADERS, Door, Visitor
+from .admission import PROXY_HEADERS, Admitted, Door, Visitor
 from .connection import Connection, presence_of
 from .handshake import EPHEMERAL_MODES
 from .pairing import Cut, now_ms
@@ -37,6 +37,7 @@ EVENTS: Final = (
     "cron", "task", "node.pair.requested", "node.pair.resolved", "node.presence", "node.hostStats",
     "node.invoke.cancel", "node.invoke.input", "node.invoke.request", "device.pair.changed", "device.pair.requested",
     "device.pair.resolved", "skills.changed", "exec.approval.requested", "exec.approval.resolved",
+    "local.message",
 )  # fmt: skip
 """Names announced in `hello-ok`; some come only once the room that sends them is there."""
 
@@ -81,6 +82,7 @@ class Intercom:
         self._versions = {"presence": 1, "health": 1}
         self._timers: list[asyncio.Task[None]] = []
         self._stopping = False
+        door.grants.ended.listen(self._grant_ended)
 
     async def __aenter__(self) -> "Intercom":
         loop = asyncio.get_running_loop()
@@ -258,7 +260,8 @@ class Intercom:
             "type": "hello-ok",
             "protocol": frames.PROTOCOL,
             "server": {"version": self._house.version, "bootId": self.boot_id, "connId": connection.id},
-            "features": {"methods": self._advertised(), "events": EVENTS, "capabilities": []},
+            "features": {"methods": self._advertised(), "events": EVENTS, "capabilities": []}
+            | self._run_menu(admitted),
             "snapshot": snapshot | self._house.snapshot(admitted.caller.scopes),
             "auth": auth,
             "policy": {
@@ -270,6 +273,17 @@ class Intercom:
 
     def _advertised(self) -> Sequence[str]:
         return [method.name for method in self._methods.values() if method.advertised]
+
+    def _run_menu(self, admitted: Admitted) -> Json:
+        """A program of a run is told which tools that run has; the methods behind others refuse, and say why."""
+        if admitted.grant is None:
+            return {}
+        return {"events": ("tick", "shutdown", "health"), "tools": self.door.grants.menu(admitted.caller)}
+
+    def _grant_ended(self, id: str) -> None:
+        for guest in list(self._guests.values()):
+            if guest.admitted is not None and guest.admitted.grant == id:
+                guest.socket.close(4001, "the run is over")
 
     def _no_stranger(self, connection: Connection) -> None:
         if self._waiting.pop(connection.id, None) is None:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from ..core.books import SessionBook
-from ..core.model import Json
+from ..core.model import Json, passed_on
 from ..core.ports import Runner
 from ..core.records import Admission, Draft, HistoryPage, Message, QueueMode, RunRequest, now_ms
 from ..core.roster import Roster
@@ -104,7 +104,7 @@ class ChatRoom:
                 attachments=files,
                 mode=sent_mode,
                 timeout_ms=timeout_ms,
-                options={**options, "sender": call.caller.name},
+                options={**options, "sender": call.caller.name, "grant": msgspec.to_builtins(passed_on(call.caller))},
             )
         )
         if admission.run.session_key != key:

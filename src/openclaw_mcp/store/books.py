@@ -1,18 +1,22 @@
 """The smaller books: answers already given, devices, config history, audit."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Row, delete, func, insert, select
 
-from ..core.model import Json
-from ..core.records import ConfigChange, now_ms
+from ..core.model import CallRecord, Json
+from ..core.records import AuditQuery, ConfigChange, now_ms
 from .rows import from_json, to_json, upsert
 from .store import Store
 from .tables import answers, audit, config_history, devices
 
 ANSWERS_KEPT_MS: Final = 24 * 3600 * 1000  # a client that retries does so within minutes
 AUDIT_KEPT_MS: Final = 90 * 24 * 3600 * 1000
+AUDIT_MOST: Final = 1_000_000  # records, some 300 bytes each, however short the time in which they came
+TOOL_CALL: Final = "tool"
+LONGEST_NAME: Final = 256  # characters; the columns' own limit
+LONGEST_RULE: Final = 1000
 CONFIGS_KEPT: Final = 200  # each holds a whole file
 
 
@@ -109,3 +113,61 @@ class Audit:
             connection.execute(delete(audit).where(audit.c.at < at - AUDIT_KEPT_MS))
 
         await self._store.write(work)
+
+    async def add(self, records: Sequence[CallRecord]) -> None:
+        rows = [_row(record) for record in records]
+
+        def work(connection: Connection) -> None:
+            connection.execute(insert(audit), rows)
+            newest = connection.execute(select(func.max(audit.c.id))).scalar_one()
+            old = (audit.c.id <= newest - AUDIT_MOST) | (audit.c.at < now_ms() - AUDIT_KEPT_MS)
+            connection.execute(delete(audit).where(old))
+
+        await self._store.write(work)
+
+    async def find(self, query: AuditQuery) -> Sequence[Json]:
+        statement = select(audit).where(audit.c.action == TOOL_CALL)
+        wanted = ((audit.c.session, query.session), (audit.c.target, query.tool), (audit.c.outcome, query.outcome))
+        for column, value in wanted:
+            if value is not None:
+                statement = statement.where(column == value)
+        if query.since is not None:
+            statement = statement.where(audit.c.at >= query.since)
+        if query.before is not None:
+            statement = statement.where(audit.c.id < query.before)
+        statement = statement.order_by(audit.c.id.desc()).limit(query.limit)
+        return await self._store.read(lambda connection: [_told(row) for row in connection.execute(statement)])
+
+
+def _row(record: CallRecord) -> Json:
+    return {
+        "at": round(record.at * 1000),
+        "actor": record.caller[:LONGEST_NAME],
+        "action": TOOL_CALL,
+        "target": record.tool[:LONGEST_NAME],
+        "outcome": record.outcome,
+        "session": record.session and record.session[: 2 * LONGEST_NAME],
+        "door": record.door,
+        "source": record.source and record.source[:LONGEST_NAME],
+        "digest": record.digest,
+        "step": record.step,
+        "rule": record.rule[:LONGEST_RULE],
+        "ms": round(record.milliseconds, 3),
+    }
+
+
+def _told(row: Row[Any]) -> Json:
+    return {
+        "id": row.id,
+        "at": row.at,
+        "caller": row.actor,
+        "door": row.door,
+        "sessionKey": row.session,
+        "tool": row.target,
+        "source": row.source,
+        "digest": row.digest,
+        "step": row.step,
+        "rule": row.rule,
+        "outcome": row.outcome,
+        "ms": row.ms,
+    }

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, exists, insert, select, update
@@ -21,6 +22,7 @@ from ..core.records import (
     now_ms,
 )
 from ..core.rpc import Fault
+from .events import drained
 from .rows import (
     RUN,
     append,
@@ -174,12 +176,13 @@ class Runs:
         status = {"status": "running", "last_run_id": leader.run_id, "run_started_at": now_ms(), "run_ended_at": None}
         session = set_session(connection, session.position, **status, updated_at=later(session))
         asked = [run_of(row) for row in batch]
-        session, added = append(connection, session, [_user_message(run) for run in asked])
+        events = [_event_message(event) for event in drained(connection, session.key)]
+        session, added = append(connection, session, [*events, *(_user_message(run) for run in asked)])
         stored = [reference for run in asked for reference in run.attachments]
         return Claim(
             run=_must(connection, leader.run_id),
             session=session,
-            prompt="\n\n".join(run.message for run in asked if run.message),
+            prompt="\n\n".join([*(event.text for event in events), *(run.message for run in asked if run.message)]),
             attachments=tuple(_fetched(connection, session, reference) for reference in stored),
             messages=added,
             merged=tuple(_must(connection, row.run_id) for row in others),
@@ -189,10 +192,15 @@ class Runs:
 def _batch(waiting: Sequence[Row[Any]]) -> list[Row[Any]]:
     batch = [waiting[0]]
     for row in waiting[1:]:
-        if batch[-1].mode not in JOINING or row.mode not in JOINING:
+        if batch[-1].mode not in JOINING or row.mode not in JOINING or _grant(row) != _grant(batch[0]):
             break
         batch.append(row)
     return batch
+
+
+def _grant(row: Row[Any]) -> Any:
+    """Whom a message acts for. What several people wrote is not answered together: one run has one standing."""
+    return from_json(row.options).get("grant")
 
 
 def _take(connection: Connection, owner: str, leader: Row[Any], others: Sequence[Row[Any]]) -> None:
@@ -286,3 +294,10 @@ def _user_message(run: Run) -> Draft:
     if run.attachments:
         body["attachments"] = from_json(to_json(run.attachments))
     return Draft(role="user", body=body, text=run.message, run_id=run.run_id, idempotency_key=f"{run.run_id}:user")
+
+
+def _event_message(event: Row[Any]) -> Draft:
+    at = datetime.fromtimestamp(event.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    text = f"System: [{at}] {event.text}"
+    body = {"role": "user", "content": text, "provenance": {"kind": "system_event"}}
+    return Draft(role="user", body=body, text=text, idempotency_key=f"event:{event.key}")

@@ -4,6 +4,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -173,4 +174,186 @@ audit = Table(
     Column("target", Text),
     Column("outcome", String(64), nullable=False),
     Column("detail", Text),
+    Column("session", String(512)),
+    Column("door", String(16)),
+    Column("source", String(256)),
+    Column("digest", String(64)),
+    Column("step", String(32)),
+    Column("rule", Text),
+    Column("ms", Float),
+)
+# Whoever asks for a session's calls should not read everybody's.
+Index("ix_audit_of_session", audit.c.session, audit.c.id)
+
+subagents = Table(
+    "subagents",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("child_key", String(512), nullable=False, unique=True),
+    Column("run_id", String(256), nullable=False, index=True),
+    Column("requester_key", String(512), nullable=False, index=True),
+    Column("grant", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("label", String(512)),
+    Column("model", String(256)),
+    Column("mode", String(16), nullable=False),
+    Column("cleanup", String(16), nullable=False),
+    Column("timeout_ms", Big, nullable=False),
+    Column("created_at", Big, nullable=False),
+    Column("started_at", Big, nullable=False),
+    Column("ended_at", Big),
+    Column("outcome", String(16)),
+    Column("error", Text),
+    Column("delivery", String(16), nullable=False),
+    Column("tries", Integer, nullable=False, server_default=ZERO),
+    Column("archived", Boolean, nullable=False, server_default=NO),
+)
+
+cron_jobs = Table(
+    "cron_jobs",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("agent_id", String(64)),
+    Column("session_key", String(512)),
+    Column("origin", String(512)),
+    Column("declaration_key", String(200), unique=True),
+    Column("created_at", Big, nullable=False),
+    Column("updated_at", Big, nullable=False, index=True),
+    Column("next_at", Big),
+    Column("running", String(256)),
+    Column("running_at", Big),
+    Column("last_status", String(16)),
+    Column("words", Text, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("state", Text, nullable=False),
+)
+_due = text("running IS NULL AND next_at IS NOT NULL")
+# What the clock asks for: the next job due that does not run already. Ten thousand others cost nothing.
+Index("ix_cron_jobs_due", cron_jobs.c.next_at, sqlite_where=_due, postgresql_where=_due)
+Index("ix_cron_jobs_origin", cron_jobs.c.origin, cron_jobs.c.created_at)
+
+cron_runs = Table(
+    # A job's history outlives the job: no foreign key.
+    "cron_runs",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("run_id", String(256), nullable=False, unique=True),
+    Column("job_id", String(64), nullable=False),
+    Column("agent_id", String(64)),
+    Column("status", String(16), nullable=False),
+    Column("manual", Boolean, nullable=False),
+    Column("begun", Boolean, nullable=False, server_default=NO),
+    Column("owner", String(64)),
+    Column("due_at", Big, nullable=False),
+    Column("at", Big, nullable=False),
+    Column("ended_at", Big),
+    Column("note", Text),
+    Column("job", Text),
+    Column("delivery_status", String(16)),
+    Column("words", Text),
+    Column("entry", Text),
+    Column("session_key", String(512)),
+    Column("reap_at", Big),
+)
+_going = text("status = 'running'")
+_to_reap = text("reap_at IS NOT NULL")
+Index("ix_cron_runs_of_job", cron_runs.c.job_id, cron_runs.c.id)
+Index("ix_cron_runs_going", cron_runs.c.owner, sqlite_where=_going, postgresql_where=_going)
+Index("ix_cron_runs_ended", cron_runs.c.ended_at)
+Index("ix_cron_runs_reap", cron_runs.c.reap_at, sqlite_where=_to_reap, postgresql_where=_to_reap)
+
+system_events = Table(
+    "system_events",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("session_key", String(512), nullable=False),
+    Column("key", String(256), nullable=False, unique=True),
+    Column("at", Big, nullable=False),
+    Column("text", Text, nullable=False),
+)
+Index("ix_system_events_of_session", system_events.c.session_key, system_events.c.id)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("uid", String(64), nullable=False, unique=True),
+    Column("key", String(512), nullable=False, unique=True),
+    Column("channel", String(64), nullable=False),
+    Column("account", String(64), nullable=False),
+    Column("to", String(512), nullable=False),
+    Column("thread", String(256)),
+    Column("letters", Text, nullable=False),
+    Column("poll", Text),
+    Column("origin", String(16), nullable=False),
+    Column("session", String(512)),
+    Column("owner", String(64), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("due_at", Big, nullable=False),
+    Column("created_at", Big, nullable=False),
+    Column("updated_at", Big, nullable=False),
+    Column("receipts", Text, nullable=False),
+    Column("error", Text),
+    Index("ix_outbox_session_created_at", "session", "created_at"),
+    Index("ix_outbox_status_id", "status", "id"),
+)
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("channel", String(64), nullable=False),
+    Column("account", String(64), nullable=False),
+    Column("message", String(512), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("at", Big, nullable=False),
+    Column("run_id", String(256)),
+    Column("session", String(512)),
+    Column("heard", Text),
+    UniqueConstraint("channel", "account", "message"),
+)
+_owed = text("status <> 'done'")
+Index("ix_inbox_owed", inbox.c.id, sqlite_where=_owed, postgresql_where=_owed)
+
+acquaintances = Table(
+    "acquaintances",
+    metadata,
+    Column("channel", String(64), primary_key=True),
+    Column("account", String(64), primary_key=True),
+    Column("sender", String(512), primary_key=True),
+    Column("name", String(512)),
+    Column("code", String(32), nullable=False),
+    Column("at", Big, nullable=False),
+    Column("approved", Boolean, nullable=False),
+)
+
+local_messages = Table(
+    "local_messages",
+    metadata,
+    Column("id", Big, primary_key=True, autoincrement=True),
+    Column("account", String(64), nullable=False),
+    Column("conversation", String(512), nullable=False),
+    Column("uid", String(64), nullable=False),
+    Column("key", String(512), nullable=False),
+    Column("thread", String(256)),
+    Column("at", Big, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("account", "conversation", "key"),
+    Index("ix_local_messages_conversation", "account", "conversation", "id"),
+    Index("ix_local_messages_uid", "uid"),
+)
+
+local_files = Table(
+    "local_files",
+    metadata,
+    Column("message", Big, ForeignKey("local_messages.id", ondelete="CASCADE"), primary_key=True),
+    Column("n", Integer, primary_key=True),
+    Column("mime_type", String(256), nullable=False),
+    Column("name", String(512)),
+    Column("url", Text),
+    Column("data", LargeBinary),
 )

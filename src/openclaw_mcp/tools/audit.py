@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
-from ..core.model import Json, Traffic
+from ..core.model import CallRecord, Json
 
 DIGEST_SIZE: Final = 16  # bytes: two calls with the same digest had the same arguments
 
@@ -15,28 +14,7 @@ logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Record(Struct, frozen=True, kw_only=True):
-    at: float
-    """Seconds since the epoch, when the call came in."""
-    caller: str
-    """Kind and name: `agent run-7`."""
-    door: str
-    session: str | None
-    tool: str
-    source: str | None
-    digest: str
-    """Of the arguments: see `digest`."""
-    step: str
-    """Which step of the policy decided."""
-    rule: str
-    """What it said."""
-    outcome: str
-    """`ok`, `failed`, or the stable code of the error that ended the call."""
-    milliseconds: float
-    traffic: Traffic | None = None
-    """Sizes, when the tool is far away and was asked."""
-
-
+Record = CallRecord
 Audit = Callable[[Record], None]
 
 

@@ -50,6 +50,11 @@ class HouseRules:
             rules = self._compile(caller)
         return rules.decide(source, spec)
 
+    def refusal(self, caller: Caller, tool: str) -> str | None:
+        """Why this caller may not use one of the house's own tools, known by name alone; None: it may."""
+        decision = self(caller, "openclaw", ToolSpec(name=tool))
+        return None if decision.allowed else decision.reason
+
     def explain(self, caller: Caller, source: str, spec: ToolSpec) -> Explanation:
         rules = self._compile(caller)
         tool = identify(source, spec.name, spec.owner_only)

@@ -1,22 +1,21 @@
 """Tools over the intercom: `tools.catalog`, `tools.effective`, `tools.invoke`. The desk decides, as everywhere."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final
 
-from msgspec import UNSET, Meta, Struct, to_builtins
+from msgspec import UNSET, Meta, Struct, structs, to_builtins
 
 from ..core.errors import ToolArguments, ToolDenied, ToolError, ToolNotFound
-from ..core.model import Caller, Json, ToolCall, ToolResult
+from ..core.model import Caller, Door, Grant, Json, ToolCall, ToolResult
 from ..core.ports import SILENCE, Toolbox
 from ..core.rpc import READ, WRITE, Method, RpcCall, read_params
+from .names import PROFILES
 
 Text = Annotated[str, Meta(min_length=1)]
+EVERYTHING: Final = frozenset({"*"})
 
-NOT_OVER_THE_WIRE: Final = frozenset({
-    "exec", "spawn", "shell", "fs_write", "fs_delete", "fs_move", "apply_patch", "sessions_spawn", "sessions_send",
-    "cron", "automations", "gateway", "nodes",
-})  # fmt: skip
-"""Tools with a reach of their own: for agents under their policy, not for whoever holds the gateway's token."""
+AsAgent = Callable[[str | None, str | None], Awaitable[Caller]]
+"""As whom the agent of a session, or of the default session of an agent, calls tools."""
 
 
 class _Invoke(Struct, frozen=True, rename="camel"):
@@ -25,11 +24,18 @@ class _Invoke(Struct, frozen=True, rename="camel"):
     session_key: Text | None = None
 
 
+class _Shown(Struct, frozen=True, rename="camel"):
+    session_key: Text | None = None
+    agent_id: Text | None = None
+
+
 class ToolMethods:
     """A `Room`."""
 
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
+        self.as_agent: AsAgent = _nobodys
+        """Set by the caretaker, who knows sessions."""
 
     def methods(self) -> Sequence[Method]:
         return (
@@ -39,26 +45,32 @@ class ToolMethods:
         )
 
     async def _catalog(self, call: RpcCall) -> Json:
-        tools = await self._shown()
-        profiles = [{"id": "full", "label": "Full"}]
+        tools = await self._shown(asking(call.caller))
+        profiles = [{"id": name, "label": name.capitalize()} for name in PROFILES]
         groups = [{"id": "openclaw", "label": "OpenClaw", "source": "core", "tools": tools}] if tools else []
         return {"agentId": "main", "profiles": profiles, "groups": groups}
 
     async def _effective(self, call: RpcCall) -> Json:
-        tools = await self._shown()
+        asked = read_params(call.params, _Shown, call.method)
+        if call.caller.kind == "agent":
+            caller = asking(call.caller)
+        else:
+            caller = await self.as_agent(asked.session_key, asked.agent_id)
+        tools = await self._shown(caller)
         group = {"id": "core", "label": "Core", "source": "core", "tools": tools}
-        return {"agentId": "main", "profile": "full", "groups": [group] if tools else []}
+        agent = (caller.grant and caller.grant.agent) or "main"
+        return {"agentId": agent, "profile": "full", "groups": [group] if tools else []}
 
     async def _invoke(self, call: RpcCall) -> Json:
         wanted = read_params(call.params, _Invoke, call.method)
-        caller = operator(call.caller.name, session=wanted.session_key)
+        caller = asking(call.caller, session=wanted.session_key)
         try:
             result = await invoke(self._toolbox, wanted.name, wanted.args or {}, caller)
         except ToolError as exc:
             return {"ok": False, "toolName": wanted.name, "error": {"code": kind_of(exc), "message": str(exc)}}
         return {"ok": True, "toolName": wanted.name, "output": result, "source": "core"}
 
-    async def _shown(self) -> list[Json]:
+    async def _shown(self, caller: Caller) -> list[Json]:
         return [
             {
                 "id": spec.name,
@@ -67,23 +79,37 @@ class ToolMethods:
                 "source": "core",
                 "defaultProfiles": ["full"],
             }
-            for spec in await self._toolbox.list(operator("catalog"))
+            for spec in await self._toolbox.list(caller)
         ]
 
 
-def operator(name: str, *, session: str | None = None) -> Caller:
-    """Whoever holds the gateway's own credential: every tool of the house."""
-    return Caller(kind="operator", name=name, scopes=frozenset({"*"}), session=session)
+async def _nobodys(session: str | None, agent: str | None) -> Caller:
+    return Caller(kind="agent", name=agent or "main", scopes=EVERYTHING, session=session, door="agent")
+
+
+def asking(caller: Caller, *, session: str | None = None) -> Caller:
+    """An RPC caller as the desk knows it. A run stays in its own session; an operator may name one to act in."""
+    if caller.kind == "agent":
+        return structs.replace(caller, scopes=EVERYTHING, door="rpc")
+    return operator(caller.name, session=session, door="rpc", owner=caller.owner)
+
+
+def operator(name: str, *, door: Door, session: str | None = None, owner: bool = True) -> Caller:
+    """Whoever holds the gateway's own credential: every tool of the house, as far as the house rules go."""
+    grant = None if owner else Grant()
+    return Caller(kind="operator", name=name, scopes=EVERYTHING, session=session, door=door, grant=grant)
 
 
 async def invoke(toolbox: Toolbox, name: str, arguments: Json, caller: Caller) -> Json:
     """The tool's output as the gateway's wire shows it. Raises ToolError."""
-    if name in NOT_OVER_THE_WIRE:
-        raise ToolNotFound(f"Tool not available: {name}")
     try:
         result = await toolbox.call(ToolCall(caller=caller, name=name, arguments=arguments, line=SILENCE))
     except ToolNotFound:
         raise ToolNotFound(f"Tool not available: {name}") from None
+    except ToolDenied as exc:
+        if any(spec.name == name for spec in await toolbox.list(caller)):
+            raise  # the tool itself, or a person it asked, said no
+        raise ToolNotFound(f"Tool not available: {name} ({exc})") from None
     if result.failed:
         raise ToolError(_text(result) or f"{name} failed")
     output: Json = {"content": to_builtins(result.content)}
@@ -105,4 +131,4 @@ def _text(result: ToolResult) -> str:
     return "\n".join(block.text for block in result.content if hasattr(block, "text"))
 
 
-__all__ = ["ToolMethods", "invoke", "kind_of", "operator"]
+__all__ = ["ToolMethods", "asking", "invoke", "kind_of", "operator"]

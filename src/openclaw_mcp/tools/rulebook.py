@@ -48,13 +48,19 @@ class Spawning(Struct, frozen=True, kw_only=True, rename="camel"):
     max_spawn_depth: int = 1
 
 
+class Choice(Struct, frozen=True, kw_only=True):
+    primary: str | None = None
+
+
 class Agent(Struct, frozen=True, kw_only=True):
     id: str = ""
     default: bool = False
+    model: str | Choice | None = None
     tools: ToolRules | None = None
 
 
 class AgentDefaults(Struct, frozen=True, kw_only=True):
+    model: str | Choice | None = None
     tools: ToolRules | None = None
     subagents: Spawning = Spawning()
 
@@ -104,6 +110,14 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     tools: HttpTools = HttpTools()
 
 
+class Server(Struct, frozen=True, kw_only=True):
+    agents: Words = None
+
+
+class Mcp(Struct, frozen=True, kw_only=True):
+    servers: dict[str, Server] = {}
+
+
 class RuleBook(Struct, frozen=True, kw_only=True):
     """`problem` is why the book can't be read: then it refuses everything."""
 
@@ -112,17 +126,27 @@ class RuleBook(Struct, frozen=True, kw_only=True):
     channels: dict[str, Channel] = {}
     commands: Commands = Commands()
     gateway: GatewayRules = GatewayRules()
+    mcp: Mcp = Mcp()
     problem: str | None = field(default=None, name="(problem)")  # a name no config has
 
     def agent(self, id: str) -> ToolRules | None:
         """An agent's own rules. The defaults' stand in only where no agents are listed."""
-        agents = self.agents
-        if not agents.list and not agents.entries:
-            return agents.defaults.tools
-        for agent in agents.list:
+        if not self.agents.list and not self.agents.entries:
+            return self.agents.defaults.tools
+        found = self._find(id)
+        return found.tools if found else None
+
+    def model(self, id: str) -> str | None:
+        """What an agent works with unless a run says otherwise."""
+        found = self._find(id)
+        chosen = found.model if found and found.model else self.agents.defaults.model
+        return chosen.primary if isinstance(chosen, Choice) else chosen
+
+    def _find(self, id: str) -> Agent | None:
+        for agent in self.agents.list:
             if agent.id.strip().lower() == id:
-                return agent.tools
-        return next((agent.tools for name, agent in agents.entries.items() if name.strip().lower() == id), None)
+                return agent
+        return next((agent for name, agent in self.agents.entries.items() if name.strip().lower() == id), None)
 
     @property
     def default_agent(self) -> str:

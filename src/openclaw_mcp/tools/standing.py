@@ -10,9 +10,6 @@ from .rulebook import Channel, Group, Lists, Place, RuleBook
 
 T = TypeVar("T")
 
-OPERATORS_WHO_OWN: Final = frozenset({"*", "operator.admin"})
-"""Scopes that make an operator the owner."""
-
 DEFAULT_ACCOUNT: Final = "default"
 SENDER_KINDS: Final = ("channel", "id", "e164", "username", "name")
 """How a sender may be named, in the order in which names count."""
@@ -62,16 +59,17 @@ def conversation(key: str | None) -> Conversation:
 
 
 def standing(caller: Caller, book: RuleBook) -> Standing:
-    """A caller without a grant speaks for itself: the owner if at this machine, or an operator with every right."""
+    """What the grant does not say, the session's key says; the model is the agent's own unless the run has another."""
     own = conversation(caller.session)
     grant = caller.grant
     if grant is None:
-        owner = caller.kind == "local" or (caller.kind == "operator" and bool(caller.scopes & OPERATORS_WHO_OWN))
+        agent = own.agent or book.default_agent
         return Standing(
-            agent=own.agent or book.default_agent,
+            agent=agent,
+            model=_plain(book.model(agent)),
             channel=own.channel,
             groups=own.groups,
-            owner=owner,
+            owner=caller.owner,
             depth=own.depth,
             door=caller.door,
         )
@@ -83,9 +81,10 @@ def standing(caller: Caller, book: RuleBook) -> Standing:
         groups = _with_parents(grant.group.strip())
     elif place.groups:
         channel = place.channel
+    agent = _plain(grant.agent or own.agent or book.default_agent)
     return Standing(
-        agent=(grant.agent or own.agent or book.default_agent).strip().lower(),
-        model=(grant.model or "").strip().lower(),
+        agent=agent,
+        model=_plain(grant.model or book.model(agent)),
         channel=channel,
         account=(grant.account or DEFAULT_ACCOUNT).strip().lower(),
         groups=groups,

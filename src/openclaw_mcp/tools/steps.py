@@ -17,11 +17,13 @@ HTTP_DENY: Final = (
     "sessions_spawn", "sessions_send", "cron", "gateway", "whatsapp_login", "nodes", "exec", "spawn", "shell",
     "fs_write", "fs_delete", "fs_move", "apply_patch",
 )  # fmt: skip
-"""What `POST /tools/invoke` refuses unless `gateway.tools.allow` says otherwise."""
+"""What `tools.invoke`, over HTTP or RPC, refuses unless `gateway.tools.allow` says otherwise."""
+WIRES: Final = ("http", "rpc")
+"""The doors at which a bare token calls single tools."""
 
 StepName = Literal[
     "rule book", "access", "grant", "owner", "profile", "provider profile", "global", "provider", "agent",
-    "agent provider", "group", "sender", "subagent", "http",
+    "agent provider", "server", "group", "sender", "subagent", "http",
 ]  # fmt: skip
 Outcome = Literal["allow", "deny", "skip"]
 
@@ -52,11 +54,13 @@ class Step(Struct, frozen=True, kw_only=True):
     allow: Names | None = None
     grants: str = ""
     """What the allow list is called in sentences."""
+    closed: Names | None = None
+    """Sources that are not this agent's to use; `why` says which agent that is."""
     notes: tuple[str, ...] = ()
 
     @property
     def speaks(self) -> bool:
-        return bool(self.problem or self.deny or self.default_deny or self.allow)
+        return bool(self.problem or self.deny or self.default_deny or self.allow or self.closed)
 
     def refuses(self, tool: Tool) -> str | None:
         """Why, in the words that follow the tool's name; None = it does not."""
@@ -64,6 +68,8 @@ class Step(Struct, frozen=True, kw_only=True):
             return f"is refused: {self.problem}"
         if self.deny is not None and (entry := self.deny.find(tool)) is not None:
             return f"is refused by {self.key}.deny, which names {entry}"
+        if self.closed is not None and (entry := self.closed.find(tool)) is not None:
+            return f"is refused: {self.key}.{entry.removeprefix('mcp/')}.agents does not name {self.why}"
         if self.default_deny is not None and not {tool.name, tool.family} & self.excused:
             entry = self.default_deny.find(tool)
             if entry == FOR_OWNERS:
@@ -104,6 +110,7 @@ def steps(book: RuleBook, who: Standing) -> tuple[Step, ...]:
         _provider_lists("provider", "tools", shared, who),
         _lists("agent", here, agent, f"{here} sets neither allow nor deny"),
         _provider_lists("agent provider", here, own, who),
+        _server(book, who),
         _group(book, who),
         _sender(book, agent, who, here),
         _subagent(book, who),
@@ -221,6 +228,16 @@ def _lists(name: StepName, key: str, rules: Lists | ToolRules | None, why: str) 
     return _with_lists(Step(name=name, key=key, why=why), rules)
 
 
+def _server(book: RuleBook, who: Standing) -> Step:
+    """An MCP server that names agents is for those alone."""
+    key, why = "mcp.servers", "no server keeps this agent out"
+    listed = [(f"mcp/{name}", server.agents) for name, server in book.mcp.servers.items() if server.agents is not None]
+    closed = tuple(source for source, agents in listed if who.agent not in map(normal, agents))
+    if not closed:
+        return Step(name="server", key=key, why=why)
+    return Step(name="server", key=key, why=f"the agent {who.agent}", closed=names(closed))
+
+
 def _group(book: RuleBook, who: Standing) -> Step:
     """The nearest group that says something: for its sender first, then for everybody in it."""
     if not who.groups or not who.channel:
@@ -278,8 +295,8 @@ def _subagent(book: RuleBook, who: Standing) -> Step:
 def _http(book: RuleBook, who: Standing) -> Step:
     """Exact names only: a pattern here would look as if it protected."""
     key = "gateway.tools"
-    if who.door != "http":
-        return Step(name="http", key=key, why="the call does not come by HTTP")
+    if who.door not in WIRES:
+        return Step(name="http", key=key, why="the call does not come as tools.invoke")
     rules = book.gateway.tools
     vague = [word for word in rules.deny or () if "*" in word or normal(word).startswith("group:")]
     if vague:
@@ -287,7 +304,7 @@ def _http(book: RuleBook, who: Standing) -> Step:
     step = Step(
         name="http",
         key=key,
-        why="HTTP is denied",
+        why="tools.invoke is denied",
         default_deny=names(HTTP_DENY),
         excused=frozenset(map(normal, rules.allow or ())),
     )

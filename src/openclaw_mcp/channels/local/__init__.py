@@ -1,0 +1,1 @@
+"""The built-in channel: conversations in the store, reachable over the gateway and from a terminal."""

@@ -1,0 +1,315 @@
+"""Messages in: on disk, then judged, routed and given to an agent, in order for each conversation."""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final, Self
+
+from msgspec import Struct
+
+from ..core.books import SessionBook
+from ..core.channel import Address, Heard
+from ..core.errors import StoreError
+from ..core.mail import Acquaintance, Arrival, Inbox, People
+from ..core.model import Json
+from ..core.ports import Runner
+from ..core.records import NewSession, QueueMode, RunRequest, now_ms
+from ..core.roster import Roster
+from ..core.rpc import Fault
+from . import access, commands
+from .routing import session_for
+from .settings import Rules
+
+logger = logging.getLogger(__name__)
+
+MOST_IN_HAND: Final = 5000  # arrivals in memory; beyond it channels wait, and what they hear is on disk already
+BUSY_WAIT: Final = 0.5  # seconds before a session whose queue is full is asked again
+DISK_WAIT: Final = 1.0  # seconds before the disk is asked again
+ROUND: Final = 3600.0  # seconds between looks at what may be forgotten
+KEPT: Final = 14 * 24 * 3600 * 1000  # milliseconds an id stays known; no messenger tells a message again that late
+CODE_LETTERS: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # none that look like another
+CODE_LENGTH: Final = 8
+CODE_AGE: Final = 3600 * 1000  # milliseconds a pairing code is good for
+MOST_ASKING: Final = 3  # unknown senders that may wait for one account: codes are not to be fished for
+LONGEST_RUN_ID: Final = 200
+
+Lane = tuple[str, str, str]
+
+
+class Around(Struct, frozen=True, kw_only=True):
+    """What the inbound path needs of the house."""
+
+    inbox: Inbox
+    people: People
+    sessions: SessionBook
+    runner: Runner
+    roster: Callable[[], Roster]
+    config: Callable[[], Json]
+    rules: Callable[[Address], Rules | None]
+    """What an account follows; None: it is no longer there."""
+    reset: Callable[[str], Awaitable[object]]
+    """Begin a session anew."""
+    tell: Callable[[Address, str, str], Awaitable[None]]
+    """Send a text of our own: address, text, idempotency key."""
+    answer: Callable[[Arrival], Awaitable[None]]
+    """Wait for an asked run and send its answer; returns when that is in the outbox."""
+    routed: Callable[[str, Address], Awaitable[None]]
+    """Remember where the person behind a session is."""
+
+
+def run_id_of(heard: Heard) -> str:
+    """The run that answers a message: the same however often it is told."""
+    id = f"{heard.address.channel}:{heard.address.account}:{heard.id}"
+    return id if len(id) <= LONGEST_RUN_ID else f"{heard.address.channel}:{hashlib.sha256(id.encode()).hexdigest()}"
+
+
+class Receiving:
+    """`async with` it: what a crash left is taken up first."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._lanes: dict[Lane, deque[Arrival]] = {}
+        self._room = asyncio.Semaphore(MOST_IN_HAND)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._finished: list[int] = []
+        self._finish = asyncio.Event()
+        self._approved: dict[tuple[str, str], set[str]] = {}
+        self._resuming, self._resumed_to, self._came = True, 0, False
+
+    async def __aenter__(self) -> Self:
+        await self.look_at_people()
+        self._own(self._resume())
+        self._own(self._finishing())
+        self._own(self._rounds())
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """What is not done stays on disk for the next start."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._finished:
+            try:
+                await self._around.inbox.done(self._finished)
+            except StoreError as exc:  # they are judged again at the next start, to the same end
+                logger.warning("inbox: what is done can't be noted: %s", exc)
+
+    async def look_at_people(self) -> None:
+        """Read anew who was let in."""
+        approved: dict[tuple[str, str], set[str]] = {}
+        for person in await self._around.people.all():
+            if person.approved:
+                approved.setdefault((person.channel, person.account), set()).add(person.sender)
+        self._approved = approved
+
+    async def hear(self, heard: Heard) -> None:
+        """A channel's `Hear`."""
+        arrival = await self._around.inbox.hear(heard)
+        if arrival is None:
+            logger.debug("%s told message %s again", heard.address.channel, heard.id)
+            return
+        if self._resuming or arrival.id <= self._resumed_to:  # older ones have their turn first; then it is read back
+            self._came = True
+            return
+        await self._room.acquire()
+        if commands.is_urgent(heard.text):  # must not wait behind what it is to stop
+            self._own(self._work_off(arrival))
+        else:
+            self._enqueue(arrival)
+
+    async def _resume(self) -> None:
+        """Take up what the last process left, in order, as fast as it is worked off."""
+        while self._resuming:
+            self._came = False
+            try:
+                page = await self._around.inbox.pending(after=self._resumed_to)
+            except StoreError as exc:
+                logger.warning("inbox: can't be read now: %s", exc)
+                await asyncio.sleep(DISK_WAIT)
+                continue
+            for arrival in page:
+                await self._room.acquire()
+                self._resumed_to = arrival.id
+                self._enqueue(arrival)
+            self._resuming = bool(page) or self._came
+
+    # ---- lanes ---------------------------------------------------------------------------------------------------
+
+    def _own(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _enqueue(self, arrival: Arrival) -> None:
+        address = arrival.heard.address
+        lane = address.channel, address.account, address.to
+        if lane in self._lanes:
+            self._lanes[lane].append(arrival)
+            return
+        self._lanes[lane] = deque([arrival])
+        self._own(self._drive(lane))
+
+    async def _drive(self, lane: Lane) -> None:
+        waiting = self._lanes[lane]
+        while waiting:
+            await self._work_off(waiting.popleft())
+        del self._lanes[lane]
+
+    async def _work_off(self, arrival: Arrival) -> None:
+        """Judge it and hand it on; whatever is wrong with one message, the next has its turn."""
+        try:
+            while True:
+                try:
+                    await self._take(arrival)
+                except StoreError as exc:
+                    logger.warning("inbox %d: can't be worked on now: %s", arrival.id, exc)
+                    await asyncio.sleep(DISK_WAIT)
+                else:
+                    return
+        except Exception:
+            # Kept as it is: the next start tries again.
+            logger.exception("inbox %d: could not be worked on", arrival.id)
+        finally:
+            self._room.release()
+
+    def _done(self, arrival: Arrival) -> None:
+        self._finished.append(arrival.id)
+        self._finish.set()
+
+    async def _finishing(self) -> None:
+        """Note what is done, as many as there are by now in one write."""
+        while True:
+            await self._finish.wait()
+            self._finish.clear()
+            ids, self._finished = self._finished, []
+            try:
+                await self._around.inbox.done(ids)
+            except StoreError as exc:
+                logger.warning("inbox: what is done can't be noted now: %s", exc)
+                self._finished = ids + self._finished
+                self._finish.set()
+                await asyncio.sleep(DISK_WAIT)
+
+    async def _rounds(self) -> None:
+        while True:
+            try:
+                await self._around.inbox.forget(before=now_ms() - KEPT)
+            except StoreError as exc:
+                logger.warning("inbox: can't be looked after now: %s", exc)
+            await asyncio.sleep(ROUND)
+
+    # ---- one message ---------------------------------------------------------------------------------------------
+
+    async def _take(self, arrival: Arrival) -> None:
+        heard = arrival.heard
+        if arrival.status == "asked":
+            self._own(self._answered(arrival))
+            return
+        rules = self._around.rules(heard.address)
+        if rules is None:
+            logger.info("a message for %s, which is no longer configured", heard.address.channel)
+            self._done(arrival)
+            return
+        config = self._around.config()
+        owner = access.is_owner(heard, config)
+        approved = self._approved.get((heard.address.channel, heard.address.account), set())
+        verdict = access.judged(heard, rules, owner=owner, approved=approved)
+        if verdict.outcome == "in":
+            await self._give(arrival, owner=owner)
+            return
+        if verdict.outcome == "pair":
+            await self._ask_to_pair(heard)
+        if verdict.outcome != "listen":
+            logger.info("%s message not taken: %s", heard.address.channel, verdict.reason)
+        self._done(arrival)
+
+    async def _give(self, arrival: Arrival, *, owner: bool) -> None:
+        heard = arrival.heard
+        session = session_for(heard, self._around.config(), self._around.roster())
+        run_id = run_id_of(heard)
+        command = commands.read(heard.text)
+        if command is not None:
+            said = await commands.obey(command, heard, session.key, self._around.runner, self._around.reset)
+            await self._around.tell(heard.address, said, f"command:{run_id}")
+            if not command.rest:
+                self._done(arrival)
+                return
+        text = heard.text if command is None else command.rest
+        if not text.strip() and not heard.attachments:
+            self._done(arrival)
+            return
+        await self._submit(heard, session, text, run_id, owner=owner)
+        await self._around.routed(session.key, heard.address)
+        await self._around.inbox.asked(arrival.id, run_id=run_id, session=session.key)
+        asked = Arrival(id=arrival.id, heard=heard, status="asked", run_id=run_id, session=session.key)
+        self._own(self._answered(asked))
+
+    async def _submit(self, heard: Heard, session: NewSession, text: str, run_id: str, *, owner: bool) -> None:
+        """Once: the run's id is the message's. While the session's queue is full, everything behind waits too."""
+        mode = self._around.config().get("messages", {}).get("queue", {}).get("mode", "collect")
+        sent_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
+        request = RunRequest(
+            run_id=run_id, session=session, message=_worded(heard, text), attachments=heard.attachments,
+            mode=sent_mode, options={"sender": heard.sender.name or heard.sender.id, "origin": origin(heard, owner)},
+        )  # fmt: skip
+        while True:
+            try:
+                await self._around.runner.submit(request)
+            except Fault as fault:
+                if not fault.retryable:
+                    raise
+                await asyncio.sleep(BUSY_WAIT)
+            else:
+                return
+
+    async def _answered(self, arrival: Arrival) -> None:
+        while True:
+            try:
+                await self._around.answer(arrival)
+            except StoreError as exc:
+                logger.warning("inbox %d: its answer can't be stored now: %s", arrival.id, exc)
+                await asyncio.sleep(DISK_WAIT)
+            except Exception:
+                logger.exception("inbox %d: could not be answered", arrival.id)
+                return
+            else:
+                self._done(arrival)
+                return
+
+    async def _ask_to_pair(self, heard: Heard) -> None:
+        if heard.sender.id is None:
+            return
+        code = "".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH))
+        where = heard.address
+        who = Acquaintance(
+            channel=where.channel, account=where.account, sender=heard.sender.id,
+            name=heard.sender.name or heard.sender.username, code=code, at=now_ms(),
+        )  # fmt: skip
+        stands, fresh = await self._around.people.ask(who, most=MOST_ASKING, since=now_ms() - CODE_AGE)
+        if stands is not None and fresh:
+            words = (
+                f"I don't know you yet. Your pairing code is {stands.code}. The owner lets you in with\n"
+                f"openclaw channels pairing approve {where.channel} {stands.code}"
+            )
+            await self._around.tell(where, words, f"pairing:{where.channel}:{where.account}:{stands.code}")
+
+
+def origin(heard: Heard, owner: bool) -> Json:
+    """Where a run's question came from, as its options keep it."""
+    told: Json = {"channel": heard.address.channel, "accountId": heard.address.account, "to": heard.address.to}
+    told |= {"chatType": heard.chat, "messageId": heard.id, "owner": owner}
+    told["sender"] = {n: v for n in ("id", "e164", "username", "name") if (v := getattr(heard.sender, n)) is not None}
+    for name, value in (("threadId", heard.address.thread), ("space", heard.space), ("replyToId", heard.reply_to)):
+        if value is not None:
+            told[name] = value
+    return told
+
+
+def _worded(heard: Heard, text: str) -> str:
+    """In a group the agent must know who speaks."""
+    if heard.chat == "direct":
+        return text
+    return f"{heard.sender.name or heard.sender.username or heard.sender.id or 'somebody'}: {text}"

@@ -1,0 +1,174 @@
+"""The side-effects file: what an agent did to others while it ran, one JSON object a line. Writer and reader.
+
+The server appends a line after an effect happened and before it answers the agent, so whoever reads the file once the
+agent has ended finds every effect the agent was told of. See docs/reference/side-effects.md.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ..core.effects import CronAdded, Effects, Sent
+from ..core.errors import OpenClawError
+
+LARGEST_FILE: Final = 64 << 20  # bytes a reader takes: what a run wrote beyond that was not for anybody to read
+KEEP_PRIVATE: Final = 0o600  # the lines hold what was said
+
+__all__ = ["CannotRecord", "CronAdded", "Effects", "EffectsFile", "Sent", "read_effects"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class CannotRecord(OpenClawError):
+    """The file can't be written; said before anything is sent."""
+
+    code = "cannot_record"
+
+
+class EffectsFile:
+    """Appends to one file; several servers may share it. Nothing is ever rewritten or truncated."""
+
+    def __init__(self, path: Path | str, *, provider: str = "", account: str = "") -> None:
+        self._path = Path(path)
+        self._provider = provider
+        self._account = account
+        self._descriptor: int | None = None
+
+    def ready(self) -> None:
+        """Call before an effect: afterwards it would be too late to find out. Raises CannotRecord."""
+        if self._descriptor is not None:
+            return
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        try:
+            self._descriptor = os.open(self._path, flags, KEEP_PRIVATE)
+        except OSError as exc:
+            reason = f"{self._path} can't be written ({exc.strerror}), so nothing that must be noted there is done"
+            raise CannotRecord(reason) from exc
+
+    def sent(self, sends: Sequence[Sent]) -> None:
+        """Note messages that went out, all in one write."""
+        self._append([self._line("message_sent", sent) for sent in sends])
+
+    def unsure(self, sends: Sequence[Sent]) -> None:
+        """Note messages that may have gone out: the connection broke before the answer came."""
+        self._append([self._line("message_unconfirmed", sent) for sent in sends])
+
+    def cron_added(self, job_id: str | None) -> None:
+        line: dict[str, Any] = {"type": "cron_added"}
+        if job_id:
+            line["jobId"] = job_id
+        self._append([line | {"ts": _now_ms()}])
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _line(self, kind: str, sent: Sent) -> dict[str, Any]:
+        """The keys in the order in which the protocol names them."""
+        line: dict[str, Any] = {"type": kind, "tool": sent.tool, "provider": sent.provider or self._provider}
+        if account := sent.account or self._account:
+            line["accountId"] = account
+        if sent.to:
+            line["to"] = sent.to
+        line |= {"text": sent.text, "mediaUrl": sent.media_url, "ts": sent.ts or _now_ms()}
+        if sent.thread:
+            line["threadId"] = sent.thread
+        return line
+
+    def _append(self, lines: Sequence[dict[str, Any]]) -> None:
+        """One write on a descriptor opened for appending: lines of several servers never mix."""
+        self.ready()
+        assert self._descriptor is not None
+        data = b"".join(_encode(line) + b"\n" for line in lines)
+        try:
+            if not self._at_line_start():
+                data = b"\n" + data  # somebody died in the middle of a line: theirs is lost, ours is not
+            view = memoryview(data)
+            while view:  # a second round only when the disk was full for a moment
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as exc:
+            raise CannotRecord(f"{self._path} can't be written: {exc.strerror}") from exc
+
+    def _at_line_start(self) -> bool:
+        assert self._descriptor is not None
+        size = os.fstat(self._descriptor).st_size
+        if size == 0:
+            return True
+        os.lseek(self._descriptor, size - 1, os.SEEK_SET)
+        return os.read(self._descriptor, 1) in (b"\n", b"")
+
+
+def read_effects(path: Path | str) -> Effects:
+    """What the file says. Lines that can't be used are skipped, each on its own; no file is no effects."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(LARGEST_FILE)
+    except OSError:
+        return Effects()
+    sent: list[Sent] = []
+    unsure: list[Sent] = []
+    cron_added: list[CronAdded] = []
+    skipped = 0
+    for line in data.split(b"\n"):
+        if not line.strip():
+            continue
+        match _read_line(line):
+            case "message_sent", Sent() as message:
+                sent.append(message)
+            case "message_unconfirmed", Sent() as message:
+                unsure.append(message)
+            case _, CronAdded() as job:
+                cron_added.append(job)
+            case None:
+                skipped += 1
+    return Effects(sent=tuple(sent), unsure=tuple(unsure), cron_added=tuple(cron_added), skipped=skipped)
+
+
+class _Line(Struct, frozen=True, rename="camel"):
+    """A line before it is known what it is. A field of another type makes it unusable."""
+
+    type: str
+    tool: str = ""
+    provider: str | None = ""
+    account_id: str | None = None
+    to: str | None = None
+    thread_id: str | None = None
+    text: str | None = ""
+    media_url: str | None = None
+    job_id: str | None = None
+    ts: float = 0
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+def _read_line(line: bytes) -> tuple[str, Sent | CronAdded] | None:
+    try:
+        read = _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    ts = int(read.ts) if abs(read.ts) < 1 << 53 else 0
+    if read.type == "cron_added":
+        return read.type, CronAdded(job_id=read.job_id, ts=ts)
+    if read.type not in ("message_sent", "message_unconfirmed"):
+        return None
+    return read.type, Sent(
+        tool=read.tool,
+        provider=read.provider or "",
+        account=read.account_id,
+        to=read.to,
+        thread=read.thread_id,
+        text=read.text or "",
+        media_url=read.media_url,
+        ts=ts,
+    )
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

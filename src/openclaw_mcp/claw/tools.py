@@ -1,0 +1,109 @@
+"""The 29 tools as one source: what is listed, how arguments are taken, how answers are given."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from ..core.bell import Bell
+from ..core.claw import lacking
+from ..core.errors import InputRequired, OpenClawError, ToolNotFound, ToolUnavailable
+from ..core.model import Caller, Json, Text, ToolCall, ToolResult, ToolSpec, said
+from ..core.ports import Toolbox
+from . import admin, cron, messages, sessions
+from .seat import Seat, Tool
+
+TOOLS: Final[tuple[Tool, ...]] = (*sessions.TOOLS, *messages.TOOLS, *cron.TOOLS, *admin.TOOLS)
+SPECS: Final[tuple[ToolSpec, ...]] = tuple(tool.spec for tool in TOOLS)
+_BY_NAME: Final = {tool.spec.name: tool for tool in TOOLS}
+
+
+class ClawTools:
+    """A `ToolSource`. Lists everything until it knows the gateway; from then on what that gateway can do."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.changed: Bell[None] = Bell()
+        self._seat = seat
+        self._offered: frozenset[str] | None = None
+        self._specs: Sequence[ToolSpec] = SPECS
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return self._specs
+
+    def learn(self, methods: frozenset[str], permitted: frozenset[str] | None) -> None:
+        """What the gateway said at its hello: its methods, and the tools the run's grant has, if it is under one."""
+        fit = tuple(
+            spec
+            for spec in SPECS
+            if lacking(spec.name, methods) is None and (permitted is None or spec.name in permitted)
+        )
+        self._offered = methods
+        if fit != self._specs:
+            self._specs = fit
+            self.changed.ring(None)
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        tool = _BY_NAME[call.name]
+        missing = lacking(call.name, await self._seat.gateway.methods())
+        if missing is not None:
+            raise ToolUnavailable(f"the gateway this run is connected to has no {missing}, which {call.name} needs")
+        return answered(await tool.work(self._seat, call.arguments))
+
+
+def answered(answer: Any) -> ToolResult:
+    """The gateway's answer as text an agent reads, and as the value itself."""
+    text = Text(json.dumps(answer, indent=2, ensure_ascii=False))
+    return ToolResult((text,), structured=answer if isinstance(answer, dict) else UNSET)
+
+
+class Front:
+    """A `Toolbox` before the desk: other names for parameters are understood, and refusals name the tool."""
+
+    def __init__(self, desk: Toolbox) -> None:
+        self._desk = desk
+
+    @property
+    def changed(self) -> Bell[None]:
+        return self._desk.changed
+
+    async def list(self, caller: Caller) -> Sequence[ToolSpec]:
+        return await self._desk.list(caller)
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        tool = _BY_NAME.get(call.name)
+        try:
+            if tool is not None:
+                arguments = understood(tool, call.arguments)
+                call = ToolCall(caller=call.caller, name=call.name, arguments=arguments, line=call.line)
+            return await self._desk.call(call)
+        except (ToolNotFound, InputRequired):
+            raise
+        except OpenClawError as exc:
+            return said(f"Tool error ({call.name}): {exc}", failed=True)
+
+
+def understood(tool: Tool, arguments: Json) -> Json:
+    """The arguments under the names the schema has. A name the schema has is never taken for another."""
+    properties = tool.spec.input_schema["properties"]
+    taken: Json = {}
+    for name, value in arguments.items():
+        own = name if name in properties else tool.aliases.get(name, name)
+        if own != name and (own in arguments or own in taken):
+            continue
+        if value is not None:
+            taken[own] = _mended(value, properties.get(own, {}).get("type"))
+    return tool.mend(taken) if tool.mend is not None else taken
+
+
+def _mended(value: Any, kind: Any) -> Any:
+    """Agents sometimes give an object or a list as its JSON text, and a list of one as that one."""
+    if not isinstance(value, str) or kind not in ("object", "array"):
+        return value
+    try:
+        read = json.loads(value)
+    except ValueError:
+        read = None
+    if isinstance(read, dict) or (isinstance(read, list) and kind in ("array", "object")):
+        return read
+    return [value] if kind == "array" else value

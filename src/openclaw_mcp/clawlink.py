@@ -1,0 +1,128 @@
+"""The caretaker of the 29 tools: their one connection to the gateway, and the server that offers them."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+from . import __version__
+from .claw.effects import EffectsFile
+from .claw.seat import CALL_WITHIN, Seat, Unsure
+from .claw.settings import Settings
+from .claw.tools import ClawTools, Front
+from .core.errors import ToolUnavailable
+from .core.model import Caller, Json, ToolSpec
+from .core.rpc import ADMIN, READ, WRITE
+from .mcp.server import Info, McpServer
+from .rpc.client import CallTimeout, CannotConnect, Client, ConnectionGone
+from .rpc.handshake import ClientInfo, Credentials, Introduction
+from .tools.desk import Desk
+from .tools.policy import Decision, Policy
+from .tools.registry import Registry
+
+NAME: Final = "remoteclaw"
+COMING_BACK: Final = 20.0  # seconds a gateway that was there gets to come back: as long as a restart takes, and a bit
+KNOCK_EVERY: Final = 0.25  # seconds between two attempts to reach a gateway that is coming back
+UNADVERTISED: Final = frozenset({"sessions.resolve"})
+
+Learn = Callable[[frozenset[str], frozenset[str] | None], None]
+
+
+class GatewayLink:
+    """A `claw` Gateway over the network. One connection, dialled by the first call."""
+
+    def __init__(self, settings: Settings, *, learn: Learn | None = None) -> None:
+        me = ClientInfo(
+            id="gateway-client", mode="backend", version=__version__, platform=sys.platform, display_name="mcp-server"
+        )
+        self._url = settings.url
+        # A grant opens what its run may do, whatever is asked for here; the gateway's own token opens all of it.
+        introduction = Introduction(client=me, scopes=(READ, WRITE, ADMIN))
+        self._client = Client(settings.url, introduction, credentials=Credentials(token=settings.token))
+        self.learn = learn
+        self._stack = AsyncExitStack()
+        self._opening: asyncio.Task[Client] | None = None
+        self._methods: frozenset[str] = frozenset()
+        self._client.greeted.listen(self._greeted)
+
+    async def aclose(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait((self._opening,))
+        await self._stack.aclose()
+
+    async def methods(self) -> frozenset[str]:
+        await self._open()
+        return self._methods
+
+    async def call(self, method: str, params: Json, *, within: float = CALL_WITHIN, again: bool = False) -> Any:
+        await self._open()
+        try:
+            return await self._reached(method, params, within)
+        except (ConnectionGone, CallTimeout) as exc:
+            if not again or isinstance(exc, CallTimeout):
+                raise Unsure(f"{exc}; whether it was done is not known") from exc
+        try:
+            return await self._reached(method, params, within)
+        except (ConnectionGone, CallTimeout, ToolUnavailable) as exc:
+            raise Unsure(f"{exc}; whether it was done is not known") from exc
+
+    async def _reached(self, method: str, params: Json, within: float) -> Any:
+        """Call; a gateway that was there and is not gets a while to come back."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + COMING_BACK
+        while True:
+            try:
+                return await self._client.call(method, params, within=within)
+            except CannotConnect as exc:
+                if exc.lasting or loop.time() > until:
+                    raise ToolUnavailable(f"the gateway can't be used: {exc}") from exc
+                await asyncio.sleep(KNOCK_EVERY)
+
+    async def _open(self) -> None:
+        """The first dial; one at a time, and tried anew by the next call when it failed."""
+        if self._opening is None or (self._opening.done() and _failed(self._opening)):
+            self._opening = asyncio.ensure_future(self._stack.enter_async_context(self._client))
+        try:
+            await asyncio.shield(self._opening)
+        except CannotConnect as exc:
+            raise ToolUnavailable(f"the gateway can't be used: {exc}") from exc
+
+    def _greeted(self, hello: Json) -> None:
+        features = hello.get("features")
+        features = features if isinstance(features, dict) else {}
+        methods = features.get("methods")
+        self._methods = frozenset(map(str, methods if isinstance(methods, list) else ())) | UNADVERTISED
+        tools = features.get("tools")
+        if self.learn is not None:
+            self.learn(self._methods, frozenset(map(str, tools)) if isinstance(tools, list) else None)
+
+
+class ClawServer:
+    """Everything behind `remoteclaw-mcp-server`. `menu` is what the environment says this run may have."""
+
+    def __init__(self, settings: Settings, menu: frozenset[str]) -> None:
+        self._effects = EffectsFile(settings.effects_file, provider=settings.channel, account=settings.account)
+        self._link = GatewayLink(settings)
+        tools = ClawTools(Seat(self._link, settings, self._effects))
+        self._link.learn = tools.learn
+        self.toolbox = Front(Desk(Registry({"claw": tools}), policy=_only(menu)))
+        self.mcp = McpServer(Info(name=NAME, version=__version__, title="RemoteClaw gateway tools"), self.toolbox)
+
+    async def aclose(self) -> None:
+        await self._link.aclose()
+        self._effects.close()
+
+
+def _only(menu: frozenset[str]) -> Policy:
+    def decide(caller: Caller, source: str, spec: ToolSpec) -> Decision:
+        if spec.name in menu:
+            return Decision(True, "this run has it")
+        return Decision(False, f"{spec.name} is not among the tools this run was given")
+
+    return decide
+
+
+def _failed(task: "asyncio.Task[Client]") -> bool:
+    return task.cancelled() or task.exception() is not None

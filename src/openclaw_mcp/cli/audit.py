@@ -1,0 +1,90 @@
+"""`openclaw audit`: which tools were called, by whom, by which rule, and what became of it."""
+
+import argparse
+import asyncio
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ..assembly import database
+from ..config.file import ConfigFile, invalid
+from ..core.errors import BadRequest
+from ..core.model import Json
+from ..core.records import AuditQuery, now_ms
+from ..state import state_dir
+from ..store.books import Audit
+from ..store.store import opened
+
+MOST: Final = 100_000  # records one answer may hold; a longer story is told in parts, with --since
+UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+COLUMNS: Final = ("when", "tool", "outcome", "ms", "caller", "door", "session", "decided by")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--session", metavar="KEY", help="only calls made in this session")
+    parser.add_argument("--tool", metavar="NAME", help="only calls of this tool")
+    parser.add_argument("--outcome", metavar="CODE", help="ok, failed, tool_denied, tool_timeout, ...")
+    parser.add_argument("--since", metavar="WHEN", help="90s, 15m, 2h, 7d ago, or a time such as 2026-03-01T12:00")
+    parser.add_argument("--limit", type=int, default=50, help="records at most, the newest (default %(default)s)")
+    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("--json", action="store_true", help="print JSON, with the rule's words and the digest")
+
+
+def run(options: argparse.Namespace) -> int:
+    if not 1 <= options.limit <= MOST:
+        raise BadRequest(f"--limit must be from 1 to {MOST}")
+    query = AuditQuery(
+        session=options.session,
+        tool=options.tool,
+        outcome=options.outcome,
+        since=None if options.since is None else moment(options.since),
+        limit=options.limit,
+    )
+    records = asyncio.run(_found(state_dir(options.state_dir), query))
+    if options.json:
+        print(msgspec.json.format(msgspec.json.encode(records), indent=2).decode())
+    else:
+        print(_table(records))
+    return 0
+
+
+async def _found(folder: Path, query: AuditQuery) -> Sequence[Json]:
+    """Read from the store itself, so that it can be asked while no gateway runs."""
+    snapshot = ConfigFile(folder).read()
+    if not snapshot.valid:
+        raise invalid(snapshot.issues)
+    async with opened(database(folder, snapshot.config)) as store:
+        return await Audit(store).find(query)
+
+
+def moment(text: str) -> int:
+    """Unix milliseconds. Raises BadRequest."""
+    ago = re.fullmatch(r"(\d{1,9})([smhd])", text.strip())
+    if ago:
+        return now_ms() - int(ago[1]) * UNITS[ago[2]] * 1000
+    try:
+        return round(datetime.fromisoformat(text.strip()).timestamp() * 1000)
+    except ValueError:
+        raise BadRequest(f"{text!r} is no time: write 90s, 15m, 2h, 7d, or 2026-03-01T12:00") from None
+
+
+def _table(records: Sequence[Json]) -> str:
+    if not records:
+        return "no such tool call is on record"
+    rows = [COLUMNS, *(_row(record) for record in reversed(records))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _row(record: Json) -> tuple[str, ...]:
+    when = datetime.fromtimestamp(record["at"] / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    words = (record[name] or "-" for name in ("tool", "outcome"))
+    milliseconds = "-" if record["ms"] is None else f"{record['ms']:.1f}"
+    rest = (record[name] or "-" for name in ("caller", "door", "sessionKey", "step"))
+    return (when, *words, milliseconds, *rest)

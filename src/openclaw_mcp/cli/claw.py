@@ -1,0 +1,32 @@
+"""The server behind `remoteclaw-mcp-server`, loaded while its first answers are already out."""
+
+import asyncio
+import os
+
+from ..claw import settings
+from ..clawlink import ClawServer
+from ..core.claw import WAYS
+from ..mcp.server import McpServer
+from ..mcp.stdio import Opened
+from ..mcp.stdio import serve as serve_pipe
+from .remoteclaw import menu
+
+LAST_ANSWERS = 5.0  # seconds a call still gets when the agent has closed the pipe: its effect should be written down
+NOWHERE = settings.Settings(url="ws://127.0.0.1:1", token="", session_key="main", effects_file=os.devnull)
+
+
+def server() -> McpServer:
+    """As it is before anything is known of run and gateway: every tool listed."""
+    return ClawServer(NOWHERE, frozenset(WAYS)).mcp
+
+
+def serve_stdio(opened: Opened | None = None) -> None:
+    asyncio.run(_serve(opened))
+
+
+async def _serve(opened: Opened | None) -> None:
+    served = ClawServer(settings.from_environment(os.environ), frozenset(menu(os.environ)))
+    try:
+        await serve_pipe(served.mcp, opened=opened, last_answers=LAST_ANSWERS)
+    finally:
+        await served.aclose()

@@ -1,0 +1,248 @@
+"""`sessions.spawn`, `sessions.subagents`, `sessions.converse`: handing work on, over the intercom and to the tools."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, to_builtins
+
+from ..core import keys
+from ..core.model import Caller, Json, passed_on
+from ..core.records import Subagent, now_ms
+from ..core.roster import AGENT_ID, Roster
+from ..core.rpc import READ, WRITE, Fault, Method, RpcCall, covers, missing_scope, read_params
+from . import words
+from .family import Errand, Family
+from .letters import LONGEST_MESSAGE, Letters, Note
+from .settings import Settings
+from .sight import Sight, own_key
+
+LONGEST_TASK: Final = 200_000  # characters; more belongs into a file the task names
+LONGEST_ORDER: Final = 4000
+LONGEST_RUN: Final = 24 * 3600
+RECENT: Final = 30  # minutes an ended sub-agent stays on the list
+MOST_RECENT: Final = 1440
+NOTE: Final = "The result comes to this session by itself; there is no need to ask for it again and again."
+
+Text = Annotated[str, Meta(min_length=1)]
+Label = Annotated[str, Meta(min_length=1, max_length=512)]
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST_RUN)]
+
+
+class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    task: Annotated[str, Meta(max_length=LONGEST_TASK)] | None = None
+    prompt: Annotated[str, Meta(max_length=LONGEST_TASK)] | None = None
+    session_key: Text | None = None
+    agent_id: Text | None = None
+    label: Label | None = None
+    model: Text | None = None
+    thinking: Text | None = None
+    run_timeout_seconds: Seconds | None = None
+    timeout_seconds: Seconds | None = None
+    thread: bool = False
+    mode: Literal["run", "session"] = "run"
+    cleanup: Literal["keep", "delete"] = "keep"
+
+
+class SubagentParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    action: str | None = None
+    session_key: Text | None = None
+    run_id: Text | None = None
+    child_session_key: Text | None = None
+    target: str | int | None = None
+    message: Annotated[str, Meta(max_length=LONGEST_ORDER)] | None = None
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
+    recent_minutes: Annotated[int, Meta(ge=1, le=MOST_RECENT)] = RECENT
+
+
+class ConverseParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    message: Annotated[str, Meta(min_length=1, max_length=LONGEST_MESSAGE)]
+    session_key: Text | None = None
+    label: Label | None = None
+    agent_id: Text | None = None
+    timeout_seconds: Annotated[float, Meta(ge=0, le=LONGEST_RUN)] = 30.0
+    source_session_key: Text | None = None
+
+
+class DelegationRoom:
+    """A `Room`. An agent acts for its own session, whatever the parameters say; an operator names one."""
+
+    def __init__(
+        self,
+        family: Family,
+        letters: Letters,
+        sight: Sight,
+        *,
+        settings: Callable[[], Settings],
+        roster: Callable[[], Roster],
+    ) -> None:
+        self._family = family
+        self._letters = letters
+        self._sight = sight
+        self._settings = settings
+        self._roster = roster
+
+    def methods(self) -> Sequence[Method]:
+        return (
+            Method("sessions.spawn", WRITE, self._spawn),
+            Method("sessions.subagents", READ, self._subagents),
+            Method("sessions.converse", WRITE, self._converse, advertised=False),
+            Method("agents.allowed", READ, self._allowed, advertised=False),
+        )
+
+    def _whose(self, caller: Caller, named: str | None) -> str:
+        if caller.kind == "agent":
+            return own_key(caller)
+        if named is None:
+            raise Fault("sessionKey is required")
+        return self._sight.key(named)
+
+    # ---- spawning ------------------------------------------------------------------------------------------------
+
+    async def _spawn(self, call: RpcCall) -> Json:
+        """Limits are answers (`status: forbidden`), so that a model reads them; mistakes are faults."""
+        asked = read_params(_given(call.params), SpawnParams, call.method)
+        task = (asked.task or asked.prompt or "").strip()
+        if not task:
+            raise Fault("task is required")
+        requester = self._whose(call.caller, asked.session_key)
+        try:
+            child = await self._family.spawn(self._errand(call.caller, asked, requester, task))
+        except Fault as fault:
+            return {"status": "forbidden" if fault.kind == "FORBIDDEN" else "error", "error": str(fault)}
+        return {
+            "status": "accepted",
+            "childSessionKey": child.child_key,
+            "runId": child.run_id,
+            "mode": child.mode,
+            "expectsCompletionMessage": True,
+            "context": "isolated",
+            "modelApplied": child.model is not None,
+            "note": NOTE,
+            **({"resolvedModel": child.model} if child.model else {}),
+        }
+
+    def _errand(self, caller: Caller, asked: SpawnParams, requester: str, task: str) -> Errand:
+        if asked.mode == "session" and not asked.thread:
+            raise Fault("mode session needs thread true")
+        if asked.thread:
+            raise Fault("no channel here ties a thread to a sub-agent; leave out thread and mode session")
+        own = keys.parts(requester)[0]
+        agent = (asked.agent_id or own).strip().lower()
+        if AGENT_ID.fullmatch(agent) is None:
+            raise Fault(f"agentId {agent!r} is malformed; agents_list names those there are")
+        settings = self._settings()
+        seconds = asked.run_timeout_seconds if asked.run_timeout_seconds is not None else asked.timeout_seconds
+        seconds = settings.spawning.run_timeout_seconds if seconds is None else seconds
+        return Errand(
+            requester=requester,
+            grant=to_builtins(passed_on(caller)),
+            task=task,
+            agent=agent,
+            label=asked.label,
+            model=asked.model or settings.model(own),
+            thinking=asked.thinking,
+            timeout_ms=int(seconds * 1000),
+            cleanup=asked.cleanup,
+        )
+
+    async def _allowed(self, call: RpcCall) -> Json:
+        """Whom a session's agent may spawn, as the tool `agents_list` tells it."""
+        requester = self._whose(call.caller, call.params.get("sessionKey") or self._roster().main_key)
+        own = keys.parts(requester)[0]
+        allowed, roster = self._settings().helpers(own), self._roster()
+        named = {card.id: card.name for card in roster.agents}
+        ids = [own, *(id for id in (named if "*" in allowed else allowed) if id != own)]
+        agents = [{"id": id, "name": named.get(id) or id, "configured": id in named} for id in ids]
+        return {"requester": own, "allowAny": "*" in allowed, "agents": agents}
+
+    # ---- looking after -------------------------------------------------------------------------------------------
+
+    async def _subagents(self, call: RpcCall) -> Json:
+        asked = read_params(_given(call.params), SubagentParams, call.method)
+        action = (asked.action or "list").strip().lower() or "list"
+        requester = self._whose(call.caller, asked.session_key)
+        if action == "list":
+            return {"status": "ok", "action": action, "runs": await self._runs(requester, asked.recent_minutes)}
+        if action == "status":
+            return await self._status(requester, asked)
+        if action not in ("cancel", "kill", "steer"):
+            raise Fault(f"unsupported action: {action}; there are list, status, cancel, kill, steer")
+        if not covers(call.caller.scopes, WRITE):
+            raise missing_scope(WRITE)
+        return await (self._steer(requester, asked) if action == "steer" else self._kill(requester, asked, action))
+
+    async def _runs(self, requester: str, minutes: int) -> list[Json]:
+        since = now_ms() - minutes * 60_000
+        children = await self._family.children(requester)
+        recent = [child for child in children if child.ended_at is None or child.ended_at >= since]
+        return [{"index": number, **words.row(child)} for number, child in enumerate(recent, 1)]
+
+    async def _status(self, requester: str, asked: SubagentParams) -> Json:
+        if asked.run_id is None and asked.child_session_key is None and asked.target is None:
+            return {"status": "ok", "action": "status", "runs": await self._runs(requester, asked.recent_minutes)}
+        found = await self._find(requester, asked)
+        return {"status": "ok", "action": "status", "run": words.row(found[0]) if found else None}
+
+    async def _kill(self, requester: str, asked: SubagentParams, action: str) -> Json:
+        wanted = str(asked.target or "").strip().lower()
+        found = await self._family.children(requester) if wanted in ("all", "*") else await self._find(requester, asked)
+        if not found and wanted not in ("all", "*"):
+            raise Fault("this session has no such sub-agent; action list names those it has")
+        terminated = 0
+        for child in found:
+            terminated += await self._family.kill(child, reason=asked.reason or "cancelled")
+        done = "ok" if terminated else "done"
+        return {"status": done, "action": action, "terminated": terminated, "killed": terminated}
+
+    async def _steer(self, requester: str, asked: SubagentParams) -> Json:
+        message = (asked.message or "").strip()
+        if not message:
+            raise Fault("message is required")
+        found = await self._find(requester, asked)
+        if not found:
+            raise Fault("this session has no such sub-agent; action list names those it has")
+        if found[0].delivery == "killed":
+            return {"status": "done", "action": "steer", "error": "it was stopped for good; spawn another"}
+        child = await self._family.steer(found[0], message)
+        return {"status": "accepted", "action": "steer", **words.row(child)}
+
+    async def _find(self, requester: str, asked: SubagentParams) -> Sequence[Subagent]:
+        """By run id, session key, label or place on the list. Only its own: children and what is below them."""
+        wanted = asked.run_id or asked.child_session_key or asked.target
+        if wanted is None:
+            raise Fault("name the sub-agent: target, runId or childSessionKey")
+        text = str(wanted).strip()
+        if text.isdecimal():
+            rows = await self._runs(requester, asked.recent_minutes)
+            keys_ = [row["childSessionKey"] for row in rows if row["index"] == int(text)]
+            return [child for child in await self._family.children(requester) if child.child_key in keys_]
+        own = await self._family.descendants(requester)
+        exact = [child for child in own if text in (child.run_id, child.child_key) or text.lower() == child.child_key]
+        labelled = [child for child in own if child.label == text]
+        if not exact and len(labelled) > 1:
+            raise Fault(f"several sub-agents are labelled {text!r}; name one by its run id")
+        return exact or labelled
+
+    # ---- talking -------------------------------------------------------------------------------------------------
+
+    async def _converse(self, call: RpcCall) -> Json:
+        asked = read_params(_given(call.params), ConverseParams, call.method)
+        if (asked.session_key is None) == (asked.label is None):
+            raise Fault("give either sessionKey or label, not both and not neither")
+        source = call.caller.session if call.caller.kind == "agent" else asked.source_session_key
+        target = await self._letters.resolve(asked.session_key, asked.label, asked.agent_id)
+        await self._sight.check(call.caller, target)
+        return await self._letters.send(
+            Note(
+                source=None if source is None else self._sight.key(source),
+                target=target,
+                message=asked.message,
+                grant=to_builtins(passed_on(call.caller)),
+                seconds=asked.timeout_seconds,
+            )
+        )
+
+
+def _given(params: Json) -> Json:
+    """Without what is null: a client that fills in every field means the same as one that leaves it out."""
+    return {name: value for name, value in params.items() if value is not None}

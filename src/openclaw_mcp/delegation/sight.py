@@ -1,0 +1,154 @@
+"""What a session's agent may see and do of other sessions: the methods of rooms, with a guard before each."""
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from msgspec import structs
+
+from ..core import keys
+from ..core.books import SessionBook
+from ..core.model import Caller, Json
+from ..core.roster import Roster
+from ..core.rpc import Fault, Method, Room, RpcCall
+from .settings import Settings
+
+WHOLE_FAMILY: Final = 200  # sessions one session is told to have spawned, unless it asks for fewer
+FARTHEST: Final = 16  # steps from a session up to the one that started it all; deeper is a ring
+WHOSE: Final = {
+    "sessions.describe": "key",
+    "sessions.get": "key",
+    "sessions.patch": "key",
+    "sessions.send": "key",
+    "sessions.abort": "key",
+    "chat.send": "sessionKey",
+    "chat.history": "sessionKey",
+    "chat.message.get": "sessionKey",
+    "chat.abort": "sessionKey",
+    "agent": "sessionKey",
+}
+"""Methods an agent may use, and the parameter that names the session. Without one it is its own."""
+OPEN: Final = frozenset({"agents.list", "agent.identity.get", "agent.wait"})
+"""Methods an agent may use whatever its sight: they tell of no session. (Run ids are not to be guessed.)"""
+
+_AGENT_PARAMS: Final = re.compile(r"sessionId|agentId|spawnedBy|cwd|deliver")
+
+
+class Sight:
+    """`over(room)` is the room as everybody may use it: operators as before, agents as far as they may see."""
+
+    def __init__(self, book: SessionBook, *, settings: Callable[[], Settings], roster: Callable[[], Roster]) -> None:
+        self._book = book
+        self._settings = settings
+        self._roster = roster
+
+    def over(self, room: Room) -> Room:
+        return _Guarded([structs.replace(method, run=self._guard(method)) for method in room.methods()])
+
+    def key(self, key: str, agent_id: str | None = None) -> str:
+        return keys.canonical(key, self._roster(), agent_id=agent_id)
+
+    async def check(self, caller: Caller, key: str) -> None:
+        """Raises Fault unless `caller` may see the session `key`, which is canonical."""
+        if caller.kind != "agent":
+            return
+        reason = await self._why_not(own_key(caller), key)
+        if reason is not None:
+            raise Fault(f"session {key} is out of sight: {reason}", kind="FORBIDDEN")
+
+    async def _why_not(self, own: str, key: str) -> str | None:
+        if key == own or await self._descends(key, own):
+            return None
+        settings = self._settings()
+        if settings.visibility in ("self", "tree"):
+            return f"tools.sessions.visibility is {settings.visibility}: a session sees itself and what it spawned"
+        return settings.why_apart(keys.parts(own)[0], keys.parts(key)[0])
+
+    async def _descends(self, key: str, own: str) -> bool:
+        if self._settings().visibility == "self":
+            return False
+        for _ in range(FARTHEST):
+            session = await self._book.get(key)
+            if session is None or session.spawned_by is None:
+                return False
+            if session.spawned_by == own:
+                return True
+            key = session.spawned_by
+        return False
+
+    def _guard(self, method: Method) -> Callable[[RpcCall], Awaitable[Any]]:
+        name, run = method.name, method.run
+
+        async def guarded(call: RpcCall) -> Any:
+            if call.caller.kind != "agent" or name in OPEN:
+                return await run(call)
+            if name == "sessions.list":
+                return await self._listed(call, run)
+            if name == "sessions.resolve":
+                found = await run(call)
+                if found.get("ok"):
+                    await self.check(call.caller, found["key"])
+                return found
+            if name == "sessions.search":
+                raise Fault("an agent searches no transcripts but by reading them", kind="FORBIDDEN")
+            if name not in WHOSE:
+                raise Fault(f"{name} is not for agents", kind="FORBIDDEN")
+            return await run(structs.replace(call, params=await self._placed(call, WHOSE[name])))
+
+        return guarded
+
+    async def _placed(self, call: RpcCall, parameter: str) -> Json:
+        """The parameters with the session's full key; who names none means its own."""
+        given = call.params.get(parameter)
+        key = own_key(call.caller) if given is None else self.key(str(given), _text(call.params.get("agentId")))
+        await self.check(call.caller, key)
+        kept = {name: value for name, value in call.params.items() if not _AGENT_PARAMS.fullmatch(name)}
+        return {**kept, parameter: key}
+
+    async def _listed(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
+        """The rows within sight; one agent's are asked for as such, so that its pages are whole."""
+        own = own_key(call.caller)
+        settings = self._settings()
+        if settings.visibility in ("self", "tree"):
+            return await self._family(call, run, own)
+        if settings.visibility == "agent" or not settings.tools.agent_to_agent.enabled:
+            return await run(structs.replace(call, params={**call.params, "agentId": keys.parts(own)[0]}))
+        listed = await run(call)
+        apart = settings.why_apart
+        rows = [row for row in listed["sessions"] if apart(keys.parts(own)[0], row["agentId"]) is None]
+        return {**listed, "sessions": rows, "count": len(rows), "totalCount": len(rows)}
+
+    async def _family(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]], own: str) -> Any:
+        async def page(**more: Any) -> Any:
+            return await run(structs.replace(call, params={**call.params, **more}))
+
+        limit = call.params.get("limit") or WHOLE_FAMILY
+        listed = await page(search=own, limit=1000)
+        wanted = str(call.params.get("search") or "").lower()
+        rows = [row for row in listed["sessions"] if row["key"] == own and wanted in own]
+        parents = [own] if self._settings().visibility == "tree" else []
+        while parents and len(rows) < limit:
+            found = [row for parent in parents for row in (await page(spawnedBy=parent))["sessions"]]
+            rows += found
+            parents = [row["key"] for row in found][:WHOLE_FAMILY]
+        rows = rows[:limit]
+        whole: Json = {"count": len(rows), "totalCount": len(rows), "hasMore": False, "nextOffset": None}
+        return {**listed, **whole, "sessions": rows}
+
+
+class _Guarded:
+    def __init__(self, methods: Sequence[Method]) -> None:
+        self._methods = methods
+
+    def methods(self) -> Sequence[Method]:
+        return self._methods
+
+
+def own_key(caller: Caller) -> str:
+    if caller.session is None:
+        raise Fault("this credential belongs to no session, so there is none to act in", kind="FORBIDDEN")
+    return caller.session
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,253 @@
+"""The caretaker of what agents may use: rule book, guests' tools, sub-agents, audit, put on the gateway's desk."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from .config.room import Change, ConfigRoom
+from .core import keys
+from .core.model import Caller, Json, ToolCall, ToolResult, ToolSpec
+from .core.records import Claim, Session
+from .core.roster import Roster
+from .core.rpc import Fault, Room
+from .delegation import settings
+from .delegation.family import Family
+from .delegation.letters import Letters
+from .delegation.room import DelegationRoom
+from .delegation.sight import Sight
+from .delegation.tools import HouseTools
+from .gateway import Gateway
+from .memory import Memory, caller_of
+from .servers.roster import Roster as Servers
+from .servers.server import Server
+from .store.subagents import Subagents
+from .tools import rulebook
+from .tools.ledger import Ledger
+from .tools.names import known
+
+if TYPE_CHECKING:
+    # For the types alone: a gateway by itself has no proxy to load.
+    from .apps.guest import Guest
+    from .proxy.house import House
+
+logger = logging.getLogger(__name__)
+
+HOUSE: Final = "gateway"
+"""The source of the gateway's own tools."""
+
+
+class Equipment:
+    """`async with` it before the store is opened and until it is closed; `around` goes around the runs."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        config: ConfigRoom,
+        ledger: Ledger,
+        *,
+        roster: Callable[[], Roster],
+        apps: "House | None" = None,
+    ) -> None:
+        self._gateway = gateway
+        self._config = config
+        self._ledger = ledger
+        self._roster = roster
+        self._servers = _Servers(gateway)
+        self._apps = _Apps(gateway, apps)
+        self._memory: Memory | None = None
+        self.letters: Letters | None = None
+        gateway.registry.add(HOUSE, HouseTools(gateway.ask, main=lambda: keys.canonical("main", roster())))
+        gateway.tool_methods.as_agent = self._as_agent
+
+    async def __aenter__(self) -> Self:
+        self._adopt(self._config.current.config)
+        await self._servers.open(_servers_in(self._config.current.config))
+        self._quiet = self._config.changed.listen(self._changed)
+        self._apps.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._quiet()
+        self._apps.close()
+        await self._servers.aclose()
+
+    @asynccontextmanager
+    async def around(self, memory: Memory) -> AsyncIterator[None]:
+        """Everything that must be there before the first run begins, and stay until the last has ended."""
+        self._memory = memory
+        roster, read = self._roster, self._settings
+        sight = Sight(memory.sessions, settings=read, roster=roster)
+        who = (Subagents(memory.store), memory.sessions, memory.runs, self._gateway.publish)
+        async with (
+            self._ledger.keep(memory.audit),
+            Letters(memory.sessions, memory.runs, settings=read, roster=roster) as letters,
+            Family(*who, settings=read, roster=roster) as family,
+        ):
+            self.letters = letters
+            delegation = DelegationRoom(family, letters, sight, settings=read, roster=roster)
+            guarded: Sequence[Room] = [sight.over(room) for room in memory.rooms]
+            for room in (*guarded, delegation, self._ledger):
+                self._gateway.add(room)
+            yield
+
+    def act(self, claim: Claim) -> Caller:
+        """As whom a run's agent calls tools."""
+        return self._caller(claim.session, claim.run.options)
+
+    def _caller(self, session: Session, options: Json) -> Caller:
+        everybody = self._config.current.config.get("tools", {}).get("apps", {}).get("sessions") == "all"
+        apps = self._apps.lent_to(session.key, self._roster(), everybody=everybody)
+        return caller_of(session, options, book=self._gateway.rules.book, apps=apps)
+
+    async def _as_agent(self, key: str | None, agent: str | None) -> Caller:
+        """The agent of a session as its owner's run would act; for `tools.effective`."""
+        assert self._memory is not None
+        roster = self._roster()
+        key = keys.canonical(key or "main", roster, agent_id=agent)
+        session = await self._memory.sessions.get(key)
+        if session is None:
+            owner = keys.parts(key)[0]
+            roster.card(owner)
+            session = Session(
+                key=key, agent_id=owner, session_id="", epoch=0, revision="", created_at=0, updated_at=0,
+                classification=keys.classification(key, roster),
+            )  # fmt: skip
+        return self._caller(session, {"grant": {"owner": True}})
+
+    def _settings(self) -> settings.Settings:
+        return settings.read(self._config.current.config)
+
+    def _adopt(self, config: Json) -> None:
+        book = rulebook.from_config(config)
+        if book.problem is not None:
+            logger.error("no tool is allowed to anybody: %s", book.problem)
+        self._gateway.tools.main = book.default_agent
+        self._gateway.adopt(book)
+
+    def _changed(self, change: Change) -> None:
+        self._adopt(change.after.config)
+        before, after = _servers_in(change.before.config), _servers_in(change.after.config)
+        if before != after:
+            self._servers.change(after)
+
+
+def _servers_in(config: Json) -> Json:
+    servers = config.get("mcp", {}).get("servers", {})
+    return servers if isinstance(servers, dict) else {}
+
+
+class _Servers:
+    """The MCP servers of the config as sources of the registry; none is started here."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._roster = Servers({})
+        self._there: dict[str, Server] = {}
+        self._changing: asyncio.Task[None] | None = None
+        self._wanted: Json = {}
+
+    async def open(self, servers: Json) -> None:
+        await self._roster.change(servers)
+        self._gateway.tools.roster = self._roster
+        self._show()
+
+    def change(self, servers: Json) -> None:
+        """Go over to these, one change after the other; only the last counts."""
+        self._wanted = servers
+        if self._changing is None or self._changing.done():
+            self._changing = asyncio.get_running_loop().create_task(self._change())
+
+    async def _change(self) -> None:
+        done: Json | None = None
+        while done is not self._wanted:
+            done = self._wanted
+            await self._roster.change(done)
+            self._show()
+
+    def _show(self) -> None:
+        for name, fault in self._roster.faults.items():
+            logger.warning("MCP server %s can't be used: %s", name, fault)
+        now, registry = self._roster.sources(), self._gateway.registry
+        for name, server in list(self._there.items()):
+            if now.get(name) is not server:
+                registry.remove(name)
+                del self._there[name]
+        for name, server in now.items():
+            if name not in self._there:
+                registry.add(name, server)
+                self._there[name] = server
+
+    async def aclose(self) -> None:
+        if self._changing is not None:
+            await asyncio.wait((self._changing,))
+        await self._roster.aclose()
+
+
+class _Apps:
+    """Sessions of the app proxy, when it lives in this process: each is lent to the conversation it names."""
+
+    def __init__(self, gateway: Gateway, house: "House | None") -> None:
+        self._gateway = gateway
+        self._house = house
+        self._there: dict[str, tuple[Guest, str | None]] = {}
+        self._quiet: list[Callable[[], None]] = []
+
+    def open(self) -> None:
+        if self._house is None:
+            return
+        self._quiet = [self._house.came.listen(self._came), self._house.went.listen(self._went)]
+        for guest in self._house.engine.guests.values():
+            self._came(guest)
+
+    def close(self) -> None:
+        for quiet in self._quiet:
+            quiet()
+
+    def _came(self, guest: "Guest") -> None:
+        name = _app_name(guest)
+        said = msgspec.json.decode(guest.session.about)
+        chat = said.get("chat_id") or said.get("chatId")
+        self._there[name] = (guest, chat if isinstance(chat, str) else None)
+        self._gateway.registry.add(name, _Lent(guest))
+
+    def _went(self, guest: "Guest") -> None:
+        name = _app_name(guest)
+        if self._there.pop(name, None) is not None:
+            self._gateway.registry.remove(name)
+
+    def lent_to(self, session: str, roster: Roster, *, everybody: bool) -> list[str]:
+        return [name for name, (_, chat) in self._there.items() if everybody or _is(chat, session, roster)]
+
+
+def _is(chat: str | None, session: str, roster: Roster) -> bool:
+    """Whether the name an app has for its conversation means this session."""
+    if not chat:
+        return False
+    try:
+        return keys.canonical(chat, roster) == session
+    except Fault:
+        return False
+
+
+def _app_name(guest: "Guest") -> str:
+    """Not the session's id, which is a key to it: names stand in the audit."""
+    return f"app/{hashlib.sha256(guest.session.id.encode()).hexdigest()[:12]}"
+
+
+class _Lent:
+    """An app's tools without those that bear the name of one of the house's own."""
+
+    def __init__(self, guest: "Guest") -> None:
+        self._guest = guest
+        self.changed = guest.changed
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return [spec for spec in self._guest.specs() if not known(spec.name)]
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        return await self._guest.call(call)

@@ -1,0 +1,182 @@
+"""Run grants: short-lived credentials for programs a run starts, and what such a program may ask of the gateway.
+
+A grant stands for the run's caller. Whoever connects with it may call the methods behind the run's tools and no other,
+each decided by the same rules as the tool itself, for the run's own session; it hears no events. Which other sessions
+a run may look into is for the rooms to say: they see a caller of kind `agent`. Grants live in memory: they end with
+the run, with their time, or with the gateway.
+"""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..core.bell import Bell
+from ..core.claw import SERVED, WAYS, tools_behind
+from ..core.errors import ToolBusy
+from ..core.model import Caller, Grant, Json
+from ..core.rpc import READ, WRITE, Fault, Method, RpcCall
+
+PREFIX: Final = "ocg_"
+"""How grant tokens begin, so that an ended one is told from a wrong one."""
+MOST_GRANTS: Final = 4096  # at once; a gateway runs tens of agents, not thousands
+LONGEST: Final = 24 * 3600.0  # seconds a grant may last: no run does
+SCOPES: Final = frozenset({READ, WRITE})
+OPEN: Final = frozenset({"health"})
+"""Methods that serve no tool but are anybody's."""
+MESSAGING: Final = frozenset({"send"}) | {method for method in SERVED if method.startswith("message:")}
+SPEAKS_FOR: Final = MESSAGING | {"message.action", "sessions.spawn", "sessions.subagents"}
+"""Methods whose `sessionKey` says for whom: under a grant it is always the run's own."""
+
+logger = logging.getLogger(__name__)
+
+Judge = Callable[[Caller, str], str | None]
+"""Why this caller may not use a tool of that name; None: it may."""
+
+
+def refuse_all(caller: Caller, tool: str) -> str | None:
+    return f"{tool} is refused: no rules were given"
+
+
+class Held(Struct, frozen=True, kw_only=True):
+    """A grant as the office keeps it: never the token itself."""
+
+    id: str
+    caller: Caller
+    until: float
+
+
+class Grants:
+    """A `GrantOffice`, and the guard of the connections its grants open."""
+
+    def __init__(self, *, judge: Judge = refuse_all, clock: Callable[[], float] = time.monotonic) -> None:
+        self.judge = judge
+        """The house rules; set by the caretaker."""
+        self.ended: Bell[str] = Bell()
+        """Rings with the id of each grant that ended."""
+        self._clock = clock
+        self._held: dict[str, Held] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    # ---- the office ----------------------------------------------------------------------------------------------
+
+    def issue(self, caller: Caller, *, seconds: float) -> str:
+        """A token that stands for this caller until revoked or the time is up. Raises ToolBusy."""
+        self._sweep()
+        if len(self._held) >= MOST_GRANTS:
+            raise ToolBusy(f"there are {MOST_GRANTS} grants already; wait for runs to end")
+        token = PREFIX + secrets.token_urlsafe(32)
+        id = _id(token)
+        seconds = min(seconds, LONGEST)
+        self._held[id] = Held(id=id, caller=caller, until=self._clock() + seconds)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return token  # nobody can connect while no loop runs; the time is looked at again whenever it is used
+        self._timers[id] = loop.call_later(seconds, self._end, id)
+        return token
+
+    def revoke(self, token: str) -> None:
+        self._end(_id(token))
+
+    def holder(self, token: str) -> Caller | None:
+        held = self.find(token)
+        return None if held is None else held.caller
+
+    def find(self, token: str | None) -> Held | None:
+        """By its digest: how long that takes says nothing about the token."""
+        if not is_grant(token):
+            return None
+        assert token is not None
+        held = self._held.get(_id(token))
+        if held is not None and held.until <= self._clock():
+            self._end(held.id)
+            return None
+        return held
+
+    def close(self) -> None:
+        for id in list(self._held):
+            self._end(id)
+
+    def _end(self, id: str) -> None:
+        timer = self._timers.pop(id, None)
+        if timer is not None:
+            timer.cancel()
+        if self._held.pop(id, None) is not None:
+            self.ended.ring(id)
+
+    def _sweep(self) -> None:
+        now = self._clock()
+        for held in [held for held in self._held.values() if held.until <= now]:
+            self._end(held.id)
+
+    # ---- the guard -----------------------------------------------------------------------------------------------
+
+    def menu(self, caller: Caller) -> Sequence[str]:
+        """The tools this caller may use, of the 29."""
+        return tuple(tool for tool in WAYS if self.judge(caller, tool) is None)
+
+    def narrowed(self, method: Method, call: RpcCall) -> RpcCall:
+        """The call as the grant allows it: for its own session, with just the scope it needs. Raises Fault."""
+        caller = call.caller
+        if method.name not in OPEN:
+            self._permit(caller, call)
+        params = _own(call)
+        scopes = caller.scopes if method.scope is None else caller.scopes | {method.scope}
+        return replace(call, params=params, caller=replace(caller, scopes=scopes))
+
+    def _permit(self, caller: Caller, call: RpcCall) -> None:
+        # The tool that is just this method first: its refusal is the one to tell.
+        tools = sorted(tools_behind(call.method, call.params), key=lambda tool: (len(WAYS[tool][0]), tool))
+        reasons = [self.judge(caller, tool) for tool in tools]
+        if None in reasons:
+            return
+        reason = next(iter(reasons), None) or f"{call.method} is refused: it is behind no tool this run has"
+        logger.info("%s: %s", caller.name, reason)
+        raise Fault(reason, kind="FORBIDDEN", details={"code": "TOOL_DENIED", "method": call.method})
+
+
+def granted(caller: Caller) -> Caller:
+    """As whom a connection under a grant calls: the run's agent, with the scopes of the wire instead of its own."""
+    return replace(caller, kind="agent", scopes=SCOPES, door="mcp", grant=caller.grant or Grant())
+
+
+def is_grant(token: str | None) -> bool:
+    return token is not None and token.startswith(PREFIX)
+
+
+def _id(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _own(call: RpcCall) -> Json:
+    """The parameters, speaking for the run's session; what is said without a place is said in its conversation."""
+    if call.method not in SPEAKS_FOR:
+        return call.params
+    params: Json = {**call.params, "sessionKey": call.caller.session}
+    grant = call.caller.grant
+    if grant is None or call.method.startswith("sessions."):
+        return params
+    params.pop("agentId", None)
+    if not params.get("channel"):
+        params |= {name: word for name, word in (("channel", grant.channel), ("accountId", grant.account)) if word}
+    if params.get("channel") == grant.channel and grant.to:
+        _at_home(params, grant)
+    return params
+
+
+def _at_home(params: Json, grant: Grant) -> None:
+    """Fill in the run's own conversation where none is named. `message.action` has it among its inner parameters."""
+    inner = params.get("params")
+    place: Json = dict(inner) if isinstance(inner, dict) else params
+    named = any(place.get(name) for name in ("to", "target", "targets", "channelId"))
+    if not named:
+        place |= {"to": grant.to} | ({"threadId": grant.thread} if grant.thread and not place.get("threadId") else {})
+    if place is not params:
+        params["params"] = place

@@ -1,0 +1,376 @@
+"""The book of jobs: a due job is claimed by one process, carried out once, and settled with its log in one commit."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete, func, insert, select, update
+
+from ..core.jobs import (
+    Change,
+    Firing,
+    Job,
+    JobQuery,
+    JobState,
+    LogQuery,
+    Plan,
+    Queued,
+    Spec,
+    Unclaimed,
+)
+from ..core.model import Json
+from ..core.records import now_ms
+from .events import queue
+from .rows import from_json, new_id, to_json
+from .store import Store
+from .tables import cron_jobs as jobs
+from .tables import cron_runs as runs
+
+KEPT_PER_JOB: Final = 2000  # log entries; the reference's own limit
+KEPT_MS: Final = 90 * 86_400_000  # three months of history is what anybody asks for
+WORDS: Final = 4000  # characters searched of a job or a log entry
+
+_spec = msgspec.json.Decoder(Spec).decode
+_state = msgspec.json.Decoder(JobState).decode
+
+# Built once: making a statement costs more than running it.
+_BY_ID = select(jobs).where(jobs.c.id == bindparam("wanted"))
+_BY_ID_LOCKED = _BY_ID.with_for_update()
+_FREE = (jobs.c.running.is_(None), jobs.c.next_at.is_not(None))
+_NEXT = select(jobs.c.next_at).where(*_FREE).order_by(jobs.c.next_at).limit(1)
+_DUE = (
+    select(jobs)
+    .where(*_FREE, jobs.c.next_at <= bindparam("now"))
+    .order_by(jobs.c.next_at)
+    .limit(bindparam("most"))
+    .with_for_update(skip_locked=True)
+)
+_TAKE = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("wanted"))
+    .values(running=bindparam("run"), running_at=bindparam("now"), next_at=bindparam("next"))
+)
+
+
+class CronJobs:
+    """A `CronBook` over the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def instance(self) -> str:
+        return self._store.instance
+
+    # ---- jobs ----------------------------------------------------------------------------------------------------
+
+    async def add(self, job: Job, *, most: int) -> Job | None:
+        def work(connection: Connection) -> Job | None:
+            if job.spec.declaration_key is not None:
+                known = connection.execute(_declared(job.spec.declaration_key)).first()
+                if known is not None:
+                    return _job(known)
+            if connection.execute(select(func.count()).select_from(jobs)).scalar_one() >= most:
+                return None
+            connection.execute(insert(jobs).values(id=job.id, created_at=job.created_at, **_columns(job)))
+            return job
+
+        return await self._store.write(work)
+
+    async def get(self, job_id: str) -> Job | None:
+        return await self._store.read(lambda connection: _find(connection, job_id))
+
+    async def declared(self, key: str) -> Job | None:
+        row = await self._store.read(lambda connection: connection.execute(_declared(key)).first())
+        return None if row is None else _job(row)
+
+    async def page(self, query: JobQuery) -> tuple[Sequence[Job], int]:
+        where = list(_job_filters(query))
+        column = {"next_at": jobs.c.next_at, "updated_at": jobs.c.updated_at, "name": jobs.c.name}[query.sort]
+        order = (column.desc() if query.descending else column.asc()).nulls_last()
+        statement = select(jobs).where(*where).order_by(order, jobs.c.id).limit(query.limit).offset(query.offset)
+        total = select(func.count()).select_from(jobs).where(*where)
+
+        def work(connection: Connection) -> tuple[Sequence[Job], int]:
+            return [_job(row) for row in connection.execute(statement)], connection.execute(total).scalar_one()
+
+        return await self._store.read(work)
+
+    async def change(self, job_id: str, change: Change) -> Job | None:
+        def work(connection: Connection) -> Job | None:
+            job = _find(connection, job_id, lock=True)
+            return None if job is None else _put(connection, job_id, change(job))
+
+        return await self._store.write(work)
+
+    async def remove(self, job_id: str) -> bool:
+        statement = delete(jobs).where(jobs.c.id == job_id)
+        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+
+    async def count(self) -> int:
+        statement = select(func.count()).select_from(jobs).where(jobs.c.enabled)
+        return await self._store.read(lambda connection: int(connection.execute(statement).scalar_one()))
+
+    async def added_since(self, origin: str, since: int) -> int:
+        statement = select(func.count()).where(jobs.c.origin == origin, jobs.c.created_at >= since)
+        return await self._store.read(lambda connection: int(connection.execute(statement).scalar_one()))
+
+    # ---- claiming ------------------------------------------------------------------------------------------------
+
+    async def next_due(self) -> int | None:
+        return await self._store.read(lambda connection: connection.execute(_NEXT).scalar())
+
+    async def claim(self, now: int, *, most: int, plan: Plan) -> Sequence[Firing]:
+        def work(connection: Connection) -> Sequence[Firing]:
+            taken, following = [], []
+            for row in connection.execute(_DUE, {"now": now, "most": most}).all():
+                job = _job(row)
+                run_id = f"cron:{job.id}:{row.next_at}:{new_id()}"
+                taken.append(Firing(run_id=run_id, job=job, due_at=row.next_at, at=now))
+                following.append({"wanted": job.id, "run": run_id, "now": now, "next": plan(job, now)})
+            if taken:
+                connection.execute(_TAKE, following)
+                connection.execute(insert(runs), [_going(firing, self.instance) for firing in taken])
+            return taken
+
+        return await self._store.write(work)
+
+    async def reserve(self, job_id: str, run_id: str, now: int, *, manual: bool, note: str | None) -> Firing | None:
+        def work(connection: Connection) -> Firing | None:
+            job = _find(connection, job_id, lock=True)
+            if job is None or job.running is not None:
+                return None
+            firing = Firing(run_id=run_id, job=job, due_at=now, at=now, manual=manual, note=note)
+            taken = update(jobs).where(jobs.c.id == job_id).values(running=run_id, running_at=now)
+            connection.execute(taken)
+            connection.execute(insert(runs).values(_going(firing, self.instance)))
+            return firing
+
+        return await self._store.write(work)
+
+    async def adopt(self) -> Sequence[Firing]:
+        going = select(runs).where(runs.c.status == "running", runs.c.owner != self.instance)
+
+        def work(connection: Connection) -> Sequence[Firing]:
+            alive: dict[str, bool] = {}
+            found = []
+            for row in connection.execute(going.order_by(runs.c.id).with_for_update(skip_locked=True)).all():
+                if row.owner not in alive:
+                    alive[row.owner] = self._store.pulse.alive(connection, row.owner)
+                if not alive[row.owner]:
+                    found.append(_firing(row))
+            ours = update(runs).where(runs.c.run_id.in_([firing.run_id for firing in found]))
+            if found:
+                connection.execute(ours.values(owner=self.instance))
+            return found
+
+        if await self._store.read(lambda connection: connection.execute(going.limit(1)).first()) is None:
+            return ()  # a look costs no write while there is nobody else
+        return await self._store.write(work)
+
+    async def begin(self, run_id: str) -> bool:
+        mine = (runs.c.run_id == run_id, runs.c.status == "running", runs.c.owner == self.instance)
+        statement = update(runs).where(*mine).values(begun=True)
+        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+
+    async def finish(
+        self, firing: Firing, entry: Json, settle: Change, *, event: Queued | None, reap_at: int | None
+    ) -> Job | None:
+        def work(connection: Connection) -> Job | None:
+            mine = (runs.c.run_id == firing.run_id, runs.c.status == "running", runs.c.owner == self.instance)
+            ended = connection.execute(update(runs).where(*mine).values(_ended(entry, reap_at)))
+            if not ended.rowcount:
+                raise Unclaimed(firing.run_id)
+            _prune(connection, firing.job.id)
+            if event is not None:
+                queue(connection, event)
+            job = _find(connection, firing.job.id, lock=True)
+            if job is None or job.running != firing.run_id:
+                return job
+            return _put(connection, job.id, settle(job), running=None, running_at=None)
+
+        return await self._store.write(work)
+
+    async def overdue(self, before: int) -> Sequence[tuple[str, int]]:
+        statement = select(jobs.c.id, jobs.c.next_at).where(*_FREE, jobs.c.next_at < before).order_by(jobs.c.next_at)
+        return await self._store.read(lambda c: [(row.id, row.next_at) for row in c.execute(statement)])
+
+    async def put_off(self, times: Sequence[tuple[str, int, int | None]]) -> None:
+        if not times:
+            return
+        same = (jobs.c.id == bindparam("wanted"), jobs.c.next_at == bindparam("had"))
+        statement = update(jobs).where(*same).values(next_at=bindparam("next"))
+        rows = [{"wanted": job_id, "had": had, "next": due} for job_id, had, due in times]
+        await self._store.write(lambda connection: connection.execute(statement, rows) and None)
+
+    # ---- what came of them ---------------------------------------------------------------------------------------
+
+    async def log(self, query: LogQuery) -> tuple[Sequence[Json], int]:
+        where = list(_log_filters(query))
+        order = runs.c.id.desc() if query.descending else runs.c.id.asc()
+        statement = select(runs.c.entry).where(*where).order_by(order).limit(query.limit).offset(query.offset)
+        total = select(func.count()).select_from(runs).where(*where)
+
+        def work(connection: Connection) -> tuple[Sequence[Json], int]:
+            entries = [from_json(entry) for entry in connection.execute(statement).scalars()]
+            return entries, connection.execute(total).scalar_one()
+
+        return await self._store.read(work)
+
+    async def reap(self, now: int, *, most: int) -> Sequence[str]:
+        ripe = select(runs.c.id, runs.c.session_key).where(runs.c.reap_at <= now).limit(most)
+
+        def work(connection: Connection) -> Sequence[str]:
+            found = connection.execute(ripe).all()
+            done = update(runs).where(runs.c.id.in_([row.id for row in found])).values(reap_at=None)
+            connection.execute(done)
+            connection.execute(delete(runs).where(runs.c.ended_at < now - KEPT_MS))
+            return [row.session_key for row in found if row.session_key]
+
+        return await self._store.write(work)
+
+    async def queue(self, event: Queued) -> None:
+        await self._store.write(lambda connection: queue(connection, event))
+
+
+def _find(connection: Connection, job_id: str, *, lock: bool = False) -> Job | None:
+    row = connection.execute(_BY_ID_LOCKED if lock else _BY_ID, {"wanted": job_id}).first()
+    return None if row is None else _job(row)
+
+
+def _declared(key: str) -> Select[Any]:
+    return select(jobs).where(jobs.c.declaration_key == key)
+
+
+def _put(connection: Connection, job_id: str, job: Job | None, **more: Any) -> Job | None:
+    if job is None:
+        connection.execute(delete(jobs).where(jobs.c.id == job_id))
+        return None
+    connection.execute(update(jobs).where(jobs.c.id == job_id).values(**_columns(job), **more))
+    return _find(connection, job_id)
+
+
+def _columns(job: Job) -> dict[str, Any]:
+    spec, state = job.spec, job.state
+    said = getattr(spec.payload, "message", None) or getattr(spec.payload, "text", None) or ""
+    kept = {name: getattr(state, name) for name in JobState.__struct_fields__}
+    kept |= {"next_run_at_ms": None, "running_at_ms": None}  # these have columns of their own
+    return {
+        "name": spec.name,
+        "enabled": spec.enabled,
+        "kind": spec.schedule.__struct_config__.tag,
+        "agent_id": spec.agent_id,
+        "session_key": spec.session_key,
+        "origin": job.origin,
+        "declaration_key": spec.declaration_key,
+        "updated_at": job.updated_at,
+        "next_at": state.next_run_at_ms,
+        "last_status": state.last_run_status,
+        "words": f"{spec.name}\n{spec.display_name or ''}\n{spec.description or ''}\n{said}".lower()[:WORDS],
+        "spec": to_json(spec),
+        "state": to_json(JobState(**kept)),
+    }
+
+
+def _job(row: Row[Any]) -> Job:
+    state = _state(row.state)
+    fields = {name: getattr(state, name) for name in JobState.__struct_fields__}
+    fields |= {"next_run_at_ms": row.next_at, "running_at_ms": row.running_at}
+    return Job(
+        id=row.id,
+        spec=_spec(row.spec),
+        state=JobState(**fields),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        origin=row.origin,
+        running=row.running,
+    )
+
+
+def _going(firing: Firing, owner: str) -> dict[str, Any]:
+    job = firing.job
+    kept = {"id": job.id, "spec": job.spec, "state": job.state, "created": job.created_at, "updated": job.updated_at}
+    return {
+        "run_id": firing.run_id,
+        "job_id": job.id,
+        "agent_id": job.spec.agent_id,
+        "status": "running",
+        "manual": firing.manual,
+        "owner": owner,
+        "due_at": firing.due_at,
+        "at": firing.at,
+        "note": firing.note,
+        "job": to_json({**kept, "origin": job.origin}),
+    }
+
+
+def _firing(row: Row[Any]) -> Firing:
+    kept = from_json(row.job)
+    job = Job(
+        id=kept["id"],
+        spec=msgspec.convert(kept["spec"], Spec),
+        state=msgspec.convert(kept["state"], JobState),
+        created_at=kept["created"],
+        updated_at=kept["updated"],
+        origin=kept["origin"],
+        running=row.run_id,
+    )
+    return Firing(
+        run_id=row.run_id, job=job, due_at=row.due_at, at=row.at, manual=row.manual, begun=row.begun, note=row.note
+    )
+
+
+def _ended(entry: Json, reap_at: int | None) -> dict[str, Any]:
+    said = f"{entry.get('jobName', '')}\n{entry.get('summary', '')}\n{entry.get('error', '')}"
+    return {
+        "status": entry["status"],
+        "ended_at": entry.get("ts", now_ms()),
+        "delivery_status": entry.get("deliveryStatus"),
+        "words": said.lower().replace("\0", "")[:WORDS],
+        "entry": to_json(entry),
+        "session_key": entry.get("sessionKey"),
+        "reap_at": reap_at,
+        "job": None,
+    }
+
+
+def _prune(connection: Connection, job_id: str) -> None:
+    """Keep the newest entries of a job: the oldest to go is found by its place."""
+    place = select(runs.c.id).where(runs.c.job_id == job_id).order_by(runs.c.id.desc()).offset(KEPT_PER_JOB).limit(1)
+    oldest = connection.execute(place).scalar()
+    if oldest is not None:
+        ended = (runs.c.job_id == job_id, runs.c.id <= oldest, runs.c.status != "running")
+        connection.execute(delete(runs).where(*ended))
+
+
+def _job_filters(query: JobQuery) -> Sequence[ColumnElement[bool]]:
+    where: list[ColumnElement[bool]] = []
+    if query.enabled is not None:
+        where.append(jobs.c.enabled == query.enabled)
+    for column, value in ((jobs.c.kind, query.kind), (jobs.c.session_key, query.session_key)):
+        if value is not None:
+            where.append(column == value)
+    if query.agent_id is not None:
+        where.append(jobs.c.agent_id == query.agent_id)
+    if query.last_status is not None:
+        unknown = query.last_status == "unknown"
+        where.append(jobs.c.last_status.is_(None) if unknown else jobs.c.last_status == query.last_status)
+    if query.words:
+        where.append(jobs.c.words.contains(query.words.lower(), autoescape=True))
+    return where
+
+
+def _log_filters(query: LogQuery) -> Sequence[ColumnElement[bool]]:
+    where: list[ColumnElement[bool]] = [runs.c.status != "running"]
+    for column, value in ((runs.c.job_id, query.job_id), (runs.c.run_id, query.run_id)):
+        if value is not None:
+            where.append(column == value)
+    if query.agent_id is not None:
+        where.append(runs.c.agent_id == query.agent_id)
+    if query.statuses:
+        where.append(runs.c.status.in_(query.statuses))
+    if query.deliveries:
+        where.append(runs.c.delivery_status.in_(query.deliveries))
+    if query.words:
+        where.append(runs.c.words.contains(query.words.lower(), autoescape=True))
+    return where

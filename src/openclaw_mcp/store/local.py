@@ -1,0 +1,128 @@
+"""The book of local conversations: messages of the built-in channel."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
+
+from ..core.agent import Attachment
+from ..core.channel import Seen
+from ..core.mail import LocalNote
+from ..core.model import Json
+from ..core.records import now_ms
+from .rows import new_id, to_json, upsert
+from .store import Store
+from .tables import local_files, local_messages
+
+_seen = msgspec.json.Decoder(Seen).decode
+
+_TABLE = local_messages.c
+_PLACE = and_(_TABLE.account == bindparam("of"), _TABLE.conversation == bindparam("within"))
+# Built once: making a statement costs more than running it.
+_BY_KEY = select(_TABLE.body).where(_PLACE, _TABLE.key == bindparam("named"))
+_BY_UID = select(_TABLE.id, _TABLE.body).where(_PLACE, _TABLE.uid == bindparam("named"))
+
+
+class LocalConversations:
+    """A `LocalBook` over the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def add(self, note: LocalNote) -> tuple[Seen, bool]:
+        seen = Seen(
+            id=new_id(), sender=note.sender, text=note.text.replace("\0", ""), at=now_ms(), mine=note.mine,
+            thread=note.thread, reply_to=note.reply_to,
+            attachments=tuple(_shown(attachment) for attachment in note.attachments),
+            extra=note.extra,
+        )  # fmt: skip
+
+        def work(connection: Connection) -> tuple[Seen, bool]:
+            row = {"account": note.account, "conversation": note.conversation, "uid": seen.id, "key": note.key}
+            row |= {"thread": note.thread, "at": seen.at, "body": to_json(seen)}  # type: ignore[dict-item]  # a row
+            statement = upsert(connection, local_messages).values(row)
+            added = connection.execute(
+                statement.on_conflict_do_nothing(index_elements=["account", "conversation", "key"]).returning(_TABLE.id)
+            ).scalar()
+            if added is None:
+                place = {"of": note.account, "within": note.conversation, "named": note.key}
+                return _seen(connection.execute(_BY_KEY, place).scalar_one()), False
+            if note.attachments:
+                connection.execute(insert(local_files), [_file(added, n, a) for n, a in enumerate(note.attachments)])
+            return seen, True
+
+        return await self._store.write(work)
+
+    async def get(self, account: str, conversation: str, id: str) -> Seen | None:
+        row = await self._store.read(lambda c: c.execute(_BY_UID, _place(account, conversation, id)).first())
+        return None if row is None else _seen(row.body)
+
+    async def change(self, account: str, conversation: str, id: str, edit: Callable[[Seen], Seen]) -> Seen | None:
+        def work(connection: Connection) -> Seen | None:
+            row = connection.execute(_BY_UID.with_for_update(), _place(account, conversation, id)).first()
+            if row is None:
+                return None
+            changed = edit(_seen(row.body))
+            connection.execute(update(local_messages).where(_TABLE.id == row.id).values(body=to_json(changed)))
+            return changed
+
+        return await self._store.write(work)
+
+    async def remove(self, account: str, conversation: str, id: str) -> bool:
+        statement = delete(local_messages).where(_PLACE, _TABLE.uid == bindparam("named"))
+        place = _place(account, conversation, id)
+        return await self._store.write(lambda connection: connection.execute(statement, place).rowcount > 0)
+
+    async def read(
+        self, account: str, conversation: str, *, limit: int, thread: str | None = None, before: str | None = None
+    ) -> Sequence[Seen]:
+        statement = select(_TABLE.body).where(_TABLE.account == account, _TABLE.conversation == conversation)
+        if thread is not None:
+            statement = statement.where(_TABLE.thread == thread)
+        if before is not None:
+            mark = select(_TABLE.id).where(
+                _TABLE.account == account, _TABLE.conversation == conversation, _TABLE.uid == before
+            )
+            statement = statement.where(_TABLE.id < mark.scalar_subquery())
+        statement = statement.order_by(_TABLE.id.desc()).limit(limit)
+        rows = await self._store.read(lambda connection: connection.execute(statement).scalars().all())
+        return [_seen(row) for row in reversed(rows)]
+
+    async def files(self, account: str, conversation: str, id: str) -> Sequence[Attachment]:
+        where = and_(_TABLE.account == account, _TABLE.conversation == conversation, _TABLE.uid == id)
+        statement = select(local_files).join(local_messages).where(where).order_by(local_files.c.n)
+        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        return [Attachment(mime_type=row.mime_type, name=row.name, data=row.data, url=row.url) for row in rows]
+
+    async def conversations(self, account: str, *, limit: int) -> Sequence[Json]:
+        latest = func.max(_TABLE.at)
+        statement = (
+            select(_TABLE.conversation, func.count().label("messages"), latest.label("latest"))
+            .where(_TABLE.account == account)
+            .group_by(_TABLE.conversation)
+            .order_by(latest.desc())
+            .limit(limit)
+        )
+        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        return [{"name": row.conversation, "messages": row.messages, "updatedAt": row.latest} for row in rows]
+
+
+def _place(account: str, conversation: str, named: str) -> Json:
+    return {"of": account, "within": conversation, "named": named}
+
+
+def _shown(attachment: Attachment) -> Json:
+    shown: Json = {"name": attachment.name, "mimeType": attachment.mime_type, "size": len(attachment.data or b"")}
+    return shown | ({"url": attachment.url} if attachment.url else {})
+
+
+def _file(message: int, n: int, attachment: Attachment) -> dict[str, Any]:
+    return {
+        "message": message,
+        "n": n,
+        "mime_type": attachment.mime_type,
+        "name": attachment.name,
+        "url": attachment.url,
+        "data": attachment.data,
+    }

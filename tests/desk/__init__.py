@@ -1,0 +1,1 @@
+"""What agents may use in the gateway, through a real one."""

@@ -1,0 +1,341 @@
+"""Run grants: whom a token stands for, how long, and what it opens. The rules decide alike at both ends."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw_mcp.cli.remoteclaw import menu as registered
+from openclaw_mcp.core.claw import ACTIONS, SERVED, WAYS, tools_behind
+from openclaw_mcp.core.errors import ToolBusy
+from openclaw_mcp.core.model import Caller, Grant, Json
+from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Event, Fault, Method, RpcCall
+from openclaw_mcp.rpc import grants
+from openclaw_mcp.rpc.client import CannotConnect, Client, ConnectionGone
+from openclaw_mcp.rpc.grants import Grants
+from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
+from openclaw_mcp.rpc.identity import Identity
+from openclaw_mcp.tools.house import HouseRules
+from openclaw_mcp.tools.names import CLAW_TOOLS
+from openclaw_mcp.tools.rulebook import from_config
+
+from .house import BACKEND, EVERY, NODE, TOKEN, Running, running, within
+
+HOME = Grant(agent="main", channel="local", account="default", to="room-1", thread="t7", owner=True)
+COMMAND_LINE = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
+RUN = Caller(kind="agent", name="run 1", session="agent:main:local:direct:ada", grant=HOME)
+
+
+class Desk:
+    """A room with a method behind each tool, which says how it was called."""
+
+    def methods(self) -> Sequence[Method]:
+        reads = {"sessions.list", "chat.history", "sessions.describe", "agents.list", "config.get", "sessions.resolve"}
+        admin = {"config.patch", "config.apply", "cron.add", "gateway.restart.request"}
+        own = {"health", "status", "sessions.delete", "chat.inject"}
+        return tuple(
+            Method(name, READ if name in reads else ADMIN if name in admin else WRITE, self._echo)
+            for name in sorted((SERVED.keys() | own) - {"health", "status"})
+        )
+
+    async def _echo(self, call: RpcCall) -> Any:
+        caller = call.caller
+        return {"params": call.params, "caller": caller.name, "kind": caller.kind, "scopes": sorted(caller.scopes)}
+
+
+def allow_all(caller: Caller, tool: str) -> str | None:
+    return None
+
+
+def under(house: Running, token: str, **more: Any) -> Client:
+    told = Introduction(client=more.pop("who", BACKEND), scopes=EVERY, role=more.pop("role", "operator"))
+    return Client(house.url, told, credentials=Credentials(token=token), redial=False, **more)
+
+
+# ---- the office ------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_stands_for_its_caller_until_it_is_revoked() -> None:
+    office = Grants()
+    token, other = office.issue(RUN, seconds=60), office.issue(RUN, seconds=60)
+
+    assert token != other
+    assert len(token) > 40
+    assert office.holder(token) == RUN
+    office.revoke(token)
+    assert office.holder(token) is None
+    assert office.holder(other) == RUN
+    office.revoke(token)
+    office.revoke("something else")
+
+
+def test_a_token_ends_with_its_time() -> None:
+    now = [100.0]
+    office = Grants(clock=lambda: now[0])
+    token = office.issue(RUN, seconds=10)
+
+    now[0] = 109.9
+    assert office.holder(token) == RUN
+    now[0] = 110.0
+    assert office.holder(token) is None
+
+
+def test_no_grant_outlasts_a_day_and_the_office_does_not_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(grants, "MOST_GRANTS", 2)
+    office = Grants(clock=lambda: now[0])
+    token = office.issue(RUN, seconds=10**9)
+    office.issue(RUN, seconds=5)
+    with pytest.raises(ToolBusy):
+        office.issue(RUN, seconds=5)
+
+    now[0] = 6.0
+    office.issue(RUN, seconds=5)
+    now[0] = grants.LONGEST + 1
+    assert office.holder(token) is None
+
+
+def test_the_office_keeps_no_token(tmp_path: Path) -> None:
+    office = Grants()
+    token = office.issue(RUN, seconds=60)
+
+    assert token not in repr(vars(office))
+
+
+# ---- what it opens ---------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_under_a_grant_is_the_runs_agent(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, rooms=[Desk()]) as house:
+            house.gateway.grants.judge = allow_all
+            token = house.gateway.grants.issue(RUN, seconds=60)
+            async with under(house, token) as client:
+                assert client.hello is not None
+                assert client.hello["auth"]["scopes"] == sorted((READ, WRITE))
+                assert client.hello["features"]["tools"] == list(WAYS)
+                seen = await client.call("sessions.list")
+                assert (seen["caller"], seen["kind"]) == ("run 1", "agent")
+                assert seen["scopes"] == sorted((READ, WRITE))
+
+    within(work())
+
+
+def test_admin_is_lent_for_the_one_method_that_needs_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, rooms=[Desk()]) as house:
+            house.gateway.grants.judge = allow_all
+            async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
+                assert ADMIN in (await client.call("config.patch", {"raw": "{}"}))["scopes"]
+                assert ADMIN not in (await client.call("agent", {"message": "/reset"}))["scopes"]
+
+    within(work())
+
+
+@pytest.mark.parametrize("method", ["status", "system.info", "device.pair.list", "chat.inject", "sessions.delete"])
+def test_what_is_behind_no_tool_is_closed(tmp_path: Path, method: str) -> None:
+    async def work() -> None:
+        async with running(tmp_path, rooms=[Desk()]) as house:
+            house.gateway.grants.judge = allow_all
+            async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
+                with pytest.raises(Fault, match="behind no tool") as caught:
+                    await client.call(method)
+                assert caught.value.kind == "FORBIDDEN"
+                assert (await client.call("health"))["ok"] is True
+
+    within(work())
+
+
+def test_a_refused_tool_is_refused_with_the_rules_own_words(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, rooms=[Desk()]) as house:
+            rules = HouseRules(from_config({"tools": {"deny": ["message_delete", "sessions_list"]}}))
+            house.gateway.grants.judge = rules.refusal
+            async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
+                assert client.hello is not None
+                assert set(WAYS) - set(client.hello["features"]["tools"]) == {"message_delete", "sessions_list"}
+                with pytest.raises(Fault, match="sessions_list is refused by tools"):
+                    await client.call("sessions.list")
+                with pytest.raises(Fault, match="message_delete is refused by tools"):
+                    await client.call("message.action", {"action": "delete", "params": {}})
+                await client.call("message.action", {"action": "send", "params": {"message": "x"}})
+                with pytest.raises(Fault, match="behind no tool"):
+                    await client.call("message.action", {"action": "renameGroup", "params": {}})
+
+    within(work())
+
+
+def test_the_run_speaks_for_its_own_session_and_in_its_own_conversation(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, rooms=[Desk()]) as house:
+            house.gateway.grants.judge = allow_all
+            async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
+
+                async def heard(method: str, params: Json) -> Any:
+                    return (await client.call(method, params))["params"]
+
+                spawned = await heard("sessions.spawn", {"task": "x", "sessionKey": "agent:main:main"})
+                assert spawned["sessionKey"] == RUN.session
+                said = await heard("message.action", {"action": "reply", "params": {"message": "hi"}, "agentId": "x"})
+                assert said == {
+                    "action": "reply",
+                    "params": {"message": "hi", "to": "room-1", "threadId": "t7"},
+                    "sessionKey": RUN.session,
+                    "channel": "local",
+                    "accountId": "default",
+                }
+                away = await heard("message.action", {"channel": "matrix", "action": "send", "params": {"to": "!a"}})
+                assert (away["channel"], away["params"], away.get("accountId")) == ("matrix", {"to": "!a"}, None)
+                near = await heard("message:send", {"message": "hi"})
+                assert (near["to"], near["threadId"], near["channel"]) == ("room-1", "t7", "local")
+
+    within(work())
+
+
+def test_it_hears_nothing_of_what_goes_on(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, rooms=[Desk()]) as house:
+            house.gateway.grants.judge = allow_all
+            heard: list[str] = []
+            async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
+                client.events.listen(lambda news: heard.append(news.event))
+                house.gateway.publish(Event(name="chat", payload={"secret": 1}))
+                house.gateway.publish(Event(name="tick", payload={}, scope=None))
+                await client.call("health")
+            assert heard == ["tick"]
+
+    within(work())
+
+
+def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, rooms=[Desk()]) as house:
+            office = house.gateway.grants
+            office.judge = allow_all
+            token, other = office.issue(RUN, seconds=60), office.issue(RUN, seconds=60)
+            async with under(house, token) as gone, under(house, other) as stays:
+                await gone.call("health")
+                office.revoke(token)
+                with pytest.raises(ConnectionGone):
+                    while True:
+                        await gone.call("health")
+                await stays.call("health")
+            for _ in range(20):
+                with pytest.raises(CannotConnect, match="this run's token has ended") as caught:
+                    async with under(house, token):
+                        pass
+                assert caught.value.lasting
+            async with house.client() as operator:  # wrong guesses of a dead run lock nobody out
+                await operator.call("health")
+
+    within(work())
+
+
+def test_its_time_closes_what_it_opened(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, rooms=[Desk()]) as house:
+            house.gateway.grants.judge = allow_all
+            async with under(house, house.gateway.grants.issue(RUN, seconds=0.3)) as client:
+                with pytest.raises(ConnectionGone):
+                    while True:
+                        await client.call("health")
+                        await asyncio.sleep(0.02)
+
+    within(work())
+
+
+def test_it_is_for_programs_of_this_machine_only(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, rooms=[Desk()]) as house:
+            house.gateway.grants.judge = allow_all
+            token = house.gateway.grants.issue(RUN, seconds=60)
+            node = under(house, token, who=NODE, role="node", signer=Identity(b"\7" * 32))
+            for client in (
+                node,
+                under(house, token, who=COMMAND_LINE),
+            ):
+                with pytest.raises(CannotConnect, match="for its own programs"):
+                    async with client:
+                        pass
+            async with house.stranger(**{"X-Forwarded-For": "192.0.2.1"}) as peer:
+                await peer.event("connect.challenge")
+                who = {"id": "gateway-client", "version": "0", "platform": "linux", "mode": "backend"}
+                told = {"minProtocol": 4, "maxProtocol": 4, "client": who, "auth": {"token": token}}
+                assert (await peer.ask("connect", told))["error"]["details"]["code"] == "AUTH_GRANT_MISUSED"
+
+    within(work())
+
+
+def test_the_shared_token_is_no_grant_whatever_it_looks_like() -> None:
+    assert Grants().holder(TOKEN) is None
+    assert Grants().holder(grants.PREFIX + "guess") is None
+
+
+def test_every_tool_has_a_way_and_every_action_its_tool() -> None:
+    assert set(WAYS) == set(CLAW_TOOLS)
+    assert len(WAYS) == 29
+    for tool, action in ACTIONS.items():
+        assert tools_behind("message.action", {"action": action}) == {tool}
+    assert tools_behind("message.action", {"action": ["send"]}) == frozenset()
+
+
+# ---- the rules decide alike at both ends -----------------------------------------------------------------------------
+
+words = st.sampled_from([
+    *CLAW_TOOLS, "message", "cron", "gateway", "group:sessions", "group:messaging", "group:automation",
+    "group:openclaw", "*", "message_*", "sessions_*", "*_list", "nothing_of_ours",
+])  # fmt: skip
+lists = st.fixed_dictionaries({}, optional={"allow": st.lists(words, max_size=4), "deny": st.lists(words, max_size=3)})
+profiles = st.sampled_from(["minimal", "coding", "messaging", "full"])
+configs = st.fixed_dictionaries(
+    {},
+    optional={
+        "tools": st.builds(lambda more, profile: {**more, "profile": profile}, lists, profiles) | lists,
+        "agents": st.builds(lambda tools: {"list": [{"id": "main", "tools": tools}]}, lists),
+        "channels": st.builds(lambda tools: {"local": {"groups": {"g1": {"tools": tools}}}}, lists),
+    },
+)
+runs = st.builds(
+    lambda owner, depth, group, menu: Caller(
+        kind="agent",
+        name="run",
+        session="agent:main:local:group:g1" if group else "agent:main:main",
+        grant=Grant(agent="main", channel="local", owner=owner, depth=depth, tools=menu),
+    ),
+    st.booleans(),
+    st.integers(0, 2),
+    st.booleans(),
+    st.none() | st.frozensets(st.sampled_from(CLAW_TOOLS), max_size=6),
+)
+
+
+@given(configs, runs)
+def test_what_is_registered_is_what_the_gateway_permits(config: Json, run: Caller) -> None:
+    office = Grants(judge=HouseRules(from_config(config)).refusal)
+    caller = grants.granted(run)
+    told = {"REMOTECLAW_TOOLS": ",".join(office.menu(run)), "REMOTECLAW_SENDER_IS_OWNER": "true"}
+    listed = set(registered(told))
+
+    for method in (*SERVED, "message.action"):
+        for action in ACTIONS.values() if method == "message.action" else ("",):
+            call = RpcCall(method=method, params={"action": action}, caller=caller, link=None)  # type: ignore[arg-type]
+            served = tools_behind(method, call.params)
+            permitted = True
+            try:
+                office.narrowed(Method(method, WRITE, None), call)  # type: ignore[arg-type]
+            except Fault:
+                permitted = False
+            assert permitted == bool(served & listed), (method, action, served & listed)
+
+
+@given(profiles, st.booleans())
+def test_profile_and_owner_flag_leave_what_the_rules_leave(profile: str, owner: bool) -> None:
+    rules = HouseRules(from_config({"tools": {"profile": profile}}))
+    run = Caller(kind="agent", name="run", grant=Grant(owner=owner))
+    told = {"REMOTECLAW_TOOL_PROFILE": profile, "REMOTECLAW_SENDER_IS_OWNER": str(owner).lower()}
+
+    assert set(registered(told)) == {tool for tool in CLAW_TOOLS if rules.refusal(run, tool) is None}
