@@ -28,7 +28,7 @@ async def cli_runtimes(
     state: Path,
     roster: Callable[[], Roster],
     *,
-    url: str,
+    url: str = "",
     grants: GrantOffice | None = None,
     menu: Callable[[Caller], Sequence[str]] | None = None,
 ) -> AsyncIterator[Mapping[str, AgentRuntime]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .assembly import database, roster_of
+from .cli_runtimes import cli_runtimes
 from .config.file import ConfigFile, invalid
 from .core.bell import Bell
 from .core.errors import ToolTimeout
@@ -35,8 +36,11 @@ class Embedded:
         if not snapshot.valid:
             raise invalid(snapshot.issues)
         roster = roster_of(snapshot.config)
+        # They answer here too; without a gateway there is nothing their tools could call.
+        clis = await self._stack.enter_async_context(cli_runtimes(self._folder, lambda: roster))
+        where = database(self._folder, snapshot.config)
         memory = await self._stack.enter_async_context(
-            remembering(database(self._folder, snapshot.config), self._events.ring, roster=lambda: roster)
+            remembering(where, self._events.ring, roster=lambda: roster, runtimes=clis)
         )
         self._methods = {method.name: method for room in memory.rooms for method in room.methods()}
         return self

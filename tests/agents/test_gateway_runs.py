@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..order.test_server import order, said, server
 from ..running import END_WAIT
 from ..test_gateway import WAIT, Served, serving
 from .house import ANSWERS, World, alive, lines
@@ -111,3 +112,10 @@ def test_a_cli_that_is_not_there_is_said_in_the_chat(tmp_path: Path) -> None:
         ended = answered(served, "r1")
         assert ended["status"] == "error"
         assert "runtimeCommand" in json.dumps(ended)
+
+
+def test_an_agent_ordered_without_a_gateway_may_be_a_cli(tmp_path: Path) -> None:
+    world = configured(tmp_path, "codex")
+    with server(tmp_path / "state") as one:
+        assert said(order(one, "hello?")) == "hello"
+    assert "hello?" in world.called()["stdin"]
