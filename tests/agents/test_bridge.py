@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from openclaw_mcp.agents.cli.folder import Folders, sweep
@@ -145,6 +146,16 @@ def test_one_that_begins_in_an_old_conversation_is_told_what_was_said(tmp_path: 
     told = world.called()["stdin"]
     assert "Person: my dog is Rex\nYou: noted\n</earlier>" in told
     assert "xxxx" not in told
+
+
+def test_only_the_owner_may_give_the_cli_a_command_of_its_own(tmp_path: Path) -> None:
+    world = World(tmp_path, "claude")
+    assert CALLER.grant is not None
+    stranger = msgspec.structs.replace(CALLER, grant=msgspec.structs.replace(CALLER.grant, owner=False))
+    world.final("/deploy now", caller=stranger)
+    world.final("/deploy now")
+    said = [json.loads(world.called(number)["stdin"])["message"]["content"][-1]["text"] for number in (0, 1)]
+    assert said == ["Message: /deploy now", "/deploy now"]
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -119,3 +121,8 @@ def test_an_agent_ordered_without_a_gateway_may_be_a_cli(tmp_path: Path) -> None
     with server(tmp_path / "state") as one:
         assert said(order(one, "hello?")) == "hello"
     assert "hello?" in world.called()["stdin"]
+
+
+def test_a_gateway_without_cli_agents_loads_none_of_them() -> None:
+    look = "import openclaw_mcp.assembly, sys; print([name for name in sys.modules if 'agents.cli' in name])"
+    assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -170,7 +170,7 @@ class Job(Struct, frozen=True, kw_only=True):
     async def order(self, remembered: Remembered | None) -> Order:
         turn = self.turn
         told = "" if remembered is not None else await earlier(turn)
-        prompt = f"<earlier>\n{told}\n</earlier>\n\n{turn.prompt}" if told else turn.prompt
+        prompt = f"<earlier>\n{told}\n</earlier>\n\n{turn.prompt}" if told else _no_command(turn)
         seen = [each for each in turn.attachments if _visible(each, self.dialect.takes)]
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="try-", dir=self.folder))
         return Order(
@@ -273,6 +273,13 @@ class Attempt:
         if min(share.values()) < 0:
             return counted, counted  # it began to count anew
         return msgspec.structs.replace(counted, **share), counted
+
+
+def _no_command(turn: Turn) -> str:
+    """The message; that of somebody who is not the owner never looks like a command of the CLI's own."""
+    grant = turn.caller.grant
+    stranger = grant is not None and grant.channel is not None and not grant.owner
+    return f"Message: {turn.prompt}" if stranger and turn.prompt.lstrip().startswith("/") else turn.prompt
 
 
 def _found(command: str, path: str) -> str | None:
