@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import wire
-from gateway import TOKEN, Gateway, free_port, _hello, settings
+from gateway import TOKEN, Gateway, _hello, free_port, settings
 from measure import Figures, Ratios, Sample, Turn, interleave
 from processes import ChildFailed, Talk, leave_nothing_behind, resident_mib, serving, talking
 from report import Options, Target, conclude, number, options, say_conditions, say_table
@@ -69,13 +69,13 @@ def measure(asked: Options, figures: Figures) -> None:
         gateway = Gateway(name="gateway", argv=(str(openclaw), "gateway", "--port", str(port)), calls=0)
         with serving(gateway.argv, name="gateway", extra=settings(folder, port)) as child:
             _hello(port, child).close()
-            settings = {
+            environment = {
                 "REMOTECLAW_GATEWAY_URL": f"ws://127.0.0.1:{port}",
                 "REMOTECLAW_GATEWAY_TOKEN": TOKEN,
                 "REMOTECLAW_SESSION_KEY": "agent:main:benchmark",
                 "REMOTECLAW_SIDE_EFFECTS_FILE": os.devnull,
             }
-            start = Start(command=str(openclaw.with_name(OURS)), settings=settings)
+            start = Start(command=str(openclaw.with_name(OURS)), settings=environment)
             floor = Turn(subject=BARE, take=Bare(python=ours_python(asked.venv)).take)
             interleave("cold start", [floor, Turn(subject=OURS, take=start.take)], rounds=asked.rounds, figures=figures)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from .claw.effects import read_effects
 from .cli_runtimes import cli_runtimes
 from .completions import Completions
 from .config.file import ConfigFile
@@ -87,7 +86,7 @@ async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
         equipment = await stack.enter_async_context(Equipment(gateway, config, ledger, roster=roster, apps=plan.apps))
         models = await stack.enter_async_context(model_runtimes(plan.folder, lambda: config.current.config, roster))
         clis = await stack.enter_async_context(
-            cli_runtimes(plan.folder, roster, url=address, grants=gateway.grants, read_effects=read_effects)
+            cli_runtimes(plan.folder, roster, url=address, grants=gateway.grants, menu=gateway.grants.menu)
         )
         memory = await stack.enter_async_context(
             remembering(

@@ -3,13 +3,13 @@
 import asyncio
 import shutil
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .core.agent import AgentEvent, Turn
-from .core.effects import Effects
+from .core.model import Caller
 from .core.ports import AgentRuntime, GrantOffice
 from .core.roster import Roster
 
@@ -28,15 +28,15 @@ async def cli_runtimes(
     state: Path,
     roster: Callable[[], Roster],
     *,
-    url: str,
+    url: str = "",
     grants: GrantOffice | None = None,
-    read_effects: Callable[[Path], Effects] | None = None,
+    menu: Callable[[Caller], Sequence[str]] | None = None,
 ) -> AsyncIterator[Mapping[str, AgentRuntime]]:
     """The four by name. Entering sweeps up what a crash left; leaving ends what still runs.
 
-    Without `grants` and `read_effects` they answer, but have none of the gateway's tools.
+    Without `grants` they answer, but have none of the gateway's tools; `menu` says which of them a caller has.
     """
-    bench = _Bench(state, roster, url, grants, read_effects)
+    bench = _Bench(state, roster, url, grants, menu)
     await asyncio.to_thread(bench.sweep)
     try:
         yield {name: _Later(name, bench) for name in NAMES}
@@ -53,13 +53,13 @@ class _Bench:
         roster: Callable[[], Roster],
         url: str,
         grants: GrantOffice | None,
-        read_effects: Callable[[Path], Effects] | None,
+        menu: Callable[[Caller], Sequence[str]] | None,
     ) -> None:
         self._state = state
         self._roster = roster
         self._url = url
         self._grants = grants
-        self._read_effects = read_effects
+        self._menu = menu
         self._around: Surroundings | None = None
         self._close: list[Callable[[], None]] = []
 
@@ -90,13 +90,16 @@ class _Bench:
             from .agents.cli.bridge import Bridge
             from .agents.cli.folder import Folders
             from .agents.cli.runtime import MOST_AT_ONCE, Surroundings  # here for start-up, as above
+            from .claw.effects import read_effects
             from .servers.watchman import Watchman
 
             folders, watchman = Folders(self._state / RUNS), Watchman()
             self._close += [watchman.close, folders.close]
             bridge = None
-            if self._grants is not None and self._read_effects is not None:
-                bridge = Bridge(url=self._url, grants=self._grants, server=_server(), read_effects=self._read_effects)
+            if self._grants is not None:
+                bridge = Bridge(
+                    url=self._url, grants=self._grants, server=_server(), read_effects=read_effects, menu=self._menu
+                )
             self._around = Surroundings(
                 state=self._state,
                 folders=folders,

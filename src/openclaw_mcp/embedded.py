@@ -40,7 +40,8 @@ class Embedded:
         models = await self._stack.enter_async_context(
             model_runtimes(self._folder, lambda: snapshot.config, lambda: roster)
         )
-        clis = await self._stack.enter_async_context(cli_runtimes(self._folder, lambda: roster, url=""))
+        # They answer here too; without a gateway there is nothing their tools could call.
+        clis = await self._stack.enter_async_context(cli_runtimes(self._folder, lambda: roster))
         memory = await self._stack.enter_async_context(
             remembering(
                 database(self._folder, snapshot.config), self._events.ring, roster=lambda: roster,

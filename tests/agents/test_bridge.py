@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from openclaw_mcp.agents.cli.folder import Folders, sweep
@@ -88,7 +89,7 @@ def test_what_was_sent_is_told_after_a_failure_too(tmp_path: Path) -> None:
 
 def test_without_a_gateway_to_call_back_there_is_no_server(tmp_path: Path) -> None:
     world = World(tmp_path, "claude", bridge=False)
-    assert world.final().text == "hello"
+    assert Partial("hello") in world.run()
     assert "--mcp-config" not in world.called()["args"]
     assert world.office.issued == {}
 
@@ -147,6 +148,16 @@ def test_one_that_begins_in_an_old_conversation_is_told_what_was_said(tmp_path: 
     assert "xxxx" not in told
 
 
+def test_only_the_owner_may_give_the_cli_a_command_of_its_own(tmp_path: Path) -> None:
+    world = World(tmp_path, "claude")
+    assert CALLER.grant is not None
+    stranger = msgspec.structs.replace(CALLER, grant=msgspec.structs.replace(CALLER.grant, owner=False))
+    world.final("/deploy now", caller=stranger)
+    world.final("/deploy now")
+    said = [json.loads(world.called(number)["stdin"])["message"]["content"][-1]["text"] for number in (0, 1)]
+    assert said == ["Message: /deploy now", "/deploy now"]
+
+
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -178,6 +189,7 @@ def test_what_it_can_not_see_is_said_once(tmp_path: Path, cli: str) -> None:
     sound = Attachment(mime_type="audio/ogg", data=b"OggS")
     events = World(tmp_path, cli).run("listen", attachments=(sound, sound))
     warnings = [event.text for event in events if isinstance(event, Partial) and "⚠️" in event.text]
+    assert "".join(event.text for event in events if isinstance(event, Partial)).endswith("\n\nhello")
     assert warnings == [f"⚠️ {DIALECTS[cli]().title} can't see audio attachments here; 2 attachments were left out.\n\n"]
 
 

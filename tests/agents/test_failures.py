@@ -36,6 +36,12 @@ def test_a_file_that_is_no_program_is_a_sentence(tmp_path: Path) -> None:
     assert "can't be started" in World(tmp_path, "codex", runtimeCommand=str(broken)).failed().message
 
 
+def test_a_folder_it_may_not_work_in_is_named(tmp_path: Path) -> None:
+    world = World(tmp_path, "codex")
+    (tmp_path / "file").touch()
+    assert str(tmp_path / "file") in world.failed(cwd=str(tmp_path / "file")).message
+
+
 COMPLAINTS: list[tuple[str, str, str, bool]] = [
     ("API Error: 401 Invalid API key", "unknown", "may not use its model", False),
     ("Not logged in · Please run /login", "unknown", "may not use its model", False),

@@ -4,11 +4,14 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..order.test_server import order, said, server
 from ..running import END_WAIT
 from ..test_gateway import WAIT, Served, serving
 from .house import ANSWERS, World, alive, lines
@@ -111,3 +114,15 @@ def test_a_cli_that_is_not_there_is_said_in_the_chat(tmp_path: Path) -> None:
         ended = answered(served, "r1")
         assert ended["status"] == "error"
         assert "runtimeCommand" in json.dumps(ended)
+
+
+def test_an_agent_ordered_without_a_gateway_may_be_a_cli(tmp_path: Path) -> None:
+    world = configured(tmp_path, "codex")
+    with server(tmp_path / "state") as one:
+        assert said(order(one, "hello?")) == "hello"
+    assert "hello?" in world.called()["stdin"]
+
+
+def test_a_gateway_without_cli_agents_loads_none_of_them() -> None:
+    look = "import openclaw_mcp.assembly, sys; print([name for name in sys.modules if 'agents.cli' in name])"
+    assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -95,4 +95,5 @@ def opencode(model_url: str, key: str) -> Any:
     provider = {"npm": "@ai-sdk/openai-compatible", "name": "Fake", "models": {"fake-model": model}}
     provider["options"] = {"baseURL": f"{model_url}/v1", "apiKey": key}
     chosen = {"model": "fake/fake-model", "small_model": "fake/fake-model"}
+    chosen["$schema"] = "https://opencode.ai/config.json"  # it writes that into a file that lacks it
     return {**chosen, "autoupdate": False, "share": "disabled", "provider": {"fake": provider}}

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ...core.agent import Turn
 from ...core.effects import Effects
-from ...core.model import Grant
+from ...core.model import Caller, Grant
 from ...core.ports import GrantOffice
 from .process import MARK
 from .words import Entry
@@ -30,6 +30,8 @@ class Bridge(Struct, frozen=True, kw_only=True):
     server: tuple[str, ...]
     """The command line of `remoteclaw-mcp-server`."""
     read_effects: Callable[[Path], Effects]
+    menu: Callable[[Caller], Sequence[str]] | None = None
+    """The tools a caller may use; None = whatever the server has."""
 
 
 class Crossing:
@@ -68,7 +70,10 @@ class Crossing:
             "SENDER_IS_OWNER": "true" if grant.owner else "false",
             "TOOL_PROFILE": str(turn.settings.get("toolProfile") or "full"),
         }
-        return {f"REMOTECLAW_{name}": value for name, value in given.items() if value}
+        told = {f"REMOTECLAW_{name}": value for name, value in given.items() if value}
+        menu = self._bridge.menu
+        # Even when it is empty: without it the server would list all it has.
+        return told if menu is None else told | {"REMOTECLAW_TOOLS": ",".join(menu(turn.caller))}
 
 
 @contextmanager

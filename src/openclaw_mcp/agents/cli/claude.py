@@ -1,6 +1,7 @@
 """Claude Code: `claude -p`, JSON lines both ways."""
 
 import base64
+import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -9,6 +10,8 @@ import msgspec
 from ...core.agent import AgentEvent, Model, Thinking, Usage
 from ...core.model import Json
 from .words import CALL_SECONDS, SERVER, Listening, Order, Spoken, count, own_name, part, text_at
+
+logger = logging.getLogger(__name__)
 
 STREAM: Final = ("--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 
@@ -82,6 +85,7 @@ class ClaudeReader(Listening):
             return  # a sub-agent's talk is between the two of them
         match event.get("type"):
             case "system" if event.get("subtype") == "init":
+                _warn(event.get("mcp_servers"))
                 yield Model("anthropic", str(event.get("model") or "default"))
             case "stream_event":
                 yield from self._stream(part(event, "event"))
@@ -142,6 +146,12 @@ class ClaudeReader(Listening):
         else:
             self.done, self.error = True, None
             self.text = None if self._spoke else text_at(event, "result")
+
+
+def _warn(servers: Any) -> None:
+    for server in _blocks(servers):
+        if server.get("name") == SERVER and server.get("status") == "failed":
+            logger.warning("Claude Code could not start the gateway's tools and goes on without them")
 
 
 def _blocks(content: Any) -> list[Json]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...core.agent import Failed
+from ...core.errors import OpenClawError
 from .process import Silent
 from .words import Dialect, trouble
 
@@ -18,6 +19,14 @@ def not_installed(dialect: Dialect, command: str) -> Failed:
     else:
         said = f"{dialect.title} is not installed here: run `{dialect.install}`, or set the agent's runtimeCommand."
     return Failed(message=said, detail={"code": "not_installed"})
+
+
+def not_started(dialect: Dialect, exc: OpenClawError | OSError) -> Failed:
+    if isinstance(exc, OSError):
+        reason, code = f"{exc.filename or 'a file'}: {exc.strerror or type(exc).__name__}", "os_error"
+    else:
+        reason, code = str(exc), exc.code
+    return Failed(message=f"{dialect.title} can't be started: {reason}", detail={"code": code})
 
 
 def silent(dialect: Dialect, exc: Silent) -> Failed:

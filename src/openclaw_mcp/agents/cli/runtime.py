@@ -35,7 +35,7 @@ from . import faults
 from .about import about, earlier
 from .bridge import Bridge, Crossing, crossing
 from .folder import Folders
-from .process import MARK, CannotStart, Command, Guard, Program, Silent
+from .process import MARK, Command, Guard, Program, Silent
 from .settings import Settings, inherited, secrets_of, settings_of
 from .words import Dialect, Order, Reader, trouble
 
@@ -81,8 +81,8 @@ class CliAgent:
             try:
                 await stack.enter_async_context(self._around.slots)
                 job = await self._job(turn, stack)
-            except OpenClawError as exc:
-                yield Failed(message=f"{self._dialect.title} was not started: {exc}", detail={"code": exc.code})
+            except (OpenClawError, OSError) as exc:
+                yield faults.not_started(self._dialect, exc)
                 return
             if isinstance(job, Failed):
                 yield job
@@ -170,7 +170,7 @@ class Job(Struct, frozen=True, kw_only=True):
     async def order(self, remembered: Remembered | None) -> Order:
         turn = self.turn
         told = "" if remembered is not None else await earlier(turn)
-        prompt = f"<earlier>\n{told}\n</earlier>\n\n{turn.prompt}" if told else turn.prompt
+        prompt = f"<earlier>\n{told}\n</earlier>\n\n{turn.prompt}" if told else _no_command(turn)
         seen = [each for each in turn.attachments if _visible(each, self.dialect.takes)]
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="try-", dir=self.folder))
         return Order(
@@ -225,12 +225,10 @@ class Attempt:
                         yield event
                 await program.ended()
             self._judge(program)
-        except CannotStart as exc:
-            self._failed = Failed(message=f"{job.dialect.title} can't be started: {exc}.", detail={"code": exc.code})
         except Silent as exc:
             self._failed = faults.silent(job.dialect, exc)
-        except OpenClawError as exc:
-            self._failed = Failed(message=f"{job.dialect.title} was not started: {exc}", detail={"code": exc.code})
+        except (OpenClawError, OSError) as exc:
+            self._failed = faults.not_started(job.dialect, exc)
         finally:
             await asyncio.shield(asyncio.to_thread(job.dialect.after, order))
 
@@ -262,7 +260,8 @@ class Attempt:
             return [*([usage] if usage is not None else []), self._failed]
         remembered = Remembered(runtime=self._job.dialect.id, id=reader.session, used=total) if reader.session else None
         resume = msgspec.json.encode(remembered).decode() if remembered is not None else None
-        return [Answered(text=reader.text, stop_reason=reader.stop_reason, usage=usage, resume=resume)]
+        told = [Partial(reader.text)] if reader.text else []
+        return [*told, Answered(stop_reason=reader.stop_reason, usage=usage, resume=resume)]
 
     def _used(self, counted: Usage | None) -> tuple[Usage | None, Usage | None]:
         """This turn's share, and the total to be remembered where the CLI counts a session's tokens together."""
@@ -274,6 +273,13 @@ class Attempt:
         if min(share.values()) < 0:
             return counted, counted  # it began to count anew
         return msgspec.structs.replace(counted, **share), counted
+
+
+def _no_command(turn: Turn) -> str:
+    """The message; that of somebody who is not the owner never looks like a command of the CLI's own."""
+    grant = turn.caller.grant
+    stranger = grant is not None and grant.channel is not None and not grant.owner
+    return f"Message: {turn.prompt}" if stranger and turn.prompt.lstrip().startswith("/") else turn.prompt
 
 
 def _found(command: str, path: str) -> str | None:

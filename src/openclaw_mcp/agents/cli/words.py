@@ -65,7 +65,7 @@ class Reader(Protocol):
     stop_reason: str
     usage: Usage | None
     text: str | None
-    """The answer, where the CLI says it in one piece at the end only."""
+    """The answer, where the CLI said it at the end and nowhere else."""
 
     def hear(self, event: Json) -> Iterable[AgentEvent]: ...
 

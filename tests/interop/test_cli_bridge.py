@@ -1,0 +1,112 @@
+"""A message in a conversation starts a real CLI; it uses our tools through our server; its reply comes back once."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..agents.scripted_model import ScriptedModel
+from ..test_gateway import Served, serving
+from .cli_clients import path
+from .clis import CLIS, MODEL, environment, program
+
+PATIENCE = 180.0  # seconds a turn may take on a busy machine
+JOB = {
+    "name": "water",
+    "schedule": {"kind": "every", "everyMs": 3600000},
+    "payload": {"kind": "agentTurn", "message": "water the plants"},
+}
+SESSION = "agent:main:local:direct:room"
+
+
+@pytest.fixture(params=CLIS)
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
+    """A gateway whose one agent is this CLI."""
+    cli, state = str(request.param), tmp_path / "state"
+    state.mkdir()
+    with ScriptedModel() as model:
+        env = {**path(), **environment(cli, tmp_path / "home", model.url)}
+        agent = {"id": "main", "runtime": cli, "runtimeCommand": program(cli, tmp_path), "runtimeEnv": env}
+        agent |= {"workspace": str(tmp_path / "work")} | ({"model": MODEL[cli]} if cli in MODEL else {})
+        (state / "openclaw.json").write_text(json.dumps({"agents": {"list": [agent]}}))
+        with serving(state) as house:
+            yield house
+
+
+def ask(served: Served, method: str, params: Any) -> Any:
+    done = served.call(method, json.dumps(params))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def secrets_in(folder: Path) -> list[str]:
+    """Files that hold anything that begins like a grant."""
+    words = ["grep", "-rlaE", "ocg_[A-Za-z0-9_-]{20}", str(folder)]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
+
+
+def write(served: Served, text: str, **more: Any) -> Any:
+    """Say something in the conversation `room`, and wait until the agent's run is over."""
+    heard = ask(served, "local.send", {"conversation": "room", "text": text, **more})
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        run = ask(served, "agent.wait", {"runId": heard["runId"], "timeoutMs": 15000})
+        if run["status"] != "timeout":
+            return run
+    pytest.fail("no end")
+
+
+def read(served: Served, conversation: str, count: int) -> list[str]:
+    """What the agent's side said there, once it is that many messages; a moment longer, should there be more."""
+    end = time.monotonic() + 20
+    while True:
+        messages = ask(served, "local.read", {"conversation": conversation})["messages"]
+        texts = [message["text"] for message in messages if message["fromMe"]]
+        if len(texts) >= count or time.monotonic() > end:
+            return texts
+        time.sleep(0.2)
+
+
+def test_a_message_is_answered_once_and_the_tools_do_what_they_say(served: Served) -> None:
+    steps = [
+        "[[call sessions_list {}]]",
+        f"[[call cron_add {json.dumps({'job': JOB})}]]",
+        '[[call message_send {"target": "elsewhere", "message": "hello over there"}]]',
+        "[[say All is done. I will remind you to water the plants.]]",
+    ]
+    ended = write(served, " ".join(steps))
+    assert ended["status"] == "ok", ended
+    assert ended["terminalReceipt"]["successfulToolNames"] == ["sessions_list", "cron_add", "message_send"]
+    # No note that nothing was scheduled: something was.
+    assert read(served, "room", 1) == ["All is done. I will remind you to water the plants."]
+    assert read(served, "elsewhere", 1) == ["hello over there"]
+    jobs = ask(served, "cron.list", {})["jobs"]
+    assert [(job["name"], job["delivery"]["to"]) for job in jobs] == [("water", "room")]
+    history = ask(served, "chat.history", {"sessionKey": SESSION})["messages"]
+    listed = next(message for message in history if message.get("toolName") == "sessions_list")
+    assert SESSION in listed["content"][0]["text"]
+    assert secrets_in(served.folder.parent) == []
+
+
+def test_what_the_agent_sent_itself_is_not_sent_again(served: Served) -> None:
+    sent = "The answer you asked for is forty-two."
+    ended = write(served, f'[[call message_send {{"target": "room", "message": "{sent}"}}]] [[say {sent}]]')
+    assert ended["status"] == "ok", ended
+    assert write(served, "[[say And now something else.]]")["status"] == "ok"
+    assert read(served, "room", 2) == [sent, "And now something else."]
+
+
+def test_a_stranger_gets_none_of_the_owners_tools(served: Served) -> None:
+    config = json.loads((served.folder / "openclaw.json").read_text())
+    raw = json.dumps({**config, "channels": {"local": {"allowFrom": ["ann"]}}})
+    current = ask(served, "config.get", {})
+    ask(served, "config.set", {"raw": raw, "baseHash": current["hash"]})
+    prompt = f"[[call cron_add {json.dumps({'job': JOB})}]] [[say Tried: {{result}}]]"
+    ended = write(served, prompt, sender={"id": "ann", "name": "Ann"})
+    assert ended["status"] == "ok", ended
+    assert "no tool cron_add" in read(served, "room", 1)[0]
+    assert ask(served, "cron.list", {})["jobs"] == []
