@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from .channels.elsewhere import KINDS
 from .completions import Completions
 from .config.file import ConfigFile, Snapshot
 from .config.room import Change, ConfigRoom
@@ -113,7 +114,7 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
             memory.runs, roster=roster, bears_token=gateway.bears_token, offered=lambda: _offered(config.current.config)
         )
         mail = await stack.enter_async_context(
-            mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder)
+            mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder, kinds=KINDS)
         )
         gateway.registry.add("message", mail.tool)
         for room in (*memory.rooms, config, restart, report, completions, *mail.rooms):

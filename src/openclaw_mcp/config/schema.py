@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import jsonschema_rs
 
 from ..core.model import Json
+from .messengers import CHANNELS
 from .text import SECRET_NAME, Path
 
 Reload = Literal["hot", "restart", "none"]
@@ -138,7 +139,7 @@ SECTIONS: Final[Mapping[str, Json]] = {
         },
     ),
     "session": SESSION,
-    "channels": free("Channels by name", reload="hot"),
+    "channels": CHANNELS,
     "bindings": {
         "type": "array",
         "title": "Which agent answers where",
