@@ -101,8 +101,8 @@ class TelegramServer:
         self.arrived = asyncio.Event()
         self.polls = 0
         self.closed = False
-        self.taken: Callable[[], None] | None = None
-        """What happens once the next text is in its chat, before the bot is told."""
+        self.taken: Callable[[str], None] = lambda text: None
+        """What happens once a text is in its chat, before the bot is told."""
         self._update_ids = itertools.count(1000)
         self._message_ids = itertools.count(1)
 
@@ -217,9 +217,7 @@ class TelegramServer:
         if not text.strip():
             raise Refusal(400, "Bad Request: message text is empty")
         sent = self._sent(place, params, text=text, entities=entities)
-        if self.taken is not None:
-            taken, self.taken = self.taken, None
-            taken()
+        self.taken(text)
         return sent
 
     async def _send_file(self, kind: str, params: Any) -> Any:

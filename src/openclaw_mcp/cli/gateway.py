@@ -103,6 +103,7 @@ def _log_to(folder: Path, *, verbose: bool) -> None:
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=handlers, format=layout)
     (folder / "gateway.log").chmod(0o600)
     logging.getLogger("websockets").setLevel(logging.WARNING)  # it would log message bodies
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log each poll of each channel
 
 
 # ---- calling ---------------------------------------------------------------------------------------------------------
