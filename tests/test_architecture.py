@@ -39,7 +39,7 @@ def rooms_imported(path: Path) -> set[str]:
     """The rooms of the house a module of a room names, however deep in a function."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level == 2:
+        if isinstance(node, ast.ImportFrom) and node.level == len(path.relative_to(ROOT).parts):
             found |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("openclaw_mcp.")}

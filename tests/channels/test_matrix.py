@@ -1,6 +1,7 @@
 """The matrix channel against a real Synapse, watched by a second account."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -104,6 +105,8 @@ def world(synapse: Synapse, tmp_path: Path) -> Worlds:
 
 class TestMatrix(ChannelContract):
     """Every promise of the contract."""
+
+    lacks = ("test_an_effect_goes_along",)
 
 
 def told(world: Worlds, story: Any) -> None:
@@ -455,6 +458,22 @@ def test_nothing_goes_into_an_encrypted_room_in_the_open(world: Worlds) -> None:
             await world.channel.send(world.at(room), Letter(text="secret"), key=key())
 
     told(world, story)
+
+
+def test_encryption_without_its_library_says_what_to_install(
+    synapse: Synapse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "openclaw_mcp.channels.matrix.sealing", raising=False)
+    monkeypatch.setitem(sys.modules, "nio.crypto", None)
+
+    async def story() -> None:
+        async with pair(synapse) as (_, bot):
+            channel = channel_of(synapse, bot, tmp_path, encryption=True)
+            with pytest.raises(ChannelRefused, match=r"openclaw-mcp\[matrix\]"):
+                await channel.run(asyncio.Queue[Heard]().put)
+            await channel.aclose()
+
+    bounded(story)
 
 
 def bounded(story: Any) -> None:

@@ -237,6 +237,7 @@ def test_a_gateway_killed_while_it_sends_to_telegram_loses_nothing(tmp_path: Pat
 
             await until(answered)
             assert max(telegram_answers(server).values()) == 2  # what was in flight, and never more
+            assert TOKEN.partition(":")[2] not in (tmp_path / "gateway.log").read_text()
             await running.aclose()
 
     bounded(story, LONG)

@@ -63,13 +63,16 @@ class Media:
             descriptor = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as exc:
             raise ChannelRefused(f"{real.name} can't be read: {exc.strerror}") from None
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             about = os.fstat(descriptor)
             if not stat.S_ISREG(about.st_mode):
                 raise ChannelRefused(f"{real.name} is no file")
             if about.st_size > most:
                 raise _too_large(most)
-            data = file.read(most + 1)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                data = file.read(most + 1)
+        finally:
+            os.close(descriptor)
         if len(data) > most:
             raise _too_large(most)
         kind = mimetypes.guess_type(real.name)[0] or OCTETS

@@ -1,105 +1,57 @@
-"""The schema of `channels`: what every account may say, and what each messenger's own settings are."""
+"""The schema of `channels.matrix` and `channels.telegram`: their own settings beside the rules every channel has."""
 
 from typing import Any, Final
 
 from ..core.model import Json
 
-WHO: Final[Json] = {"type": ["string", "integer"]}
-
-
-# Defaults are told in words, not as `default`: filled in, they would hide what `channels.defaults` says.
+# What holds when nothing is set is told in words, not as `default`: filled in, it would hide `channels.defaults`.
 
 
 def text(title: str, **more: Any) -> Json:
     return {"type": "string", "title": title, **more}
 
 
-def flag(title: str, usual: bool | None = None) -> Json:
-    return {"type": "boolean", "title": title} | ({} if usual is None else _usually(str(usual).lower()))
-
-
-def choice(title: str, *words: str) -> Json:
-    """The first is the usual one."""
-    return {"enum": list(words), "title": title} | _usually(words[0])
-
-
-def _usually(value: str) -> Json:
-    return {"description": f"Unless set: {value}"}
-
-
-def people(title: str) -> Json:
-    return {"type": "array", "title": title, "items": WHO}
-
-
-GROUP: Final[Json] = {
-    "type": "object",
-    "title": "One group, by its id; `*` for those not named",
-    "properties": {
-        "enabled": flag("Answered at all", True),
-        "requireMention": flag("Answer only when spoken to"),
-        "allowFrom": people("Who may write there"),
-    },
-    "additionalProperties": False,
-}
-RULES: Final[Json] = {
-    "enabled": flag("Started", True),
-    "dmPolicy": choice("Who may write directly", "pairing", "allowlist", "open", "disabled"),
-    "allowFrom": people("People who may write; empty = nobody, * = everybody"),
-    "groupPolicy": choice("Which groups are answered", "allowlist", "open", "disabled"),
-    "groupAllowFrom": people("People who may write in groups; without it, those of allowFrom"),
-    "groups": {"type": "object", "title": "Groups by id", "additionalProperties": GROUP},
-    "requireMention": flag("In groups, answer only when spoken to", True),
-    "replyToMode": choice("Whether answers name what they answer", "off", "first", "all"),
-    "textChunkLimit": {
-        "type": "integer",
-        "title": "Characters of one message, below the messenger's own",
-        "minimum": 1,
-    },
-    "mediaMaxMb": {"type": "number", "title": "Megabytes of one attachment", "exclusiveMinimum": 0} | _usually("20"),
-    "actions": {"type": "object", "title": "Abilities switched off", "additionalProperties": {"type": "boolean"}},
-}
 MATRIX: Final[Json] = {
     "homeserver": text("Homeserver's URL, such as https://matrix.org", pattern="^https?://"),
     "userId": text("Our own id, such as @bot:matrix.org"),
     "accessToken": text("Access token; or MATRIX_ACCESS_TOKEN, or a file"),
     "accessTokenFile": text("File with the access token"),
-    "password": text("Password, to log in with instead; or MATRIX_PASSWORD, or a file"),
+    "password": text("Password to log in with instead; or MATRIX_PASSWORD, or a file"),
     "passwordFile": text("File with the password"),
-    "deviceName": text("What our login is called", **_usually("openclaw")),
-    "encryption": flag("Take part in encrypted rooms (needs the extra `matrix`)", False),
-    "autoJoin": choice("Whose invitations are accepted", "off", "allowlist", "always"),
-    "autoJoinAllowlist": people("Who may invite us, or which rooms we may be invited to"),
+    "deviceName": text("What our login is called; else openclaw"),
+    "encryption": {"type": "boolean", "title": "Take part in encrypted rooms (needs the extra `matrix`); else not"},
+    "autoJoin": {"enum": ["off", "allowlist", "always"], "title": "Whose invitations are accepted; else nobody's"},
+    "autoJoinAllowlist": {
+        "type": "array",
+        "title": "Ids of people who may invite us, and ids or aliases of rooms we may be invited to",
+        "items": {"type": "string"},
+    },
 }
 TELEGRAM: Final[Json] = {
     "botToken": text("Token from @BotFather; or TELEGRAM_BOT_TOKEN, or a file"),
     "tokenFile": text("File with the token"),
-    "baseUrl": text("Another server of the Bot API", pattern="^https?://"),
-    "webhookUrl": text("Public https address that leads to /channels/telegram/<account>; without it we poll"),
-    "webhookSecret": text("What Telegram says to our webhook; made from the token if unset"),
+    "baseUrl": text("Another server of the Bot API than Telegram's", pattern="^https?://"),
+    "webhookUrl": text("Public https address that leads to /channels/telegram/<account> here; else we poll"),
+    "webhookSecret": text("What Telegram says to our webhook; else one made from the token"),
     "webhookSecretFile": text("File with that secret"),
-    "linkPreview": flag("Show previews of links", True),
+    "linkPreview": {"type": "boolean", "title": "Show previews of links; else yes"},
 }
 
 
-def _messenger(title: str, own: Json) -> Json:
-    """A channel's section: settings of its one account, or of several under `accounts`."""
-    properties = RULES | own
+def messengers(rules: Json) -> Json:
+    """Each messenger's section, closed: a key that is misspelt is named, not passed over."""
+    return {"matrix": _section("Matrix", rules | MATRIX), "telegram": _section("Telegram", rules | TELEGRAM)}
+
+
+def _section(title: str, properties: Json) -> Json:
+    """The settings of one account, or of several under `accounts`."""
     account = {"type": "object", "title": "One account", "properties": properties, "additionalProperties": False}
-    several = {"type": "object", "title": "Accounts by name", "additionalProperties": account}
+    several = {"type": "object", "title": "Accounts by id", "additionalProperties": account}
+    more = {"accounts": several, "defaultAccount": text("The account that speaks when none is named")}
     return {
         "type": "object",
         "title": title,
-        "properties": properties
-        | {"accounts": several, "defaultAccount": text("The account meant when none is named")},
+        "properties": properties | more,
         "additionalProperties": False,
         "x-reload": "hot",
     }
-
-
-CHANNELS: Final[Json] = {
-    "type": "object",
-    "title": "Channels by name",
-    "properties": {"matrix": _messenger("Matrix", MATRIX), "telegram": _messenger("Telegram", TELEGRAM)},
-    "additionalProperties": True,  # `local`, `defaults`, and channels others bring
-    "x-reload": "hot",
-}

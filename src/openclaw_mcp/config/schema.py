@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 import jsonschema_rs
 
 from ..core.model import Json
-from .messengers import CHANNELS
+from .messengers import messengers
 from .text import SECRET_NAME, Path
 
 Reload = Literal["hot", "restart", "none"]
@@ -110,10 +110,42 @@ SESSION: Final[Json] = section(
     {
         "mainKey": text("Name of the main session", default="main", pattern="^[a-z0-9][a-z0-9_-]{0,63}$"),
         "scope": {"enum": ["per-sender", "global"], "title": "Who shares a session"},
-        "dmScope": text("How direct chats are told apart"),
+        "dmScope": {
+            "enum": ["main", "per-peer", "per-channel-peer", "per-account-channel-peer"],
+            "title": "How direct chats are told apart",
+        },
+        "identityLinks": free("One person's ids on several channels, by name"),
         "agentToAgent": free("Agents talking to each other"),
         "sendPolicy": free("Where agents may send"),
     },
+)
+PEOPLE: Final[Json] = {"type": "array", "items": {"type": ["string", "integer"]}}
+CHANNEL_RULES: Final[Json] = {
+    "enabled": flag("Used", True),
+    "dmPolicy": {"enum": ["pairing", "allowlist", "open", "disabled"], "title": "Who may write directly"},
+    "allowFrom": {**PEOPLE, "title": "Who may write; * is everybody, an empty list nobody"},
+    "groupPolicy": {"enum": ["allowlist", "open", "disabled"], "title": "Who may write in groups"},
+    "groupAllowFrom": {**PEOPLE, "title": "Who may write in groups, when others than allowFrom"},
+    "groups": free("Rules for single groups by id; * for the others", reload="hot"),
+    "requireMention": flag("In groups, answer only what is said to us", True),
+    "replyToMode": {"enum": ["off", "first", "all"], "title": "Whether answers quote the question"},
+    "textChunkLimit": number("Characters of one message, when fewer than the channel takes", least=1),
+    "mediaMaxMb": {"type": "number", "title": "Megabytes of one file", "exclusiveMinimum": 0},
+    "actions": free("Abilities switched off: {pin: false}", reload="hot"),
+}
+CHANNEL: Final[Json] = section(
+    "One channel",
+    {
+        **CHANNEL_RULES,
+        "accounts": {
+            "type": "object",
+            "title": "Accounts by id",
+            "additionalProperties": section("One account", CHANNEL_RULES, open=True, reload="hot"),
+        },
+        "defaultAccount": text("The account that speaks when none is named"),
+    },
+    open=True,
+    reload="hot",
 )
 DEFAULTS: Final[Json] = section(
     "What every agent starts with",
@@ -139,7 +171,13 @@ SECTIONS: Final[Mapping[str, Json]] = {
         },
     ),
     "session": SESSION,
-    "channels": CHANNELS,
+    "channels": {
+        "type": "object",
+        "title": "Channels by name",
+        "x-reload": "hot",
+        "properties": messengers(CHANNEL_RULES),
+        "additionalProperties": CHANNEL,
+    },
     "bindings": {
         "type": "array",
         "title": "Which agent answers where",
@@ -234,7 +272,10 @@ def _below(node: Json, step: str | int) -> Json | None:
     if found is not None:
         inner: Json = found
         return inner
-    return {} if node.get("additionalProperties") is True else None
+    further = node.get("additionalProperties")
+    if isinstance(further, dict):
+        return further
+    return {} if further is True else None
 
 
 def hint_of(name: str, node: Json) -> Json:

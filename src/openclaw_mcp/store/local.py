@@ -1,6 +1,7 @@
 """The book of local conversations: messages of the built-in channel."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -11,7 +12,8 @@ from ..core.channel import Seen
 from ..core.mail import LocalNote
 from ..core.model import Json
 from ..core.records import now_ms
-from .rows import new_id, to_json, upsert
+from .gathered import Gathered
+from .rows import new_id, short, to_json, upsert_for
 from .store import Store
 from .tables import local_files, local_messages
 
@@ -29,6 +31,7 @@ class LocalConversations:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._add = Gathered(store, _added)
 
     async def add(self, note: LocalNote) -> tuple[Seen, bool]:
         seen = Seen(
@@ -37,22 +40,7 @@ class LocalConversations:
             attachments=tuple(_shown(attachment) for attachment in note.attachments),
             extra=note.extra,
         )  # fmt: skip
-
-        def work(connection: Connection) -> tuple[Seen, bool]:
-            row = {"account": note.account, "conversation": note.conversation, "uid": seen.id, "key": note.key}
-            row |= {"thread": note.thread, "at": seen.at, "body": to_json(seen)}  # type: ignore[dict-item]  # a row
-            statement = upsert(connection, local_messages).values(row)
-            added = connection.execute(
-                statement.on_conflict_do_nothing(index_elements=["account", "conversation", "key"]).returning(_TABLE.id)
-            ).scalar()
-            if added is None:
-                place = {"of": note.account, "within": note.conversation, "named": note.key}
-                return _seen(connection.execute(_BY_KEY, place).scalar_one()), False
-            if note.attachments:
-                connection.execute(insert(local_files), [_file(added, n, a) for n, a in enumerate(note.attachments)])
-            return seen, True
-
-        return await self._store.write(work)
+        return await self._add((note, seen, to_json(seen)))
 
     async def get(self, account: str, conversation: str, id: str) -> Seen | None:
         row = await self._store.read(lambda c: c.execute(_BY_UID, _place(account, conversation, id)).first())
@@ -106,6 +94,33 @@ class LocalConversations:
         )
         rows = await self._store.read(lambda connection: connection.execute(statement).all())
         return [{"name": row.conversation, "messages": row.messages, "updatedAt": row.latest} for row in rows]
+
+
+def _added(connection: Connection, items: Sequence[tuple[LocalNote, Seen, str]]) -> list[tuple[Seen, bool]]:
+    statement = _adding(connection.dialect.name)
+    results = []
+    for note, seen, body in items:
+        key = short(note.key)
+        row = {"account": note.account, "conversation": note.conversation, "uid": seen.id, "key": key}
+        added = connection.execute(statement, {**row, "thread": note.thread, "at": seen.at, "body": body}).scalar()
+        if added is None:
+            known = connection.execute(_BY_KEY, _place(note.account, note.conversation, key)).scalar_one()
+            results.append((_seen(known), False))
+            continue
+        if note.attachments:
+            connection.execute(insert(local_files), [_file(added, n, a) for n, a in enumerate(note.attachments)])
+        results.append((seen, True))
+    return results
+
+
+@cache
+def _adding(dialect: str) -> Any:
+    """Built once for a database: making a statement costs more than running it."""
+    return (
+        upsert_for(dialect, local_messages)
+        .on_conflict_do_nothing(index_elements=["account", "conversation", "key"])
+        .returning(_TABLE.id)
+    )
 
 
 def _place(account: str, conversation: str, named: str) -> Json:

@@ -1,6 +1,7 @@
 """The mailroom's books: letters on their way out, arrivals, and people who asked to be let in."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -9,7 +10,8 @@ from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, o
 from ..core.channel import Address, Heard, Letter, Receipt
 from ..core.mail import Acquaintance, Arrival, Mail, MailStatus, NewMail
 from ..core.records import now_ms
-from .rows import from_json, new_id, to_json, upsert
+from .gathered import Gathered
+from .rows import from_json, new_id, short, to_json, upsert_for
 from .store import Store
 from .tables import acquaintances, inbox, outbox
 
@@ -21,6 +23,7 @@ MOST_TAKEN_UP: Final = 1000  # letters or arrivals read at once when work is tak
 
 _BY_KEY = select(outbox).where(outbox.c.key == bindparam("wanted"))
 _BY_UID = select(outbox).where(outbox.c.uid == bindparam("wanted"))
+_DONE = update(inbox).where(inbox.c.id == bindparam("one")).values(status="done", heard=None)
 _NOTE = update(outbox).where(outbox.c.uid == bindparam("wanted"))
 
 
@@ -33,17 +36,16 @@ class Letters:
     async def put(self, new: NewMail) -> tuple[Mail, bool]:
         uid, at = new_id(), now_ms()
         row = {
-            **_placed(new.address), "uid": uid, "key": new.key, "letters": to_json(new.letters), "origin": new.origin,
-            "poll": None if new.poll is None else to_json(new.poll), "session": new.session,
+            **_placed(new.address), "uid": uid, "key": short(new.key), "letters": to_json(new.letters),
+            "origin": new.origin, "poll": None if new.poll is None else to_json(new.poll), "session": new.session,
             "owner": self._store.instance, "status": "queued", "tries": 0, "due_at": at, "created_at": at,
             "updated_at": at, "receipts": "[]",
         }  # fmt: skip
 
         def work(connection: Connection) -> tuple[Mail, bool]:
-            statement = upsert(connection, outbox).values(row).on_conflict_do_nothing(index_elements=["key"])
-            added = connection.execute(statement.returning(outbox.c.id)).scalar()
+            added = connection.execute(_putting(connection.dialect.name), row).scalar()
             if added is None:
-                return _mail(connection.execute(_BY_KEY, {"wanted": new.key}).one()), False
+                return _mail(connection.execute(_BY_KEY, {"wanted": row["key"]}).one()), False
             mail = Mail(
                 id=added, uid=uid, key=new.key, address=new.address, letters=new.letters, origin=new.origin,
                 status="queued", created_at=at, due_at=at, session=new.session, poll=new.poll,
@@ -63,9 +65,8 @@ class Letters:
         }  # fmt: skip
         if mail.status == "sent":  # what it said is kept for a while, the bytes of its files are not
             values["letters"] = to_json(_without_bytes(mail.letters))
-        await self._store.write(
-            lambda connection: connection.execute(_NOTE.values(values), {"wanted": mail.uid}) and None
-        )
+        statement = _NOTE.values(values)
+        await self._store.write(lambda connection: connection.execute(statement, {"wanted": mail.uid}) and None)
 
     async def adopt(self) -> Sequence[Mail]:
         mine = self._store.instance
@@ -111,29 +112,18 @@ class Arrivals:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._hear = Gathered(store, _taken)
 
     async def hear(self, heard: Heard) -> Arrival | None:
-        row = {
-            "channel": heard.address.channel, "account": heard.address.account, "message": heard.id, "status": "new",
-            "at": now_ms(), "heard": to_json(heard),
-        }  # fmt: skip
-
-        def work(connection: Connection) -> Arrival | None:
-            statement = upsert(connection, inbox).values(row)
-            statement = statement.on_conflict_do_nothing(index_elements=["channel", "account", "message"])
-            added = connection.execute(statement.returning(inbox.c.id)).scalar()
-            return None if added is None else Arrival(id=added, heard=heard, status="new")
-
-        return await self._store.write(work)
+        return await self._hear((heard, to_json(heard)))
 
     async def asked(self, id: int, *, run_id: str, session: str) -> None:
         statement = update(inbox).where(inbox.c.id == id).values(status="asked", run_id=run_id, session=session)
         await self._store.write(lambda connection: connection.execute(statement) and None)
 
     async def done(self, ids: Sequence[int]) -> None:
-        statement = update(inbox).where(inbox.c.id == bindparam("one")).values(status="done", heard=None)
         rows = [{"one": id} for id in ids]
-        await self._store.write(lambda connection: connection.execute(statement, rows) and None)
+        await self._store.write(lambda connection: connection.execute(_DONE, rows) and None)
 
     async def pending(self, *, after: int) -> Sequence[Arrival]:
         owed = select(inbox).where(inbox.c.status != "done", inbox.c.id > after)
@@ -192,6 +182,28 @@ class Acquaintances:
         statement = select(acquaintances).order_by(_WHO.at)
         rows = await self._store.read(lambda connection: connection.execute(statement).all())
         return [_person(row) for row in rows]
+
+
+@cache
+def _putting(dialect: str) -> Any:
+    """Built once for a database: making a statement costs more than running it."""
+    return upsert_for(dialect, outbox).on_conflict_do_nothing(index_elements=["key"]).returning(outbox.c.id)
+
+
+@cache
+def _taking(dialect: str) -> Any:
+    statement = upsert_for(dialect, inbox).on_conflict_do_nothing(index_elements=["channel", "account", "message"])
+    return statement.returning(inbox.c.id)
+
+
+def _taken(connection: Connection, items: Sequence[tuple[Heard, str]]) -> list[Arrival | None]:
+    statement, at = _taking(connection.dialect.name), now_ms()
+    results = []
+    for heard, told in items:
+        row = {"channel": heard.address.channel, "account": heard.address.account, "message": short(heard.id)}
+        added = connection.execute(statement, {**row, "status": "new", "at": at, "heard": told}).scalar()
+        results.append(None if added is None else Arrival(id=added, heard=heard, status="new"))
+    return results
 
 
 def _placed(address: Address) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Rows and values: how each is made of the other, and the few statements every book needs."""
 
+import hashlib
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ _json = msgspec.json.Decoder().decode
 _stored = msgspec.json.Decoder(tuple[Stored, ...]).decode
 
 _NAMES = ["position" if column.name == "id" else column.name for column in sessions.c]
+LONGEST_KEY = 256  # characters; PostgreSQL refuses what its column can't hold
 PREVIEW = 200  # characters of a message kept beside its session, for lists
 
 
@@ -33,12 +35,21 @@ def new_id() -> str:
 
 def upsert(connection: Connection, table: Table) -> Any:
     """An INSERT that knows ON CONFLICT, in the words of this database."""
-    if connection.dialect.name == "postgresql":
+    return upsert_for(connection.dialect.name, table)
+
+
+def upsert_for(dialect: str, table: Table) -> Any:
+    if dialect == "postgresql":
         # Here for start-up: an eighth of the store's import, for those who use SQLite.
         from sqlalchemy.dialects import postgresql
 
         return postgresql.insert(table)
     return sqlite.insert(table)
+
+
+def short(key: str) -> str:
+    """A key that fits its column: a long one keeps its beginning, and a digest stands for the rest."""
+    return key if len(key) <= LONGEST_KEY else f"{key[:100]}#{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def session_of(row: Row[Any]) -> Session:
