@@ -230,6 +230,26 @@ def test_a_login_that_can_not_work_is_refused_in_clear_words(
     bounded(story)
 
 
+def test_a_login_that_ends_while_we_listen_is_for_a_person_and_letters_wait(synapse: Synapse, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with pair(synapse) as (ann, bot):
+            room = await ann.room(bot.user)
+            await bot.join(room)
+            channel = channel_of(synapse, bot, tmp_path)
+            async with running(channel, asyncio.Queue[Heard]().put):
+                pass
+            listening = asyncio.create_task(channel.run(asyncio.Queue[Heard]().put))
+            await bot.call("POST", "/logout", {})
+            with pytest.raises(ChannelRefused, match="no longer valid"):
+                await listening
+            place = Address(channel="matrix", account="default", to=room)
+            with pytest.raises(ChannelError, match="no longer valid"):
+                await channel.send(place, Letter(text="later"), key=key())
+            await channel.aclose()
+
+    bounded(story)
+
+
 def test_a_homeserver_that_is_away_is_tried_again_later(tmp_path: Path) -> None:
     async def story() -> None:
         settings = MatrixSettings.read({"homeserver": "http://127.0.0.1:9", "accessToken": "x"})

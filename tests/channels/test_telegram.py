@@ -297,6 +297,10 @@ def test_a_wrong_token_is_for_a_person_to_put_right(world: Worlds) -> None:
         channel = bot(server, botToken="99:not-the-one-0123456789")
         with pytest.raises(ChannelRefused, match="does not know the bot token"):
             await channel.run(asyncio.Queue[Heard]().put)
+        place = Address(channel="telegram", account="default", to=str(DIRECT))
+        with pytest.raises(ChannelError, match="token") as caught:
+            await channel.send(place, Letter(text="later"), key=key())
+        assert not isinstance(caught.value, ChannelRefused)  # it waits until the token is right
         await channel.aclose()
 
     bounded(story)

@@ -40,7 +40,8 @@ TELEGRAM: Final[Json] = {
 
 def messengers(rules: Json) -> Json:
     """Each messenger's section, closed: a key that is misspelt is named, not passed over."""
-    return {"matrix": _section("Matrix", rules | MATRIX), "telegram": _section("Telegram", rules | TELEGRAM)}
+    bare = {name: {key: value for key, value in rule.items() if key != "default"} for name, rule in rules.items()}
+    return {"matrix": _section("Matrix", bare | MATRIX), "telegram": _section("Telegram", bare | TELEGRAM)}
 
 
 def _section(title: str, properties: Json) -> Json:

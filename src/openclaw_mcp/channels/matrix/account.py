@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -10,11 +10,10 @@ from msgspec import Struct
 from ...core.channel import ChannelRefused
 from ...core.disk import StateBroken, private_folder, read_whole, write_whole
 from ...core.model import Json
-from .api import CLIENT, Homeserver, MatrixRefused
+from .api import CLIENT, Homeserver, LoggedOut, MatrixRefused
 from .settings import MatrixSettings
 
 T = TypeVar("T")
-GONE: Final = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
 
 
 class Me(Struct, frozen=True, kw_only=True):
@@ -74,10 +73,10 @@ class Account:
         self._server.token = token
         try:
             answer = await self._server.get(f"{CLIENT}/account/whoami")
-        except MatrixRefused as exc:
-            if given is None and exc.errcode in GONE:
+        except LoggedOut as exc:
+            if given is None:
                 return None
-            raise
+            raise ChannelRefused(str(exc)) from exc
         return self._checked(Me(user=str(answer["user_id"]), device=str(answer.get("device_id", "")), token=token))
 
     async def _with_password(self) -> Me:

@@ -15,7 +15,7 @@ from ...core.channel import Address, ChannelRefused, Hear, Heard
 from ...core.errors import OpenClawError
 from ...core.model import Json
 from . import messages
-from .api import BotApi
+from .api import BotApi, UnknownBot
 from .messages import Me, Media
 from .settings import TelegramSettings
 
@@ -57,13 +57,15 @@ class Listener:
         return self._chats.get(username)
 
     async def listen(self, hear: Hear) -> None:
-        """Until cancelled, or Telegram fails."""
-        self._me = msgspec.convert(await self._api.call("getMe", {}), Me)
+        """Until cancelled, or Telegram fails. Raises ChannelRefused when the token is wrong."""
         try:
+            self._me = msgspec.convert(await self._api.call("getMe", {}), Me)
             if self._settings.webhook_url is not None:
                 await self._be_called(hear)
             else:
                 await self._poll(hear)
+        except UnknownBot as exc:
+            raise ChannelRefused(str(exc)) from None
         finally:
             self._hear = None
 
