@@ -326,9 +326,11 @@ def test_settings_that_can_not_work_are_refused(
 
 def test_the_token_may_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
-    assert TelegramSettings.read({"tokenFile": str(tmp_path / "token")}).token() == TOKEN
+    assert TelegramSettings.read({"tokenFile": str(tmp_path / "token")}).token("default") == TOKEN
     monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "77:from-the-environment")
-    assert TelegramSettings.read({}).token() == "77:from-the-environment"
+    assert TelegramSettings.read({}).token("default") == "77:from-the-environment"
+    with pytest.raises(ChannelRefused, match="needs a botToken"):
+        TelegramSettings.read({}).token("second")  # or two would poll with one token
 
 
 def test_the_token_is_in_no_log_and_in_no_error(world: Worlds, caplog: pytest.LogCaptureFixture) -> None:

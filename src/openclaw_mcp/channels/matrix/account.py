@@ -34,8 +34,9 @@ class Position(Struct, frozen=True, kw_only=True):
 class Account:
     """`me` after `enter`. A password logs in once: its token and device serve until the server forgets them."""
 
-    def __init__(self, settings: MatrixSettings, server: Homeserver, folder: Path) -> None:
+    def __init__(self, settings: MatrixSettings, server: Homeserver, folder: Path, name: str) -> None:
         self._settings = settings
+        self._name = name
         self._server = server
         self._login = folder / "login.json"
         self._position = folder / "position.json"
@@ -65,7 +66,7 @@ class Account:
         self._me = None
 
     async def _with_token(self) -> Me | None:
-        given = self._settings.token()
+        given = self._settings.token(self._name)
         kept = None if given else await self._kept()
         token = given or (kept.token if kept else None)
         if token is None:
@@ -80,7 +81,7 @@ class Account:
         return self._checked(Me(user=str(answer["user_id"]), device=str(answer.get("device_id", "")), token=token))
 
     async def _with_password(self) -> Me:
-        user, password = self._settings.user_id, self._settings.secret_word()
+        user, password = self._settings.user_id, self._settings.secret_word(self._name)
         if not user or not password:
             raise ChannelRefused("channels.matrix needs an accessToken, or a userId and a password")
         kept = await self._kept()

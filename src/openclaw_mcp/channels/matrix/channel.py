@@ -55,7 +55,7 @@ class Matrix:
         self._settings = settings
         self._folder = folder
         self._server = Homeserver(settings.homeserver)
-        self._identity = Account(settings, self._server, folder)
+        self._identity = Account(settings, self._server, folder, account)
         self._listener: Listener | None = None
         self._sealer: Sealer = Unsealed()
         self._ready = asyncio.Lock()
@@ -85,7 +85,7 @@ class Matrix:
             await listener.listen(hear, self._sealer)
         except LoggedOut as exc:
             self._identity.leave()
-            if self._settings.secret_word() is None:
+            if self._settings.secret_word(self.account) is None:
                 raise ChannelRefused(str(exc)) from exc
             raise ChannelError("the homeserver ended our login; logging in again") from exc
         finally:

@@ -163,7 +163,7 @@ class Listener:
             # No user name: without its server it is anybody's, and an allow-list would let them all in.
             sender=Sender(id=user, name=room.display(user)),
             text=events.text_of(event, content),
-            at=int(event.get("origin_server_ts") or 0),
+            at=events.moment(event),
             attachments=() if media is None else (await self.fetched(media, sealer),),
             reply_to=reply_to,
             mentioned=await self._to_us(room, content, reply_to),
