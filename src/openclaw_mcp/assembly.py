@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from .channels.elsewhere import KINDS
 from .cli_runtimes import cli_runtimes
 from .completions import Completions
 from .config.file import ConfigFile
@@ -102,7 +103,7 @@ async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
         )
         config.changed.listen(lambda _: stalls.look_at_all())
         mail = await stack.enter_async_context(
-            mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder)
+            mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder, kinds=KINDS)
         )
         equipment.deliver_by(mail.mailroom)
         cron = _clock(memory, mail, gateway, config, roster)

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from .channels.actions import Actions
@@ -15,13 +14,10 @@ from .channels.local.room import LocalRoom
 from .channels.mailroom import Books, Mailroom
 from .channels.media import Media
 from .channels.methods import MailMethods
-from .channels.replies import Effects
 from .channels.stations import Maker
 from .channels.tool import MessageTool
 from .config.room import ConfigRoom
-from .core.effects import Effects as Did
 from .core.model import Json
-from .core.records import Run
 from .core.roster import Roster
 from .core.rpc import Publish, Room
 from .memory import Memory
@@ -63,7 +59,6 @@ async def mailing(
         books, memory.runs, kinds={"local": local.make, **(kinds or {})}, folder=folder / "channels", config=current,
         roster=roster, reset=memory.reset,
     )  # fmt: skip
-    mailroom.answers.witness = _witness
     actions = Actions(mailroom, Media(lambda: _roots(folder, roster())))
     changed = asyncio.Event()
 
@@ -86,12 +81,6 @@ async def mailing(
             quiet()
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-
-
-async def _witness(run: Run) -> Effects:
-    """The jobs a program of the run's planned. What it sent is in the outbox: it went through the mailroom."""
-    noted = (run.result or {}).get("effects")
-    return Effects() if noted is None else Effects(cron_adds=len(msgspec.convert(noted, Did).cron_added))
 
 
 def _roots(folder: Path, roster: Roster) -> Sequence[Path]:

@@ -1,10 +1,21 @@
-"""One homeserver for all tests that talk to one."""
+"""One homeserver for all tests that talk to one; and which promises of the contract a channel does not make."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from .synapse import Synapse, synapse_at
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests a class names in `lacks` are about what its channel says it can't do: there is nothing to run."""
+    lacking = [
+        item
+        for item in items
+        if isinstance(item, pytest.Function) and item.originalname in getattr(item.cls, "lacks", ())
+    ]
+    config.hook.pytest_deselected(items=lacking)
+    items[:] = [item for item in items if item not in lacking]
 
 
 @pytest.fixture(scope="session")

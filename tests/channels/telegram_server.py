@@ -6,7 +6,7 @@ import itertools
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from html.parser import HTMLParser
 from typing import Any
 
@@ -101,6 +101,8 @@ class TelegramServer:
         self.arrived = asyncio.Event()
         self.polls = 0
         self.closed = False
+        self.taken: Callable[[str], None] = lambda text: None
+        """What happens once a text is in its chat, before the bot is told."""
         self._update_ids = itertools.count(1000)
         self._message_ids = itertools.count(1)
 
@@ -214,7 +216,9 @@ class TelegramServer:
         text, entities = _parsed(params, "text", MESSAGE_LIMIT)
         if not text.strip():
             raise Refusal(400, "Bad Request: message text is empty")
-        return self._sent(place, params, text=text, entities=entities)
+        sent = self._sent(place, params, text=text, entities=entities)
+        self.taken(text)
+        return sent
 
     async def _send_file(self, kind: str, params: Any) -> Any:
         place = self._place(params)

@@ -2,15 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from ..core.channel import Channel
 from ..core.model import Json
-
-
-class Maker(Protocol):
-    def __call__(self, account: str, settings: Json, folder: Path) -> Channel:
-        """A channel for one account; `folder` is its own. Raises ChannelRefused for settings that can't work."""
+from .stations import Maker
 
 
 def matrix(account: str, settings: Json, folder: Path) -> Channel:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..core.channel import ChannelRefused
 
+DEFAULT = "default"  # the account there is without naming one
 LARGEST = 64 * 1024  # bytes; a file beyond this holds something else than a token
 
 

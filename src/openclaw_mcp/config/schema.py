@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import jsonschema_rs
 
 from ..core.model import Json
+from .messengers import messengers
 from .text import SECRET_NAME, Path
 
 Reload = Literal["hot", "restart", "none"]
@@ -270,6 +271,7 @@ SECTIONS: Final[Mapping[str, Json]] = {
         "type": "object",
         "title": "Channels by name",
         "x-reload": "hot",
+        "properties": messengers(CHANNEL_RULES),
         "additionalProperties": CHANNEL,
     },
     "bindings": {

@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -10,11 +10,10 @@ from msgspec import Struct
 from ...core.channel import ChannelRefused
 from ...core.disk import StateBroken, private_folder, read_whole, write_whole
 from ...core.model import Json
-from .api import CLIENT, Homeserver, MatrixRefused
+from .api import CLIENT, Homeserver, LoggedOut, MatrixRefused
 from .settings import MatrixSettings
 
 T = TypeVar("T")
-GONE: Final = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
 
 
 class Me(Struct, frozen=True, kw_only=True):
@@ -35,8 +34,9 @@ class Position(Struct, frozen=True, kw_only=True):
 class Account:
     """`me` after `enter`. A password logs in once: its token and device serve until the server forgets them."""
 
-    def __init__(self, settings: MatrixSettings, server: Homeserver, folder: Path) -> None:
+    def __init__(self, settings: MatrixSettings, server: Homeserver, folder: Path, name: str) -> None:
         self._settings = settings
+        self._name = name
         self._server = server
         self._login = folder / "login.json"
         self._position = folder / "position.json"
@@ -66,7 +66,7 @@ class Account:
         self._me = None
 
     async def _with_token(self) -> Me | None:
-        given = self._settings.token()
+        given = self._settings.token(self._name)
         kept = None if given else await self._kept()
         token = given or (kept.token if kept else None)
         if token is None:
@@ -74,14 +74,14 @@ class Account:
         self._server.token = token
         try:
             answer = await self._server.get(f"{CLIENT}/account/whoami")
-        except MatrixRefused as exc:
-            if given is None and exc.errcode in GONE:
+        except LoggedOut as exc:
+            if given is None:
                 return None
-            raise
+            raise ChannelRefused(str(exc)) from exc
         return self._checked(Me(user=str(answer["user_id"]), device=str(answer.get("device_id", "")), token=token))
 
     async def _with_password(self) -> Me:
-        user, password = self._settings.user_id, self._settings.secret_word()
+        user, password = self._settings.user_id, self._settings.secret_word(self._name)
         if not user or not password:
             raise ChannelRefused("channels.matrix needs an accessToken, or a userId and a password")
         kept = await self._kept()

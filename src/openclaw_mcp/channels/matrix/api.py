@@ -23,8 +23,6 @@ MEDIA: Final = "/_matrix/client/v1/media"
 WORDS: Final[Mapping[str, str]] = {
     "M_FORBIDDEN": "this account may not do that in the room: is it a member, with the power to do so?",
     "M_NOT_FOUND": "there is no such room or message",
-    "M_UNKNOWN_TOKEN": "the access token is no longer valid: set a new one",
-    "M_MISSING_TOKEN": "the homeserver wants an access token: set one",
     "M_USER_DEACTIVATED": "the account is deactivated",
     "M_USER_SUSPENDED": "the account is suspended",
     "M_TOO_LARGE": "the homeserver finds it too large",
@@ -41,6 +39,10 @@ class MatrixRefused(ChannelRefused):
         super().__init__(message)
         self.errcode = errcode
         self.status = status
+
+
+class LoggedOut(ChannelError):
+    """The server does not know our token. What is to be sent waits until we are in again."""
 
 
 class Homeserver:
@@ -143,6 +145,8 @@ def refusal(response: httpx.Response, raw: bytes) -> ChannelError:
         return ChannelBusy("the homeserver asks us to slow down", _wait(response, answer))
     if response.status_code >= 500:
         return ChannelError(f"the homeserver failed with status {response.status_code}")
+    if code in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"):
+        return LoggedOut("the access token of channels.matrix is no longer valid: set a new one")
     words = WORDS.get(code) or f"the homeserver refused with {code or response.status_code}"
     return MatrixRefused(words, code, response.status_code)
 

@@ -13,8 +13,8 @@ from ...core.agent import Attachment
 from ...core.channel import Abilities, Address, ChannelError, ChannelRefused, Hear, Letter, Receipt, Seen
 from ...core.model import Json
 from . import events
-from .account import GONE, Account, Me
-from .api import CLIENT, Homeserver, MatrixRefused, part, transaction
+from .account import Account, Me
+from .api import CLIENT, Homeserver, LoggedOut, MatrixRefused, part, transaction
 from .history import History, pins
 from .listening import Listener
 from .rooms import Room, Rooms
@@ -55,7 +55,7 @@ class Matrix:
         self._settings = settings
         self._folder = folder
         self._server = Homeserver(settings.homeserver)
-        self._identity = Account(settings, self._server, folder)
+        self._identity = Account(settings, self._server, folder, account)
         self._listener: Listener | None = None
         self._sealer: Sealer = Unsealed()
         self._ready = asyncio.Lock()
@@ -83,12 +83,11 @@ class Matrix:
         self._running = True
         try:
             await listener.listen(hear, self._sealer)
-        except MatrixRefused as exc:
-            if exc.errcode in GONE:
-                self._identity.leave()
-                if self._settings.secret_word():
-                    raise ChannelError("the homeserver ended our login; logging in again") from exc
-            raise
+        except LoggedOut as exc:
+            self._identity.leave()
+            if self._settings.secret_word(self.account) is None:
+                raise ChannelRefused(str(exc)) from exc
+            raise ChannelError("the homeserver ended our login; logging in again") from exc
         finally:
             self._running = False
 

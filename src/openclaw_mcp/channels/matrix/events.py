@@ -14,7 +14,7 @@ POLL: Final = "org.matrix.msc3381.poll.start"
 """The name every client in use writes and shows; the stable one, `m.poll.start`, is read as well."""
 MESSAGES: Final = ("m.room.message", "m.sticker", POLL, "m.poll.start")
 KINDS: Final = {"image": "m.image", "audio": "m.audio", "video": "m.video", "file": "m.file"}
-MEDIA: Final = frozenset({*KINDS.values(), "m.sticker"})
+MEDIA: Final = (*KINDS.values(), "m.sticker")  # no set: what a stranger puts there may not be hashable
 PERSON: Final = re.compile(r"(?<![\w/])@[a-z0-9._=/+-]+:[A-Za-z0-9.-]+(?::\d{1,5})?(?<![.:-])")
 FALLBACK_SHOWN: Final = 500  # characters of an edit that clients without edits are shown; the event has a size limit
 QUOTED: Final = re.compile(r"\A(?:> ?.*\n)+\n?")
@@ -103,6 +103,12 @@ def newest(event: Json) -> tuple[Json, bool]:
     replaced = _dict(_dict(_dict(event.get("unsigned")).get("m.relations")).get("m.replace"))
     new = _dict(content_of(replaced).get("m.new_content"))
     return (new, True) if new else (content_of(event), False)
+
+
+def moment(event: Json) -> int:
+    """When the server says it was, Unix milliseconds."""
+    at = event.get("origin_server_ts")
+    return at if isinstance(at, int) else 0
 
 
 def relation(event: Json) -> Json:

@@ -81,9 +81,9 @@ class History:
         media = events.media_of(event, content)
         return Seen(
             id=id,
-            sender=Sender(id=user, username=user[1:].partition(":")[0], name=self._room.display(user)),
+            sender=Sender(id=user, name=self._room.display(user)),
             text=events.text_of(event, content),
-            at=int(event.get("origin_server_ts") or 0),
+            at=events.moment(event),
             mine=user == self._me,
             thread=events.thread_of(event),
             reply_to=events.reply_of(event),

@@ -160,9 +160,10 @@ class Listener:
             id=str(event["event_id"]),
             address=Address(channel="matrix", account=self._name, to=room.id, thread=events.thread_of(event)),
             chat="direct" if room.direct else "group",
-            sender=Sender(id=user, username=user[1:].partition(":")[0], name=room.display(user)),
+            # No user name: without its server it is anybody's, and an allow-list would let them all in.
+            sender=Sender(id=user, name=room.display(user)),
             text=events.text_of(event, content),
-            at=int(event.get("origin_server_ts") or 0),
+            at=events.moment(event),
             attachments=() if media is None else (await self.fetched(media, sealer),),
             reply_to=reply_to,
             mentioned=await self._to_us(room, content, reply_to),

@@ -35,8 +35,7 @@ class Room(Struct, kw_only=True):
         return [user for user, content in self.people.items() if content.get("membership") in ("join", "invite")]
 
     def display(self, user: str) -> str | None:
-        name = self.people.get(user, {}).get("displayname")
-        return name if isinstance(name, str) and name else None
+        return _text(self.people.get(user, {}).get("displayname"))
 
 
 class Rooms:
@@ -91,20 +90,18 @@ class Rooms:
         room.marked = room.marked or any(id in ids for ids in self._direct.values())
         state = [*_events(part.get("state")), *_events(part.get("timeline"))]
         moved = [self._state(room, event) for event in state if "state_key" in event]
-        summary = part.get("summary") if isinstance(part.get("summary"), dict) else {}
-        assert isinstance(summary, dict)
+        summary = _dict(part.get("summary"))
         room.joined = _count(summary.get("m.joined_member_count"), room.joined)
         room.invited = _count(summary.get("m.invited_member_count"), room.invited)
         return any(moved)
 
     def _state(self, room: Room, event: Json) -> bool:
-        content = event.get("content") if isinstance(event.get("content"), dict) else {}
-        assert isinstance(content, dict)
+        content = _dict(event.get("content"))
         match event.get("type"):
             case "m.room.name":
-                room.name = content.get("name") or None
+                room.name = _text(content.get("name"))
             case "m.room.canonical_alias":
-                room.alias = content.get("alias") or None
+                room.alias = _text(content.get("alias"))
             case "m.room.encryption":
                 room.encrypted = True  # for good: a room can't be opened again
             case "m.room.member":
@@ -128,9 +125,17 @@ def _events(part: Any) -> Iterable[Json]:
     return [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
 
 
+def _dict(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
 def _list(value: Any) -> bool:
     return isinstance(value, list)
 
 
 def _count(value: Any, before: int) -> int:
     return value if isinstance(value, int) else before
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

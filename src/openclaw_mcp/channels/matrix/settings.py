@@ -6,7 +6,7 @@ from msgspec import Struct, ValidationError, convert
 
 from ...core.channel import ChannelRefused
 from ...core.model import Json
-from ..secret import secret
+from ..secret import DEFAULT, secret
 
 
 class MatrixSettings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -42,8 +42,10 @@ class MatrixSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     def media_limit(self) -> int:
         return int(self.media_max_mb * (1 << 20))
 
-    def token(self) -> str | None:
-        return secret(self.access_token, self.access_token_file, None if self.password else "MATRIX_ACCESS_TOKEN")
+    def token(self, account: str) -> str | None:
+        """The environment speaks for the default account alone: two with one token would answer twice."""
+        own = account == DEFAULT and not self.password and not self.password_file
+        return secret(self.access_token, self.access_token_file, "MATRIX_ACCESS_TOKEN" if own else None)
 
-    def secret_word(self) -> str | None:
-        return secret(self.password, self.password_file, "MATRIX_PASSWORD")
+    def secret_word(self, account: str) -> str | None:
+        return secret(self.password, self.password_file, "MATRIX_PASSWORD" if account == DEFAULT else None)

@@ -61,6 +61,10 @@ class TelegramRefused(ChannelRefused):
         self.parameters = parameters
 
 
+class UnknownBot(ChannelError):
+    """Telegram does not know the token. What is to be sent waits until it is put right."""
+
+
 class Unspoken(logging.Filter):
     """Cuts bot tokens out of what httpx says about its requests."""
 
@@ -155,7 +159,7 @@ def refusal(status: int, raw: bytes) -> ChannelError:
     if status >= 500:
         return ChannelError(f"Telegram failed with status {status}")
     if status in (401, 404):
-        return TelegramRefused("Telegram does not know the bot token: set the one @BotFather gives", description, {})
+        return UnknownBot("Telegram does not know the bot token: set the one @BotFather gives")
     words = next((words for part, words in WORDS.items() if part in description.lower()), None)
     return TelegramRefused(words or f"Telegram refused: {description or status}", description, parameters)
 

@@ -55,7 +55,7 @@ class Telegram:
             media_limit=settings.media_limit,
         )  # fmt: skip
         self._settings = settings
-        self._api = BotApi(settings.token(), url=settings.base_url)
+        self._api = BotApi(settings.token(account), url=settings.base_url)
         self._listener = Listener(settings, self._api, account)
 
     async def aclose(self) -> None:

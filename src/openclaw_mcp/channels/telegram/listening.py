@@ -15,7 +15,7 @@ from ...core.channel import Address, ChannelRefused, Hear, Heard
 from ...core.errors import OpenClawError
 from ...core.model import Json
 from . import messages
-from .api import BotApi
+from .api import BotApi, UnknownBot
 from .messages import Me, Media
 from .settings import TelegramSettings
 
@@ -41,7 +41,7 @@ class Listener:
         self._me: Me | None = None
         self._beat = 0
         self._chats: dict[str, str] = {}
-        self._secret = settings.hook_secret() if settings.webhook_url is not None else ""
+        self._secret = settings.hook_secret(account) if settings.webhook_url is not None else ""
 
     def status(self) -> Json:
         return {
@@ -57,13 +57,15 @@ class Listener:
         return self._chats.get(username)
 
     async def listen(self, hear: Hear) -> None:
-        """Until cancelled, or Telegram fails."""
-        self._me = msgspec.convert(await self._api.call("getMe", {}), Me)
+        """Until cancelled, or Telegram fails. Raises ChannelRefused when the token is wrong."""
         try:
+            self._me = msgspec.convert(await self._api.call("getMe", {}), Me)
             if self._settings.webhook_url is not None:
                 await self._be_called(hear)
             else:
                 await self._poll(hear)
+        except UnknownBot as exc:
+            raise ChannelRefused(str(exc)) from None
         finally:
             self._hear = None
 
@@ -159,11 +161,11 @@ class Listener:
             chat=messages.chat_kind(message),
             sender=messages.sender_of(message),
             text=text,
-            at=int(message.get("date") or 0) * 1000,
+            at=messages.moment(message),
             attachments=tuple([await self._fetched(media) for media in files]),
             reply_to=messages.reply_of(message),
             mentioned=any(messages.speaks_to(one, self._me) for one in album),
-            title=chat.get("title"),
+            title=messages.title_of(message),
         )
 
     def _remember(self, chat: Json) -> None:
@@ -190,7 +192,8 @@ class Listener:
 
 def _album(update: Json) -> str | None:
     message = messages.message_of(update)
-    return None if message is None else message.get("media_group_id")
+    group = None if message is None else message.get("media_group_id")
+    return group if isinstance(group, str) else None
 
 
 def _albums(updates: Sequence[Json]) -> list[list[Json]]:

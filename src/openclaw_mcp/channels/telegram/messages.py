@@ -51,6 +51,15 @@ def chat_kind(message: Json) -> ChatKind:
     return KINDS.get(str(message["chat"].get("type")), "group")
 
 
+def title_of(message: Json) -> str | None:
+    return _text(message["chat"].get("title"))
+
+
+def moment(message: Json) -> int:
+    """When Telegram says it was, Unix milliseconds."""
+    return _number(message.get("date")) * 1000
+
+
 def thread_of(message: Json) -> str | None:
     """The topic; not the tree of replies that a plain group calls a thread."""
     thread = message.get("message_thread_id")
@@ -90,7 +99,7 @@ def text_of(message: Json) -> str | None:
 def media_of(message: Json) -> Media | None:
     photos = message.get("photo")
     if isinstance(photos, list) and photos:
-        largest = max((_dict(photo) for photo in photos), key=lambda photo: int(photo.get("file_size") or 0))
+        largest = max((_dict(photo) for photo in photos), key=lambda photo: _number(photo.get("file_size")))
         return _file(largest, "image/jpeg")
     for kind, mime_type in FILES.items():
         if isinstance(message.get(kind), dict):
@@ -129,13 +138,12 @@ def _entities(message: Json) -> Iterator[tuple[str, str, Any]]:
 
 
 def _file(part: Json, mime_type: str) -> Media | None:
-    id, size = _text(part.get("file_id")), part.get("file_size")
+    id = _text(part.get("file_id"))
     if id is None:
         return None
     kind = _text(part.get("mime_type")) or mime_type
-    return Media(
-        file_id=id, name=_text(part.get("file_name")), mime_type=kind, size=size if isinstance(size, int) else 0
-    )
+    size = _number(part.get("file_size"))
+    return Media(file_id=id, name=_text(part.get("file_name")), mime_type=kind, size=size)
 
 
 def _location(part: Json) -> str:
@@ -159,6 +167,10 @@ def _sticker(part: Json) -> str:
 
 def _dict(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _text(value: Any) -> str | None:

@@ -9,7 +9,7 @@ from msgspec import Struct, ValidationError, convert
 
 from ...core.channel import ChannelRefused
 from ...core.model import Json
-from ..secret import secret
+from ..secret import DEFAULT, secret
 
 TOKEN: Final = re.compile(r"\d+:[A-Za-z0-9_-]{10,}")
 SECRET: Final = re.compile(r"[A-Za-z0-9_-]{1,256}")  # what Telegram accepts in its header
@@ -48,8 +48,9 @@ class TelegramSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     def media_limit(self) -> int:
         return int(min(self.media_max_mb, LIMIT_MB) * (1 << 20))
 
-    def token(self) -> str:
-        token = secret(self.bot_token, self.token_file, "TELEGRAM_BOT_TOKEN")
+    def token(self, account: str) -> str:
+        """The environment speaks for the default account alone: two that poll with one token get nowhere."""
+        token = secret(self.bot_token, self.token_file, "TELEGRAM_BOT_TOKEN" if account == DEFAULT else None)
         if token is None:
             raise ChannelRefused(
                 "channels.telegram needs a botToken, a tokenFile or TELEGRAM_BOT_TOKEN (ask @BotFather)"
@@ -58,9 +59,9 @@ class TelegramSettings(Struct, frozen=True, kw_only=True, rename="camel"):
             raise ChannelRefused("the Telegram bot token must look like 123456:ABC…, as @BotFather gave it")
         return token
 
-    def hook_secret(self) -> str:
+    def hook_secret(self, account: str) -> str:
         """What Telegram says with each call of the webhook. Unless one is set, one that only the token gives away."""
         own = secret(self.webhook_secret, self.webhook_secret_file, None)
         if own is not None and not SECRET.fullmatch(own):
             raise ChannelRefused("channels.telegram.webhookSecret may hold 1 to 256 letters, digits, _ and - only")
-        return own or hmac.new(self.token().encode(), b"openclaw webhook", hashlib.sha256).hexdigest()
+        return own or hmac.new(self.token(account).encode(), b"openclaw webhook", hashlib.sha256).hexdigest()
