@@ -46,6 +46,8 @@ DEBIAN = {
     "nginx": "nginx-light",
     "/usr/lib/postgresql/*/bin/initdb": "postgresql",
     "git": "git",
+    "ip": "iproute2",
+    "unshare": "util-linux",
     "openssl": "openssl",
 }
 """Program, or the pattern of its path, to the Debian package that brings it."""
