@@ -94,7 +94,7 @@ def _print_report(report: dict[str, Any]) -> None:
             if missing:
                 print(f"       {missing['reason']} {missing['remedy']}")
         if gateway["on"] and gateway["toAllowThere"]:
-            print(f"A gateway hands these on only when {GATEWAY_KEY} lists them:")
+            print(f"A gateway of OpenClaw's own hands these on only when {GATEWAY_KEY} lists them:")
             print(f"  {json.dumps(gateway['toAllowThere'])}")
     for problem in report["problems"]:
         print(f"problem   {problem}")
