@@ -22,8 +22,8 @@ RECORDED = {
 HEAD = """# The 29 tools of a CLI agent
 
 Made by `scripts/claw_reference.py`; do not edit. `remoteclaw-mcp-server` offers these to the agent that starts it; see
-[Give a CLI agent the gateway](../how-to/give-a-cli-agent-the-gateway.md). A result is the gateway's answer: as indented JSON in
-a text block, and the same as structured content. What goes wrong is a result with `isError` whose text begins
+[Give a CLI agent the gateway](../how-to/give-a-cli-agent-the-gateway.md). A result is the gateway's answer: as indented
+JSON in a text block, and the same as structured content. What goes wrong is a result with `isError` whose text begins
 `Tool error (<tool>):`.
 
 Parameters in **bold** are required. *Also taken*: other names for a parameter. An object or a list may be given as its
