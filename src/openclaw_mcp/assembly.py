@@ -144,15 +144,18 @@ async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None
             memory.runs, roster=roster, bears_token=gateway.bears_token, offered=lambda: _offered(config.current.config)
         )
         attach = Attach(gateway.grants, url=url, key=lambda key: keys.canonical(key, roster()))
-        cron = CronRoom(
-            CronJobs(memory.store), memory.runs, memory.sessions, gateway.publish, path=memory.store.where,
-            roster=roster, config=lambda: config.current.config.get("cron", {}),
-        )  # fmt: skip
-        gateway.registry.add("cron", CronTool(cron, memory.sessions))
         mail = await stack.enter_async_context(
             mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder)
         )
         gateway.registry.add("message", mail.tool)
+        if equipment.letters is not None:
+            equipment.letters.mailroom = mail.mailroom
+        cron = CronRoom(
+            CronJobs(memory.store), memory.runs, memory.sessions, gateway.publish, path=memory.store.where,
+            roster=roster, config=lambda: config.current.config.get("cron", {}),
+            mailroom=mail.mailroom,
+        )  # fmt: skip
+        gateway.registry.add("cron", CronTool(cron, memory.sessions))
         rooms: tuple[Room, ...] = (config, restart, report, completions, attach, cron, *mail.rooms)
         for room in rooms:
             gateway.add(room)

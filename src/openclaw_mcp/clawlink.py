@@ -22,7 +22,7 @@ from .tools.policy import Decision, Policy
 from .tools.registry import Registry
 
 NAME: Final = "remoteclaw"
-COMING_BACK: Final = 20.0  # seconds a gateway that was there gets to come back: as long as a restart takes, and a bit
+COMING_BACK: Final = 45.0  # seconds a gateway that was there gets to come back: a real one takes half of that
 KNOCK_EVERY: Final = 0.25  # seconds between two attempts to reach a gateway that is coming back
 UNADVERTISED: Final = frozenset({"sessions.resolve"})
 
@@ -107,7 +107,7 @@ class ClawServer:
         self._link = GatewayLink(settings)
         tools = ClawTools(Seat(self._link, settings, self._effects))
         self._link.learn = tools.learn
-        self.toolbox = Front(Desk(Registry({"claw": tools}), policy=_only(menu)))
+        self.toolbox = Front(Desk(Registry({"claw": tools}), policy=_only(menu, tools)))
         self.mcp = McpServer(Info(name=NAME, version=__version__, title="RemoteClaw gateway tools"), self.toolbox)
 
     async def aclose(self) -> None:
@@ -115,11 +115,14 @@ class ClawServer:
         self._effects.close()
 
 
-def _only(menu: frozenset[str]) -> Policy:
+def _only(menu: frozenset[str], tools: ClawTools) -> Policy:
+    """What the environment lists, and of that what the gateway has and grants, once it has said so."""
+
     def decide(caller: Caller, source: str, spec: ToolSpec) -> Decision:
-        if spec.name in menu:
-            return Decision(True, "this run has it")
-        return Decision(False, f"{spec.name} is not among the tools this run was given")
+        if spec.name not in menu:
+            return Decision(False, f"{spec.name} is not among the tools this run was given")
+        refusal = tools.refusal(spec.name)
+        return Decision(True, "this run has it") if refusal is None else Decision(False, refusal)
 
     return decide
 

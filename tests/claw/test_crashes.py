@@ -73,6 +73,7 @@ def test_a_server_killed_before_the_answer_came_has_recorded_nothing(tmp_path: P
                     await post.came.wait()
                 peer.child.kill()
                 await asyncio.to_thread(peer.child.wait)
+                post.answer.set()
         assert read_effects(effects).sent == ()
         assert effects.read_bytes() == b""
 

@@ -1,8 +1,8 @@
 """The side-effects file: whole lines whatever happens, and a reader that takes what is usable."""
 
 import json
-import multiprocessing
-import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,21 +143,20 @@ def test_the_reader_survives_any_bytes(tmp_path_factory: pytest.TempPathFactory,
     assert read_effects(path).texts[-1] == "after all that"
 
 
-def _fill(path: Path, who: int) -> None:
-    file = EffectsFile(path)
-    for number in range(200):
-        file.sent([Sent(tool="message_send", to=str(who), text=f"{number} " + "x" * 3000)])
-    os._exit(0)
+FILL = """
+import sys
+from openclaw_mcp.claw.effects import EffectsFile, Sent
+file = EffectsFile(sys.argv[1])
+for number in range(200):
+    file.sent([Sent(tool="message_send", to=sys.argv[2], text=f"{number} " + "x" * 3000)])
+"""
 
 
 def test_servers_that_share_a_file_never_mix_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "effects.ndjson"
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_fill, args=(path, who)) for who in range(3)]
+    writers = [subprocess.Popen([sys.executable, "-c", FILL, str(path), str(who)]) for who in range(3)]
     for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(60)
+        assert writer.wait(60) == 0
 
     effects = read_effects(path)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from scripts.claw_reference import PATH, page
+from scripts.openings import FOLDER, menus
 
 from openclaw_mcp.claw.effects import read_effects
 from openclaw_mcp.claw.seat import Unsure
@@ -47,6 +49,14 @@ def test_every_tool_says_what_it_does_and_takes_a_valid_schema(spec: Any) -> Non
     assert spec.owner_only == spec.name.startswith(("cron_", "gateway_"))
 
 
+def test_the_reference_says_what_the_tools_say() -> None:
+    assert PATH.read_text(encoding="utf-8") == page(), "run scripts/claw_reference.py"
+
+
+def test_the_menus_by_profile_are_the_rules_own() -> None:
+    assert (FOLDER / "claw_menus.py").read_text(encoding="utf-8") == menus(), "run make openings"
+
+
 def test_no_alias_hides_a_parameter() -> None:
     for tool in TOOLS:
         properties = tool.spec.input_schema["properties"]
@@ -63,21 +73,23 @@ def test_the_text_is_the_answer_as_indented_json(twin: Twin) -> None:
     assert block.text == json.dumps(result.structured, indent=2, ensure_ascii=False)
 
 
-def test_a_tool_whose_methods_are_missing_goes_from_the_list(twin: Twin) -> None:
+def test_a_tool_that_is_not_to_be_had_here_is_refused_with_the_reason(twin: Twin) -> None:
     rung: list[None] = []
     twin.tools.changed.listen(rung.append)
 
     twin.tools.learn(frozenset({"sessions.list", "config.get"}), None)
-    assert [spec.name for spec in twin.tools.specs()] == ["sessions_list", "gateway_config_get"]
+    had = [spec.name for spec in SPECS if twin.tools.refusal(spec.name) is None]
+    assert had == ["sessions_list", "gateway_config_get"]
+    assert "no cron.add" in str(twin.tools.refusal("cron_add"))
     twin.tools.learn(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"}))
-    assert [spec.name for spec in twin.tools.specs()] == ["sessions_list"]
+    assert "not among the tools the gateway grants" in str(twin.tools.refusal("gateway_config_get"))
     twin.tools.learn(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"}))
     assert len(rung) == 2
 
 
 def test_a_real_gateway_has_a_way_for_every_tool(real: Twin) -> None:
     real.tools.learn(REAL, None)
-    assert len(real.tools.specs()) == 29
+    assert not any(real.tools.refusal(spec.name) for spec in SPECS)
 
 
 def test_called_before_it_is_known_the_missing_method_is_named(tmp_path: Path) -> None:
@@ -364,6 +376,12 @@ def test_a_send_nobody_knows_the_end_of_is_written_down_as_such(twin: Twin) -> N
     assert "not known" in twin.fails("message_send", target="a", message="x")
     effects = read_effects(twin.path)
     assert (effects.sent, [record.to for record in effects.unsure]) == ((), ["a"])
+
+
+def test_an_answer_that_says_no_is_a_failure_and_no_send(twin: Twin) -> None:
+    twin.answers["message.action"] = {"ok": False, "reason": "missing_token", "hint": "no bot token"}
+    assert "no bot token" in twin.fails("message_send", target="a", message="x")
+    assert read_effects(twin.path).sent == ()
 
 
 def test_a_send_the_gateway_keeps_for_later_is_a_send(twin: Twin) -> None:

@@ -16,8 +16,8 @@ from openclaw_mcp.core.rpc import Fault
 from openclaw_mcp.tools.desk import Desk
 from openclaw_mcp.tools.registry import Registry
 
-OURS = frozenset(method for ways in WAYS.values() for method in ways[0]) | {"message:broadcast", "sessions.resolve"}
-REAL = (OURS - {"sessions.spawn", "sessions.subagents", "message:broadcast"}) | {"sessions.create", "sessions.abort"}
+OURS = frozenset(method for ways in WAYS.values() for method in ways[0]) | {"sessions.resolve"}
+REAL = (OURS - {"sessions.spawn", "sessions.subagents"}) | {"sessions.create", "sessions.abort"}
 """What a real OpenClaw offers of it, and how it does the rest."""
 
 HOME = {"channel": "local", "account": "default", "to": "room-1", "thread": "t7"}

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from ..core.claw import ACTIONS
 from ..core.effects import Sent
+from ..core.errors import ToolError
 from ..core.model import Json
 from ..core.rpc import Fault
 from .files import without_bytes
@@ -40,8 +41,14 @@ class Act:
             }
         )
 
-    async def make(self, params: Json) -> Any:
-        return without_bytes(await self._seat.ask("message.action", self.request(params), within=SEND_WITHIN))
+    async def make(self, params: Json, **more: str) -> Any:
+        """The gateway's answer. Raises ToolError when the channel did not do it."""
+        request = {**self.request(params), **more}
+        answer = without_bytes(await self._seat.ask("message.action", request, within=SEND_WITHIN))
+        if isinstance(answer, dict) and answer.get("ok") is False:
+            reason = next((answer[name] for name in ("error", "hint", "reason") if answer.get(name)), "no reason given")
+            raise ToolError(f"the channel did not do it: {reason}")
+        return answer
 
     async def send(self, params: Json, *, said: str, media: str | None = None) -> Any:
         """Make it and write it down."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import mimetypes
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -23,6 +22,8 @@ async def content(file: str) -> Json:
     """The parameters that carry a file of this machine. Raises ToolArguments."""
     path = Path(unquote(urlsplit(file).path) if file.startswith("file:") else file)
     data = await asyncio.to_thread(_read, path)
+    import mimetypes  # here for start-up: most runs send no file, and it loads a good deal
+
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     buffer = f"data:{kind};base64,{base64.b64encode(data).decode()}"
     return {"buffer": buffer, "filename": path.name, "contentType": kind}

@@ -13,6 +13,9 @@ from .act import Act
 from .seat import Nature, Seat, Tool, Unsure, Work, also, flag, number, some, text, tool, whole
 
 MOST_TARGETS: Final = 100  # of one broadcast
+BROADCASTS: Final = "sessions.spawn"
+"""A method by which to know gateways of our kind: their `message.action` has a broadcast. A real OpenClaw's is for one
+conversation at a time."""
 
 OTHER_NAMES: Final = also(
     target="to recipient chat_id chatId",
@@ -84,7 +87,7 @@ async def _broadcast(seat: Seat, asked: Json) -> Any:
     if not act.channel:
         raise ToolArguments("this run has no channel of its own; say in `channel` where the targets are")
     seat.effects.ready()
-    if "message:broadcast" in await seat.gateway.methods():
+    if BROADCASTS in await seat.gateway.methods():
         results = await _together(act, seat, targets, message)
     else:
         results = [await _single(seat, asked, target, message) for target in targets]
@@ -148,7 +151,8 @@ async def _pin(seat: Seat, asked: Json) -> Any:
 
 async def _read(seat: Seat, asked: Json) -> Any:
     act = Act(seat, "message_read", asked, target=asked.get("channelId"))
-    return await act.make({"limit": number(asked, "limit"), "before": asked.get("before")})
+    wanted = {"limit": number(asked, "limit"), "before": asked.get("before")}
+    return await act.make(wanted, conversationReadOrigin="direct-operator")  # a real gateway lets nobody else read
 
 
 # ---- what agents are told --------------------------------------------------------------------------------------------

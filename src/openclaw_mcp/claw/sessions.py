@@ -143,10 +143,9 @@ async def _spawn(seat: Seat, asked: Json) -> Any:
 async def _spawned_by_hand(seat: Seat, asked: Json, task: str) -> Json:
     """A gateway without `sessions.spawn` has children all the same: sessions with a parent."""
     seconds = number(asked, "timeoutSeconds")
-    made = await seat.ask(
+    made = await seat.tell(  # a real gateway takes no idempotency key here from a client without a device
         "sessions.create",
         {
-            "idempotencyKey": str(uuid.uuid4()),
             "parentSessionKey": seat.run.session_key,
             "agentId": asked.get("agentId"),
             "label": asked.get("label"),
@@ -296,7 +295,7 @@ TOOLS = (
         parameters={
             "prompt": text("The whole task: the sub-agent knows nothing of this conversation."),
             "agentId": text("Which agent does it; this one unless given. See agents_list."),
-            "channel": text("The channel its result is announced in; this conversation unless given."),
+            "channel": text("Not needed: the result comes to this session, and so to its conversation."),
             "label": text("A short name for it."),
             "model": text("The model it uses, as provider/model."),
             "thinking": text("How hard it thinks."),

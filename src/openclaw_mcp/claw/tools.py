@@ -1,7 +1,7 @@
 """The 29 tools as one source: what is listed, how arguments are taken, how answers are given."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -20,35 +20,44 @@ _BY_NAME: Final = {tool.spec.name: tool for tool in TOOLS}
 
 
 class ClawTools:
-    """A `ToolSource`. Lists everything until it knows the gateway; from then on what that gateway can do."""
+    """A `ToolSource` of all 29. `refusal` knows which of them this gateway and this run do not have; before the gateway
+    has said hello that is none."""
 
     def __init__(self, seat: Seat) -> None:
         self.changed: Bell[None] = Bell()
         self._seat = seat
-        self._offered: frozenset[str] | None = None
-        self._specs: Sequence[ToolSpec] = SPECS
+        self._refused: Mapping[str, str] = {}
 
     def specs(self) -> Sequence[ToolSpec]:
-        return self._specs
+        return SPECS
+
+    def refusal(self, name: str) -> str | None:
+        """Why a tool is not to be had here; None: it is."""
+        return self._refused.get(name)
 
     def learn(self, methods: frozenset[str], permitted: frozenset[str] | None) -> None:
         """What the gateway said at its hello: its methods, and the tools the run's grant has, if it is under one."""
-        fit = tuple(
-            spec
-            for spec in SPECS
-            if lacking(spec.name, methods) is None and (permitted is None or spec.name in permitted)
-        )
-        self._offered = methods
-        if fit != self._specs:
-            self._specs = fit
+        refused = {}
+        for spec in SPECS:
+            missing = lacking(spec.name, methods)
+            if missing is not None:
+                refused[spec.name] = _lacks(spec.name, missing)
+            elif permitted is not None and spec.name not in permitted:
+                refused[spec.name] = f"{spec.name} is not among the tools the gateway grants this run"
+        if refused != self._refused:
+            self._refused = refused
             self.changed.ring(None)
 
     async def call(self, call: ToolCall) -> ToolResult:
         tool = _BY_NAME[call.name]
         missing = lacking(call.name, await self._seat.gateway.methods())
         if missing is not None:
-            raise ToolUnavailable(f"the gateway this run is connected to has no {missing}, which {call.name} needs")
+            raise ToolUnavailable(_lacks(call.name, missing))
         return answered(await tool.work(self._seat, call.arguments))
+
+
+def _lacks(name: str, method: str) -> str:
+    return f"the gateway this run is connected to has no {method}, which {name} needs"
 
 
 def answered(answer: Any) -> ToolResult:

@@ -57,6 +57,10 @@ def menu(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def narrowed(opening: Opening, allowed: tuple[str, ...]) -> Opening:
     """The opening with only these tools in its lists."""
+    from ..openings.claw_menus import PROFILES  # here for start-up, as in `menu`
+
+    if allowed == PROFILES["full"]:
+        return opening
     # Here for start-up: `boot` has loaded both by now.
     import json
 
@@ -67,8 +71,6 @@ def narrowed(opening: Opening, allowed: tuple[str, ...]) -> Opening:
             return None
         result = json.loads(listed)
         kept = [tool for tool in result["tools"] if tool["name"] in allowed]
-        if len(kept) == len(result["tools"]):
-            return listed
         return json.dumps({**result, "tools": kept}, separators=(",", ":"), ensure_ascii=False)
 
     return Opening(

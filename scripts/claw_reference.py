@@ -1,0 +1,85 @@
+"""Write docs/reference/claw-tools.md from the tools themselves; `--check` only says whether it is up to date."""
+
+import sys
+from pathlib import Path
+
+from openclaw_mcp.claw.seat import Tool
+from openclaw_mcp.claw.tools import TOOLS
+from openclaw_mcp.core.claw import WAYS
+from openclaw_mcp.core.model import Json
+
+PATH = Path(__file__).parent.parent / "docs" / "reference" / "claw-tools.md"
+FAMILIES = (
+    ("Sessions", ("sessions_", "session_", "agents_", "subagents")),
+    ("Messages", ("message_",)),
+    ("Cron", ("cron_",)),
+    ("Gateway", ("gateway_",)),
+)
+RECORDED = {
+    "sessions_send", "message_send", "message_reply", "message_thread_reply", "message_broadcast",
+    "message_send_attachment", "message_send_with_effect",
+}  # fmt: skip
+HEAD = """# The 29 tools of a CLI agent
+
+Made by `scripts/claw_reference.py`; do not edit. `remoteclaw-mcp-server` offers these to the agent that starts it; see
+[Give a CLI agent the gateway](../how-to/give-a-cli-agent-the-gateway.md). A result is the gateway's answer: as indented
+JSON in a text block, and the same as structured content. What goes wrong is a result with `isError` whose text begins
+`Tool error (<tool>):`.
+
+Parameters in **bold** are required. *Also taken*: other names for a parameter. An object or a list may be given as its
+JSON text. A tool is listed when the gateway offers its methods; where several ways stand, any will do.
+"""
+
+
+def main() -> int:
+    text = page()
+    stale = not PATH.exists() or PATH.read_text(encoding="utf-8") != text
+    if stale and "--check" not in sys.argv:
+        PATH.write_text(text, encoding="utf-8")
+    print(f"claw-tools.md: {'stale' if stale and '--check' in sys.argv else 'written' if stale else 'up to date'}")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+def page() -> str:
+    parts = [HEAD]
+    for title, prefixes in FAMILIES:
+        parts.append(f"\n## {title}\n")
+        parts += [entry(tool) for tool in TOOLS if tool.spec.name.startswith(prefixes)]
+    return "".join(parts)
+
+
+def entry(tool: Tool) -> str:
+    spec = tool.spec
+    schema = spec.input_schema
+    required = schema.get("required", ())
+    rows = "".join(row(name, field, tool, must=name in required) for name, field in schema["properties"].items())
+    table = f"\n| parameter | type | |\n|---|---|---|\n{rows}" if rows else ""
+    ways = " or ".join(", ".join(f"`{method}`" for method in way) for way in WAYS[spec.name])
+    return f"\n### {spec.name}\n\n{spec.description}\n{table}\n{nature(tool)} Methods: {ways}.\n"
+
+
+def row(name: str, field: Json, tool: Tool, *, must: bool) -> str:
+    others = [f"`{other}`" for other, own in tool.aliases.items() if own == name]
+    also = f" *Also taken:* {', '.join(others)}." if others else ""
+    choice = f" One of {', '.join(f'`{word}`' for word in field['enum'])}." if "enum" in field else ""
+    shown = f"**{name}**" if must else name
+    return f"| {shown} | {field['type']} | {field['description'].replace('|', '/')}{choice}{also} |\n"
+
+
+def nature(tool: Tool) -> str:
+    spec = tool.spec
+    notes = spec.annotations or {}
+    words = ["Reads only." if notes["readOnlyHint"] else "Changes things."]
+    if notes.get("destructiveHint"):
+        words.append("What it changes may be lost.")
+    if spec.owner_only:
+        words.append("For the owner.")
+    if spec.name in RECORDED:
+        words.append("Recorded as `message_sent`.")
+    if spec.name == "cron_add":
+        words.append("Recorded as `cron_added`.")
+    return " ".join(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""The 29 tools on a real OpenClaw gateway: which of them work there, seen from the other side."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.claw.effects import read_effects
+from openclaw_mcp.core.claw import WAYS
+from openclaw_mcp.rpc.client import CannotConnect
+from tests.claw import world
+from tests.claw.world import environment, failed, official, used
+
+from . import real
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    real.program()
+    with real.gateway(tmp_path_factory.mktemp("theirs")) as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real gateway takes seconds over what takes ours milliseconds."""
+    monkeypatch.setattr(world, "WAIT", 240.0)
+
+
+def settings(url: str, tmp_path: Path) -> dict[str, str]:
+    return environment(url, real.TOKEN, tmp_path / "effects") | {"REMOTECLAW_SESSION_KEY": "agent:main:claw"}
+
+
+def test_every_tool_has_a_way_there(theirs: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with official(settings(theirs, tmp_path)) as client:
+            await used(client, "agents_list")
+            assert [tool.name for tool in (await client.list_tools()).tools] == list(WAYS)
+
+    asyncio.run(work())
+
+
+def test_session_tools(theirs: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with official(settings(theirs, tmp_path)) as client, real.client(theirs) as other:
+            made = await other.call("sessions.create", {"label": "claw target"})
+            sent = await used(client, "sessions_send", label="claw target", message="hello", timeout=60)
+            assert sent["sessionKey"] == made["key"]
+            assert sent["status"] == "error"  # no model is set up there: the run begins and fails
+            assert "auth" in sent["error"].lower()
+
+            rows = await used(client, "sessions_list", filter="claw target", limit=5)
+            assert [row["key"] for row in rows["sessions"]] == [made["key"]]
+            assert (await used(client, "sessions_history", sessionKey=made["key"]))["sessionKey"] == made["key"]
+            assert (await used(client, "session_status", sessionKey=made["key"]))["run"]["active"] is False
+            assert (await used(client, "session_status"))["exists"] is False
+            assert "no session" in await failed(client, "session_status", sessionKey="agent:main:nobody")
+
+            await other.call("sessions.create", {"key": "agent:main:claw"})
+            child = await used(client, "sessions_spawn", prompt="look around", label="claw child")
+            row = await other.call("sessions.describe", {"key": child["childSessionKey"]})
+            assert row["session"]["parentSessionKey"] == "agent:main:claw"
+            assert (await used(client, "subagents", action="list"))["status"] == "ok"
+        assert read_effects(tmp_path / "effects").texts == ("hello",)
+
+    asyncio.run(work())
+
+
+def test_message_tools_reach_its_runner(theirs: str, tmp_path: Path) -> None:
+    """No channel can be set up offline, so its own refusal is what proves that it understood."""
+
+    async def work() -> None:
+        async with official(settings(theirs, tmp_path)) as client:
+            for name, arguments in _messages().items():
+                words = await failed(client, name, channel="telegram", **arguments)
+                assert "Telegram" in words or "telegram" in words, (name, words)
+                assert "invalid message.action params" not in words
+        assert read_effects(tmp_path / "effects").sent == ()
+
+    asyncio.run(work())
+
+
+def _messages() -> dict[str, dict[str, Any]]:
+    return {
+        "message_send": {"target": "1", "message": "x"},
+        "message_broadcast": {"targets": ["1"], "message": "x"},
+        "message_react": {"target": "1", "emoji": "👍", "messageId": "1"},
+        "message_delete": {"target": "1", "messageId": "1"},
+        "message_read": {"channelId": "1"},
+    }
+
+
+def test_cron_tools(theirs: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with official(settings(theirs, tmp_path)) as client, real.client(theirs) as other:
+            assert (await used(client, "cron_status"))["enabled"] is True
+            schedule, payload = {"kind": "every", "everyMs": 86_400_000}, {"kind": "systemEvent", "text": "claw tea"}
+            job = await used(client, "cron_add", job={"schedule": schedule, "payload": payload})
+            assert (await other.call("cron.get", {"id": job["id"]}))["payload"]["text"] == "claw tea"
+            assert [one["id"] for one in (await used(client, "cron_list", filter="claw tea"))["jobs"]] == [job["id"]]
+            await used(client, "cron_update", jobId=job["id"], updates={"enabled": False})
+            assert (await other.call("cron.get", {"id": job["id"]}))["enabled"] is False
+            assert (await used(client, "cron_run", jobId=job["id"]))["ok"] is True
+            assert "entries" in await used(client, "cron_runs", jobId=job["id"])
+            assert "entries" in await used(client, "cron_runs", limit=3)
+            assert (await used(client, "cron_remove", jobId=job["id"]))["removed"] is True
+        assert len(read_effects(tmp_path / "effects").cron_added) == 1
+
+    asyncio.run(work())
+
+
+def test_gateway_tools(theirs: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with official(settings(theirs, tmp_path)) as client, real.client(theirs) as other:
+            await used(client, "gateway_config_patch", patches={"ui": {"seamColor": "#aa0000"}})
+            assert (await other.call("config.get"))["config"]["ui"]["seamColor"] == "#aa0000"
+            assert (await used(client, "gateway_config_get", key="ui.seamColor"))["value"] == "#aa0000"
+            assert "seamColr" in await failed(client, "gateway_config_patch", patches={"ui": {"seamColr": 1}})
+            whole = (await used(client, "gateway_config_get"))["config"]
+            applied = await used(client, "gateway_config_apply", config=whole)
+            assert applied["ok"] is True
+            assert (await used(client, "gateway_config_schema", key="gateway.auth"))["path"] == "gateway.auth"
+            boot = (other.hello or {})["server"]["bootId"]
+            restart = await used(client, "gateway_restart")
+            assert restart["ok"] is True
+            if restart["status"] == "scheduled":  # else it waits for work of its own, for as long as that takes
+                await _another_boot(theirs, boot)
+            assert (await used(client, "agents_list"))["defaultId"] == "main"
+
+    asyncio.run(work())
+
+
+async def _another_boot(url: str, boot: str) -> None:
+    async with asyncio.timeout(real.START_WAIT):
+        while True:
+            await asyncio.sleep(0.5)
+            try:
+                async with real.client(url) as other:
+                    if (other.hello or {})["server"]["bootId"] != boot:
+                        return
+            except CannotConnect:
+                continue
