@@ -106,7 +106,8 @@ def flat(value: Any) -> str:
 def _gather(turns: Iterator[tuple[str, list[str]]], tools: Tools, model: str) -> Asked:
     """From what the user said and what tools answered, in order."""
     prompt, results = "", list[str]()
-    for text, answers in turns:
+    for whole, answers in turns:
+        text = whole.rpartition("</earlier>")[2]  # what was said before is told, not asked again
         if DIRECTIVE.search(text):
             prompt, results = text, []
         results += answers

@@ -137,6 +137,7 @@ def test_one_that_begins_in_an_old_conversation_is_told_what_was_said(tmp_path: 
         return (
             {"role": "user", "content": "x" * 20_000},
             {"role": "user", "content": "my dog is Rex"},
+            {"role": "assistant", "content": [{"type": "toolCall", "name": "message_send"}]},
             {"role": "assistant", "content": [{"type": "text", "text": "noted"}]},
             {"role": "toolResult", "content": []},
         )
@@ -144,7 +145,7 @@ def test_one_that_begins_in_an_old_conversation_is_told_what_was_said(tmp_path: 
     world = World(tmp_path, "codex")
     world.final("what is its name?", recall=recall)
     told = world.called()["stdin"]
-    assert "Person: my dog is Rex\nYou: noted\n</earlier>" in told
+    assert "Person: my dog is Rex\nYou: (called message_send)\nYou: noted\n</earlier>" in told
     assert "xxxx" not in told
 
 

@@ -1,15 +1,20 @@
 """A message in a conversation starts a real CLI; it uses our tools through our server; its reply comes back once."""
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from ..agents.scripted_model import ScriptedModel
+from ..running import END_WAIT
 from ..test_gateway import Served, serving
 from .cli_clients import path
 from .clis import CLIS, MODEL, environment, program
@@ -60,9 +65,9 @@ def write(served: Served, text: str, **more: Any) -> Any:
     pytest.fail("no end")
 
 
-def read(served: Served, conversation: str, count: int) -> list[str]:
+def read(served: Served, conversation: str, count: int, *, within: float = 20.0) -> list[str]:
     """What the agent's side said there, once it is that many messages; a moment longer, should there be more."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + within
     while True:
         messages = ask(served, "local.read", {"conversation": conversation})["messages"]
         texts = [message["text"] for message in messages if message["fromMe"]]
@@ -98,6 +103,35 @@ def test_what_the_agent_sent_itself_is_not_sent_again(served: Served) -> None:
     assert ended["status"] == "ok", ended
     assert write(served, "[[say And now something else.]]")["status"] == "ok"
     assert read(served, "room", 2) == [sent, "And now something else."]
+
+
+def test_a_gateway_killed_in_the_middle_leaves_no_process_no_secret_and_sends_nothing_twice(served: Served) -> None:
+    steps = '[[call message_send {"target": "elsewhere", "message": "only once"}]] [[hang 120]] [[say never]]'
+    ask(served, "local.send", {"conversation": "room", "text": steps})
+    assert read(served, "elsewhere", 1, within=PATIENCE) == ["only once"]
+    home = str(served.folder.parent / "home")
+    assert started_in(home)
+    os.kill(served.child.pid, signal.SIGKILL)
+    served.child.wait(END_WAIT)
+    end = time.monotonic() + 20
+    while started_in(home) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert [process.cmdline() for process in started_in(home)] == []
+    with serving(served.folder) as again:
+        assert write(again, "[[say Here I am.]]")["status"] == "ok"
+        assert read(again, "room", 2)[-1] == "Here I am."
+        assert read(again, "elsewhere", 1) == ["only once"]
+    assert secrets_in(served.folder.parent) == []
+
+
+def started_in(home: str) -> list[psutil.Process]:
+    """The processes whose home that is: the CLI and whatever it started."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("HOME") == home and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def test_a_stranger_gets_none_of_the_owners_tools(served: Served) -> None:

@@ -36,10 +36,10 @@ class Desk:
     def methods(self) -> Sequence[Method]:
         reads = {"sessions.list", "chat.history", "sessions.describe", "agents.list", "config.get", "sessions.resolve"}
         admin = {"config.patch", "config.apply", "cron.add", "gateway.restart.request"}
-        own = {"health", "status", "sessions.delete", "chat.inject"}
+        others = {"sessions.delete", "chat.inject"}
         return tuple(
             Method(name, READ if name in reads else ADMIN if name in admin else WRITE, self._echo)
-            for name in sorted((SERVED.keys() | own) - {"health", "status"})
+            for name in sorted(SERVED.keys() | others)
         )
 
     async def _echo(self, call: RpcCall) -> Any:
@@ -118,6 +118,8 @@ def test_a_connection_under_a_grant_is_the_runs_agent(tmp_path: Path) -> None:
                 assert client.hello is not None
                 assert client.hello["auth"]["scopes"] == sorted((READ, WRITE))
                 assert client.hello["features"]["tools"] == list(WAYS)
+                assert client.hello["snapshot"]["presence"] == []
+                assert client.hello["snapshot"]["health"] == {"ok": True}
                 seen = await client.call("sessions.list")
                 assert (seen["caller"], seen["kind"]) == ("run 1", "agent")
                 assert seen["scopes"] == sorted((READ, WRITE))
@@ -136,7 +138,9 @@ def test_admin_is_lent_for_the_one_method_that_needs_it(tmp_path: Path) -> None:
     within(work())
 
 
-@pytest.mark.parametrize("method", ["status", "system.info", "device.pair.list", "chat.inject", "sessions.delete"])
+@pytest.mark.parametrize(
+    "method", ["health", "status", "system.info", "device.pair.list", "chat.inject", "sessions.delete"]
+)
 def test_what_is_behind_no_tool_is_closed(tmp_path: Path, method: str) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
@@ -145,7 +149,6 @@ def test_what_is_behind_no_tool_is_closed(tmp_path: Path, method: str) -> None:
                 with pytest.raises(Fault, match="behind no tool") as caught:
                     await client.call(method)
                 assert caught.value.kind == "FORBIDDEN"
-                assert (await client.call("health"))["ok"] is True
 
     within(work())
 
@@ -204,8 +207,9 @@ def test_it_hears_nothing_of_what_goes_on(tmp_path: Path) -> None:
             async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
                 client.events.listen(lambda news: heard.append(news.event))
                 house.gateway.publish(Event(name="chat", payload={"secret": 1}))
+                house.gateway.publish(Event(name="health", payload={"sessions": ["somebody"]}, scope=None))
                 house.gateway.publish(Event(name="tick", payload={}, scope=None))
-                await client.call("health")
+                await client.call("agents.list")
             assert heard == ["tick"]
 
     within(work())
@@ -218,12 +222,12 @@ def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None
             office.judge = allow_all
             token, other = office.issue(RUN, seconds=60), office.issue(RUN, seconds=60)
             async with under(house, token) as gone, under(house, other) as stays:
-                await gone.call("health")
+                await gone.call("agents.list")
                 office.revoke(token)
                 with pytest.raises(ConnectionGone):
                     while True:
-                        await gone.call("health")
-                await stays.call("health")
+                        await gone.call("agents.list")
+                await stays.call("agents.list")
             for _ in range(20):
                 with pytest.raises(CannotConnect, match="this run's token has ended") as caught:
                     async with under(house, token):
@@ -242,7 +246,7 @@ def test_its_time_closes_what_it_opened(tmp_path: Path) -> None:
             async with under(house, house.gateway.grants.issue(RUN, seconds=0.3)) as client:
                 with pytest.raises(ConnectionGone):
                     while True:
-                        await client.call("health")
+                        await client.call("agents.list")
                         await asyncio.sleep(0.02)
 
     within(work())

@@ -12,6 +12,7 @@ from ..core.rpc import Fault, Method, RpcCall, covers, missing_scope, read_param
 from ..wire import frames
 from ..wire.frames import Announcement, Request
 from .admission import Admitted, Challenge, Refused, Visitor
+from .grants import HEARS
 from .handshake import Connect
 from .pairing import now_ms
 from .socket import Socket
@@ -62,11 +63,11 @@ class Connection:
         """Whether we expect its pongs: not while we ourselves have stopped reading."""
         return not self._paused
 
-    def may_hear(self, scope: str | None) -> bool:
+    def may_hear(self, scope: str | None, event: str = "") -> bool:
         if self.admitted is None:
             return False
         if self.admitted.grant is not None:  # a run's programs ask; what goes on elsewhere is not theirs to hear
-            return scope is None
+            return event in HEARS
         return scope is None or (not self.is_node and covers(self.admitted.caller.scopes, scope))
 
     # ---- outgoing ------------------------------------------------------------------------------------------------

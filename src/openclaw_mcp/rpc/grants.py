@@ -28,8 +28,8 @@ PREFIX: Final = "ocg_"
 MOST_GRANTS: Final = 4096  # at once; a gateway runs tens of agents, not thousands
 LONGEST: Final = 24 * 3600.0  # seconds a grant may last: no run does
 SCOPES: Final = frozenset({READ, WRITE})
-OPEN: Final = frozenset({"health"})
-"""Methods that serve no tool but are anybody's."""
+HEARS: Final = frozenset({"tick", "shutdown"})
+"""Events a program of a run needs to keep its connection. Even `health` names sessions that are not its business."""
 MESSAGING: Final = frozenset({"send"}) | {method for method in SERVED if method.startswith("message:")}
 SPEAKS_FOR: Final = MESSAGING | {"message.action", "sessions.spawn", "sessions.subagents"}
 """Methods whose `sessionKey` says for whom: under a grant it is always the run's own."""
@@ -125,8 +125,7 @@ class Grants:
     def narrowed(self, method: Method, call: RpcCall) -> RpcCall:
         """The call as the grant allows it: for its own session, with just the scope it needs. Raises Fault."""
         caller = call.caller
-        if method.name not in OPEN:
-            self._permit(caller, call)
+        self._permit(caller, call)
         params = _own(call)
         scopes = caller.scopes if method.scope is None else caller.scopes | {method.scope}
         return replace(call, params=params, caller=replace(caller, scopes=scopes))

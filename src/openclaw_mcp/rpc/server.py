@@ -18,8 +18,9 @@ from ..core.model import Json
 from ..core.rpc import READ, Event, Fault, Method
 from ..wire import frames
 from ..wire.frames import Announcement
-from .admission import PROXY_HEADERS, Admitted, Door, Visitor
+from .admission import PROXY_HEADERS, Door, Visitor
 from .connection import Connection, presence_of
+from .grants import HEARS
 from .handshake import EPHEMERAL_MODES
 from .pairing import Cut, now_ms
 from .socket import Socket
@@ -131,7 +132,7 @@ class Intercom:
         hearers = [
             guest
             for guest in self._guests.values()
-            if guest.may_hear(event.scope)
+            if guest.may_hear(event.scope, event.name)
             and (event.topic is None or event.topic in guest.topics or event.also in guest.topics)
         ]
         if not hearers:
@@ -254,19 +255,20 @@ class Intercom:
         auth: Json = {"method": admitted.method, "role": admitted.connect.role, "scopes": admitted.connect.scopes}
         if admitted.device_token is not None:
             auth |= {"deviceToken": admitted.device_token, "issuedAtMs": admitted.issued_at_ms}
-        snapshot = {
-            "presence": self.presence(),
-            "health": self._house.health(),
-            "stateVersion": dict(self._versions),
-            "uptimeMs": self.uptime_ms,
-        }
+        snapshot: Json = {"stateVersion": dict(self._versions), "uptimeMs": self.uptime_ms}
+        features: Json = {"methods": self._advertised(), "events": EVENTS, "capabilities": []}
+        if admitted.grant is None:
+            snapshot |= {"presence": self.presence(), "health": self._house.health()}
+            snapshot |= self._house.snapshot(admitted.caller.scopes)
+        else:  # a program of a run is told its tools, and nothing of who else is there
+            snapshot |= {"presence": [], "health": {"ok": True}}
+            features |= {"events": sorted(HEARS), "tools": self.door.grants.menu(admitted.caller)}
         return {
             "type": "hello-ok",
             "protocol": frames.PROTOCOL,
             "server": {"version": self._house.version, "bootId": self.boot_id, "connId": connection.id},
-            "features": {"methods": self._advertised(), "events": EVENTS, "capabilities": []}
-            | self._run_menu(admitted),
-            "snapshot": snapshot | self._house.snapshot(admitted.caller.scopes),
+            "features": features,
+            "snapshot": snapshot,
             "auth": auth,
             "policy": {
                 "maxPayload": frames.LARGEST_FRAME,
@@ -277,12 +279,6 @@ class Intercom:
 
     def _advertised(self) -> Sequence[str]:
         return [method.name for method in self._methods.values() if method.advertised]
-
-    def _run_menu(self, admitted: Admitted) -> Json:
-        """A program of a run is told which tools that run has; the methods behind others refuse, and say why."""
-        if admitted.grant is None:
-            return {}
-        return {"events": ("tick", "shutdown", "health"), "tools": self.door.grants.menu(admitted.caller)}
 
     def _grant_ended(self, id: str) -> None:
         for guest in list(self._guests.values()):

@@ -81,4 +81,6 @@ def _text(message: Json) -> str:
         return content
     if not isinstance(content, list):
         return ""
-    return "\n".join(str(block.get("text", "")) for block in content if block.get("type") == "text")
+    # That a tool was called is said too, or what a cut turn has done already would be done again.
+    called = [f"(called {block.get('name')})" for block in content if block.get("type") == "toolCall"]
+    return "\n".join([*called, *(str(block.get("text", "")) for block in content if block.get("type") == "text")])
