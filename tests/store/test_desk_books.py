@@ -36,7 +36,7 @@ def test_sub_agents_are_found_by_who_sent_them_and_by_what_is_still_to_do(where:
 
             assert await book.get("agent:main:subagent:a") == child("a", label="first")
             assert [each.run_id for each in await book.children("agent:main:main")] == ["a", "b"]
-            end = {"ended_at": 5, "outcome": "ok", "delivery": "delivered"}
+            end: dict[str, Any] = {"ended_at": 5, "outcome": "ok", "delivery": "delivered"}
             done = await book.change("agent:main:subagent:a", **end)
             assert done == child("a", label="first", **end)
             assert [each.run_id for each in await book.unsettled()] == ["b", "c"]
