@@ -211,7 +211,7 @@ def test_the_exchange_is_bounded(house: World) -> None:
     house.configure(session={"agentToAgent": {"maxPingPongTurns": 1}})
     try:
         house.tool("agent:main:b1", "sessions_send", sessionKey="agent:friend:b2", message="!say !say !say !say end")
-        assert comes(lambda: len(house.texts("agent:main:b1")) == 2)
+        assert comes(lambda: house.texts("agent:main:b1")[-1:] == ["!say !say end"])
         house.tool("agent:main:b1", "sessions_send", sessionKey="agent:main:b", message=SKIP)  # time for one more
         assert len(house.texts("agent:friend:b2")) == 1
     finally:
