@@ -133,7 +133,8 @@ async def _spawn(seat: Seat, asked: Json) -> Any:
     if "sessions.spawn" in await seat.gateway.methods():
         wanted = ("agentId", "channel", "label", "model", "thinking", "cleanup")
         params = {"task": task, "sessionKey": seat.run.session_key, **{name: asked.get(name) for name in wanted}}
-        child = await seat.tell("sessions.spawn", {**params, "runTimeoutSeconds": number(asked, "timeoutSeconds")})
+        params |= {"runTimeoutSeconds": number(asked, "timeoutSeconds"), "idempotencyKey": str(uuid.uuid4())}
+        child = await seat.ask("sessions.spawn", params)
         if isinstance(child, dict) and child.get("status") in ("forbidden", "error"):
             raise ToolError(f"no sub-agent was started: {child.get('error') or child['status']}")
         return child
