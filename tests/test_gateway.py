@@ -150,7 +150,7 @@ def test_mcp_is_served_to_whoever_carries_the_token(gateway: Served) -> None:
     assert web_client.ask(gateway.http + "/mcp", "tools/list").status == 401
     answer = web_client.ask(gateway.http + "/mcp", "tools/list", Authorization=f"Bearer {gateway.token}")
     assert answer.status == 200
-    assert {"sessions_list", "gateway"} <= {tool["name"] for tool in answer.json["result"]["tools"]}
+    assert {"sessions_list", "gateway", "message", "cron"} <= {tool["name"] for tool in answer.json["result"]["tools"]}
 
 
 def test_a_page_elsewhere_gets_nothing_from_mcp(gateway: Served) -> None:

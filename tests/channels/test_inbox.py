@@ -11,8 +11,10 @@ import pytest
 from openclaw_mcp.core.agent import AgentEvent, Attachment, Did, Final, Turn
 from openclaw_mcp.core.channel import Address, ChannelError
 from openclaw_mcp.core.effects import Effects, Sent
+from openclaw_mcp.core.mail import LocalNote
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.records import NewSession, RunRequest
+from openclaw_mcp.store.local import LocalConversations
 
 from .house import WAIT, House, Twin, house, within
 
@@ -337,6 +339,28 @@ def test_a_message_that_comes_while_its_account_starts_anew_is_answered(tmp_path
             assert await twin.has(1) == [("ann", "in between")]
             twin.go.set()
             await applying
+
+    within(story())
+
+
+def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_path: Path) -> None:
+    async def story() -> None:
+        book = "agent:main:local:group:#team"
+        async with house(tmp_path) as here:
+            owner = Sender(id="owner")
+            note = LocalNote(
+                account="default", conversation="#team", sender=owner, text="do\n!say heard you", mine=False, key="k",
+                extra={"mentioned": True},
+            )  # fmt: skip
+            await LocalConversations(here.memory.store).add(note)  # and then the process died
+        config = {"channels": {"local": {"groupPolicy": "open"}}}
+        async with house(tmp_path, config=config) as again:
+            await again.until(lambda seen: [m["text"] for m in seen] == ["do\n!say heard you", "heard you"], "#team")
+        async with house(tmp_path, config=config) as third:
+            await third.call("local.send", conversation="#team", text="do\n!say and you", mentioned=True)
+            await third.until(lambda seen: len(seen) == 4, "#team")
+            page = await third.memory.sessions.history(book, limit=10)
+            assert len(page.messages) == 4
 
     within(story())
 

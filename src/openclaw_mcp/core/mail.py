@@ -162,6 +162,9 @@ class LocalBook(Protocol):
     ) -> Sequence[Seen]:
         """The newest, oldest first. A thread's alone, when one is named."""
 
+    async def lately(self, account: str, *, since: int, limit: int) -> Sequence[tuple[str, Seen]]:
+        """What people wrote since then, the newest so many, oldest first; each with its conversation."""
+
     async def files(self, account: str, conversation: str, id: str) -> Sequence[Attachment]: ...
 
     async def conversations(self, account: str, *, limit: int) -> Sequence[Json]:
