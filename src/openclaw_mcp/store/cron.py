@@ -1,5 +1,6 @@
 """The book of jobs: a due job is claimed by one process, carried out once, and settled with its log in one commit."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from .rows import from_json, new_id, to_json
 from .store import Store
 from .tables import cron_jobs as jobs
 from .tables import cron_runs as runs
+
+logger = logging.getLogger(__name__)
 
 KEPT_PER_JOB: Final = 2000  # log entries; the reference's own limit
 KEPT_MS: Final = 90 * 86_400_000  # three months of history is what anybody asks for
@@ -137,7 +140,13 @@ class CronJobs:
         def work(connection: Connection) -> Sequence[Firing]:
             taken, following = [], []
             for row in connection.execute(_DUE, {"now": now, "most": most}).all():
-                job = _job(row)
+                try:
+                    job = _job(row)
+                except msgspec.MsgspecError:
+                    # One that can't be read, from another version perhaps, must not hold up the others.
+                    logger.exception("cron job %s can't be read; it is disabled", row.id)
+                    connection.execute(update(jobs).where(jobs.c.id == row.id).values(enabled=False, next_at=None))
+                    continue
                 run_id = f"cron:{job.id}:{row.next_at}:{new_id()}"
                 taken.append(Firing(run_id=run_id, job=job, due_at=row.next_at, at=now))
                 following.append({"wanted": job.id, "run": run_id, "now": now, "next": plan(job, now)})
