@@ -26,7 +26,8 @@ from openclaw_mcp.core.rpc import Event
 from openclaw_mcp.cron.room import CronRoom
 from openclaw_mcp.cron.rules import armed
 from openclaw_mcp.cron.schedule import iso
-from openclaw_mcp.store.cron import CronJobs, _columns
+from openclaw_mcp.store.cron import CronJobs
+from openclaw_mcp.store.cron_rows import columns
 from openclaw_mcp.store.store import Store
 from openclaw_mcp.store.tables import cron_jobs
 
@@ -100,7 +101,7 @@ def row(job_id: str, schedule: Schedule) -> dict[str, Any]:
     )
     at = now_ms()
     job = armed(Job(id=job_id, spec=spec, state=JobState(), created_at=at, updated_at=at), at, activated=False)
-    return {"id": job.id, "created_at": at, **_columns(job)}
+    return {"id": job.id, "created_at": at, **columns(job)}
 
 
 async def idle(bench: Bench, seconds: float) -> float:

@@ -13,6 +13,7 @@ from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.ports import Runner
 from openclaw_mcp.core.records import Admission, Run, RunNews, RunRequest
 from openclaw_mcp.cron.clock import CATCH_UP_AT_ONCE, CATCH_UP_WITHIN_MS
+from openclaw_mcp.store.runs import QUEUE_CAP
 
 from .house import EVENT, TURN, Clockwork, TwinTime, clockwork, ms, until
 
@@ -291,6 +292,41 @@ def test_at_most_so_many_agents_work_at_once_and_the_others_wait_their_turn(wher
                 await asyncio.sleep(0.005)
             assert most == 2
             assert {entry["status"] for entry in await works.runs()} == {"ok"}
+
+    asyncio.run(story())
+
+
+def test_a_job_that_cannot_be_read_does_not_hold_up_the_others(where: str) -> None:
+    async def story() -> None:
+        async with clockwork(where) as works:
+            broken = await works.add(every(60), EVENT)
+            works.time.after(1)
+            good = await works.add(every(60), EVENT)
+            spoil = f"UPDATE cron_jobs SET spec = '{{}}' WHERE id = '{broken['id']}'"
+            await works.memory.store.write(lambda connection: connection.exec_driver_sql(spoil) and None)
+            await works.pass_time(61)
+            await works.quiet()
+            assert [entry["jobId"] for entry in await works.runs()] == [good["id"]]
+
+    asyncio.run(story())
+
+
+def test_an_event_for_a_session_that_is_too_busy_is_told_with_its_next_prompt(where: str) -> None:
+    async def story() -> None:
+        async with clockwork(where) as works:
+            await works.call("chat.send", {"sessionKey": "main", "message": "!sleep 60", "idempotencyKey": "long"})
+            for n in range(QUEUE_CAP):
+                said = {"sessionKey": "main", "message": "x", "idempotencyKey": f"r{n}", "queueMode": "followup"}
+                await works.call("chat.send", said)
+            job = await works.add(every(3600), {"kind": "systemEvent", "text": "tea"}, wakeMode="now")
+            run = await works.call("cron.run", {"id": job["id"]})
+            ended = await works.until("cron", action="finished", runId=run["runId"])
+            assert (ended["status"], ended["summary"]) == ("ok", "tea")
+            await works.call("chat.abort", {"sessionKey": "main"})
+            await works.say("hello", run="last")
+            history = await works.call("chat.history", {"sessionKey": "main"})
+            asked = [message["content"] for message in history["messages"] if message["role"] == "user"]
+            assert asked[-2].endswith("] tea")
 
     asyncio.run(story())
 

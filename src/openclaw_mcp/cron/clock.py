@@ -86,6 +86,9 @@ class Clock:
             except StoreError as exc:
                 logger.warning("the clock can't look at its jobs now: %s", exc)
                 until = self._time.now() + TROUBLE_WAIT_MS
+            except Exception:  # a clock that stands still is the worst that can happen to it
+                logger.exception("the clock stumbled; it goes on")
+                until = self._time.now() + TROUBLE_WAIT_MS
             await self._time.until(until, self._woken)
 
     async def _round(self) -> int:

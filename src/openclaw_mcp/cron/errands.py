@@ -14,9 +14,9 @@ from ..core.errors import OpenClawError, StoreError
 from ..core.jobs import AgentTurn, Command, CronBook, Firing, Job, OnExit, Queued, SystemEvent, Unclaimed
 from ..core.model import Json
 from ..core.ports import Runner
-from ..core.records import NewSession, Run, RunRequest
+from ..core.records import Admission, NewSession, Run, RunRequest
 from ..core.roster import Roster
-from ..core.rpc import Event, Publish
+from ..core.rpc import Event, Fault, Publish
 from . import programs, shapes
 from .delivery import Post, Report, Target, target_of
 from .outcome import end_of, judged, result_of, sent_already, silence
@@ -31,6 +31,7 @@ LONGEST_SECONDS: Final = 24 * 3600.0
 WATCH_SECONDS: Final = 7 * 24 * 3600.0  # a command a job waits for
 NOTE: Final = 4000  # characters of what that command said
 QUEUE_SECONDS: Final = 3600.0  # how long a turn may wait behind others in its session before it is given up
+SUBMIT_TRIES: Final = 6  # about ten seconds in all
 RETRY_FIRST, RETRY_MOST = 0.2, 5.0  # seconds between tries to write while the disk refuses
 ALERT_AFTER: Final = 2  # failures in a row
 ALERT_COOLDOWN_MS: Final = 3_600_000
@@ -127,7 +128,12 @@ class Errands:
         if job.spec.wake_mode == "next-heartbeat":
             return Result(status="ok", summary=text, session_key=key), event
         message = f"System: [{_stamp(self._now())}]\n{text}"
-        run = await self._run(firing, key, message, seconds=TURN_SECONDS, options={})
+        try:
+            run = await self._run(firing, key, message, seconds=TURN_SECONDS, options={})
+        except Fault as fault:
+            if not fault.retryable:
+                raise
+            return Result(status="ok", summary=text, session_key=key), event  # too much waits there: it is told later
         result = result_of(run)
         if result.status == "ok" and silence(result.summary) is None and self._post.mailroom is not None:
             target = target_of(job.spec.delivery) if job.spec.delivery else Target()
@@ -159,8 +165,7 @@ class Errands:
             timeout_ms=int(seconds * 1000),
             options={**options, "sender": "cron", "cron": {"jobId": firing.job.id, "runId": firing.run_id}},
         )
-        admission = await self._runner.submit(request)
-        key = admission.run.session_key
+        key = (await self._admitted(request)).run.session_key
         run = await self._runner.wait(firing.run_id, seconds=min(seconds + QUEUE_SECONDS, LONGEST_SECONDS))
         if run is None:
             await self._runner.abort(key, run_id=firing.run_id)
@@ -168,6 +173,18 @@ class Errands:
         if run is None:
             raise OpenClawError("the run did not end in time and could not be stopped")
         return run
+
+    async def _admitted(self, request: RunRequest) -> Admission:
+        """A disk that refuses for a moment must not cost a reminder. Asking twice under one name asks once."""
+        wait = RETRY_FIRST
+        for _ in range(SUBMIT_TRIES):
+            try:
+                return await self._runner.submit(request)
+            except StoreError as exc:
+                logger.warning("cron run %s can't be admitted yet: %s", request.run_id, exc)
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, RETRY_MOST)
+        return await self._runner.submit(request)
 
     async def _commanded(self, firing: Firing, payload: Command) -> Result:
         await self._first_time(firing)

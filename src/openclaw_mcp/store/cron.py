@@ -1,39 +1,36 @@
 """The book of jobs: a due job is claimed by one process, carried out once, and settled with its log in one commit."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, insert, select, update
 
 from ..core.jobs import (
     Change,
     Firing,
     Job,
     JobQuery,
-    JobState,
     LogQuery,
     Plan,
     Queued,
-    Spec,
     Unclaimed,
     replaced,
 )
 from ..core.model import Json
-from ..core.records import now_ms
+from .cron_rows import columns, ended, firing_of, going_row, job_of
 from .events import queue
-from .rows import from_json, new_id, to_json
+from .rows import from_json, new_id
 from .store import Store
 from .tables import cron_jobs as jobs
 from .tables import cron_runs as runs
 
+logger = logging.getLogger(__name__)
+
 KEPT_PER_JOB: Final = 2000  # log entries; the reference's own limit
 KEPT_MS: Final = 90 * 86_400_000  # three months of history is what anybody asks for
 PRUNE_EVERY: Final = 64  # log entries between looks whether a job has too many
-WORDS: Final = 4000  # characters searched of a job or a log entry
-
-_spec = msgspec.json.Decoder(Spec).decode
-_state = msgspec.json.Decoder(JobState).decode
 
 # Built once: making a statement costs more than running it.
 _BY_ID = select(jobs).where(jobs.c.id == bindparam("wanted"))
@@ -82,10 +79,10 @@ class CronJobs:
             if job.spec.declaration_key is not None:
                 known = connection.execute(_declared(job.spec.declaration_key)).first()
                 if known is not None:
-                    return _job(known)
+                    return job_of(known)
             if connection.execute(select(func.count()).select_from(jobs)).scalar_one() >= most:
                 return None
-            connection.execute(insert(jobs).values(id=job.id, created_at=job.created_at, **_columns(job)))
+            connection.execute(insert(jobs).values(id=job.id, created_at=job.created_at, **columns(job)))
             return job
 
         return await self._store.write(work)
@@ -95,7 +92,7 @@ class CronJobs:
 
     async def declared(self, key: str) -> Job | None:
         row = await self._store.read(lambda connection: connection.execute(_declared(key)).first())
-        return None if row is None else _job(row)
+        return None if row is None else job_of(row)
 
     async def page(self, query: JobQuery) -> tuple[Sequence[Job], int]:
         where = list(_job_filters(query))
@@ -105,7 +102,7 @@ class CronJobs:
         total = select(func.count()).select_from(jobs).where(*where)
 
         def work(connection: Connection) -> tuple[Sequence[Job], int]:
-            return [_job(row) for row in connection.execute(statement)], connection.execute(total).scalar_one()
+            return [job_of(row) for row in connection.execute(statement)], connection.execute(total).scalar_one()
 
         return await self._store.read(work)
 
@@ -137,13 +134,19 @@ class CronJobs:
         def work(connection: Connection) -> Sequence[Firing]:
             taken, following = [], []
             for row in connection.execute(_DUE, {"now": now, "most": most}).all():
-                job = _job(row)
+                try:
+                    job = job_of(row)
+                except msgspec.MsgspecError:
+                    # One that can't be read, from another version perhaps, must not hold up the others.
+                    logger.exception("cron job %s can't be read; it is disabled", row.id)
+                    connection.execute(update(jobs).where(jobs.c.id == row.id).values(enabled=False, next_at=None))
+                    continue
                 run_id = f"cron:{job.id}:{row.next_at}:{new_id()}"
                 taken.append(Firing(run_id=run_id, job=job, due_at=row.next_at, at=now))
                 following.append({"wanted": job.id, "run": run_id, "now": now, "next": plan(job, now)})
             if taken:
                 connection.execute(_TAKE, following)
-                connection.execute(insert(runs), [_going(firing, self.instance) for firing in taken])
+                connection.execute(insert(runs), [going_row(firing, self.instance) for firing in taken])
             return taken
 
         return await self._store.write(work)
@@ -156,7 +159,7 @@ class CronJobs:
             firing = Firing(run_id=run_id, job=job, due_at=now, at=now, manual=manual, note=note)
             taken = update(jobs).where(jobs.c.id == job_id).values(running=run_id, running_at=now)
             connection.execute(taken)
-            connection.execute(insert(runs).values(_going(firing, self.instance)))
+            connection.execute(insert(runs).values(going_row(firing, self.instance)))
             return firing
 
         return await self._store.write(work)
@@ -171,7 +174,7 @@ class CronJobs:
                 if row.owner not in alive:
                     alive[row.owner] = self._store.pulse.alive(connection, row.owner)
                 if not alive[row.owner]:
-                    found.append(_firing(row))
+                    found.append(firing_of(row))
             ours = update(runs).where(runs.c.run_id.in_([firing.run_id for firing in found]))
             if found:
                 connection.execute(ours.values(owner=self.instance))
@@ -199,7 +202,7 @@ class CronJobs:
                 job = _put(connection, job, settle(job), running=None)
             due = None if job is None else job.state.next_run_at_ms
             told = entry if due is None else {**entry, "nextRunAtMs": due}
-            connection.execute(_END, {**known, **_ended(told, reap_at)})
+            connection.execute(_END, {**known, **ended(told, reap_at)})
             if place % PRUNE_EVERY == 0:
                 _prune(connection, firing.job.id)
             if event is not None:
@@ -252,7 +255,7 @@ class CronJobs:
 
 def _find(connection: Connection, job_id: str, *, lock: bool = False) -> Job | None:
     row = connection.execute(_BY_ID_LOCKED if lock else _BY_ID, {"wanted": job_id}).first()
-    return None if row is None else _job(row)
+    return None if row is None else job_of(row)
 
 
 def _declared(key: str) -> Select[Any]:
@@ -265,92 +268,8 @@ def _put(connection: Connection, before: Job, job: Job | None, *, running: str |
         return None
     since = None if running is None else before.state.running_at_ms
     now = {"running": running, "running_at": since}
-    connection.execute(_SET, {"wanted": before.id, **_columns(job), **now})
+    connection.execute(_SET, {"wanted": before.id, **columns(job), **now})
     return msgspec.structs.replace(replaced(job, running_at_ms=since), running=running)
-
-
-def _columns(job: Job) -> dict[str, Any]:
-    spec, state = job.spec, job.state
-    said = getattr(spec.payload, "message", None) or getattr(spec.payload, "text", None) or ""
-    kept = {name: getattr(state, name) for name in JobState.__struct_fields__}
-    kept |= {"next_run_at_ms": None, "running_at_ms": None}  # these have columns of their own
-    return {
-        "name": spec.name,
-        "enabled": spec.enabled,
-        "kind": spec.schedule.__struct_config__.tag,
-        "agent_id": spec.agent_id,
-        "session_key": spec.session_key,
-        "origin": job.origin,
-        "declaration_key": spec.declaration_key,
-        "updated_at": job.updated_at,
-        "next_at": state.next_run_at_ms,
-        "last_status": state.last_run_status,
-        "words": f"{spec.name}\n{spec.display_name or ''}\n{spec.description or ''}\n{said}".lower()[:WORDS],
-        "spec": to_json(spec),
-        "state": to_json(JobState(**kept)),
-    }
-
-
-def _job(row: Row[Any]) -> Job:
-    state = _state(row.state)
-    fields = {name: getattr(state, name) for name in JobState.__struct_fields__}
-    fields |= {"next_run_at_ms": row.next_at, "running_at_ms": row.running_at}
-    return Job(
-        id=row.id,
-        spec=_spec(row.spec),
-        state=JobState(**fields),
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        origin=row.origin,
-        running=row.running,
-    )
-
-
-def _going(firing: Firing, owner: str) -> dict[str, Any]:
-    job = firing.job
-    kept = {"id": job.id, "spec": job.spec, "state": job.state, "created": job.created_at, "updated": job.updated_at}
-    return {
-        "run_id": firing.run_id,
-        "job_id": job.id,
-        "agent_id": job.spec.agent_id,
-        "status": "running",
-        "manual": firing.manual,
-        "owner": owner,
-        "due_at": firing.due_at,
-        "at": firing.at,
-        "note": firing.note,
-        "job": to_json({**kept, "origin": job.origin}),
-    }
-
-
-def _firing(row: Row[Any]) -> Firing:
-    kept = from_json(row.job)
-    job = Job(
-        id=kept["id"],
-        spec=msgspec.convert(kept["spec"], Spec),
-        state=msgspec.convert(kept["state"], JobState),
-        created_at=kept["created"],
-        updated_at=kept["updated"],
-        origin=kept["origin"],
-        running=row.run_id,
-    )
-    return Firing(
-        run_id=row.run_id, job=job, due_at=row.due_at, at=row.at, manual=row.manual, begun=row.begun, note=row.note
-    )
-
-
-def _ended(entry: Json, reap_at: int | None) -> dict[str, Any]:
-    said = f"{entry.get('jobName', '')}\n{entry.get('summary', '')}\n{entry.get('error', '')}"
-    return {
-        "status": entry["status"],
-        "ended_at": entry.get("ts", now_ms()),
-        "delivery_status": entry.get("deliveryStatus"),
-        "words": said.lower().replace("\0", "")[:WORDS],
-        "entry": to_json(entry),
-        "session_key": entry.get("sessionKey"),
-        "reap_at": reap_at,
-        "job": None,
-    }
 
 
 def _prune(connection: Connection, job_id: str) -> None:
