@@ -10,8 +10,10 @@ import pytest
 from openclaw_mcp.channels.replies import Effects, Sent
 from openclaw_mcp.core.agent import Attachment
 from openclaw_mcp.core.channel import Address, ChannelError
+from openclaw_mcp.core.mail import LocalNote
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.records import NewSession, RunRequest
+from openclaw_mcp.store.local import LocalConversations
 
 from .house import WAIT, House, Twin, house, within
 
@@ -121,7 +123,7 @@ def test_more_messages_than_a_session_queues_are_all_answered(tmp_path: Path) ->
 def test_messages_that_come_together_are_answered_together_by_default(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
-            await told(here, "!sleep 0.3\n!say first", id="0")
+            await told(here, "!sleep 3\n!say first", id="0")
             for number in range(1, 5):
                 await told(here, f"!say part {number}", id=str(number))
             assert await here.twin.has(2) == [("ann", "first"), ("ann", "part 1part 2part 3part 4")]
@@ -303,4 +305,65 @@ def test_a_channel_that_breaks_is_started_again_and_one_that_is_refused_is_not(
             assert await twin.has(1) == [("ann", "back")]
 
     monkeypatch.setattr("openclaw_mcp.channels.stations.FIRST_WAIT", 0.01)
+    within(story())
+
+
+class Slow(Twin):
+    """A channel that takes its time to let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing, self.go = asyncio.Event(), asyncio.Event()
+
+    async def aclose(self) -> None:
+        self.closing.set()
+        await self.go.wait()
+
+
+def test_a_message_that_comes_while_its_account_starts_anew_is_answered(tmp_path: Path) -> None:
+    async def story() -> None:
+        twin = Slow()
+        async with house(tmp_path, twin=twin) as here:
+            here.config = {"channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open", "replyToMode": "off"}}}
+            applying = asyncio.create_task(here.mailroom.apply())
+            await asyncio.wait_for(twin.closing.wait(), WAIT)
+            await here.mailroom.receiving.hear(twin.heard("!say in between", id="1"))
+            assert await twin.has(1) == [("ann", "in between")]
+            twin.go.set()
+            await applying
+
+    within(story())
+
+
+def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_path: Path) -> None:
+    async def story() -> None:
+        book = "agent:main:local:group:#team"
+        async with house(tmp_path) as here:
+            owner = Sender(id="owner")
+            note = LocalNote(
+                account="default", conversation="#team", sender=owner, text="do\n!say heard you", mine=False, key="k",
+                extra={"mentioned": True},
+            )  # fmt: skip
+            await LocalConversations(here.memory.store).add(note)  # and then the process died
+        config = {"channels": {"local": {"groupPolicy": "open"}}}
+        async with house(tmp_path, config=config) as again:
+            await again.until(lambda seen: [m["text"] for m in seen] == ["do\n!say heard you", "heard you"], "#team")
+        async with house(tmp_path, config=config) as third:
+            await third.call("local.send", conversation="#team", text="do\n!say and you", mentioned=True)
+            await third.until(lambda seen: len(seen) == 4, "#team")
+            page = await third.memory.sessions.history(book, limit=10)
+            assert len(page.messages) == 4
+
+    within(story())
+
+
+def test_what_is_heard_while_the_house_closes_is_kept_for_the_next(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            twin, hear = here.twin, here.mailroom.receiving.hear
+            await here.mailroom.receiving.__aexit__()
+            await hear(twin.heard("!say kept for later", id="1"))
+        async with house(tmp_path) as again:
+            assert await again.twin.has(1) == [("ann", "kept for later")]
+
     within(story())

@@ -52,6 +52,15 @@ async def write_on(client: Client, lane: str, done: Lane) -> None:
         done[lane] += 1
 
 
+async def ask_on(client: Client, done: Lane) -> None:
+    """Questions for the demo agent, one after the other; what becomes of them is seen at the end."""
+    while True:
+        number = done["desk"]
+        params = {"conversation": "desk", "text": f"!say answer {number}", "idempotencyKey": str(number)}
+        await client.call("local.send", params)
+        done["desk"] += 1
+
+
 async def burst_on(client: Client, acknowledged: set[int]) -> None:
     """Many at once, so that a death finds letters stored, letters half-way and letters sent."""
 
@@ -71,6 +80,7 @@ async def work(served: Served, sent: Lane, written: Lane, hall: set[int], second
         workers = [asyncio.create_task(send_on(client, lane, sent)) for lane in LANES]
         workers.append(asyncio.create_task(write_on(client, "#inward", written)))
         workers.append(asyncio.create_task(burst_on(client, hall)))
+        workers.append(asyncio.create_task(ask_on(client, written)))
         await asyncio.sleep(seconds)  # the moment of death is what is at random here
         os.killpg(served.child.pid, signal.SIGKILL)
         ended = await asyncio.gather(*workers, return_exceptions=True)
@@ -89,6 +99,21 @@ async def everything(client: Client, lane: str) -> list[str]:
         before = {"before": page[0]["id"]}
 
 
+async def answered(client: Client) -> None:
+    """Each question has one answer: the agent's, or a word that it was cut short. None is answered twice."""
+    while True:
+        seen = await everything(client, "desk")
+        questions = [text for text in seen if text.startswith("!say")]
+        if len(seen) >= 2 * len(questions):
+            break
+        await asyncio.sleep(0.1)
+    assert questions == [f"!say answer {number}" for number in range(len(questions))]
+    replies = [text for text in seen if text.startswith("answer")]
+    assert len(replies) == len(set(replies))
+    cut = sum(text.startswith("⚠️ The gateway restarted") for text in seen)
+    assert len(replies) + cut == len(questions), seen
+
+
 async def finish(served: Served, sent: Lane, written: Lane, hall: set[int]) -> None:
     async with client_of(served) as client, asyncio.timeout(SETTLE):
         while (await client.call("outbox.list", {"status": "queued"}))["items"]:  # noqa: ASYNC110  (another process's)
@@ -98,6 +123,7 @@ async def finish(served: Served, sent: Lane, written: Lane, hall: set[int]) -> N
             seen = await everything(client, lane)
             assert seen == [f"out {number}" for number in range(len(seen))], lane
             assert acknowledged <= len(seen) <= acknowledged + 1  # one may have been taken and not acknowledged
+        await answered(client)
         seen = await everything(client, "hall")
         assert len(seen) == len(set(seen))
         assert {str(number) for number in hall} <= set(seen)
@@ -107,7 +133,8 @@ async def finish(served: Served, sent: Lane, written: Lane, hall: set[int]) -> N
 
 
 def test_killed_in_the_middle_of_sending_each_message_arrives_once(tmp_path: Path) -> None:
-    sent, written = dict.fromkeys(LANES, 0), {"#inward": 0}
+    sent, written = dict.fromkeys(LANES, 0), {"#inward": 0, "desk": 0}
+    (tmp_path / "openclaw.json").write_text('{"messages":{"queue":{"mode":"followup"}}}')
     hall: set[int] = set()
     chance = random.Random(7)
     for _ in range(KILLS):
@@ -116,4 +143,4 @@ def test_killed_in_the_middle_of_sending_each_message_arrives_once(tmp_path: Pat
     with serving(tmp_path) as served:
         asyncio.run(finish(served, sent, written, hall))
     assert sum(sent.values()) + len(hall) > KILLS  # the lives were long enough to be worth ending
-    print(f"{KILLS} kills, {sum(sent.values()) + len(hall)} messages sent, {written['#inward']} written")
+    print(f"{KILLS} kills, {sum(sent.values()) + len(hall)} messages sent, {sum(written.values())} written")

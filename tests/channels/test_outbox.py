@@ -207,3 +207,23 @@ def test_what_an_operator_sends_for_a_session_is_in_its_transcript(tmp_path: Pat
             assert [message.body["content"] for message in page.messages][-1] == [{"type": "text", "text": "mirrored"}]
 
     within(story())
+
+
+def test_while_a_channel_is_down_no_try_is_used_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openclaw_mcp.channels.stations.FIRST_WAIT", 0.01)
+
+    async def story() -> None:
+        twin = Twin()
+        twin.runs = [ChannelError("no network")]
+        async with house(tmp_path, twin=twin) as here:
+            async with asyncio.timeout(WAIT):
+                while twin.run_count < 2:  # noqa: ASYNC110  (another task's state)
+                    await asyncio.sleep(0.01)
+            twin.script = [ChannelError("no network")] * 12
+            posted = await here.mailroom.post(here.at("ann"), Letter(text="a"), key="a")
+            assert await twin.has(1) == [("ann", "a")]
+            kept = await here.books.outbox.get(posted.id)
+            assert kept is not None
+            assert kept.tries == 0
+
+    within(story())

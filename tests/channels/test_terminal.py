@@ -86,6 +86,8 @@ def test_channels_and_outbox_show_how_things_are(served: Served) -> None:
     assert openclaw(served, "outbox").stdout == "Nothing waits and nothing failed.\n"
     assert "local → " in openclaw(served, "outbox", "list", "--status", "sent").stdout
     assert json.loads(openclaw(served, "outbox", "--json").stdout) == []
+    assert json.loads(openclaw(served, "outbox", "list", "--json").stdout) == []
+    assert json.loads(openclaw(served, "channels", "pairing", "list", "--json").stdout)["approved"] == []
     lost = openclaw(served, "outbox", "retry", "no-such")
     assert (lost.returncode, lost.stderr) == (
         1, "openclaw outbox: no message no-such waits or has failed; see outbox.list\n",

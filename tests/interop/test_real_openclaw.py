@@ -23,6 +23,8 @@ from ..running import OPENCLAW
 from ..test_gateway import Served, serving
 from . import compatibility, real
 
+GREETING = {"to": "hall", "channel": "local", "message": "hi", "idempotencyKey": "theirs"}
+
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -50,6 +52,8 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (("gateway", "call", "system.info", "--json"), "pid"),
         (("gateway", "call", "tools.catalog", "--json"), "groups"),
         (("devices", "list", "--json"), "paired"),
+        (("gateway", "call", "channels.status", "--json"), "channelAccounts"),
+        (("gateway", "call", "send", "--json", "--params", json.dumps(GREETING)), "messageId"),
     ],
 )
 def test_their_command_line_works_on_our_gateway(
@@ -67,6 +71,12 @@ def test_their_command_line_reads_our_health_and_log(ours: Served, tmp_path: Pat
     logs = real.command_line(tmp_path, ours.ws, ours.token, "logs", "--limit", "5", "--plain")
     assert logs.returncode == 0
     assert str(ours.folder / "gateway.log") in logs.stdout
+
+
+def test_their_command_line_shows_our_channels(ours: Served, tmp_path: Path) -> None:
+    done = real.command_line(tmp_path, ours.ws, ours.token, "channels", "status")
+    assert done.returncode == 0, done.stderr[-500:]
+    assert "Local default: enabled, configured, running, connected" in done.stdout
 
 
 def test_their_command_line_understands_our_refusals(ours: Served, tmp_path: Path) -> None:

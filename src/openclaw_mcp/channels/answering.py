@@ -45,13 +45,16 @@ class Answers:
         self._deps = deps
         self.witness: Witness | None = None
 
-    async def answer(self, arrival: Arrival) -> None:
+    async def answer(self, arrival: Arrival, before: asyncio.Event | None = None) -> None:
+        """`before` is set when the answer to the question before this one is on its way."""
         assert arrival.run_id is not None
         heard = arrival.heard
         run = await self._ended(arrival.run_id, arrival.session or "", heard.address)
         if run is None or run.merged_into is not None:
             return  # deleted with its session; or another run answers for it
         letter = await self._letter(run, arrival)
+        if before is not None:
+            await before.wait()
         if letter is not None:
             await self._deps.reply(heard.address, letter, f"reply:{run.run_id}", run.run_id)
 

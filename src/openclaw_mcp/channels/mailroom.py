@@ -63,7 +63,7 @@ class Mailroom:
         self.books = books
         self.config = config
         self.stations = Stations(kinds, folder, self._hear, back=self._back)
-        self.sending = Sending(books.outbox, self.stations.find, sent=self._sent)
+        self.sending = Sending(books.outbox, self.stations.find, steady=self._steady, sent=self._sent)
         self.answers = Answers(
             Deps(
                 outbox=books.outbox, sessions=books.sessions, runner=runner, config=config, find=self.stations.find,
@@ -83,14 +83,15 @@ class Mailroom:
         """What is wrong with the config's channels, when it can't be followed."""
 
     async def __aenter__(self) -> Self:
+        await self.apply()  # first: what is taken up next is judged by the accounts' rules, and sent by their channels
+        self._stack.push_async_callback(self.stations.aclose)
         await self._stack.enter_async_context(self.sending)
         await self._stack.enter_async_context(self.receiving)
-        self._stack.push_async_callback(self.stations.aclose)
-        await self.apply()
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
         """Channels close first: nothing new comes in while what is in hand is put away."""
+        await self.stations.aclose()
         await self._stack.aclose()
 
     async def apply(self) -> None:
@@ -196,6 +197,10 @@ class Mailroom:
     def _back(self, channel: str, account: str) -> None:
         self.sending.hurry(channel, account)
 
+    def _steady(self, address: Address) -> bool:
+        station = self.stations.get(address.channel, address.account)
+        return station is not None and station.steady
+
     def _rules(self, address: Address) -> Rules | None:
         station = self.stations.get(address.channel, address.account)
         return None if station is None else station.account.rules
@@ -209,6 +214,8 @@ class Mailroom:
         if station is None:
             logger.warning("run %s answered on %s, which is gone", run_id, address.channel)
             return
+        if "thread" not in station.channel.abilities.can:
+            address = msgspec.structs.replace(address, thread=None)
         await self.send(address, _fitting(letter, station.channel), key=key, origin="reply")
 
     async def _routed(self, session: str, address: Address) -> None:
@@ -274,7 +281,7 @@ def _fitting(letter: Letter, channel: Channel) -> Letter:
         if attachment not in kept:
             text = f"{text}\n[{attachment.name or attachment.kind}: this channel can't carry it]".strip()
     reply_to = letter.reply_to if "reply" in can else None
-    return msgspec.structs.replace(letter, text=text, attachments=kept, reply_to=reply_to)
+    return msgspec.structs.replace(letter, text=text[:LONGEST_TEXT], attachments=kept, reply_to=reply_to)
 
 
 def _parts(letter: Letter, limit: int) -> tuple[Letter, ...]:

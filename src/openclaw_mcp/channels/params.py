@@ -9,6 +9,7 @@ from ..core.channel import ChannelRefused
 from ..core.model import Json
 
 MOST_TARGETS: Final = 100  # conversations of one broadcast
+LONGEST_ID: Final = 256  # characters of a thread's id; no messenger's is as long
 MOST_READ: Final = 200  # messages of one read
 EXTRAS: Final = ("buttons", "card", "components", "presentation")
 
@@ -110,6 +111,8 @@ def _complete(wanted: Wanted) -> None:
         raise ChannelRefused("message required")
     if action == "poll" and not 2 <= len(wanted.options) <= 12:
         raise ChannelRefused("a poll has 2 to 12 options")
+    if len(wanted.thread or "") > LONGEST_ID:
+        raise ChannelRefused(f"threadId has at most {LONGEST_ID} characters")
     if len(wanted.targets) > MOST_TARGETS:
         raise ChannelRefused(f"a broadcast has at most {MOST_TARGETS} targets")
 

@@ -11,7 +11,7 @@ from typing import Final, Self
 from msgspec import Struct
 
 from ..core.books import SessionBook
-from ..core.channel import Address, Heard
+from ..core.channel import Address, ChannelError, ChannelRefused, Heard
 from ..core.errors import StoreError
 from ..core.mail import Acquaintance, Arrival, Inbox, People
 from ..core.model import Json
@@ -54,8 +54,8 @@ class Around(Struct, frozen=True, kw_only=True):
     """Begin a session anew."""
     tell: Callable[[Address, str, str], Awaitable[None]]
     """Send a text of our own: address, text, idempotency key."""
-    answer: Callable[[Arrival], Awaitable[None]]
-    """Wait for an asked run and send its answer; returns when that is in the outbox."""
+    answer: Callable[[Arrival, asyncio.Event | None], Awaitable[None]]
+    """Wait for an asked run and send its answer, not before the event; returns when that is in the outbox."""
     routed: Callable[[str, Address], Awaitable[None]]
     """Remember where the person behind a session is."""
 
@@ -77,6 +77,7 @@ class Receiving:
         self._finished: list[int] = []
         self._finish = asyncio.Event()
         self._approved: dict[tuple[str, str], set[str]] = {}
+        self._answering: dict[str, asyncio.Event] = {}
         self._resuming, self._resumed_to, self._came = True, 0, False
 
     async def __aenter__(self) -> Self:
@@ -88,6 +89,7 @@ class Receiving:
 
     async def __aexit__(self, *_exc: object) -> None:
         """What is not done stays on disk for the next start."""
+        self._resuming = True  # from here on what is heard is stored and no more
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -206,7 +208,7 @@ class Receiving:
     async def _take(self, arrival: Arrival) -> None:
         heard = arrival.heard
         if arrival.status == "asked":
-            self._own(self._answered(arrival))
+            self._expect(arrival)
             return
         rules = self._around.rules(heard.address)
         if rules is None:
@@ -245,7 +247,7 @@ class Receiving:
         await self._around.routed(session.key, heard.address)
         await self._around.inbox.asked(arrival.id, run_id=run_id, session=session.key)
         asked = Arrival(id=arrival.id, heard=heard, status="asked", run_id=run_id, session=session.key)
-        self._own(self._answered(asked))
+        self._expect(asked)
 
     async def _submit(self, heard: Heard, session: NewSession, text: str, run_id: str, *, owner: bool) -> None:
         """Once: the run's id is the message's. While the session's queue is full, everything behind waits too."""
@@ -265,11 +267,30 @@ class Receiving:
             else:
                 return
 
-    async def _answered(self, arrival: Arrival) -> None:
+    def _expect(self, arrival: Arrival) -> None:
+        """Have it answered. Answers of one session leave in the order of the questions."""
+        session = arrival.session or ""
+        before, mine = self._answering.get(session), asyncio.Event()
+        self._answering[session] = mine
+        self._own(self._answered_in_turn(arrival, before, mine))
+
+    async def _answered_in_turn(self, arrival: Arrival, before: asyncio.Event | None, mine: asyncio.Event) -> None:
+        try:
+            await self._answered(arrival, before)
+        finally:
+            mine.set()
+            if self._answering.get(arrival.session or "") is mine:
+                del self._answering[arrival.session or ""]
+
+    async def _answered(self, arrival: Arrival, before: asyncio.Event | None) -> None:
         while True:
             try:
-                await self._around.answer(arrival)
-            except StoreError as exc:
+                await self._around.answer(arrival, before)
+            except ChannelRefused as exc:
+                logger.error("inbox %d: its answer can't be sent: %s", arrival.id, exc)  # noqa: TRY400  (a sentence)
+                self._done(arrival)
+                return
+            except (StoreError, ChannelError) as exc:
                 logger.warning("inbox %d: its answer can't be stored now: %s", arrival.id, exc)
                 await asyncio.sleep(DISK_WAIT)
             except Exception:

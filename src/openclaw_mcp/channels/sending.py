@@ -34,9 +34,14 @@ Lane = tuple[str, str, str]
 class Sending:
     """`async with` it: what a crash left is taken up first. `over` rings with each letter that was sent or failed."""
 
-    def __init__(self, book: Outbox, find: Find, *, sent: Callable[[Mail], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self, book: Outbox, find: Find, *, steady: Callable[[Address], bool] = lambda address: True,
+        sent: Callable[[Mail], Awaitable[None]] | None = None,
+    ) -> None:  # fmt: skip
+        """`steady` tells whether a channel works: while it does not, failing to send uses up no try."""
         self._book = book
         self._find = find
+        self._steady = steady
         self._sent = sent
         self.over: Bell[Mail] = Bell()
         self._lanes: dict[Lane, deque[Mail]] = {}
@@ -202,7 +207,7 @@ class Sending:
         except ChannelRefused as exc:
             mail = _failed(mail, str(exc))
         except Exception as exc:  # noqa: BLE001  (a channel's bug must not stop the others' letters)
-            mail = self._put_off(mail, _words(exc), seconds=_back_off(mail.tries), counts=True)
+            mail = self._put_off(mail, _words(exc), seconds=_back_off(mail.tries), counts=self._steady(mail.address))
         await self._note(mail)
         if mail.status == "sent" and self._sent is not None:
             try:

@@ -16,6 +16,7 @@ from .settings import Account
 logger = logging.getLogger(__name__)
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 300.0  # seconds before a channel that broke is started again; doubled each time
+STEADY: Final = 5.0  # seconds a channel must have run for us to believe that it is connected
 GOOD_RUN: Final = 60.0  # seconds a channel must have run for its failures before to be forgotten
 STOP_WAIT: Final = 10.0  # seconds a channel has to let go of its connection
 STATUS_WAIT: Final = 5.0  # seconds a channel has to say how it is
@@ -53,6 +54,11 @@ class Station:
         self.sent_at: int | None = None
         self.failures = 0
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def steady(self) -> bool:
+        """Whether it works, as far as we know: a letter it fails to send then is the letter's own trouble."""
+        return self.state == "running" and self.failures == 0
 
     async def stop(self) -> None:
         if self.task is not None:
@@ -124,29 +130,32 @@ class Stations:
     async def apply(self, accounts: Sequence[Account]) -> None:
         async with self._applying:
             wanted = {(account.channel, account.id): account for account in accounts}
-            for place in list(self._stations):
-                station = self._stations[place]
-                if place not in wanted or wanted[place].settings != station.account.settings:
-                    del self._stations[place]
-                    await station.stop()
             self.issues.clear()
+            for place in [place for place in self._stations if place not in wanted]:
+                await self._stations.pop(place).stop()
             for place, account in wanted.items():
-                if place not in self._stations:
-                    self._start(account)
+                present = self._stations.get(place)
+                if present is None or present.account.settings != account.settings:
+                    await self._replace(present, account)
 
     async def restart(self, channel: str, account: str) -> Station | None:
         """Begin anew, as a person asked."""
         async with self._applying:
-            station = self._stations.pop((channel, account), None)
+            station = self.get(channel, account)
             if station is None:
                 return None
-            await station.stop()
-            self._start(station.account)
+            await self._replace(station, station.account)
         return self.get(channel, account)
 
     async def aclose(self) -> None:
+        """They stop, and stay known: what is in hand is still judged by their rules."""
         await asyncio.gather(*(station.stop() for station in self._stations.values()))
-        self._stations.clear()
+
+    async def _replace(self, present: Station | None, account: Account) -> None:
+        """The account is known all the while: a message that comes to be judged now must not find it gone."""
+        if present is not None:
+            await present.stop()
+        self._start(account)
 
     def _start(self, account: Account) -> None:
         make = self._kinds.get(account.channel)
@@ -164,6 +173,7 @@ class Stations:
         self._stations[account.channel, account.id] = station
 
     def _cannot(self, account: Account, words: str) -> None:
+        self._stations.pop((account.channel, account.id), None)
         self.issues[account.channel, account.id] = words
         logger.error("channel %s, account %s: %s", account.channel, account.id, words)
 
@@ -174,7 +184,7 @@ class Stations:
         while True:
             begun = loop.time()
             station.state, station.started_at = "running", now_ms()
-            self._back(*where)
+            steady = loop.call_later(STEADY, self._steady, station)
             try:
                 await station.channel.run(lambda heard: self._heard(station, heard))
                 station.error = "it ended by itself"
@@ -187,12 +197,20 @@ class Stations:
             except Exception as exc:
                 station.error = f"an internal error ({type(exc).__name__}); see the log"
                 logger.exception("channel %s, account %s failed", *where)
-            station.failures = 0 if loop.time() - begun > GOOD_RUN else station.failures + 1
+            finally:
+                steady.cancel()
+            station.failures = 1 if loop.time() - begun > GOOD_RUN else station.failures + 1
             wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(station.failures, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
             logger.warning("channel %s, account %s: %s; again in %.0f s", *where, station.error, wait)
             station.state = "waiting"
             await asyncio.sleep(wait)
 
+    def _steady(self, station: Station) -> None:
+        station.failures, station.error = 0, None
+        self._back(station.channel.name, station.channel.account)
+
     async def _heard(self, station: Station, heard: Heard) -> None:
         await self._hear(heard)
-        station.heard_at, station.error = now_ms(), None
+        station.heard_at = now_ms()
+        if not station.steady and station.state == "running":
+            self._steady(station)

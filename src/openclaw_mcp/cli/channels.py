@@ -29,6 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     remove = acts.add_parser("remove", help="let somebody in no longer")
     remove.add_argument("channel")
     remove.add_argument("sender")
+    for deep in (*verbs.choices.values(), *acts.choices.values()):  # so that it may stand at the end as well
+        deep.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

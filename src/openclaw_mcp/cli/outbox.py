@@ -19,12 +19,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     listing = verbs.add_parser("list", help="the newest first")
     listing.add_argument("--status", choices=("queued", "failed", "sent"))
     listing.add_argument("--limit", type=int, default=100)
-    # Again here, so that `outbox list --json` works as well as `outbox --json list`.
-    listing.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer as JSON")
     for verb, meaning in (("retry", "try to send it again, now"), ("drop", "forget it; it is never sent")):
         one = verbs.add_parser(verb, help=meaning)
         one.add_argument("id", help="as the list shows it")
-        one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer as JSON")
+    for deep in verbs.choices.values():  # so that it may stand at the end as well
+        deep.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -69,7 +69,7 @@ class Outbox(Protocol):
         """Forget one that is not sent."""
 
     async def said(self, session: str, *, since: int) -> Sequence[Mail]:
-        """What was written in a session since then, answers of runs left out."""
+        """What tools and clients wrote in a session since then; answers of runs and other rooms' posts left out."""
 
     async def forget(self, *, before: int) -> int:
         """Drop what ended before then; how many."""
@@ -161,6 +161,9 @@ class LocalBook(Protocol):
         self, account: str, conversation: str, *, limit: int, thread: str | None = None, before: str | None = None
     ) -> Sequence[Seen]:
         """The newest, oldest first. A thread's alone, when one is named."""
+
+    async def lately(self, account: str, *, since: int, limit: int) -> Sequence[tuple[str, Seen]]:
+        """What people wrote since then, the newest so many, oldest first; each with its conversation."""
 
     async def files(self, account: str, conversation: str, id: str) -> Sequence[Attachment]: ...
 

@@ -77,6 +77,13 @@ class LocalConversations:
         rows = await self._store.read(lambda connection: connection.execute(statement).scalars().all())
         return [_seen(row) for row in reversed(rows)]
 
+    async def lately(self, account: str, *, since: int, limit: int) -> Sequence[tuple[str, Seen]]:
+        wanted = select(_TABLE.conversation, _TABLE.body).where(_TABLE.account == account, _TABLE.at >= since)
+        statement = wanted.order_by(_TABLE.id.desc()).limit(limit)
+        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        found = [(row.conversation, _seen(row.body)) for row in reversed(rows)]
+        return [(conversation, seen) for conversation, seen in found if not seen.mine]
+
     async def files(self, account: str, conversation: str, id: str) -> Sequence[Attachment]:
         where = and_(_TABLE.account == account, _TABLE.conversation == conversation, _TABLE.uid == id)
         statement = select(local_files).join(local_messages).where(where).order_by(local_files.c.n)
@@ -136,8 +143,8 @@ def _file(message: int, n: int, attachment: Attachment) -> dict[str, Any]:
     return {
         "message": message,
         "n": n,
-        "mime_type": attachment.mime_type,
-        "name": attachment.name,
+        "mime_type": attachment.mime_type[:256],
+        "name": attachment.name and attachment.name[:512],
         "url": attachment.url,
         "data": attachment.data,
     }

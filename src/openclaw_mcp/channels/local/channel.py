@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
+from ...core.agent import Attachment
 from ...core.bell import Bell
 from ...core.channel import (
     Abilities,
@@ -22,11 +23,15 @@ from ...core.channel import (
 )
 from ...core.mail import LocalBook, LocalNote
 from ...core.model import Json, Sender
+from ...core.records import now_ms
 
 NAME: Final = "local"
 TEXT_LIMIT: Final = 32_000  # characters: a screenful of screens; longer answers read better in parts
 MEDIA_LIMIT: Final = 25 << 20  # bytes; the database holds them
 LONGEST_NAME: Final = 200  # characters of a conversation's name
+TOLD_AGAIN: Final = 1000  # messages told again at a start: more than can be under way between two writes
+TOLD_AGAIN_MS: Final = 3600 * 1000  # how old they may be; an answer to older ones would surprise
+CATCH_UP: Final = 30.0  # seconds that may take at a start
 AGENT: Final = Sender(id="agent", name="agent")
 ABILITIES: Final = Abilities(
     can=frozenset(
@@ -70,6 +75,7 @@ class LocalChannel:
         self.news: Bell[LocalNews] = Bell()
         self._book = book
         self._hear: Hear | None = None
+        self._caught_up = asyncio.Event()
 
     def canonical(self, target: str) -> str:
         name = target.strip().removeprefix("local:").strip()
@@ -80,9 +86,20 @@ class LocalChannel:
     async def run(self, hear: Hear) -> None:
         self._hear = hear
         try:
+            await self._tell_again(hear)
+            self._caught_up.set()
             await asyncio.get_running_loop().create_future()  # messages come in through `say`
         finally:
             self._hear = None
+            self._caught_up.clear()
+
+    async def _tell_again(self, hear: Hear) -> None:
+        """A crash may have come between a message's joining its conversation and our handing it over. The mailroom
+        knows what it has heard."""
+        since = now_ms() - TOLD_AGAIN_MS
+        for conversation, seen in await self._book.lately(self.account, since=since, limit=TOLD_AGAIN):
+            files = await self._book.files(self.account, conversation, seen.id) if seen.attachments else ()
+            await hear(await self._heard(conversation, seen, tuple(files)))
 
     async def status(self) -> Json:
         return {"connected": self._hear is not None}
@@ -144,21 +161,36 @@ class LocalChannel:
         """A person writes. Returns when the message is in the conversation and the mailroom has it, on disk."""
         if self._hear is None:
             raise ChannelError("the local channel is not running; enable channels.local, or try again in a moment")
-        seen, fresh = await self._book.add(note)
-        address = Address(channel=NAME, account=self.account, to=note.conversation, thread=note.thread)
+        extra = {**note.extra, "mentioned": True} if mentioned else note.extra
+        seen, fresh = await self._book.add(msgspec.structs.replace(note, extra=extra))
+        heard = await self._heard(note.conversation, seen, note.attachments)
         if fresh:
-            self._tell(address, seen, "added")
-        answers_us = False
-        if note.reply_to is not None:
-            answered = await self._book.get(self.account, note.conversation, note.reply_to)
-            answers_us = answered is not None and answered.mine
-        heard = Heard(
-            id=seen.id, address=address, chat=chat_kind(note.conversation), sender=note.sender, text=note.text,
-            at=seen.at, attachments=note.attachments, reply_to=note.reply_to, mentioned=mentioned or answers_us,
-            title=note.conversation,
-        )  # fmt: skip
-        await self._hear(heard)
+            self._tell(heard.address, seen, "added")
+        await self._in_turn(heard)
         return heard
+
+    async def _in_turn(self, heard: Heard) -> None:
+        """After those of before a crash; they were first."""
+        try:
+            async with asyncio.timeout(CATCH_UP):
+                await self._caught_up.wait()
+        except TimeoutError:
+            raise ChannelError("the local channel is still taking up what it was told before; try again") from None
+        if self._hear is None:
+            raise ChannelError("the local channel has just been stopped; send it again under the same key")
+        await self._hear(heard)
+
+    async def _heard(self, conversation: str, seen: Seen, files: tuple[Attachment, ...]) -> Heard:
+        answers_us = False
+        if seen.reply_to is not None:
+            answered = await self._book.get(self.account, conversation, seen.reply_to)
+            answers_us = answered is not None and answered.mine
+        address = Address(channel=NAME, account=self.account, to=conversation, thread=seen.thread)
+        return Heard(
+            id=seen.id, address=address, chat=chat_kind(conversation), sender=seen.sender, text=seen.text, at=seen.at,
+            attachments=files, reply_to=seen.reply_to, mentioned=answers_us or seen.extra.get("mentioned") is True,
+            title=conversation,
+        )  # fmt: skip
 
     # ---- both ----------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ class SayParams(Struct, frozen=True, kw_only=True, rename="camel"):
     """`{id, name?, username?}`: for whom the client speaks; without it, the owner."""
     attachments: Annotated[list[Json], Meta(max_length=MOST_FILES)] = []
     reply_to: str | None = None
-    thread_id: str | None = None
+    thread_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     mentioned: bool = False
     account_id: str = "default"
     idempotency_key: str | None = None
