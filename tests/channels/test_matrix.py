@@ -459,13 +459,16 @@ def test_a_room_we_may_not_pin_in_says_so(world: Worlds) -> None:
     told(world, story)
 
 
-def test_reading_a_thread_gives_that_thread_with_its_root(world: Worlds) -> None:
+def test_reading_a_thread_gives_that_thread_with_its_root_and_a_poll_its_options(world: Worlds) -> None:
     async def story(world: MatrixWorld) -> None:
         root = await world.say("root")
         inside = world.at(world.address.to, root)
         await world.channel.send(inside, Letter(text="inside"), key=key())
         await world.channel.send(world.address, Letter(text="outside"), key=key())
         assert [message.text for message in await world.channel.read(inside, limit=10)] == ["root", "inside"]
+        await world.channel.poll(world.address, "Tea?", ["yes", "no"], many=False, key=key())
+        (last,) = await world.channel.read(world.address, limit=1)
+        assert last.extra["poll"] == {"question": "Tea?", "options": ["yes", "no"]}
 
     told(world, story)
 

@@ -174,12 +174,17 @@ def names(content: Json, user: str, display: str | None) -> bool:
     return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said, re.IGNORECASE) for name in called)
 
 
-def _poll_text(content: Json) -> str:
+def poll_of(content: Json) -> Json | None:
+    """`{question, options}` of a poll, in any of its spellings."""
     start = _dict(content.get(POLL)) or _dict(content.get("m.poll.start")) or _dict(content.get("m.poll"))
     answers = start.get("answers")
-    lines = [_worded(start.get("question"))]
-    lines += [f"{number}. {_worded(one)}" for number, one in enumerate(answers if isinstance(answers, list) else [], 1)]
-    return "\n".join(lines)
+    options = [_worded(one) for one in answers] if isinstance(answers, list) else []
+    return {"question": _worded(start.get("question")), "options": options} if start else None
+
+
+def _poll_text(content: Json) -> str:
+    asked = poll_of(content) or {"question": "", "options": []}
+    return "\n".join([asked["question"], *(f"{number}. {text}" for number, text in enumerate(asked["options"], 1))])
 
 
 def _worded(part: Any) -> str:

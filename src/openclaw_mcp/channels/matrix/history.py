@@ -78,7 +78,7 @@ class History:
         edit = self._edits.get(id)
         if edit is not None and edit.get("sender") == user:  # nobody edits for another
             content, edited = events.content_of(edit).get("m.new_content") or content, True
-        media = events.media_of(event, content)
+        media, poll = events.media_of(event, content), events.poll_of(content)
         return Seen(
             id=id,
             sender=Sender(id=user, name=self._room.display(user)),
@@ -91,6 +91,7 @@ class History:
             reactions=tuple(reversed(self._reactions.get(id, ()))),
             pinned=id in pinned,
             edited=edited,
+            extra={} if poll is None else {"poll": poll},
         )
 
 
