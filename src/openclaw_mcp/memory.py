@@ -69,6 +69,7 @@ def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, app
         owner=owner,
         depth=max(given.depth, session.spawn_depth or 0),
         spawned_by=session.spawned_by,
+        tools=_menu(given.tools, options.get("toolsAllow")),
     )
     scopes = frozenset({"*", *(f"source:{name}" for name in apps)})
     return Caller(kind="agent", name=session.agent_id, scopes=scopes, session=session.key, door="agent", grant=grant)
@@ -83,6 +84,14 @@ def _of_origin(origin: object) -> Grant:
         group=None if origin.get("chatType") == "direct" else origin.get("to"), space=origin.get("space"),
         thread=origin.get("threadId"), sender=Sender(**origin.get("sender", {})),
     )  # fmt: skip
+
+
+def _menu(granted: frozenset[str] | None, asked: object) -> frozenset[str] | None:
+    """The tools a run is kept to: what its grant names, what whoever planned it named, or both at once."""
+    if not isinstance(asked, list):
+        return granted
+    named = frozenset(map(str, asked))
+    return named if granted is None else granted & named
 
 
 @asynccontextmanager

@@ -48,6 +48,7 @@ class OnGateway:
             "warningText": f"{question.title} {question.why}; asked by {question.asker}",
             "timeoutMs": int(self._seconds() * 1000),
             "unavailableDecisions": ["allow-always"],
+            "requireDeliveryRoute": True,  # with no operator there, the answer is no at once, not after minutes
         }
         try:
             said = await tell("exec.approval.request", asked)
