@@ -54,6 +54,8 @@ DEBIAN = {
 
 PYPI = {
     "python": {"mcp-server-time": "2026.10.19", "mcp-server-git": "2026.10.19"},
+}
+PYPI_INTEROP = {
     "synapse": {"matrix-synapse": "1.163.2"},
 }
 """Python programs that must not share our environment, by the environment under `.tools/` they share, with versions."""
@@ -109,7 +111,7 @@ def install(*, interop: bool) -> int:
         _install_debian(sorted(set(missing.values())))
     for folder, manifest in (NPM | NPM_INTEROP if interop else NPM).items():
         _install_npm(folder, manifest)
-    for environment, packages in PYPI.items():
+    for environment, packages in (PYPI | PYPI_INTEROP if interop else PYPI).items():
         _install_pypi(TOOLS / environment, packages)
     absent = [f"{name} ({package})" for name, package in DEBIAN.items() if not _present(name)]
     if node() is None:

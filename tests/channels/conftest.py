@@ -8,7 +8,13 @@ from .synapse import Synapse, synapse_at
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests a class names in `lacks` are about what its channel says it can't do: there is nothing to run."""
+    """Tests a class names in `lacks` are about what its channel says it can't do: there is nothing to run.
+
+    A real homeserver is a counterpart: what needs it is run by `make interop`.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and "synapse" in item.fixturenames:
+            item.add_marker(pytest.mark.interop)
     lacking = [
         item
         for item in items
