@@ -26,6 +26,7 @@ check: .venv/.dev   ## format, lint, types, architecture
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/python scripts/openings.py --check
+	@$(BIN)/python scripts/claw_reference.py --check
 	@$(BIN)/python scripts/fresh_store.py --check
 	@$(BIN)/python scripts/reference.py --check
 	@$(BIN)/python -m pytest -q tests/test_architecture.py
@@ -40,6 +41,11 @@ bench: .venv/.dev   ## measure against floors and peers (see benchmarks/README.m
 	@$(BIN)/python benchmarks/proxy.py
 	@$(BIN)/python benchmarks/node.py
 	@$(BIN)/python benchmarks/gateway.py
+	@$(BIN)/python benchmarks/agents.py
+	@$(BIN)/python benchmarks/nodes.py
+	@$(BIN)/python benchmarks/claw.py
+	@$(BIN)/python benchmarks/cron.py
+	@$(BIN)/python -P benchmarks/mail.py
 	@$(BIN)/python benchmarks/up.py
 
 reference: .venv/.dev   ## write the reference pages that code knows best anew
@@ -47,6 +53,7 @@ reference: .venv/.dev   ## write the reference pages that code knows best anew
 
 openings: .venv/.dev   ## write the stdio servers' opening answers and a new database's tables anew
 	@$(BIN)/python scripts/openings.py
+	@$(BIN)/python scripts/claw_reference.py
 	@$(BIN)/python scripts/fresh_store.py
 	@$(BIN)/ruff format --quiet src/openclaw_mcp/store/fresh.py
 
