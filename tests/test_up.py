@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,3 +116,19 @@ def test_a_log_that_is_not_there_is_said_to_come(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "openclaw up" in done.stderr
+
+
+def test_its_node_joins_its_own_gateway_when_the_settings_say_so(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text('{"enableNodeMode": true, "displayName": "here"}')
+    assert openclaw("up", tmp_path, "--detach", *ANY_PORT).returncode == 0
+    try:
+        address = json.loads((tmp_path / "up.json").read_text())["surfaces"][2]["address"]
+        url = address.replace("http", "ws").removesuffix("/mcp")
+        for _ in range(100):
+            asked = openclaw("gateway", tmp_path, "call", "node.list", "--url", url)
+            if '"connected": true' in asked.stdout:
+                break
+            time.sleep(0.1)
+        assert '"displayName": "here"' in asked.stdout, asked.stdout + asked.stderr
+    finally:
+        openclaw("down", tmp_path)

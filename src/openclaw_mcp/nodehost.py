@@ -291,7 +291,7 @@ def _bound(choice: PortChoice, listen: Any) -> Any:
 class Gateway(Protocol):
     """A connection to a gateway that offers the node's commands and brings its invocations."""
 
-    def __call__(self, node: Node) -> contextlib.AbstractAsyncContextManager[str]:
+    def __call__(self, node: Node, /) -> contextlib.AbstractAsyncContextManager[str]:
         """Stay connected, redialling, while the block runs; yields the address for people."""
 
 

@@ -41,12 +41,17 @@ _SYSTEMS: Final = {"linux": ("linux", "Linux"), "darwin": ("macos", "Mac"), "win
 Announce = Callable[[str], None]
 
 
-def gateway_link(announce: Announce) -> Callable[[Node], contextlib.AbstractAsyncContextManager[str]]:
-    """A door for `NodeHost`: open at once, connected as soon as the gateway lets it."""
+def gateway_link(
+    announce: Announce, *, near: str | None = None
+) -> Callable[[Node], contextlib.AbstractAsyncContextManager[str]]:
+    """A door for `NodeHost`: open at once, connected as soon as the gateway lets it.
+
+    `near` is the gateway that is meant when the settings name none.
+    """
 
     @asynccontextmanager
     async def link(node: Node) -> AsyncIterator[str]:
-        url = node.settings.gateway_url or gateway_url(DEFAULT_PORT)
+        url = node.settings.gateway_url or near or gateway_url(DEFAULT_PORT)
         keeper = asyncio.ensure_future(_Keeper(node, url, announce).run())
         try:
             yield url

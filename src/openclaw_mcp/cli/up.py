@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from ..assembly import serve as serve_gateway
 from ..core.errors import OpenClawError
 from ..node.token import TokenFile
 from ..nodehost import Node, NodeHost
+from ..nodelink import gateway_link
 from ..proxy import settings as proxy_settings
 from ..proxy.front import Front
 from ..proxy.house import House
@@ -30,6 +32,8 @@ from .operator import DEFAULT_PORT
 from .proxy import DEFAULT_PORT as PROXY_PORT
 from .proxy import HARD_LIMIT
 from .standing import Surface
+
+logger = logging.getLogger(__name__)
 
 HOST: Final = "127.0.0.1"
 NODE_PORT: Final = 8765
@@ -95,18 +99,20 @@ def _detach(folder: Path) -> int:
 async def _live(options: argparse.Namespace, folder: Path) -> None:
     """Open the doors one by one; the gateway's is the last, and stopping it closes the house."""
     async with AsyncExitStack() as stack:
+        listener, again = listen.bind(HOST, port_of(options.gateway_port, folder)), False
+        stack.callback(listener.close)
+        number = listener.getsockname()[1]
         house, proxy = await stack.enter_async_context(_proxy(options.proxy_port))
-        surfaces = (proxy, await stack.enter_async_context(_node(folder, options.node_port)))
-        number, again = port_of(options.gateway_port, folder), False
+        near = f"ws://{HOST}:{number}"
+        surfaces = (proxy, await stack.enter_async_context(_node(folder, options.node_port, near)))
         while True:
-            listener = listen.bind(HOST, number)
-            number = listener.getsockname()[1]
             gateway = Surface(
                 name="gateway", address=f"http://{HOST}:{number}/mcp", token=str(folder / TOKEN_FILE), use=GATEWAY_USE
             )
             again = await _gateway(folder, listener, (*surfaces, gateway), house, again=again)
             if not again:
                 return
+            listener = listen.bind(HOST, number)
 
 
 @asynccontextmanager
@@ -122,15 +128,18 @@ async def _proxy(number: int) -> AsyncIterator[tuple[House, Surface]]:
 
 
 @asynccontextmanager
-async def _node(folder: Path, number: int) -> AsyncIterator[Surface]:
+async def _node(folder: Path, number: int, near: str) -> AsyncIterator[Surface]:
     node, stop = Node(folder), asyncio.Event()
     opened: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def announce(news: str) -> None:
-        if not opened.done():
+        logger.info("node: %s", news)
+        if not opened.done() and (news.startswith("mcp: ") or not node.settings.enable_mcp_server):
             opened.set_result(news.partition(": ")[2])
 
-    living = asyncio.ensure_future(NodeHost(node, port=str(number), announce=announce).run(stop))
+    link = gateway_link(announce, near=near)
+    host = NodeHost(node, port=str(number), gateway=link, announce=announce)
+    living = asyncio.ensure_future(host.run(stop))
     try:
         await asyncio.wait((living, opened), return_when=asyncio.FIRST_COMPLETED)
         if not opened.done():
