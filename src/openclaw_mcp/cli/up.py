@@ -101,6 +101,7 @@ async def _live(options: argparse.Namespace, folder: Path) -> None:
     async with AsyncExitStack() as stack:
         listener, again = listen.bind(HOST, port_of(options.gateway_port, folder)), False
         stack.callback(listener.close)
+        token_of(folder)  # made now: the node needs it before the gateway asks for it
         number = listener.getsockname()[1]
         house, proxy = await stack.enter_async_context(_proxy(options.proxy_port))
         near = f"ws://{HOST}:{number}"
