@@ -6,7 +6,10 @@ from pathlib import Path
 from .core.model import Json
 from .core.roster import AgentCard, Roster
 from .models.settings import runtime_for
+from .rpc.client import gateway_url, on_this_machine
 
+DEFAULT_PORT = 18789
+"""The gateway's."""
 DATABASE = "openclaw.sqlite"
 """The store's file in the state directory, unless the config names another place."""
 
@@ -23,6 +26,21 @@ def roster_of(config: Json) -> Roster:
     cards = tuple(_card(entry, config) for entry in agents.get("list", [])) or (_card({"id": "main"}, config),)
     chosen = next((entry["id"] for entry in agents.get("list", []) if entry.get("default")), cards[0].id)
     return Roster(agents=cards, default_id=chosen, main_key=config.get("session", {}).get("mainKey", "main"))
+
+
+def gateway_place(config: Json) -> tuple[str, str | None]:
+    """Where clients find the gateway, and its token if the config has it. The environment wins over the config.
+
+    The token of one gateway is never given to another.
+    """
+    gateway = config.get("gateway", {})
+    far = gateway.get("remote", {}) if gateway.get("mode") == "remote" else {}
+    number = os.environ.get("OPENCLAW_GATEWAY_PORT", "")
+    here = gateway_url(int(number) if number.isdecimal() else gateway.get("port") or DEFAULT_PORT)
+    named = os.environ.get("OPENCLAW_GATEWAY_URL")
+    if far.get("url") and named in (None, "", far["url"]):
+        return str(far["url"]), far.get("token")
+    return here, gateway.get("auth", {}).get("token") if on_this_machine(here) else None
 
 
 def completions_offered(config: Json) -> bool:

@@ -12,10 +12,12 @@ from .configured import database, media_settings, roster_of
 from .core.bell import Bell
 from .core.errors import ToolTimeout
 from .core.model import Caller, Json
+from .core.ports import Toolbox
 from .core.rpc import ADMIN, Event, Fault, Method, RpcCall
-from .memory import remembering
+from .memory import by_rules, remembering
 from .order.conversation import Hear
 from .runtimes import model_runtimes
+from .tools import rulebook
 
 ME = Caller(kind="operator", name="embedded", scopes=frozenset({ADMIN}))
 """Whoever started this process could as well have opened the store themselves."""
@@ -36,7 +38,7 @@ class Embedded:
         snapshot = await asyncio.to_thread(lambda: ConfigFile(self._folder).read())
         if not snapshot.valid:
             raise invalid(snapshot.issues)
-        roster = roster_of(snapshot.config)
+        roster, book = roster_of(snapshot.config), rulebook.from_config(snapshot.config)
         models = await self._stack.enter_async_context(
             model_runtimes(self._folder, lambda: snapshot.config, lambda: roster)
         )
@@ -46,10 +48,19 @@ class Embedded:
             remembering(
                 database(self._folder, snapshot.config), self._events.ring, roster=lambda: roster,
                 runtimes={**models, **clis}, media=lambda: media_settings(snapshot.config),
+                tools=await self._tools(snapshot.config, book), act=lambda claim: by_rules(claim, book),
             )
         )  # fmt: skip
         self._methods = {method.name: method for room in memory.rooms for method in room.methods()}
         return self
+
+    async def _tools(self, config: Json, book: rulebook.RuleBook) -> Toolbox | None:
+        servers = config.get("mcp", {}).get("servers")
+        if not servers:
+            return None
+        from .lent import lent  # here for start-up: most agents here have no servers
+
+        return await self._stack.enter_async_context(lent(servers, book))
 
     async def __aexit__(self, *ending: Any) -> None:
         await self._stack.__aexit__(*ending)

@@ -50,6 +50,11 @@ def agent_caller(claim: Claim) -> Caller:
     return caller_of(claim.session, claim.run.options)
 
 
+def by_rules(claim: Claim, book: RuleBook) -> Caller:
+    """The caller of a run where this book is kept."""
+    return caller_of(claim.session, claim.run.options, book=book)
+
+
 def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, apps: Iterable[str] = ()) -> Caller:
     """As whom a session's agent calls tools: itself, there, for whoever started the run; the rules do the rest.
 

@@ -10,17 +10,17 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from . import __version__
+from .configured import gateway_place
 from .core.agent import AgentEvent
 from .core.errors import ToolUnavailable
 from .core.model import Json
 from .core.rpc import READ, WRITE
 from .order.conversation import Gateway, Hear, Order, carried
-from .rpc.client import CannotConnect, Client, gateway_url
+from .rpc.client import CannotConnect, Client, on_this_machine
 from .rpc.handshake import ClientInfo, Credentials, Introduction, Signer
 from .state import known_gateway_token
 from .wire.frames import News
 
-DEFAULT_PORT: Final = 18789
 KNOCK_WITHIN: Final = 1.0  # seconds to find out whether anybody listens at the default place
 FRAME_SPARE: Final = 4096  # bytes of a frame that are not its attachments
 
@@ -52,9 +52,12 @@ class Orders:
         return await asyncio.shield(self._finding)
 
     async def _find(self) -> Gateway:
-        url = os.environ.get("OPENCLAW_GATEWAY_URL") or gateway_url(_port())
-        if os.environ.get("OPENCLAW_GATEWAY_URL") or await _anybody(url):
-            return await self._stack.enter_async_context(Remote(url, known_gateway_token(self._folder)))
+        config = await asyncio.to_thread(_config, self._folder)
+        url, token = gateway_place(config)
+        named = os.environ.get("OPENCLAW_GATEWAY_URL") or config.get("gateway", {}).get("mode") == "remote"
+        if named or await _anybody(url):
+            given = os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() or token
+            return await self._stack.enter_async_context(dialled(url, given, self._folder))
         # Here for start-up: with a gateway about, this process needs neither store nor agent.
         from .embedded import Embedded
 
@@ -102,9 +105,25 @@ class Remote:
         return stop
 
 
-def _port() -> int:
-    given = os.environ.get("OPENCLAW_GATEWAY_PORT", "")
-    return int(given) if given.isdecimal() else DEFAULT_PORT
+def dialled(url: str, token: str | None, folder: Path) -> Remote:
+    """A gateway to be entered: this machine's by the token kept here, another one as a device too."""
+    if on_this_machine(url):
+        return Remote(url, token or known_gateway_token(folder))
+    # Here for start-up: only a gateway elsewhere wants a device, and with it cryptography.
+    from .rpc.identity import Identity
+
+    return Remote(url, token, signer=Identity.load(folder / "device.json"))
+
+
+def _config(folder: Path) -> Json:
+    """The config, as far as it says where the gateway is; nothing when there is none or it can't be used."""
+    if not (folder / "openclaw.json").exists():
+        return {}
+    # Here for start-up: most orders go where the environment says, or to the agent in this process.
+    from .config.file import ConfigFile
+
+    snapshot = ConfigFile(folder).read()
+    return snapshot.config if snapshot.valid else {}
 
 
 async def _anybody(url: str) -> bool:

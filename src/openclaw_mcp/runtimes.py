@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from .core.model import Json
 from .core.ports import AgentRuntime
@@ -11,7 +10,8 @@ from .core.roster import Roster
 from .models.asking import Shop
 from .models.openclaw import FarGateway, OpenClawRuntime
 from .models.runtime import ModelRuntime
-from .orders import Remote
+from .orders import Remote, dialled
+from .rpc.client import on_this_machine
 
 
 @asynccontextmanager
@@ -21,12 +21,8 @@ async def model_runtimes(
     """`openai`, `anthropic` and `openclaw`. Entering costs nothing: what they need is made at the first turn."""
 
     def dial(url: str, token: str | None) -> AbstractAsyncContextManager[FarGateway]:
-        if urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1"):
-            return Remote(url, token)
-        # Here for start-up: only a gateway elsewhere wants a device, and with it cryptography.
-        from .rpc.identity import Identity
-
-        return Remote(url, token, signer=Identity.load(folder / "device.json"))
+        # Never with the token kept here: it is our own gateway's, and this is another one.
+        return Remote(url, token) if on_this_machine(url) else dialled(url, token, folder)
 
     shop = Shop()
     far = OpenClawRuntime(dial, config=config, roster=roster)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Self
 
-from ..core.agent import AgentEvent, Failed, Turn
+from ..core.agent import AgentEvent, Failed, ToolOutcome, ToolUse, Turn
 from ..core.bell import Bell
 from ..core.books import RunBook, SessionBook
 from ..core.errors import StoreError
@@ -298,7 +298,18 @@ class Runs:
             if run is None or run.ended:
                 self._elsewhere.discard(run_id)
             if run is not None and run.ended:
-                self._over(RunOver(run=run))
+                await self._over_elsewhere(run)
+
+    async def _over_elsewhere(self, run: Run) -> None:
+        """Tell a run that another process carried out as if it had gone here, only all at once."""
+        said = await self._book.said(run)
+        for message in said:
+            if message.role == "toolResult":
+                id, name = str(message.body.get("toolCallId", "")), str(message.body.get("toolName", ""))
+                content, failed = tuple(message.body.get("content") or ()), bool(message.body.get("isError"))
+                self.news.ring(RunSaid(run=run, event=ToolUse(id, name, {})))
+                self.news.ring(RunSaid(run=run, event=ToolOutcome(id, name, content, failed)))
+        self._over(RunOver(run=run, messages=tuple(said)))
 
     async def _sweep(self) -> None:
         claims, cut = await self._book.sweep()

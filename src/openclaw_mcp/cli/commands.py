@@ -13,6 +13,9 @@ from ..core.errors import OpenClawError
 COMMANDS = {
     "up": "start every surface on this machine",
     "down": "stop what up started",
+    "status": "what runs here and whether it answers",
+    "doctor": "what is in order here, what is not, and what to do about it",
+    "sessions": "the conversations there are",
     "logs": "the log of what runs here; -f follows it",
     "demo": "walk through the four surfaces and see them work",
     "connect": "put our surfaces into an MCP client's settings",

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from .. import __version__
 from ..core.rpc import ADMIN, APPROVALS, PAIRING, READ, WRITE
-from ..rpc.client import Client, gateway_url
+from ..rpc.client import Client, gateway_url, on_this_machine
 from ..rpc.handshake import ClientInfo, Credentials, Introduction
 from ..state import known_gateway_token
 
@@ -40,7 +39,7 @@ async def operator(
     address = url or gateway_url(port or int(os.environ.get("OPENCLAW_GATEWAY_PORT") or DEFAULT_PORT))
     me = ClientInfo(id="cli", mode="cli", version=__version__, platform=sys.platform)
     told = Introduction(client=me, scopes=tuple(scopes), caps=tuple(caps))
-    if is_this_machine(address):
+    if on_this_machine(address):
         credentials = Credentials(token=token or known_gateway_token(folder))
         async with Client(address, told, credentials=credentials, redial=redial) as client:
             yield client
@@ -58,7 +57,3 @@ async def operator(
         if given:
             tokens.keep(address, "operator", given)
         yield client
-
-
-def is_this_machine(url: str) -> bool:
-    return (urlsplit(url).hostname or "") in ("localhost", "127.0.0.1", "::1")

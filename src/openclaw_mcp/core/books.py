@@ -89,6 +89,9 @@ class RunBook(Protocol):
 
     async def get(self, run_id: str) -> Run | None: ...
 
+    async def said(self, run: Run) -> Sequence[Message]:
+        """What a run left in the transcript, oldest first: its answer, and the tools it used."""
+
     async def drop(self, key: str, *, run_id: str | None = None) -> Sequence[Run]:
         """End runs that wait in this session, as aborted."""
 

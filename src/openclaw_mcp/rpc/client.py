@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from ..core.bell import Bell
 from ..core.errors import OpenClawError
@@ -16,7 +17,7 @@ from ..wire.frames import News
 from .handshake import Credentials, Introduction, Signer
 from .outgoing import CannotConnect, ConnectionGone, Outgoing
 
-__all__ = ["CallTimeout", "CannotConnect", "Client", "ConnectionGone", "gateway_url"]
+__all__ = ["CallTimeout", "CannotConnect", "Client", "ConnectionGone", "gateway_url", "on_this_machine"]
 
 DIAL_WITHIN: Final = 20.0  # seconds from dialling to hello; the real gateway starts in about as many
 CALL_WITHIN: Final = 60.0  # seconds a call may take unless the caller says otherwise
@@ -183,3 +184,8 @@ class Client:
 def gateway_url(port: int) -> str:
     """Where the gateway is: OPENCLAW_GATEWAY_URL, or that port of this machine."""
     return os.environ.get("OPENCLAW_GATEWAY_URL") or f"ws://127.0.0.1:{port}"
+
+
+def on_this_machine(url: str) -> bool:
+    """Whether it is this machine's gateway, which may be given the token kept here; another may not."""
+    return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")

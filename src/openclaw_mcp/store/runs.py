@@ -31,6 +31,7 @@ from .rows import (
     find_session,
     from_json,
     later,
+    message_of,
     run_of,
     runs_where,
     set_session,
@@ -38,10 +39,11 @@ from .rows import (
     upsert,
 )
 from .store import Store
-from .tables import blobs, runs, sessions
+from .tables import blobs, messages, runs, sessions
 
 QUEUE_CAP: Final = 20  # messages that may wait in one session; the reference gateway's own limit
 CUT_SHORT: Final = "cut short: the process that carried out this run stopped before it ended"
+MOST_SAID: Final = 1000  # messages of one run that are told again; an agent may use 200 tools, two messages each
 JOINING: Final = ("steer", "collect", "interrupt")
 """Messages that wait and are answered together, by the last one's run."""
 
@@ -95,6 +97,18 @@ class Runs:
 
     async def get(self, run_id: str) -> Run | None:
         return await self._store.read(lambda connection: find_run(connection, run_id))
+
+    async def said(self, run: Run) -> Sequence[Message]:
+        # From the newest back: a run that just ended is at the end, however long the transcript.
+        newest = (
+            select(messages)
+            .join(sessions, sessions.c.id == messages.c.session)
+            .where(sessions.c.key == run.session_key, messages.c.run_id == run.run_id, messages.c.role != "user")
+            .order_by(messages.c.epoch.desc(), messages.c.seq.desc())
+            .limit(MOST_SAID)
+        )
+        rows = await self._store.read(lambda connection: list(connection.execute(newest)))
+        return [message_of(row, run.session_key) for row in reversed(rows)]
 
     async def drop(self, key: str, *, run_id: str | None = None) -> Sequence[Run]:
         def work(connection: Connection) -> Sequence[Run]:

@@ -21,6 +21,7 @@ else:
     from uvloop import new_event_loop
 
 from ..core.errors import OpenClawError
+from .ports import holder
 from .sockets import CorkedHttp, CorkedWebSocket
 
 BACKLOG: Final = 2048
@@ -55,24 +56,13 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as exc:
         listener.close()
         if exc.errno == errno.EADDRINUSE:
-            reason = f"port {port} on {host} is taken{_holder(port)}; stop what holds it or choose another with --port"
+            who = holder(port)
+            taken = f"port {port} on {host} is taken{f' by {who}' if who else ''}"
+            reason = f"{taken}; stop what holds it or choose another with --port"
             raise PortTaken(reason) from exc
         raise
     listener.setblocking(False)
     return listener
-
-
-def _holder(port: int) -> str:
-    """Who listens there, as far as the system tells us."""
-    import psutil  # here for start-up: only a start that fails asks
-
-    try:
-        for held in psutil.net_connections("tcp"):
-            if held.status == psutil.CONN_LISTEN and held.pid and held.laddr and held.laddr.port == port:
-                return f" by {psutil.Process(held.pid).name()} (process {held.pid})"
-    except (psutil.Error, OSError):
-        pass
-    return ""
 
 
 def run(life: Coroutine[Any, Any, T]) -> T:

@@ -1,0 +1,134 @@
+"""The doctor on whoever does the work: agents and their keys, CLI agents, MCP servers, this machine's node."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from ..agents.cli.claude import Claude
+from ..agents.cli.codex import Codex
+from ..agents.cli.gemini import Gemini
+from ..agents.cli.opencode import OpenCode
+from ..agents.cli.settings import settings_of
+from ..agents.cli.words import Dialect
+from ..configured import roster_of
+from ..core.errors import BadRequest, OpenClawError
+from ..core.model import Json
+from ..core.roster import AgentCard
+from ..models.keys import KeyRing
+from ..models.settings import Provider, catalogue, choose, split, wished
+from ..models.troubles import ModelTrouble
+from ..node.token import BadToken, TokenFile
+from ..nodehost import Node
+from ..servers.entry import Address, BadEntry, Program, read
+from .findings import Finding, attention, fine, note
+
+DIALECTS: Final[tuple[Dialect, ...]] = (Claude(), Gemini(), Codex(), OpenCode())
+MODELS: Final = ("openai", "anthropic")
+
+
+def agents(config: Json) -> Iterator[Finding]:
+    """Each agent the config names: what it runs on, and whether that is there."""
+    for card in roster_of(config).agents:
+        yield _agent(card, config)
+
+
+def _agent(card: AgentCard, config: Json) -> Finding:
+    dialect = next((each for each in DIALECTS if each.id == card.runtime), None)
+    who = f"agent {card.id}"
+    if card.runtime == "demo":
+        words = f"{who} is the demo, which repeats what it hears; no model is configured"
+        return note("agents", words, "openclaw config set agents.defaults.model PROVIDER/MODEL")
+    if dialect is not None:
+        command = settings_of(card.settings).command or dialect.program
+        if shutil.which(command) is None:
+            remedy = f"{dialect.install}, or set the agent's runtimeCommand"
+            return attention("agents", f"{who} runs on {dialect.title}, and there is no program {command}", remedy)
+        return fine("agents", f"{who} runs on {dialect.title} ({command})")
+    if card.runtime in (*MODELS, "openclaw"):
+        return _model(card, config, who)
+    known = ", ".join(("demo", *MODELS, "openclaw", *(each.id for each in DIALECTS)))
+    return attention("agents", f"{who} has the runtime {card.runtime!r}, which is not known", f"choose one of {known}")
+
+
+def _model(card: AgentCard, config: Json, who: str) -> Finding:
+    providers = catalogue(config)
+    first, _ = wished(card.settings.get("model"))
+    if not first:
+        remedy = "openclaw config set agents.defaults.model PROVIDER/MODEL"
+        return attention("agents", f"{who} runs on {card.runtime} and has no model", remedy)
+    try:
+        if card.runtime == "openclaw":
+            provider: Provider | None = providers.get(split(first, providers)[0])
+        else:
+            provider = choose(first, providers, namesake=card.runtime).provider
+    except BadRequest as exc:
+        return attention("agents", f"{who}: {exc}", "correct it with openclaw config set")
+    if provider is None:
+        return attention("agents", f"{who}: nobody set up the provider of {first}", "add it to models.providers")
+    trouble = asyncio.run(_key_trouble(provider))
+    if trouble:
+        return attention(
+            "agents", f"{who} uses {first}: {trouble}", "set the key there, then run openclaw doctor again"
+        )
+    key = "its key is there" if provider.keys else "it needs no key"
+    return fine("agents", f"{who} uses {first} at {provider.base_url}; {key}")
+
+
+async def _key_trouble(provider: Provider) -> str:
+    """Why none of its keys can be read; nothing when one can."""
+    ring, trouble = KeyRing(provider), ""
+    for source in ring.order():
+        try:
+            await ring.read(source)
+        except ModelTrouble as exc:
+            trouble = trouble or str(exc)
+        else:
+            return ""
+    return trouble
+
+
+def command_lines() -> Iterator[Finding]:
+    found = {each.title: shutil.which(each.program) for each in DIALECTS}
+    here = [f"{title} ({path})" for title, path in found.items() if path]
+    words = f"found {', '.join(here)}" if here else "none of Claude Code, Gemini CLI, Codex and OpenCode is on the PATH"
+    yield fine("cli agents", words) if here else note("cli agents", words)
+
+
+def servers(config: Json) -> Iterator[Finding]:
+    """The entries of `mcp.servers`: whether each can be started. None is."""
+    for name, value in (config.get("mcp", {}).get("servers") or {}).items():
+        yield _server(name, value)
+
+
+def _server(name: str, value: Json) -> Finding:
+    try:
+        entry = read(name, value)
+    except BadEntry as exc:
+        return attention("servers", str(exc), f"openclaw mcp remove {name} and openclaw mcp add {name} write it anew")
+    if not entry.enabled:
+        return note("servers", f"{name} is switched off")
+    match entry.where:
+        case Program(command=command, env=env, cwd=cwd):
+            if cwd is not None and not Path(cwd).is_dir():
+                return attention("servers", f"{name} is to start in {cwd}, which is no folder", "correct its cwd")
+            if shutil.which(command, path=env.get("PATH")) is None:
+                words = f"{name} can't be started: there is no program {command}"
+                return attention("servers", words, "install it, or give its full path in the entry")
+            return fine("servers", f"{name} starts {command}; openclaw mcp tools {name} tries it")
+        case Address(url=url):
+            return fine("servers", f"{name} is at {entry.masked(url)}; openclaw mcp tools {name} tries it")
+
+
+def node(folder: Path) -> Iterator[Finding]:
+    standings = Node(folder).capabilities.standings()
+    missing = [standing for standing in standings if standing.missing]
+    words = f"{len(standings) - len(missing)} of {len(standings)} commands work on this machine"
+    yield note("node", words, "openclaw node doctor says why the others do not") if missing else fine("node", words)
+    try:
+        TokenFile(folder).current()
+    except BadToken as exc:
+        yield attention("node", str(exc), "openclaw node token --reset makes a new one")
+    except (OpenClawError, OSError):
+        pass  # not made yet

@@ -1,0 +1,96 @@
+"""`openclaw sessions`: the conversations there are, as the running gateway or the store's file tells them."""
+
+import argparse
+import asyncio
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from ..config.file import ConfigFile
+from ..configured import database
+from ..core.errors import OpenClawError
+from ..core.model import Json
+from ..state import state_dir
+from . import seeing, stored
+
+ITS_OWN: Final = "file"
+"""`--store file`: the store's own file, whatever gateway runs."""
+USUAL: Final = 100
+LONGEST_TITLE: Final = 60
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    seeing.arguments(parser)
+    words = "read this SQLite file, and change nothing; the word file means the one in the state directory"
+    parser.add_argument("--store", metavar="FILE", help=words)
+    parser.add_argument("--limit", type=_some, default=USUAL, help="the last used so many (default %(default)s)")
+
+
+def _some(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= stored.MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {stored.MOST}")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    folder = state_dir(options.state_dir)
+    where, found = _found(options, folder)
+    listed = found[: options.limit]
+    if options.json:
+        print(json.dumps({"from": where, "count": len(listed), "sessions": listed}, indent=2, ensure_ascii=False))
+    elif not listed:
+        print(f"There are no sessions in {where}.")
+    else:
+        _show(listed)
+        print(f"\n{len(listed)} of {where}.")
+    return 0
+
+
+def _found(options: argparse.Namespace, folder: Path) -> tuple[str, list[Json]]:
+    """Where they come from, and the sessions."""
+    if options.store is not None and options.store != ITS_OWN:
+        return options.store, stored.sessions(options.store)
+    snapshot = ConfigFile(folder).read()
+    config = snapshot.config if snapshot.valid else {}
+    own = database(folder, config)
+    if options.store is None:
+        wanted = {"limit": options.limit, "includeDerivedTitles": True}
+        seen = asyncio.run(seeing.look(folder, config, url=options.url, token=options.token, sessions=wanted))
+        if seen.answers:
+            return seen.url, list(seen.sessions.get("sessions") or ())
+        if seen.named:
+            raise OpenClawError(f"{seen.trouble}; openclaw sessions --store file reads the store itself")
+    if "://" not in own and not Path(own).exists():
+        return own, []  # nobody has talked yet
+    return own, stored.sessions(own)
+
+
+def _show(listed: list[Json]) -> None:
+    rows = [("session", "last used", "state", "messages", "about")]
+    rows += [
+        (
+            str(row.get("key")),
+            _time(row.get("updatedAt")),
+            str(row.get("status") or "-"),
+            str(row.get("messageCount", "-")),
+            _line(row.get("derivedTitle") or row.get("displayName") or row.get("label") or ""),
+        )
+        for row in listed
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        cells = (text.ljust(width) for text, width in zip(row, widths, strict=False))
+        print(f"{'  '.join(cells)}  {row[4]}".rstrip())
+
+
+def _time(at: Any) -> str:
+    if not isinstance(at, int | float):
+        return "-"
+    return datetime.fromtimestamp(at / 1000).astimezone().isoformat(sep=" ", timespec="minutes")
+
+
+def _line(text: str) -> str:
+    """One line, and nothing a terminal would obey."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    return shown if len(shown) <= LONGEST_TITLE else shown[: LONGEST_TITLE - 1] + "…"

@@ -1,0 +1,85 @@
+"""A SQLite store read straight from its file, by nobody but us and changing nothing."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from ..core.errors import OpenClawError
+from ..core.model import Json
+from ..store.engine import engines, is_url, shown
+
+BUSY_WAIT: Final = 5.0  # seconds; a reader waits only while the file is put in order after a crash
+MOST: Final = 10_000  # sessions of one list
+COLUMNS: Final = (
+    "key", "agent_id", "session_id", "created_at", "updated_at", "message_count", "status", "label", "title",
+    "input_tokens", "output_tokens", "model", "archived",
+)  # fmt: skip
+LISTED: Final = f"SELECT {', '.join(COLUMNS)} FROM sessions ORDER BY updated_at DESC, id DESC LIMIT {MOST}"  # noqa: S608 - constants
+
+
+class NoStore(OpenClawError):
+    """There is nothing to read, or it is no store of ours."""
+
+    code = "no_store"
+
+
+@contextmanager
+def connected(path: Path) -> Iterator[sqlite3.Connection]:
+    """Read-only, also where nothing may be written beside it."""
+    place = f"file:{quote(str(path.resolve()))}"
+    # A read-only folder has no room for the log's index; without a log nobody is writing either.
+    still = not os.access(path.parent, os.W_OK) and not path.with_name(path.name + "-wal").exists()
+    mode = "immutable=1" if still else "mode=ro"
+    with closing(sqlite3.connect(f"{place}?{mode}", uri=True, timeout=BUSY_WAIT)) as connection:
+        yield connection
+
+
+def sessions(where: str) -> list[Json]:
+    """Every session of a store, the last used first. Raises NoStore."""
+    rows = _elsewhere(where) if is_url(where) else _here(Path(where))
+    return [_session(dict(zip(COLUMNS, row, strict=True))) for row in rows]
+
+
+def _here(path: Path) -> list[tuple[object, ...]]:
+    if not path.is_file():
+        raise NoStore(f"there is no store at {path}")
+    try:
+        with connected(path) as connection:
+            return list(connection.execute(LISTED))
+    except sqlite3.Error as exc:
+        raise NoStore(f"{path} can't be read as a store of ours: {exc}") from exc
+
+
+def _elsewhere(where: str) -> list[tuple[object, ...]]:
+    # Here for start-up: most stores are a file.
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        _, reader = engines(where)
+        with reader.connect() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(LISTED)]
+    except (SQLAlchemyError, ImportError) as exc:
+        raise NoStore(f"{shown(where)} can't be read ({type(exc).__name__}); is it running?") from exc
+
+
+def _session(row: Json) -> Json:
+    """As `sessions.list` would name it."""
+    found = {
+        "key": row["key"],
+        "agentId": row["agent_id"],
+        "sessionId": row["session_id"],
+        "createdAt": row["created_at"],
+        "updatedAt": row["updated_at"],
+        "messageCount": row["message_count"],
+        "status": row["status"],
+        "label": row["label"],
+        "derivedTitle": row["title"],
+        "totalTokens": (row["input_tokens"] or 0) + (row["output_tokens"] or 0),
+        "model": row["model"],
+        "archived": bool(row["archived"]) or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}

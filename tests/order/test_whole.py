@@ -1,0 +1,198 @@
+"""Whole orders, from the client's pipe to the model and back: pictures, conversations, and nothing in between."""
+
+import base64
+import contextlib
+import json
+import sqlite3
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.core.model import Json
+from tests.conformance.everything import PNG as DRAWN
+from tests.models.fake import FakeModel, Request, Step, call, say
+from tests.models.talking import provider
+from tests.order.test_media import item, zipped
+from tests.order.test_server import order, said, server
+from tests.running import ROOT, StdioServer
+from tests.test_gateway import serving
+
+PLACES = ("gateway", "embedded")
+ANSWER_WAIT = 60.0
+DRAW = "draw__test_image_content"
+
+
+def png(width: int) -> bytes:
+    """A real picture: a grey line of so many pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+    head = width.to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes((8, 0, 0, 0, 0))
+    lines = zlib.compress(b"\0" + bytes(range(256)) * (width // 256 + 1))[:None]
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", lines) + chunk(b"IEND", b"")
+
+
+def config(model: FakeModel, **more: Any) -> Json:
+    card = {"id": "m-1", "input": ["text", "image"]}
+    drawer = {"command": sys.executable, "args": ["-m", "tests.mcp.everything_stdio"], "cwd": str(ROOT)}
+    return {
+        "models": {"providers": {"fake": provider("openai", model, models=[card])}},
+        "agents": {"defaults": {"model": "fake/m-1"}},
+        "mcp": {"servers": {"draw": drawer}},
+        **more,
+    }
+
+
+@contextlib.contextmanager
+def ordering(place: str, folder: Path, config: Json) -> Iterator[StdioServer]:
+    """An order server before an agent with that config: in its own process, or behind a gateway."""
+    folder.mkdir()
+    (folder / "openclaw.json").write_text(json.dumps(config))
+    if place == "embedded":
+        with server(folder) as one:
+            yield one
+        return
+    with serving(folder) as served:
+        more = {"OPENCLAW_GATEWAY_URL": served.ws, "OPENCLAW_GATEWAY_TOKEN": served.token}
+        with server(folder.parent / "client", **more) as one:
+            yield one
+
+
+def pictures(request: Request) -> list[bytes]:
+    """What the model was shown."""
+    contents = [message["content"] for message in request.body["messages"] if isinstance(message["content"], list)]
+    urls = [part["image_url"]["url"] for content in contents for part in content if part["type"] == "image_url"]
+    return [base64.b64decode(url.partition("base64,")[2]) for url in urls]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_picture_sent_in_is_the_picture_the_model_receives(tmp_path: Path, place: str) -> None:
+    sent = [png(300), png(700)]
+    with FakeModel(say("I see.")) as model, ordering(place, tmp_path / "state", config(model)) as one:
+        images = [item(data, "image/png") for data in sent]
+        assert said(order(one, "What is this?", images=images)) == "I see."
+
+        assert pictures(model.requests[0]) == sent
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_picture_the_agent_made_arrives_as_an_image_block(tmp_path: Path, place: str) -> None:
+    with (
+        FakeModel(call(DRAW), say("Here it is.")) as model,
+        ordering(place, tmp_path / "state", config(model)) as one,
+    ):
+        result = order(one, "Draw something")
+
+    assert said(result).endswith("Here it is.")
+    (block,) = result["content"][1:]
+    assert (block["type"], block["mimeType"]) == ("image", "image/png")
+    assert base64.b64decode(block["data"]) == DRAWN
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_tool_the_rules_deny_is_not_offered_to_the_model(tmp_path: Path, place: str) -> None:
+    rules = {"tools": {"deny": [DRAW]}}
+    with FakeModel(say("no")) as model, ordering(place, tmp_path / "state", config(model, **rules)) as one:
+        order(one, "Draw something")
+
+        names = {tool["function"]["name"] for tool in model.requests[0].body.get("tools", ())}
+    assert "draw__test_simple_text" in names
+    assert DRAW not in names
+
+
+def heard(request: Request) -> list[str]:
+    """What people said in the conversation so far, as the model was told."""
+    users = [message["content"] for message in request.body["messages"] if message["role"] == "user"]
+    return [text if isinstance(text, str) else "".join(part.get("text", "") for part in text) for text in users]
+
+
+def test_two_servers_that_order_at_once_share_one_conversation(tmp_path: Path) -> None:
+    """Each turn sees all that were before it: none is lost, none comes between another's question and answer."""
+    folder = tmp_path / "state"
+    with FakeModel(lambda request: say(f"answer to {heard(request)[-1][-2:]}")) as model:
+        folder.mkdir()
+        (folder / "openclaw.json").write_text(json.dumps(config(model, mcp={})))
+        with server(folder) as one, server(folder) as two:
+            for number in range(4):
+                for name, each in (("a", one), ("b", two)):
+                    arguments = {"message": f"turn {name}{number}", "sessionKey": "shared"}
+                    params = {"name": "order_openclaw", "arguments": arguments}
+                    each.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+            for name, each in (("a", one), ("b", two)):
+                answers = [each.receive(ANSWER_WAIT) for _ in range(4)]
+                texts = {answer["id"]: said(answer["result"]) for answer in answers}
+                assert texts == {number: f"answer to {name}{number}" for number in range(4)}
+
+        seen = [heard(request) for request in model.requests]
+    assert sorted(map(len, seen)) == list(range(1, 9))
+    longest = max(seen, key=len)
+    assert all(longest[: len(turns)] == turns for turns in seen)
+    assert sorted(longest) == sorted(f"turn {name}{number}" for name in "ab" for number in range(4))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_leaks_between_orders_without_a_key(tmp_path: Path, place: str) -> None:
+    with FakeModel(say("noted")) as model, ordering(place, tmp_path / "state", config(model, mcp={})) as one:
+        order(one, "the secret is swordfish", id=1, images=[item(png(300), "image/png")])
+        order(one, "what is the secret?", id=2)
+
+        assert len(model.requests) == 2
+        assert "swordfish" not in json.dumps(model.requests[1].body)
+        assert pictures(model.requests[1]) == []
+
+
+BAD: dict[str, tuple[Json, str]] = {
+    "wrong base64": ({"images": [{"data": "not base64!", "mimeType": "image/png"}]}, "base64"),
+    "another type": ({"images": [item(b"GIF89a" + b"\0" * 16, "image/png")]}, "not image/png"),
+    "eleven images": ({"images": [item(DRAWN, "image/png")] * 11}, "at most 10 images"),
+    "sixteen megabytes": ({"files": [item(b"%PDF-1.7" + b"\0" * (16 << 20), "application/pdf")]}, "15 MB"),
+    "an empty message": ({"message": ""}, "empty"),
+    "a NUL": ({"message": "a\0b"}, "NUL"),
+    "a good picture and a bad one": (
+        {"images": [item(DRAWN, "image/png"), {"data": "!", "mimeType": "image/png"}]},
+        "images[1]",
+    ),
+}
+
+
+def test_bad_orders_leave_one_sentence_and_nothing_in_the_store(tmp_path: Path) -> None:
+    with server(tmp_path) as one:
+        said(order(one, "a good one first", sessionKey="good"))
+        for id, (name, (arguments, says)) in enumerate(BAD.items(), 2):
+            result = order(one, arguments.pop("message", "look"), id=id, sessionKey="bad", **arguments)
+            text = result["content"][0]["text"]
+            assert (result["isError"], len(result["content"])) == (True, 1), name
+            assert text.startswith("Error: ") and "\n" not in text and says in text, (name, text)
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "openclaw.sqlite")) as store:
+        assert [key for (key,) in store.execute("SELECT key FROM sessions")] == ["agent:main:good"]
+        assert store.execute("SELECT count(*) FROM blobs").fetchone() == (0,)
+
+
+def test_an_archive_reaches_the_model_by_its_name_alone_and_is_kept_whole(tmp_path: Path) -> None:
+    bomb = zipped()
+    with FakeModel(say("kept")) as model, ordering("embedded", tmp_path / "state", config(model, mcp={})) as one:
+        order(one, "keep this", files=[item(bomb, "application/zip", filename="../../zeros.zip")])
+
+        told = heard(model.requests[0])[-1]
+    assert "zeros.zip" in told
+    assert ".." not in told
+    with contextlib.closing(sqlite3.connect(tmp_path / "state" / "openclaw.sqlite")) as store:
+        assert [bytes(data) for (data,) in store.execute("SELECT data FROM blobs")] == [bomb]
+
+
+def test_a_model_that_fails_is_an_error_in_one_sentence(tmp_path: Path) -> None:
+    with (
+        FakeModel(Step(status=400, error="no such model")) as model,
+        ordering("embedded", tmp_path / "state", config(model, mcp={})) as one,
+    ):
+        result = order(one, "hello")
+
+    assert result["isError"] is True
+    assert result["content"][0]["text"].startswith("Error: ")
+    assert "no such model" in result["content"][0]["text"]
