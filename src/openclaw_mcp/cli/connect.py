@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from ..clients.entries import Address, Entry, Program
 from ..clients.known import CLIENTS, OTHER_NAMES, Client
@@ -16,6 +17,9 @@ from ..node.token import FILE as NODE_TOKEN_FILE
 from ..node.token import TokenFile
 from ..proxy import settings as proxy_settings
 from ..state import TOKEN_FILE, gateway_token, state_dir
+from . import standing
+from .gateway import port_of
+from .operator import DEFAULT_PORT
 
 SURFACES: Final = ("node", "order", "tools", "proxy")
 NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "openclaw-tools", "proxy": "openclaw-app"}
@@ -73,8 +77,9 @@ def run(options: argparse.Namespace) -> int:
     ledger.make(change)
     names = ", ".join(entry.name for entry in entries)
     print(f"{chosen.title} now has {names} ({change.file}): {chosen.after}.")
-    for hint in sorted({_hint(entry) for entry in entries if isinstance(entry, Address) and entry.token_env}):
-        print(hint)
+    for entry in entries:
+        if isinstance(entry, Address) and entry.token_env and not (chosen.reads_token_file and entry.token_file):
+            print(_hint(entry))
     return 0
 
 
@@ -127,13 +132,14 @@ def _program(surface: str, options: argparse.Namespace, folder: Path) -> Program
         case "node":
             return Program(name=name, command=script("openclaw"), args=("node", "--stdio"), env=env)
         case "order":
+            env |= _way_to_gateway(folder)
             return Program(name=name, command=script("openclaw"), args=("mcp-server",), env=env)
         case "proxy":
             which = ("--session", options.session) if options.session else ("--device", options.device)
             return Program(name=name, command=script("openclaw"), args=("proxy", "--stdio", *which), env=env)
     gateway_token(folder)  # made now, so that the file the entry names is there
     tools = {
-        "REMOTECLAW_GATEWAY_URL": _gateway_url("ws"),
+        "REMOTECLAW_GATEWAY_URL": _gateway_url("ws", folder),
         "REMOTECLAW_GATEWAY_TOKEN_FILE": str(folder / TOKEN_FILE),
         "REMOTECLAW_SESSION_KEY": "main",
         "REMOTECLAW_SIDE_EFFECTS_FILE": str(folder / f"side-effects-{options.client.id}.ndjson"),
@@ -147,15 +153,14 @@ def _address(surface: str, options: argparse.Namespace, folder: Path) -> Address
     match surface:
         case "node":
             TokenFile(folder).ensure()
-            number = os.environ.get("OPENCLAW_MCP_PORT") or "8765"
             return Address(
-                name=name, url=f"http://127.0.0.1:{number}/", token_env="OPENCLAW_NODE_TOKEN",  # noqa: S106 - a variable's name
+                name=name, url=_node_url(folder), token_env="OPENCLAW_NODE_TOKEN",  # noqa: S106 - a variable's name
                 token_file=folder / NODE_TOKEN_FILE,
             )  # fmt: skip
         case "tools":
             gateway_token(folder)
             return Address(
-                name=name, url=f"{_gateway_url('http')}/mcp", token_env="OPENCLAW_GATEWAY_TOKEN",  # noqa: S106 - a variable's name
+                name=name, url=f"{_gateway_url('http', folder)}/mcp", token_env="OPENCLAW_GATEWAY_TOKEN",  # noqa: S106 - a variable's name
                 token_file=folder / TOKEN_FILE,
             )  # fmt: skip
     if not options.session:
@@ -165,11 +170,35 @@ def _address(surface: str, options: argparse.Namespace, folder: Path) -> Address
     return Address(name=name, url=f"{proxy.server_url.rstrip('/')}/v1/mcp/{options.session}", token_env=token)
 
 
-def _gateway_url(scheme: str) -> str:
+def _gateway_url(scheme: str, folder: Path) -> str:
     named = os.environ.get("OPENCLAW_GATEWAY_URL")
     if named:
         return named.replace("ws", scheme, 1) if named.startswith("ws") else named.replace("http", scheme, 1)
-    return f"{scheme}://127.0.0.1:{os.environ.get('OPENCLAW_GATEWAY_PORT') or '18789'}"
+    return f"{scheme}://127.0.0.1:{_gateway_port(folder)}"
+
+
+def _gateway_port(folder: Path) -> int:
+    """Where it is now, else where it will be."""
+    here = standing.read(folder)
+    if here is not None:
+        return urlsplit(here.surface("gateway").address).port or DEFAULT_PORT
+    return port_of(os.environ.get("OPENCLAW_GATEWAY_PORT") or None, folder)
+
+
+def _node_url(folder: Path) -> str:
+    here = standing.read(folder)
+    if here is not None:
+        return here.surface("node").address
+    return f"http://127.0.0.1:{os.environ.get('OPENCLAW_MCP_PORT') or '8765'}/"
+
+
+def _way_to_gateway(folder: Path) -> dict[str, str]:
+    """Nothing when it is where a program looks anyway."""
+    named = os.environ.get("OPENCLAW_GATEWAY_URL")
+    if named:
+        return {"OPENCLAW_GATEWAY_URL": named}
+    number = _gateway_port(folder)
+    return {} if number == DEFAULT_PORT else {"OPENCLAW_GATEWAY_PORT": str(number)}
 
 
 def _settings(options: argparse.Namespace, folder: Path) -> dict[str, str]:
@@ -186,4 +215,4 @@ def script(name: str) -> str:
 
 def _hint(entry: Address) -> str:
     source = f'"$(cat {entry.token_file})"' if entry.token_file else "the token"
-    return f"Its token is read from ${entry.token_env}: export {entry.token_env}={source}"
+    return f"The token of {entry.name} is read from ${entry.token_env}: export {entry.token_env}={source}"

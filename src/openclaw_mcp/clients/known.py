@@ -27,6 +27,8 @@ class Client(Struct, frozen=True, kw_only=True):
     shape: Callable[[Entry], Json]
     after: str
     """What to do for it to take notice."""
+    reads_token_file: bool = False
+    """Whether it finds a server's token in its file by itself; the others need a variable set."""
 
     @property
     def is_toml(self) -> bool:
@@ -137,6 +139,7 @@ CLIENTS = {
         Client(
             id="opencode", title="OpenCode", file=_opencode, project="opencode.json", under="mcp",
             shape=entries.opencode, after="the next session has the tools; `opencode mcp list` shows them",
+            reads_token_file=True,
         ),
     )
 }  # fmt: skip
