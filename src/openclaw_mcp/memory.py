@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from .agents.demo import DemoAgent
 from .agents.runs import Runs
-from .core.model import Caller, Grant, Json, Sender
+from .core.model import Caller, Grant, Json
 from .core.ports import AgentRuntime, Toolbox
 from .core.records import Claim, Run, Session
 from .core.roster import Roster
@@ -61,12 +61,11 @@ def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, app
     `apps` are sources that apps lend to this session. The same for every run of a session that the same person
     started, so that the desk knows the caller again.
     """
-    noted = options.get("grant")
-    given = _of_origin(options.get("origin")) if noted is None else msgspec.convert(noted, Grant)
+    given = msgspec.convert(options.get("grant", {}), Grant)
     owner = given.owner
     if given.sender is not None:
         account = given.account or DEFAULT_ACCOUNT
-        owner = owner or is_owner(book, given.sender, channel=given.channel or "", account=account)
+        owner = is_owner(book, given.sender, channel=given.channel or "", account=account)
     grant = msgspec.structs.replace(
         given,
         agent=session.agent_id,
@@ -78,17 +77,6 @@ def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, app
     )
     scopes = frozenset({"*", *(f"source:{name}" for name in apps)})
     return Caller(kind="agent", name=session.agent_id, scopes=scopes, session=session.key, door="agent", grant=grant)
-
-
-def _of_origin(origin: object) -> Grant:
-    """Of a run a person's message started: the conversation it came from, as the mailroom noted it."""
-    if not isinstance(origin, dict):
-        return Grant()
-    return Grant(
-        channel=origin.get("channel"), account=origin.get("accountId"), to=origin.get("to"),
-        group=None if origin.get("chatType") == "direct" else origin.get("to"), space=origin.get("space"),
-        thread=origin.get("threadId"), sender=Sender(**origin.get("sender", {})),
-    )  # fmt: skip
 
 
 def _menu(granted: frozenset[str] | None, asked: object) -> frozenset[str] | None:

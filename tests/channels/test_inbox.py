@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from openclaw_mcp.channels.receiving import granted
 from openclaw_mcp.core.agent import AgentEvent, Attachment, Did, Final, Turn
-from openclaw_mcp.core.channel import Address, ChannelError
+from openclaw_mcp.core.channel import Address, ChannelError, Heard
 from openclaw_mcp.core.effects import Effects, Sent
 from openclaw_mcp.core.mail import LocalNote
 from openclaw_mcp.core.model import Sender
@@ -375,3 +377,12 @@ def test_what_is_heard_while_the_house_closes_is_kept_for_the_next(tmp_path: Pat
             assert await again.twin.has(1) == [("ann", "kept for later")]
 
     within(story())
+
+
+def test_a_run_knows_the_group_it_answers_in_and_a_direct_chat_is_no_group() -> None:
+    where = Address(channel="twin", account="default", to="team", thread="7")
+    heard = Heard(id="1", address=where, chat="group", sender=Sender(id="ann"), text="hi", at=1)
+
+    assert granted(heard, owner=False)["group"] == "team"
+    assert granted(heard, owner=False)["thread"] == "7"
+    assert granted(msgspec.structs.replace(heard, chat="direct"), owner=False)["group"] is None

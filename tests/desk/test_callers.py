@@ -14,7 +14,7 @@ from openclaw_mcp.store.store import opened
 from openclaw_mcp.tools.rulebook import from_config
 
 ANN = {"id": "111", "name": "Ann"}
-ORIGIN = {"channel": "telegram", "accountId": "default", "to": "-100", "chatType": "group", "sender": ANN}
+GROUP = {"channel": "telegram", "account": "default", "to": "-100", "group": "-100", "sender": ANN}
 
 
 def session(key: str = "agent:main:telegram:group:-100", **more: Any) -> Session:
@@ -46,25 +46,21 @@ def grant(options: dict[str, Any], config: dict[str, Any] | None = None, **more:
         ({"channels": {"telegram": {"allowFrom": ["*"]}}}, False),
     ],
 )
-@pytest.mark.parametrize("noted", ["origin", "grant"])
-def test_a_persons_message_is_the_owners_when_the_rules_name_them(
-    config: dict[str, Any], owner: bool, noted: str
-) -> None:
-    said = {"origin": {**ORIGIN, "owner": True}, "grant": {"channel": "telegram", "sender": ANN, "owner": True}}
-
-    made = grant({noted: said[noted]}, config)
+def test_a_persons_message_is_the_owners_when_the_rules_name_them(config: dict[str, Any], owner: bool) -> None:
+    made = grant({"grant": {"channel": "telegram", "sender": ANN, "owner": True}}, config)
 
     assert made.owner == owner  # what the note itself says of that counts for nothing
     assert made.sender == Sender(**ANN)
 
 
-def test_a_group_is_known_by_its_conversation_and_a_direct_one_is_no_group() -> None:
-    assert (grant({"origin": ORIGIN}).group, grant({"origin": ORIGIN}).channel) == ("-100", "telegram")
-    assert grant({"origin": {**ORIGIN, "chatType": "direct"}}).group is None
+def test_whoever_sits_at_this_machine_is_the_owner() -> None:
+    assert grant({"grant": {"channel": "local", "sender": {"id": "owner"}}}).owner
+    assert not grant({"grant": {"channel": "local", "sender": {"id": "guest"}}}).owner
+    assert not grant({"grant": {"channel": "matrix", "sender": {"id": "owner"}}}).owner
 
 
 def test_a_run_nobody_vouches_for_is_nobodys() -> None:
-    nobodys: list[dict[str, Any]] = [{}, {"origin": "me"}, {"sender": "owner"}, {"grant": {}}]
+    nobodys: list[dict[str, Any]] = [{}, {"sender": "owner"}, {"grant": {}}]
     assert not any(grant(options).owner for options in nobodys)
 
 
@@ -78,7 +74,7 @@ def test_agent_depth_parent_and_model_are_the_sessions_own() -> None:
 
 
 def test_two_runs_of_the_same_person_are_the_same_caller() -> None:
-    first, second = (caller_of(session(), {"origin": {**ORIGIN, "messageId": id}}) for id in "ab")
+    first, second = (caller_of(session(), {"grant": GROUP, "messageId": id}) for id in "ab")
     assert first == second
     assert hash(first) == hash(second)
 
@@ -98,9 +94,9 @@ def test_what_is_handed_on_is_never_more_than_one_has() -> None:
     [
         ({"grant": {"owner": True}}, {"grant": {"owner": True}}, True),
         ({"grant": {"owner": True}}, {"grant": {}}, False),
-        ({"origin": ORIGIN}, {"origin": {**ORIGIN, "messageId": "2"}}, True),
-        ({"origin": ORIGIN}, {"origin": {**ORIGIN, "sender": {"id": "222"}}}, False),
-        ({"origin": ORIGIN}, {"grant": {"owner": True}}, False),
+        ({"grant": GROUP}, {"grant": GROUP, "messageId": "2"}, True),
+        ({"grant": GROUP}, {"grant": {**GROUP, "sender": {"id": "222"}}}, False),
+        ({"grant": GROUP}, {"grant": {"owner": True}}, False),
     ],
 )
 def test_what_different_people_wrote_is_not_answered_in_one_run(

@@ -1,16 +1,13 @@
 """Who may write to us, and when we answer. Pure. Nobody gets in who is not named."""
 
 from collections.abc import Collection, Iterable
-from typing import Final, Literal
+from typing import Literal
 
 from msgspec import Struct
 
-from ..core.channel import Heard
+from ..core.channel import Heard, at_home
 from ..core.model import Json, Sender
 from .settings import GroupRules, Rules
-
-OWNER: Final = "owner"
-"""The sender at this machine's terminal, and every client of the gateway that speaks for nobody else."""
 
 
 class Verdict(Struct, frozen=True):
@@ -21,7 +18,7 @@ class Verdict(Struct, frozen=True):
 
 
 def is_owner(heard: Heard, config: Json) -> bool:
-    if heard.address.channel == "local" and heard.sender.id == OWNER:
+    if at_home(heard.address.channel, heard.sender):
         return True
     owners = config.get("commands", {}).get("ownerAllowFrom", [])
     return named(heard.sender, owners, channel=heard.address.channel, anyone=False)

@@ -1,7 +1,7 @@
 """Words of the mailroom: where a message goes, what arrives, what a channel can do; and the port each one fills."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from msgspec import Struct
 
@@ -14,6 +14,17 @@ Ability = Literal[
     "typing", "poll",
 ]  # fmt: skip
 ChatKind = Literal["direct", "group", "channel"]
+
+
+LOCAL: Final = "local"
+"""The channel that is built in."""
+OWNER: Final = "owner"
+"""The sender at this machine's terminal, and every client of the gateway that speaks for nobody else."""
+
+
+def at_home(channel: str, sender: Sender) -> bool:
+    """Whether this is the person at this machine: the gateway's token let them in, so they own it."""
+    return channel == LOCAL and sender.id == OWNER
 
 
 class Address(Struct, frozen=True, kw_only=True, cache_hash=True):

@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct, structs
 
+from ..core.channel import at_home
 from ..core.model import Caller, Door, Sender
 from .rulebook import Channel, Group, Lists, Place, RuleBook
 
@@ -99,7 +100,9 @@ def standing(caller: Caller, book: RuleBook) -> Standing:
 
 def is_owner(book: RuleBook, sender: Sender | None, *, channel: str, account: str = DEFAULT_ACCOUNT) -> bool:
     """Whether a channel's sender is the owner: named in `commands.ownerAllowFrom`, or, where that is not set, in the
-    channel's `allowFrom`. `*` makes nobody an owner; an empty list has none."""
+    channel's `allowFrom`. `*` makes nobody an owner; an empty list has none. Whoever sits at this machine is one."""
+    if sender is not None and at_home(channel, sender):
+        return True
     owners = book.commands.owner_allow_from
     if owners is None:
         place = find_place(book, channel, account)

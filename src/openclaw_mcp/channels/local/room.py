@@ -9,11 +9,10 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from ...core.agent import Attachment
-from ...core.channel import Address, ChannelError, ChannelRefused
+from ...core.channel import OWNER, Address, ChannelError, ChannelRefused
 from ...core.mail import LocalBook, LocalNote
 from ...core.model import Json, Sender
 from ...core.rpc import READ, WRITE, Event, Fault, Method, Publish, RpcCall, read_params
-from ..access import OWNER
 from ..actions import shown
 from ..receiving import run_id_of
 from .channel import MEDIA_LIMIT, LocalChannel, LocalNews
