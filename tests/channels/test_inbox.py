@@ -385,4 +385,4 @@ def test_a_run_knows_the_group_it_answers_in_and_a_direct_chat_is_no_group() -> 
 
     assert granted(heard, owner=False)["group"] == "team"
     assert granted(heard, owner=False)["thread"] == "7"
-    assert granted(msgspec.structs.replace(heard, chat="direct"), owner=False)["group"] is None
+    assert granted(msgspec.structs.replace(heard, chat="direct"), owner=False).get("group") is None
