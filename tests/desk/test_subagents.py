@@ -247,8 +247,14 @@ def test_what_was_going_when_the_gateway_died_is_told_afterwards(tmp_path: Path)
         house.served.child.wait(10)
     with serving(tmp_path) as served, joined(served) as house:
         assert comes(lambda: any("cut short" in text for text in house.texts("main", "user")))
-        (run,) = house.ask("sessions.subagents", sessionKey="main", action="list")["runs"]
-        assert (run["status"], run["deliveryStatus"]) == ("error", "delivered")
+
+        def listed() -> dict[str, str]:
+            (run,) = house.ask("sessions.subagents", sessionKey="main", action="list")["runs"]
+            return dict(run)
+
+        assert comes(lambda: listed()["deliveryStatus"] == "delivered")
+        run = listed()
+        assert run["status"] == "error"
         told = [text for text in house.texts("main", "user") if "The sub-agent for" in text]
         assert len(told) == 1
         assert child["childSessionKey"] == run["childSessionKey"]

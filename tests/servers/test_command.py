@@ -117,7 +117,7 @@ def test_tools_of_all_servers_and_the_reason_why_one_has_none(mcp: Shell) -> Non
     ("words", "said"),
     [
         (["call", "nobody", "x"], "no server 'nobody' is enabled"),
-        (["call", "odd", "nothing"], "Unknown tool: odd__nothing"),
+        (["call", "odd", "nothing"], "Unknown tool: nothing"),
         (["call", "odd", "echo", "{"], "the arguments are not JSON"),
         (["call", "odd", "echo", "[]"], "must be a JSON object"),
         (["remove", "nobody"], "there is no server 'nobody'"),
