@@ -67,6 +67,8 @@ class Orders:
 class Remote:
     """A gateway at the other end of a WebSocket."""
 
+    near = False
+
     def __init__(self, url: str, token: str | None, *, signer: Signer | None = None) -> None:
         me = ClientInfo(id="gateway-client", mode="backend", version=__version__, platform=sys.platform)
         introduction = Introduction(client=me, scopes=(READ, WRITE), caps=("tool-events",))

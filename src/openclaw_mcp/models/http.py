@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from ..wire.sse import Events, TooLong
+from .body import Body
 from .settings import Provider
 from .speech import Answer, Ask, Codec, Heard, Reader
 from .troubles import ModelTrouble, refused
@@ -165,10 +166,16 @@ def _request(codec: Codec, ask: Ask, key: str | None) -> "httpx.Request":
     import httpx  # here for start-up, as above
 
     provider = ask.choice.provider
-    headers = {**HEADERS, **codec.headers(key), **dict(provider.headers)}
+    body = Body(codec.body(ask), ask.talk)
+    headers = {**HEADERS, **codec.headers(key), **dict(provider.headers), "content-length": str(body.size)}
     waits = {"connect": CONNECT_WAIT, "write": SEND_WAIT, "read": provider.idle_limit, "pool": CONNECT_WAIT}
     url = codec.url(provider.base_url)
-    return httpx.Request("POST", url, headers=headers, content=codec.body(ask), extensions={"timeout": waits})
+    return httpx.Request("POST", url, headers=headers, content=_pieces(body), extensions={"timeout": waits})
+
+
+async def _pieces(body: Body) -> AsyncGenerator[bytes, None]:
+    for piece in body:
+        yield piece
 
 
 async def _start(response: "httpx.Response") -> bytes:
