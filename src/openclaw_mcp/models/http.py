@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import ssl
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
@@ -90,8 +91,11 @@ class Wire:
 
     async def _made(self, base_url: str) -> "httpx.AsyncHTTPTransport":
         async with self._making:
+            # In a thread: the import and the reading of certificates would hold up everybody else on the loop.
+            if urlsplit(base_url).scheme == "http":  # nothing to trust there
+                await asyncio.to_thread(_loaded)
+                return _new(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), base_url)
             if self._tls is None:
-                # In a thread: the import and the reading of certificates would hold up everybody else on the loop.
                 self._tls = await asyncio.to_thread(_prepared)
         return _new(self._tls, base_url)
 
@@ -105,11 +109,19 @@ def understood(reader: Reader, data: bytes) -> tuple[Heard, ...]:
 
 
 def _prepared() -> ssl.SSLContext:
-    import httpx  # here for start-up: nothing but a turn with a model needs it
+    _loaded()
+    import httpx  # here for start-up: it is imported already
+
+    return httpx.create_ssl_context()
+
+
+def _loaded() -> None:
+    # Where rich and pygments are installed, httpx would load them for a command line nobody here types.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: not to be imported
+    import httpx  # noqa: F401  here for start-up: nothing but a turn with a model needs it
 
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)  # a line a request, with addresses that may hold secrets
-    return httpx.create_ssl_context()
 
 
 def _new(tls: ssl.SSLContext, base_url: str) -> "httpx.AsyncHTTPTransport":
