@@ -1,17 +1,22 @@
 """The caretaker of orders: finds a gateway to carry them to, or keeps the agent in this very process."""
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from .configured import gateway_place
 from .core.agent import AgentEvent
 from .core.model import Json
 from .order.conversation import Gateway, Order, carried
+
+if TYPE_CHECKING:
+    # For the type alone: see `_embedded`.
+    from .embedded import Embedded
 
 KNOCK_WITHIN: Final = 1.0  # seconds to find out whether anybody listens at the default place
 
@@ -52,10 +57,19 @@ class Orders:
             from .remote import dialled
 
             return await self._stack.enter_async_context(dialled(url, given, self._folder))
+        # In a thread: a client that pings or cancels meanwhile is heard.
+        return await self._stack.enter_async_context(await asyncio.to_thread(_embedded, self._folder))
+
+
+def _embedded(folder: Path) -> "Embedded":
+    gc.disable()  # nothing that is being imported is garbage, and looking for some takes a quarter of the time
+    try:
         # Here for start-up: with a gateway about, this process needs neither store nor agent.
         from .embedded import Embedded
-
-        return await self._stack.enter_async_context(Embedded(self._folder))
+    finally:
+        gc.enable()
+    gc.freeze()  # it stays as long as we do: later looks pass it by
+    return Embedded(folder)
 
 
 def _config(folder: Path) -> Json:
