@@ -6,7 +6,7 @@ from pathlib import Path
 from .core.model import Json
 from .core.roster import AgentCard, Roster
 from .models.settings import runtime_for
-from .rpc.client import gateway_url, on_this_machine
+from .rpc.place import gateway_url, on_this_machine
 
 DEFAULT_PORT = 18789
 """The gateway's."""

@@ -26,6 +26,8 @@ ME = Caller(kind="operator", name="embedded", scopes=frozenset({ADMIN}))
 class Embedded:
     """Answers the methods of the rooms it holds, and tells their events. Also the `Link` of its own calls."""
 
+    near = True
+
     def __init__(self, folder: Path) -> None:
         self.id = "embedded"
         self._folder = folder

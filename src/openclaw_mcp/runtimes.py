@@ -10,8 +10,7 @@ from .core.roster import Roster
 from .models.asking import Shop
 from .models.openclaw import FarGateway, OpenClawRuntime
 from .models.runtime import ModelRuntime
-from .orders import Remote, dialled
-from .rpc.client import on_this_machine
+from .rpc.place import on_this_machine
 
 
 @asynccontextmanager
@@ -21,6 +20,9 @@ async def model_runtimes(
     """`openai`, `anthropic` and `openclaw`. Entering costs nothing: what they need is made at the first turn."""
 
     def dial(url: str, token: str | None) -> AbstractAsyncContextManager[FarGateway]:
+        # Here for start-up: only an agent of another gateway needs a WebSocket.
+        from .remote import Remote, dialled
+
         # Never with the token kept here: it is our own gateway's, and this is another one.
         return Remote(url, token) if on_this_machine(url) else dialled(url, token, folder)
 

@@ -23,6 +23,8 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 class Script:
     """A gateway that tells these events once an order is sent."""
 
+    near = False
+
     def __init__(self, *events: tuple[str, Json], refuse: OpenClawError | None = None, end: Json | None = None) -> None:
         self.calls: list[tuple[str, Json]] = []
         self.hears: list[Hear] = []

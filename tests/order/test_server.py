@@ -112,6 +112,23 @@ def test_orders_go_to_a_running_gateway(tmp_path: Path) -> None:
     assert not (tmp_path / "client" / "openclaw.sqlite").exists()
 
 
+@pytest.mark.parametrize("remote", [False, True])
+def test_the_config_says_where_the_gateway_is(tmp_path: Path, remote: bool) -> None:
+    gateway, client = tmp_path / "gateway", tmp_path / "client"
+    client.mkdir()
+    with http_server(OPENCLAW, "gateway", "--port", "0", "--state-dir", str(gateway)) as address:
+        url, token = (
+            address.replace("http://", "ws://").removesuffix("/mcp"),
+            (gateway / "gateway-token.txt").read_text(),
+        )
+        here = {"port": int(url.rpartition(":")[2]), "auth": {"token": token}}
+        there = {"mode": "remote", "remote": {"url": url, "token": token}}
+        (client / "openclaw.json").write_text(json.dumps({"gateway": there if remote else here}))
+        with server(client, OPENCLAW_GATEWAY_PORT="") as one:
+            assert "as configured" in said(order(one, "as configured"))
+    assert not (client / "openclaw.sqlite").exists()
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [

@@ -98,8 +98,10 @@ class _Pipe:
     def take(self, data: bytes) -> None:
         """Begin serving every request `data` completes; empty at end of input."""
         self._taking = True
-        for line in self._lines.feed(data) if data else (self._lines.rest(),):
-            self._take(line)
+        lines = self._lines.feed(data) if data else [self._lines.rest()]
+        lines.reverse()
+        while lines:
+            self._take(lines.pop())  # nobody else keeps it: a line may be hundreds of megabytes
         self._taking = False
         if not self._starting:
             self.flush()
@@ -112,14 +114,16 @@ class _Pipe:
 
     # ---- messages ----
 
-    def _take(self, line: bytes | None) -> None:
+    def _take(self, line: bytes | bytearray | None) -> None:
         if line is None:
             reason = f"Parse error: the line is longer than {self._longest_line} bytes"
             self.put(jsonrpc.error(None, RpcError(jsonrpc.PARSE_ERROR, reason)))
             return
         if not line or line.isspace():
             return
-        match jsonrpc.decode(line):
+        message = jsonrpc.decode(line)
+        del line  # before the work begins, which may hold as much again
+        match message:
             case Request() as request:
                 self._begin(request)
             case Notification(method="notifications/cancelled", params=params):

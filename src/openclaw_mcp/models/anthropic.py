@@ -7,6 +7,7 @@ import msgspec
 
 from ..core.agent import Usage
 from ..core.model import Json
+from .body import written
 from .speech import Answer, Ask, Call, Heard, Offer, Part, Picture, Result, Said, Stop, Thought, Words
 from .troubles import told
 
@@ -104,7 +105,7 @@ def _block(part: Part, origin: str) -> Json | None:
 
 
 def _picture(picture: Picture) -> Json:
-    return {"type": "image", "source": {"type": "base64", "media_type": picture.mime_type, "data": picture.data}}
+    return {"type": "image", "source": {"type": "base64", "media_type": picture.mime_type, "data": written(picture)}}
 
 
 def _arguments(text: str) -> Json:

@@ -1,7 +1,6 @@
 """The tools within an agent's reach: offered under names its model takes, called as the agent, their ends told."""
 
 import asyncio
-import base64
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -153,10 +152,10 @@ def _part(block: Block) -> "Words | Picture":
         case Text(text=text):
             return Words(text)
         case Image(data=data, mime_type=mime_type):
-            return Picture(mime_type, base64.b64encode(data).decode())
+            return Picture(mime_type, data)
         case Embedded(resource=resource):
             if resource.blob is not None and (resource.mime_type or "").startswith("image/"):
-                return Picture(resource.mime_type or "", base64.b64encode(resource.blob).decode())
+                return Picture(resource.mime_type or "", resource.blob)
             return Words(resource.text if resource.text is not None else f"[a file: {resource.uri}]")
         case Link(uri=uri, name=name):
             return Words(f"[{name}: {uri}]")

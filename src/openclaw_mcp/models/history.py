@@ -1,6 +1,5 @@
 """A session's transcript as a model reads it. Pure."""
 
-import base64
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -118,7 +117,7 @@ def asked_now(prompt: str, attachments: Sequence[Attachment]) -> Said:
         name = attachment.name or attachment.kind
         data = attachment.data or b""
         if attachment.kind == "image" and data:
-            parts.append(Picture(attachment.mime_type, base64.b64encode(data).decode()))
+            parts.append(Picture(attachment.mime_type, data))
         elif attachment.mime_type.startswith(TEXTUAL) and data:
             text = data.decode("utf-8", "replace")
             more = f"\n[cut: {len(text) - LONGEST_FILE} more characters]" if len(text) > LONGEST_FILE else ""

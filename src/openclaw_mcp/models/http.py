@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import ssl
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from ..wire.sse import Events, TooLong
+from .body import Body
 from .settings import Provider
 from .speech import Answer, Ask, Codec, Heard, Reader
 from .troubles import ModelTrouble, refused
@@ -89,8 +91,11 @@ class Wire:
 
     async def _made(self, base_url: str) -> "httpx.AsyncHTTPTransport":
         async with self._making:
+            # In a thread: the import and the reading of certificates would hold up everybody else on the loop.
+            if urlsplit(base_url).scheme == "http":  # nothing to trust there
+                await asyncio.to_thread(_loaded)
+                return _new(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), base_url)
             if self._tls is None:
-                # In a thread: the import and the reading of certificates would hold up everybody else on the loop.
                 self._tls = await asyncio.to_thread(_prepared)
         return _new(self._tls, base_url)
 
@@ -104,11 +109,19 @@ def understood(reader: Reader, data: bytes) -> tuple[Heard, ...]:
 
 
 def _prepared() -> ssl.SSLContext:
-    import httpx  # here for start-up: nothing but a turn with a model needs it
+    _loaded()
+    import httpx  # here for start-up: it is imported already
+
+    return httpx.create_ssl_context()
+
+
+def _loaded() -> None:
+    # Where rich and pygments are installed, httpx would load them for a command line nobody here types.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: not to be imported
+    import httpx  # noqa: F401  here for start-up: nothing but a turn with a model needs it
 
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)  # a line a request, with addresses that may hold secrets
-    return httpx.create_ssl_context()
 
 
 def _new(tls: ssl.SSLContext, base_url: str) -> "httpx.AsyncHTTPTransport":
@@ -165,10 +178,16 @@ def _request(codec: Codec, ask: Ask, key: str | None) -> "httpx.Request":
     import httpx  # here for start-up, as above
 
     provider = ask.choice.provider
-    headers = {**HEADERS, **codec.headers(key), **dict(provider.headers)}
+    body = Body(codec.body(ask), ask.talk)
+    headers = {**HEADERS, **codec.headers(key), **dict(provider.headers), "content-length": str(body.size)}
     waits = {"connect": CONNECT_WAIT, "write": SEND_WAIT, "read": provider.idle_limit, "pool": CONNECT_WAIT}
     url = codec.url(provider.base_url)
-    return httpx.Request("POST", url, headers=headers, content=codec.body(ask), extensions={"timeout": waits})
+    return httpx.Request("POST", url, headers=headers, content=_pieces(body), extensions={"timeout": waits})
+
+
+async def _pieces(body: Body) -> AsyncGenerator[bytes, None]:
+    for piece in body:
+        yield piece
 
 
 async def _start(response: "httpx.Response") -> bytes:

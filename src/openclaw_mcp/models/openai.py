@@ -7,6 +7,7 @@ import msgspec
 
 from ..core.agent import Usage
 from ..core.model import Json
+from .body import written
 from .speech import Answer, Ask, Call, Heard, Offer, Part, Picture, Result, Said, Stop, Thought, Words, text_of
 from .troubles import told
 
@@ -102,7 +103,7 @@ def _user(said: Said) -> Iterator[Json]:
 
 
 def _picture(picture: Picture) -> Json:
-    return {"type": "image_url", "image_url": {"url": f"data:{picture.mime_type};base64,{picture.data}"}}
+    return {"type": "image_url", "image_url": {"url": f"data:{picture.mime_type};base64,{written(picture)}"}}
 
 
 class _Calling:

@@ -16,8 +16,8 @@ class Words(Struct, frozen=True, tag="words"):
 
 class Picture(Struct, frozen=True, tag="picture"):
     mime_type: str
-    data: str
-    """Base64."""
+    data: str | bytes
+    """Base64, or the bytes themselves."""
 
 
 class Thought(Struct, frozen=True, tag="thought", kw_only=True):
@@ -112,7 +112,8 @@ class Codec(Protocol):
 
     def headers(self, key: str | None) -> dict[str, str]: ...
 
-    def body(self, ask: Ask) -> bytes: ...
+    def body(self, ask: Ask) -> bytes:
+        """JSON; pictures as `body.written` says."""
 
     def reader(self, ask: Ask) -> Reader: ...
 

@@ -28,6 +28,10 @@ Hear = Callable[[str, Any], None]
 class Gateway(Protocol):
     """Whoever answers methods and tells events."""
 
+    @property
+    def near(self) -> bool:
+        """Whether it is in this process: attachments stay bytes then, and are not copied."""
+
     async def call(self, method: str, params: Json, *, within: float) -> Any: ...
 
     def listen(self, hear: Hear) -> Callable[[], None]:
@@ -52,7 +56,7 @@ async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, 
     deaf = gateway.listen(hear)
     ended = False
     try:
-        await gateway.call("chat.send", _params(order, run_id), within=ADMIT_WITHIN)
+        await gateway.call("chat.send", _params(order, run_id, near=gateway.near), within=ADMIT_WITHIN)
         reader = _Reader()
         while not ended:
             event, payload = await unheard.get()
@@ -117,7 +121,7 @@ class _Reader:
         return [Block(text=self._text)] if self._text else []
 
 
-def _params(order: Order, run_id: str) -> Json:
+def _params(order: Order, run_id: str, *, near: bool) -> Json:
     params: Json = {
         "sessionKey": order.session_key,
         "message": order.message,
@@ -131,7 +135,7 @@ def _params(order: Order, run_id: str) -> Json:
                 "type": item.kind,
                 "mimeType": item.mime_type,
                 "fileName": item.name,
-                "content": base64.b64encode(item.data or b"").decode(),
+                "content": item.data if near else base64.b64encode(item.data or b"").decode(),
             }
             for item in order.attachments
         ]

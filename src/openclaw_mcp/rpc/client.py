@@ -2,13 +2,11 @@
 
 import asyncio
 import logging
-import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from ..core.bell import Bell
 from ..core.errors import OpenClawError
@@ -16,6 +14,7 @@ from ..core.model import Json
 from ..wire.frames import News
 from .handshake import Credentials, Introduction, Signer
 from .outgoing import CannotConnect, ConnectionGone, Outgoing
+from .place import gateway_url, on_this_machine
 
 __all__ = ["CallTimeout", "CannotConnect", "Client", "ConnectionGone", "gateway_url", "on_this_machine"]
 
@@ -179,13 +178,3 @@ class Client:
         with suppress(TimeoutError):
             async with asyncio.timeout(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load, guards nothing
                 await self._hurry.wait()
-
-
-def gateway_url(port: int) -> str:
-    """Where the gateway is: OPENCLAW_GATEWAY_URL, or that port of this machine."""
-    return os.environ.get("OPENCLAW_GATEWAY_URL") or f"ws://127.0.0.1:{port}"
-
-
-def on_this_machine(url: str) -> bool:
-    """Whether it is this machine's gateway, which may be given the token kept here; another may not."""
-    return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")

@@ -172,7 +172,7 @@ class Pipe:
         """The child has closed its output: it can't answer any more, running or not."""
         self._lose("it closed its output")
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, line: bytes | bytearray) -> None:
         match jsonrpc.decode(line):
             case Response(id=id) as response:
                 self._settle(id, response)

@@ -191,13 +191,14 @@ def read_attachments(given: list[Json] | None) -> tuple[Attachment, ...]:
 def _attachment(given: Json, where: str) -> Attachment:
     content: Any = given.get("content")
     mime_type = given.get("mimeType") or given.get("mime_type") or "application/octet-stream"
-    if not isinstance(content, str) or not content:
+    if not isinstance(content, str | bytes) or not content:
         raise Fault(f"{where}: content must be base64 text")
-    if content.startswith("data:"):
+    if isinstance(content, str) and content.startswith("data:"):
         declared, _, content = content.removeprefix("data:").partition(",")
         mime_type = given.get("mimeType") or declared.partition(";")[0] or mime_type
     try:
-        data = base64.b64decode(content, validate=True)
+        # Bytes come from this very process: nothing on a wire can be bytes.
+        data = content if isinstance(content, bytes) else base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
         raise Fault(f"{where}: content is not valid base64") from None
     if len(data) > LARGEST_ATTACHMENT:

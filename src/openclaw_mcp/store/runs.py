@@ -1,7 +1,7 @@
 """The book of runs: admitted once, at most one going per session, ended once, whichever process does it."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -64,11 +64,11 @@ class Runs:
             if known is not None:
                 return Admission(run=known, fresh=False)
             session, _ = ensure_session(connection, request.session)
-            _put_run(connection, session, request)
+            at_hand = _put_run(connection, session, request)
             busy = self._going(connection, session)
             if busy is not None:
                 return Admission(run=_must(connection, request.run_id), fresh=True, busy=busy)
-            claim = self._claim(connection, session)
+            claim = self._claim(connection, session, at_hand)
             run = claim.run if claim and claim.run.run_id == request.run_id else _must(connection, request.run_id)
             return Admission(run=run, fresh=True, claim=claim)
 
@@ -177,8 +177,13 @@ class Runs:
         _end(connection, row.run_id, Outcome(status="error", stop_reason="restart", error=CUT_SHORT))
         return None
 
-    def _claim(self, connection: Connection, session: Session) -> Claim | None:
-        """Take up what waits in a session where nothing goes: the first, and those that may be answered with it."""
+    def _claim(
+        self, connection: Connection, session: Session, at_hand: Mapping[str, bytes] | None = None
+    ) -> Claim | None:
+        """Take up what waits in a session where nothing goes: the first, and those that may be answered with it.
+
+        `at_hand` are attachments just stored, which need not be read again.
+        """
         waiting = connection.execute(
             RUN.where(runs.c.session == session.position, runs.c.status == "queued").order_by(runs.c.id)
         ).all()
@@ -197,7 +202,7 @@ class Runs:
             run=_must(connection, leader.run_id),
             session=session,
             prompt="\n\n".join([*(event.text for event in events), *(run.message for run in asked if run.message)]),
-            attachments=tuple(_fetched(connection, session, reference) for reference in stored),
+            attachments=tuple(_fetched(connection, session, reference, at_hand or {}) for reference in stored),
             messages=added,
             merged=tuple(_must(connection, row.run_id) for row in others),
         )
@@ -266,7 +271,8 @@ def _must(connection: Connection, run_id: str) -> Run:
     return run
 
 
-def _put_run(connection: Connection, session: Session, request: RunRequest) -> None:
+def _put_run(connection: Connection, session: Session, request: RunRequest) -> dict[str, bytes]:
+    """Remember a request; its attachments by their digest."""
     waiting = select(runs.c.id).where(runs.c.session == session.position, runs.c.status == "queued").limit(QUEUE_CAP)
     if len(connection.execute(waiting).all()) >= QUEUE_CAP:
         raise Fault(
@@ -288,6 +294,7 @@ def _put_run(connection: Connection, session: Session, request: RunRequest) -> N
             accepted_at=now_ms(),
         )
     )
+    return {one.sha256: given.data or b"" for one, given in zip(stored, request.attachments, strict=True)}
 
 
 def _put_blob(connection: Connection, session: Session, attachment: Attachment) -> Stored:
@@ -298,7 +305,9 @@ def _put_blob(connection: Connection, session: Session, attachment: Attachment) 
     return Stored(sha256=digest, mime_type=attachment.mime_type, size_bytes=len(data), file_name=attachment.name)
 
 
-def _fetched(connection: Connection, session: Session, stored: Stored) -> Attachment:
+def _fetched(connection: Connection, session: Session, stored: Stored, at_hand: Mapping[str, bytes]) -> Attachment:
+    if stored.sha256 in at_hand:
+        return Attachment(mime_type=stored.mime_type, name=stored.file_name, data=at_hand[stored.sha256])
     where = and_(blobs.c.session == session.position, blobs.c.sha256 == stored.sha256)
     data = connection.execute(select(blobs.c.data).where(where)).scalar()
     return Attachment(mime_type=stored.mime_type, name=stored.file_name, data=data)

@@ -24,7 +24,7 @@ class Events:
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
         self._lines = Lines(limit=limit)
-        self._data: list[bytes] = []
+        self._data: list[bytes | bytearray] = []
         self._id: str | None = None
         self._retry: int | None = None
         self._size = 0
@@ -44,7 +44,7 @@ class Events:
             self._clear()
         return found
 
-    def _field(self, line: bytes) -> None:
+    def _field(self, line: bytes | bytearray) -> None:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":

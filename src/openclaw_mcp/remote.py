@@ -1,0 +1,71 @@
+"""A gateway at the other end of a WebSocket, as orders and agents reach it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from . import __version__
+from .core.errors import ToolUnavailable
+from .core.model import Json
+from .core.rpc import READ, WRITE
+from .order.conversation import Hear
+from .rpc.client import CannotConnect, Client, on_this_machine
+from .rpc.handshake import ClientInfo, Credentials, Introduction, Signer
+from .state import known_gateway_token
+from .wire.frames import News
+
+FRAME_SPARE: Final = 4096  # bytes of a frame that are not its attachments
+
+
+class Remote:
+    """Whoever answers there. Entering raises ToolUnavailable when nobody does."""
+
+    near = False
+
+    def __init__(self, url: str, token: str | None, *, signer: Signer | None = None) -> None:
+        me = ClientInfo(id="gateway-client", mode="backend", version=__version__, platform=sys.platform)
+        introduction = Introduction(client=me, scopes=(READ, WRITE), caps=("tool-events",))
+        self._url = url
+        self._client = Client(url, introduction, credentials=Credentials(token=token), signer=signer)
+
+    async def __aenter__(self) -> "Remote":
+        try:
+            await self._client.__aenter__()
+        except CannotConnect as exc:
+            raise ToolUnavailable(f"the gateway at {self._url} can't be used: {exc}") from exc
+        return self
+
+    async def __aexit__(self, *ending: Any) -> None:
+        await self._client.__aexit__(*ending)
+
+    async def call(self, method: str, params: Json, *, within: float) -> Any:
+        size = sum(len(item["content"]) for item in params.get("attachments", ()))
+        most = ((self._client.hello or {}).get("policy") or {}).get("maxPayload")
+        if type(most) is int and size + FRAME_SPARE > most:
+            reason = f"the attachments are larger than the gateway takes in one message ({most} bytes as base64)"
+            raise ToolUnavailable(f"{reason}; send fewer or smaller ones")
+        return await self._client.call(method, params, within=within)
+
+    def listen(self, hear: Hear) -> Callable[[], None]:
+        def news(event: News) -> None:
+            hear(event.event, event.payload)
+
+        deaf = self._client.events.listen(news)
+        quiet = self._client.greeted.listen(lambda hello: hear("hello", hello))
+
+        def stop() -> None:
+            deaf()
+            quiet()
+
+        return stop
+
+
+def dialled(url: str, token: str | None, folder: Path) -> Remote:
+    """A gateway to be entered: this machine's by the token kept here, another one as a device too."""
+    if on_this_machine(url):
+        return Remote(url, token or known_gateway_token(folder))
+    # Here for start-up: only a gateway elsewhere wants a device, and with it cryptography.
+    from .rpc.identity import Identity
+
+    return Remote(url, token, signer=Identity.load(folder / "device.json"))
