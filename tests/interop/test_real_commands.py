@@ -136,7 +136,13 @@ def test_their_mcp_server_hears_what_happens_and_answers_our_questions(ours: Ser
             cursor = (await call("events_poll"))["next_cursor"]
             waiting = asyncio.create_task(call("events_wait", after_cursor=cursor, session_key=key, timeout_ms=60000))
             await asyncio.to_thread(say, ours, "hall", "!say second")
-            assert (await waiting)["event"]["sessionKey"] == key
+            event = (await waiting)["event"]
+            assert (event["role"], event["text"], event["sessionKey"]) == ("user", "!say second", key)
+            assert [event["conversation"][name] for name in ("channel", "to", "accountId")] == [
+                "local",
+                "hall",
+                "default",
+            ]
             command = {"command": "echo hi", "timeoutMs": 60000, "twoPhase": True}
             asked = await asyncio.to_thread(ask, ours, "exec.approval.request", command)
             heard = await call("events_wait", after_cursor=cursor + 2, timeout_ms=60000)  # after question and answer
