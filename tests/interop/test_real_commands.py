@@ -5,7 +5,7 @@ Its plain `sessions` reads files of its own and asks no gateway; `archive` and `
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ THEIR_TOOLS = {
 ROOM = "agent:main:local:direct:room"
 PATIENCE = 120.0  # seconds for a story with their server, cold, on a busy machine
 
-Call = Callable[..., Awaitable[Any]]
+Call = Callable[..., Coroutine[Any, Any, Any]]
 
 
 @pytest.fixture(scope="module")

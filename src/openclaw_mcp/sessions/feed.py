@@ -87,7 +87,8 @@ class Feed:
             payload["runId"] = message.run_id
         if session is not None:
             row = shapes.session_row(session, self._roster())
-            payload |= {"session": row, **{name: row[name] for name in ROUTE if name in row}}
+            payload["session"] = row
+            payload |= {name: row[name] for name in ROUTE if name in row}
         self._publish(Event(name="session.message", payload=payload, topic=topic(message.session_key), also=SESSIONS))
 
     def close(self) -> None:
