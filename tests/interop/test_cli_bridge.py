@@ -134,9 +134,10 @@ def started_in(home: str) -> list[psutil.Process]:
     return found
 
 
-def test_a_stranger_gets_none_of_the_owners_tools(served: Served) -> None:
+def test_who_may_write_but_is_not_the_owner_gets_none_of_the_owners_tools(served: Served) -> None:
     config = json.loads((served.folder / "openclaw.json").read_text())
-    raw = json.dumps({**config, "channels": {"local": {"allowFrom": ["ann"]}}})
+    told = {"channels": {"local": {"allowFrom": ["ann"]}}, "commands": {"ownerAllowFrom": ["local:bob"]}}
+    raw = json.dumps({**config, **told})
     current = ask(served, "config.get", {})
     ask(served, "config.set", {"raw": raw, "baseHash": current["hash"]})
     prompt = f"[[call cron_add {json.dumps({'job': JOB})}]] [[say Tried: {{result}}]]"

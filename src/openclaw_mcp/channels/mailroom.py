@@ -223,7 +223,8 @@ class Mailroom:
             return
         told = {"channel": address.channel, "accountId": address.account, "to": address.to}
         told |= {"threadId": address.thread} if address.thread else {}
-        entry = {"deliveryContext": told, "lastChannel": address.channel, "lastTo": address.to}
+        entry: Json = {"deliveryContext": told, "lastChannel": address.channel, "lastTo": address.to}
+        entry |= {"lastAccountId": address.account, "lastThreadId": address.thread}
         await self.books.sessions.patch(session, {}, entry)
         if len(self._routes) >= MOST_ROUTES:
             self._routes.clear()

@@ -13,6 +13,8 @@ from . import shapes
 
 PACE: Final = 0.075  # seconds between two deltas: faster than eyes, slower than tokens
 SESSIONS: Final = "sessions"
+ROUTE: Final = ("lastChannel", "lastTo", "lastAccountId", "lastThreadId")
+"""Where a session's conversation takes place; a message says it itself, for those who pass it on."""
 """Topic of those who follow every session."""
 TOOL_EVENTS: Final = "cap:tool-events"
 """Topic of connections that declared they understand tool streams."""
@@ -84,7 +86,9 @@ class Feed:
         if message.run_id is not None:
             payload["runId"] = message.run_id
         if session is not None:
-            payload["session"] = shapes.session_row(session, self._roster())
+            row = shapes.session_row(session, self._roster())
+            payload["session"] = row
+            payload |= {name: row[name] for name in ROUTE if name in row}
         self._publish(Event(name="session.message", payload=payload, topic=topic(message.session_key), also=SESSIONS))
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ ANYONE_MAY_SET: Final = frozenset(
     | {"ttlMinutes", "archived", "pinned", "unread", "model", "agentRuntime"}
 )
 """Fields of `sessions.patch` that need write scope; all others need admin."""
-NOT_ENTRY: Final = frozenset({"key", "agentId", "label", "archived", "pinned", "unread", "displayName"})
+NOT_ENTRY: Final = frozenset({"key", "agentId", "label", "archived", "archivedAt", "pinned", "unread", "displayName"})
 ADMIN_CREATES: Final = ("permissionMode", "toolOverrides", "execNode", "cwd")
 LONGEST_ENTRY_VALUE: Final = 8192
 STOP_WAIT: Final = 10.0  # seconds a run has to end before its session is reset or deleted

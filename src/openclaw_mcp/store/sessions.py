@@ -77,14 +77,13 @@ class Sessions:
                 return None
             _label_is_free(connection, session.agent_id, columns.get("label"), but=key)
             merged = {**session.entry, **entry}
-            merged = {name: value for name, value in merged.items() if value is not None}
-            archived = columns.get("archived", session.archived)
+            archived, now = columns.get("archived", session.archived), later(session)
             if archived != session.archived:
+                merged["archivedAt"] = now if archived else None
                 count(connection, session.agent_id, archived=session.archived, by=-1)
                 count(connection, session.agent_id, archived=archived, by=1)
-            return set_session(
-                connection, session.position, **columns, entry=to_json(merged), updated_at=later(session)
-            )
+            merged = {name: value for name, value in merged.items() if value is not None}
+            return set_session(connection, session.position, **columns, entry=to_json(merged), updated_at=now)
 
         return await self._labelled(self._store.write(work))
 
