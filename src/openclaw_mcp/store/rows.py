@@ -177,29 +177,21 @@ def forget_session(connection: Connection, session: Session) -> None:
 # ---- messages --------------------------------------------------------------------------------------------------
 
 
-def append(connection: Connection, session: Session, drafts: Sequence[Draft]) -> tuple[Session, tuple[Message, ...]]:
-    """Add to the transcript; a draft whose idempotency key is there already is left out."""
+def append(
+    connection: Connection, session: Session, drafts: Sequence[Draft], **changes: Any
+) -> tuple[Session, tuple[Message, ...]]:
+    """Add to the transcript; a draft whose idempotency key is there already is left out.
+
+    `changes` are other columns of the session, written with what its row tells of the transcript.
+    """
     drafts = [draft for draft in drafts if not _known(connection, session, draft)]
-    if not drafts:
+    if not drafts and not changes:
         return session, ()
     at = later(session)
-    rows: list[dict[str, Any]] = [
-        {
-            "session": session.position,
-            "epoch": session.epoch,
-            "seq": session.message_count + 1 + index,
-            "uid": new_id(),
-            "role": draft.role,
-            "at": at,
-            "run_id": draft.run_id,
-            "idempotency_key": draft.idempotency_key,
-            "body": to_json(draft.body),
-            "text": draft.text.replace("\0", ""),  # PostgreSQL's text has no room for it
-        }
-        for index, draft in enumerate(drafts)
-    ]
-    connection.execute(messages.insert(), rows)
-    session = set_session(connection, session.position, **_told(session, drafts, at))
+    rows = [_row(session, draft, index, at) for index, draft in enumerate(drafts)]
+    if rows:
+        connection.execute(_ADD, rows)
+    session = set_session(connection, session.position, **changes, **_told(session, drafts, at))
     added = tuple(
         Message(
             session_key=session.key,
@@ -211,11 +203,32 @@ def append(connection: Connection, session: Session, drafts: Sequence[Draft]) ->
     return session, added
 
 
+def _row(session: Session, draft: Draft, index: int, at: int) -> dict[str, Any]:
+    return {
+        "session": session.position,
+        "epoch": session.epoch,
+        "seq": session.message_count + 1 + index,
+        "uid": new_id(),
+        "role": draft.role,
+        "at": at,
+        "run_id": draft.run_id,
+        "idempotency_key": draft.idempotency_key,
+        "body": to_json(draft.body),
+        "text": draft.text.replace("\0", ""),  # PostgreSQL's text has no room for it
+    }
+
+
+_ADD = messages.insert()
+_BY_IDEMPOTENCY = select(messages.c.id).where(
+    messages.c.session == bindparam("within"), messages.c.idempotency_key == bindparam("wanted")
+)
+
+
 def _known(connection: Connection, session: Session, draft: Draft) -> bool:
     if draft.idempotency_key is None:
         return False
-    where = (messages.c.session == session.position) & (messages.c.idempotency_key == draft.idempotency_key)
-    return connection.execute(select(messages.c.id).where(where)).first() is not None
+    place = {"within": session.position, "wanted": draft.idempotency_key}
+    return connection.execute(_BY_IDEMPOTENCY, place).first() is not None
 
 
 def _told(session: Session, drafts: Sequence[Draft], at: int) -> dict[str, Any]:
