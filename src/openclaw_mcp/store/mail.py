@@ -68,7 +68,7 @@ class Letters:
         statement = _NOTE.values(values)
         await self._store.write(lambda connection: connection.execute(statement, {"wanted": mail.uid}) and None)
 
-    async def adopt(self) -> Sequence[Mail]:
+    async def adopt(self, *, after: int = 0) -> Sequence[Mail]:
         mine = self._store.instance
 
         def work(connection: Connection) -> Sequence[Mail]:
@@ -77,7 +77,7 @@ class Letters:
             dead = [owner for owner in owners if not self._store.pulse.alive(connection, owner)]
             if dead:
                 connection.execute(update(outbox).where(waiting, outbox.c.owner.in_(dead)).values(owner=mine))
-            statement = select(outbox).where(waiting, outbox.c.owner == mine).order_by(outbox.c.id)
+            statement = select(outbox).where(waiting, outbox.c.owner == mine, outbox.c.id > after).order_by(outbox.c.id)
             return [_mail(row) for row in connection.execute(statement.limit(MOST_TAKEN_UP))]
 
         return await self._store.write(work)
