@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from .bench import shortened
+from .kept import Kept
 from .speech import Ask, Call, Offer, Part, Picture, Result, Said, Thought, Words
 
 TOKENS_A_CHARACTER: Final = 0.3  # until a provider has counted: English has fewer, code and other scripts more
@@ -24,16 +25,12 @@ class Gauge:
 
     def __init__(self) -> None:
         self.rate = TOKENS_A_CHARACTER
-        self._weighed: tuple[Sequence[Offer], int] = ((), 0)
 
     def size(self, said: Said) -> int:
         return sum(self._part(part) for part in said.parts)
 
     def overhead(self, system: str, offers: Sequence[Offer]) -> int:
-        if self._weighed[0] is not offers:  # the same from one answer to the next, as a rule
-            letters = sum(len(o.name) + len(o.description) + _letters(o.schema) for o in offers)
-            self._weighed = offers, letters
-        return int((len(system) + self._weighed[1]) * self.rate)
+        return int((len(system) + _letters(offers)) * self.rate)
 
     def whole(self, ask: Ask) -> int:
         return self.overhead(ask.system, ask.offers) + sum(map(self.size, ask.talk))
@@ -45,10 +42,10 @@ class Gauge:
 
     def _part(self, part: Part) -> int:
         match part:
-            case Picture():
-                return A_PICTURE
             case Words(text=text) | Thought(text=text):
                 return int(len(text) * self.rate) + A_PART
+            case Picture():
+                return A_PICTURE
             case Call(arguments=arguments, name=name):
                 return int((len(arguments) + len(name)) * self.rate) + A_PART
             case Result(parts=parts):
@@ -116,5 +113,6 @@ def _begins(said: Said) -> bool:
     return said.role == "user" and not any(isinstance(part, Result) for part in said.parts)
 
 
-def _letters(schema: object) -> int:
-    return len(msgspec.json.encode(schema))
+_letters = Kept[Offer, int](
+    lambda offers: sum(len(o.name) + len(o.description) + len(msgspec.json.encode(o.schema)) for o in offers)
+)

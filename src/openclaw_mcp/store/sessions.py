@@ -3,9 +3,10 @@
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Select, and_, func, or_, select, tuple_
+from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, tuple_
 from sqlalchemy.exc import IntegrityError
 
+from ..core.model import Json
 from ..core.records import (
     Draft,
     HistoryPage,
@@ -26,6 +27,7 @@ from .rows import (
     ensure_session,
     find_session,
     forget_session,
+    from_json,
     later,
     message_of,
     new_id,
@@ -40,6 +42,19 @@ from .tables import blobs, messages, runs, session_counts, sessions
 T = TypeVar("T")
 
 FEW: Final = 10  # candidates when a label or id is not unique: enough to choose from
+
+# Built once: making a statement costs more than running it.
+_BODIES = (
+    select(messages.c.body)
+    .join(sessions, sessions.c.id == messages.c.session)
+    .where(
+        sessions.c.key == bindparam("wanted"),
+        messages.c.epoch == sessions.c.epoch,
+        messages.c.seq <= sessions.c.message_count - bindparam("skipped"),
+    )
+    .order_by(messages.c.seq.desc())
+    .limit(bindparam("most"))
+)
 
 
 class Sessions:
@@ -132,6 +147,11 @@ class Sessions:
         self, key: str, *, limit: int, offset: int = 0, after: tuple[int, int] | None = None
     ) -> HistoryPage:
         return await self._store.read(lambda c: _history(c, key, limit=limit, offset=offset, after=after))
+
+    async def bodies(self, key: str, *, limit: int, offset: int) -> tuple[Json, ...]:
+        bounds = {"wanted": key, "most": limit, "skipped": offset}
+        found = await self._store.read(lambda connection: connection.execute(_BODIES, bounds).scalars().all())
+        return tuple(from_json(f"[{','.join(reversed(found))}]"))
 
     async def message(self, key: str, uid: str) -> Message | None:
         statement = select(messages).join(sessions).where(sessions.c.key == key, messages.c.uid == uid)
