@@ -7,7 +7,7 @@ import msgspec
 
 from .bench import shortened
 from .kept import Kept
-from .speech import Ask, Call, Offer, Part, Picture, Result, Said, Thought, Words
+from .speech import Call, Offer, Part, Picture, Result, Said, Thought, Words
 
 TOKENS_A_CHARACTER: Final = 0.3  # until a provider has counted: English has fewer, code and other scripts more
 LEAST_RATE, MOST_RATE = 0.2, 1.2  # what a count may change it to; beyond, something else was counted
@@ -27,13 +27,14 @@ class Gauge:
         self.rate = TOKENS_A_CHARACTER
 
     def size(self, said: Said) -> int:
-        return sum(self._part(part) for part in said.parts)
+        parts = said.parts
+        return self._part(parts[0]) if len(parts) == 1 else sum(map(self._part, parts))
 
     def overhead(self, system: str, offers: Sequence[Offer]) -> int:
         return int((len(system) + _letters(offers)) * self.rate)
 
-    def whole(self, ask: Ask) -> int:
-        return self.overhead(ask.system, ask.offers) + sum(map(self.size, ask.talk))
+    def whole(self, talk: Sequence[Said]) -> int:
+        return sum(map(self.size, talk))
 
     def learn(self, estimated: int, counted: int) -> None:
         """From an answer's own count of what it was asked."""
