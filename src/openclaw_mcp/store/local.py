@@ -9,11 +9,16 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
 
 from ..core.agent import Attachment
 from ..core.channel import Seen
+from ..core.ids import new_id
 from ..core.mail import LocalNote
 from ..core.model import Json
 from ..core.records import now_ms
 from .gathered import Gathered
-from .rows import new_id, short, to_json, upsert_for
+from .rows import (
+    short,
+    to_json,
+    upsert_for,
+)
 from .store import Store
 from .tables import local_files, local_messages
 

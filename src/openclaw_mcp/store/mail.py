@@ -8,10 +8,16 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 
 from ..core.channel import Address, Heard, Letter, Receipt
+from ..core.ids import new_id
 from ..core.mail import Acquaintance, Arrival, Mail, MailStatus, NewMail
 from ..core.records import now_ms
 from .gathered import Gathered
-from .rows import from_json, new_id, short, to_json, upsert_for
+from .rows import (
+    from_json,
+    short,
+    to_json,
+    upsert_for,
+)
 from .store import Store
 from .tables import acquaintances, inbox, outbox
 

@@ -1,7 +1,6 @@
 """Rows and values: how each is made of the other, and the few statements every book needs."""
 
 import hashlib
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import msgspec
 from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, select, update
 from sqlalchemy.dialects import sqlite
 
+from ..core.ids import new_id
 from ..core.records import Draft, Message, NewSession, Run, Session, Stored, now_ms
 from .tables import messages, runs, session_counts, sessions
 
@@ -27,10 +27,6 @@ def to_json(value: Any) -> str:
 
 def from_json(text: str) -> Any:
     return _json(text)
-
-
-def new_id() -> str:
-    return str(uuid.uuid4())
 
 
 def upsert(connection: Connection, table: Table) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, tuple_
 from sqlalchemy.exc import IntegrityError
 
+from ..core.ids import new_id
 from ..core.model import Json
 from ..core.records import (
     Draft,
@@ -30,7 +31,6 @@ from .rows import (
     from_json,
     later,
     message_of,
-    new_id,
     run_of,
     session_of,
     set_session,
