@@ -12,6 +12,7 @@ from ..core.ids import new_id
 from ..core.mail import Acquaintance, Arrival, Mail, MailStatus, NewMail
 from ..core.records import now_ms
 from .gathered import Gathered
+from .pouring import poured
 from .rows import (
     from_json,
     short,
@@ -203,13 +204,23 @@ def _taking(dialect: str) -> Any:
 
 
 def _taken(connection: Connection, items: Sequence[tuple[Heard, str]]) -> list[Arrival | None]:
-    statement, at = _taking(connection.dialect.name), now_ms()
-    results = []
-    for heard, told in items:
-        row = {"channel": heard.address.channel, "account": heard.address.account, "message": short(heard.id)}
-        added = connection.execute(statement, {**row, "status": "new", "at": at, "heard": told}).scalar()
-        results.append(None if added is None else Arrival(id=added, heard=heard, status="new"))
-    return results
+    at = now_ms()
+    rows = [
+        {
+            "channel": heard.address.channel,
+            "account": heard.address.account,
+            "message": short(heard.id),
+            "status": "new",
+            "at": at,
+            "heard": told,
+        }
+        for heard, told in items
+    ]
+    added = poured(connection, _taking(connection.dialect.name), rows)
+    return [
+        None if id is None else Arrival(id=id, heard=heard, status="new")
+        for id, (heard, _) in zip(added, items, strict=True)
+    ]
 
 
 def _placed(address: Address) -> dict[str, Any]:

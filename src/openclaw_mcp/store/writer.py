@@ -146,7 +146,7 @@ class Writer:
 
 def _in_trouble(exc: Exception) -> bool:
     """Whether it is the database itself that failed, and with it the batch."""
-    return isinstance(exc, DBAPIError) and not isinstance(exc, IntegrityError)
+    return isinstance(exc, DBAPIError | sqlite3.Error) and not isinstance(exc, IntegrityError | sqlite3.IntegrityError)
 
 
 def _settle_all(jobs: list[_Job]) -> None:
