@@ -11,14 +11,13 @@ import statistics
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway import Guest
+from gateway import Talker, model_settings
 from measure import Figures, Ratios, Sample, Turn, interleave
 from processes import Child, Talk, leave_nothing_behind, serving, talking
 from report import Options, Target, conclude, number, options, say, say_conditions, say_table
@@ -32,32 +31,6 @@ QUICK_MODEL, SLOW_MODEL = 2.0, 500.0  # milliseconds
 TURNS, QUICK_TURNS, WARM_TURNS = 40, 10, 3
 SESSIONS = 50
 FIGURES = ("overhead ms", "p90 ms", "first ms", "one s", "fifty s", "fifty/one")
-
-
-class Talker(Guest):
-    """A guest that talks to agents."""
-
-    def turn(self, key: str) -> float:
-        """Seconds from sending a message to its final answer."""
-        begun = time.perf_counter()
-        self.all_at_once([key])
-        return time.perf_counter() - begun
-
-    def all_at_once(self, keys: list[str]) -> None:
-        waiting = set()
-        for key in keys:
-            run_id = str(uuid.uuid4())
-            waiting.add(run_id)
-            self.send("chat.send", {"sessionKey": key, "message": "What is the answer?", "idempotencyKey": run_id})
-        while waiting:
-            frame = json.loads(self.read())
-            if frame["type"] == "res" and not frame["ok"]:
-                raise ConnectionError(str(frame["error"]))
-            payload = frame.get("payload") or {}
-            if frame.get("event") == "chat" and payload.get("state") in ("final", "error", "aborted"):
-                if payload["state"] != "final":
-                    raise ConnectionError(str(payload.get("errorMessage")))
-                waiting.discard(payload["runId"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,14 +97,9 @@ def _hello(port: int, child: Child) -> Talker:
 def _settings(folder: str, port: int, model: int) -> dict[str, str]:
     state = Path(folder) / "state"
     state.mkdir()
-    cost = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
-    card = {"id": "m", "name": "M", "reasoning": False, "input": ["text"], "cost": cost}
-    card |= {"contextWindow": 128000, "maxTokens": 8192}
-    provider = {"baseUrl": f"http://127.0.0.1:{model}/v1", "apiKey": "k", "api": "openai-completions", "models": [card]}
     config: dict[str, Any] = {
         "gateway": {"mode": "local", "bind": "loopback", "port": port, "auth": {"mode": "token", "token": TOKEN}},
-        "models": {"mode": "merge", "providers": {"fake": provider}},
-        "agents": {"defaults": {"model": {"primary": "fake/m"}}},
+        **model_settings(model),
     }
     (state / "openclaw.json").write_text(json.dumps(config))
     return {"HOME": folder, "OPENCLAW_STATE_DIR": str(state), "OPENCLAW_GATEWAY_TOKEN": TOKEN}

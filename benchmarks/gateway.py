@@ -1,6 +1,7 @@
 """Benchmark: the gateway's start, idle memory and round trips, beside a real OpenClaw when one is installed.
 
-The real one is found by OPENCLAW_REAL (the npm package's folder) and OPENCLAW_NODE (a Node.js 24.16 or newer).
+Ours answers with its demo agent; the real one has none and asks a model that answers at once. It is found by
+OPENCLAW_REAL (the npm package's folder) and OPENCLAW_NODE (a Node.js 24.16 or newer).
 """
 
 import json
@@ -11,12 +12,14 @@ import struct
 import sys
 import tempfile
 import time
-from contextlib import suppress
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from measure import Figures, Ratios, Sample, Turn, interleave
-from processes import Child, leave_nothing_behind, resident_mib, serving
+from processes import Child, Talk, leave_nothing_behind, resident_mib, serving, talking
 from report import Options, Target, conclude, number, options, say, say_conditions, say_table
 
 OURS, REAL = "ours", "real OpenClaw"
@@ -26,8 +29,9 @@ ANSWER_LIMIT = 30.0
 RETRY_PAUSE = 0.005
 SETTLE = 5.0  # seconds of rest before memory is read
 CALLS, QUICK_CALLS = 500, 100
+TURNS, WARM_TURNS = 40, 3  # of one session, which grows
 IDLE_GUESTS = 500
-FIGURES = ("hello s", "idle MiB", "health ms", "p99 ms", "KiB/guest")
+FIGURES = ("hello s", "idle MiB", "health ms", "p99 ms", "list ms", "turn ms", "KiB/guest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,17 +41,24 @@ class Gateway:
     name: str
     argv: tuple[str, ...]
     calls: int
+    python: str = sys.executable
+    """One that has uvloop, for the model."""
 
     def take(self) -> Sample:
         with tempfile.TemporaryDirectory() as folder:
             port = free_port()
-            with serving(self._argv(port), name=self.name, extra=settings(folder, port)) as child:
+            with (
+                self._model() as model,
+                serving(self._argv(port), name=self.name, extra=settings(folder, port, model)) as child,
+            ):
                 guest = _hello(port, child)
                 started = time.perf_counter() - child.started
                 guest.ask("health")
                 time.sleep(SETTLE)
                 idle = resident_mib(child.process.pid)
-                trips = sorted(_timed(guest) for _ in range(self.calls))
+                trips = sorted(_timed(guest, "health") for _ in range(self.calls))
+                turns = [guest.turn("main") for _ in range(WARM_TURNS + TURNS)][WARM_TURNS:]
+                lists = [_timed(guest, "sessions.list") for _ in range(self.calls)]
                 guests = [_hello(port, child) for _ in range(IDLE_GUESTS)]
                 each = (resident_mib(child.process.pid) - idle) * 1024 / IDLE_GUESTS
                 for one in (guest, *guests):
@@ -57,8 +68,20 @@ class Gateway:
             "idle MiB": idle,
             "health ms": 1000 * statistics.median(trips),
             "p99 ms": 1000 * trips[int(len(trips) * 0.99)],
+            "list ms": 1000 * statistics.median(lists),
+            "turn ms": 1000 * statistics.median(turns),
             "KiB/guest": each,
         }
+
+    @contextmanager
+    def _model(self) -> Iterator[int | None]:
+        """The port of a model, for the one that needs one to answer at all."""
+        if self.name == OURS:
+            yield None
+            return
+        model = (self.python, str(Path(__file__).parent / "peers" / "model.py"), "0")
+        with talking(model, name="the model") as peer:
+            yield int(Talk(peer).read())
 
     def _argv(self, port: int) -> tuple[str, ...]:
         return tuple(word.replace("PORT", str(port)) for word in self.argv)
@@ -120,18 +143,44 @@ class Guest:
                 self._socket.sendall(b"\x8a\x80\0\0\0\0")
 
 
-def _hello(port: int, child: Child) -> Guest:
+class Talker(Guest):
+    """A guest that talks to agents."""
+
+    def turn(self, key: str) -> float:
+        """Seconds from sending a message to its final answer."""
+        begun = time.perf_counter()
+        self.all_at_once([key])
+        return time.perf_counter() - begun
+
+    def all_at_once(self, keys: list[str]) -> None:
+        waiting = set()
+        for key in keys:
+            run_id = str(uuid.uuid4())
+            waiting.add(run_id)
+            self.send("chat.send", {"sessionKey": key, "message": "What is the answer?", "idempotencyKey": run_id})
+        while waiting:
+            frame = json.loads(self.read())
+            if frame["type"] == "res" and not frame["ok"]:
+                raise ConnectionError(str(frame["error"]))
+            payload = frame.get("payload") or {}
+            if frame.get("event") == "chat" and payload.get("state") in ("final", "error", "aborted"):
+                if payload["state"] != "final":
+                    raise ConnectionError(str(payload.get("errorMessage")))
+                waiting.discard(payload["runId"])
+
+
+def _hello(port: int, child: Child) -> Talker:
     """A guest that has been let in, as soon as that is possible."""
     deadline = time.monotonic() + START_LIMIT
     client = {"id": "gateway-client", "version": "1", "platform": "linux", "mode": "backend"}
     connect = {
         "minProtocol": 4, "maxProtocol": 4, "client": client, "role": "operator",
-        "scopes": ["operator.read"], "auth": {"token": TOKEN},
+        "scopes": ["operator.read", "operator.write"], "auth": {"token": TOKEN},
     }  # fmt: skip
     while True:
         guest = None
         with suppress(OSError):
-            guest = Guest(port)
+            guest = Talker(port)
             guest.ask("connect", connect)
             return guest
         if guest is not None:
@@ -141,18 +190,30 @@ def _hello(port: int, child: Child) -> Guest:
         time.sleep(RETRY_PAUSE)
 
 
-def _timed(guest: Guest) -> float:
+def _timed(guest: Guest, method: str) -> float:
     begun = time.perf_counter()
-    guest.ask("health")
+    guest.ask(method)
     return time.perf_counter() - begun
 
 
-def settings(folder: str, port: int) -> dict[str, str]:
+def model_settings(model: int) -> dict[str, object]:
+    """What makes the model on that port the one every agent asks, in the words both gateways know."""
+    cost = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
+    card = {"id": "m", "name": "M", "reasoning": False, "input": ["text"], "cost": cost}
+    card |= {"contextWindow": 128000, "maxTokens": 8192}
+    provider = {"baseUrl": f"http://127.0.0.1:{model}/v1", "apiKey": "k", "api": "openai-completions", "models": [card]}
+    models = {"mode": "merge", "providers": {"fake": provider}}
+    return {"models": models, "agents": {"defaults": {"model": {"primary": "fake/m"}}}}
+
+
+def settings(folder: str, port: int, model: int | None = None) -> dict[str, str]:
     """State in the folder alone; the real one also reads its port and token from a config file there."""
     state = Path(folder) / "state"
     state.mkdir()
     auth = {"mode": "token", "token": TOKEN}
-    config = {"gateway": {"mode": "local", "bind": "loopback", "port": port, "auth": auth}}
+    config: dict[str, object] = {"gateway": {"mode": "local", "bind": "loopback", "port": port, "auth": auth}}
+    if model is not None:
+        config |= model_settings(model)
     (state / "openclaw.json").write_text(json.dumps(config))
     return {"HOME": folder, "OPENCLAW_STATE_DIR": str(state), "OPENCLAW_GATEWAY_TOKEN": TOKEN}
 
@@ -171,7 +232,8 @@ def _gateways(asked: Options) -> list[Gateway]:
     folder, node = os.environ.get("OPENCLAW_REAL"), os.environ.get("OPENCLAW_NODE")
     if folder and node:
         real = (node, str(Path(folder) / "openclaw.mjs"), "gateway", "run")
-        found.append(Gateway(name=REAL, argv=real, calls=calls))
+        python = str(asked.venv / "bin" / "python")
+        found.append(Gateway(name=REAL, argv=real, calls=calls, python=python))
     else:
         say(f"  {REAL} is left out: set OPENCLAW_REAL and OPENCLAW_NODE")
     return found
@@ -192,6 +254,8 @@ def main() -> int:
         Target(what="start to hello", unit="of the real one", measured=ratios[OURS]["hello s"], at_most=1 / 15),
         Target(what="idle memory", unit="of the real one", measured=ratios[OURS]["idle MiB"], at_most=1 / 8),
         Target(what="health round trip", unit="of the real one", measured=ratios[OURS]["health ms"], at_most=1 / 2),
+        Target(what="sessions.list", unit="of the real one", measured=ratios[OURS]["list ms"], at_most=1 / 2),
+        Target(what="chat.send to final", unit="of the real one", measured=ratios[OURS]["turn ms"], at_most=1 / 20),
         Target(what="idle memory", unit="MiB", measured=figures.median(OURS, "idle MiB"), at_most=60),
     ]
     return conclude(asked, figures, ratios, targets)

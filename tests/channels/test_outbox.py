@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.channels import sending
-from openclaw_mcp.core.channel import Address, ChannelBusy, ChannelError, ChannelRefused, Letter
-from openclaw_mcp.core.mail import NewMail
+from openclaw_mcp.core.channel import Address, ChannelBusy, ChannelError, ChannelRefused, Letter, Receipt
+from openclaw_mcp.core.mail import Mail, NewMail
 from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.store import mail as mail_book
+from openclaw_mcp.store.mail import Letters
+from openclaw_mcp.store.store import opened
 
 from .house import WAIT, Twin, house, within
 
@@ -225,5 +228,55 @@ def test_while_a_channel_is_down_no_try_is_used_up(tmp_path: Path, monkeypatch: 
             kept = await here.books.outbox.get(posted.id)
             assert kept is not None
             assert kept.tries == 0
+
+    within(story())
+
+
+class Turnstile(Twin):
+    """Takes as many letters as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = asyncio.Semaphore(0)
+
+    async def send(self, address: Address, letter: Letter, *, key: str) -> Receipt:
+        await self.open.acquire()
+        return await super().send(address, letter, key=key)
+
+    def let(self, count: int) -> None:
+        for _ in range(count):
+            self.open.release()
+
+
+def test_a_new_letter_does_not_overtake_older_ones_that_are_still_on_disk_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def letter(number: int, to: str = "ann") -> NewMail:
+        address = Address(channel="twin", account="default", to=to)
+        return NewMail(key=f"{to}{number}", address=address, letters=(Letter(text=str(number)),), origin="post")
+
+    async def story() -> None:
+        where = str(tmp_path / "mail.db")
+        async with opened(where) as store:
+            for number in range(30):
+                await Letters(store).put(letter(number))
+        monkeypatch.setattr(mail_book, "MOST_TAKEN_UP", 4)
+        monkeypatch.setattr(sending, "MOST_WAITING", 8)
+        monkeypatch.setattr(sending, "REFILLED", 3)
+        twin = Turnstile()
+        async with opened(where) as store, sending.Sending(Letters(store), lambda _: twin) as out:
+            assert out.waiting == 8
+            with pytest.raises(ChannelError, match="wait to be sent"):
+                await out.put(letter(30))
+            ended: asyncio.Queue[Mail] = asyncio.Queue()
+            out.over.listen(ended.put_nowait)
+            for number in (30, 31):  # there is room in memory, yet older ones are not read
+                twin.let(1)
+                await asyncio.wait_for(ended.get(), WAIT)
+                await out.put(letter(number))
+            twin.let(100)
+            assert await twin.has(32) == [("ann", str(number)) for number in range(32)]
+            await out.put(letter(0, "bob"))
+            assert (await twin.has(33))[-1] == ("bob", "0")
 
     within(story())

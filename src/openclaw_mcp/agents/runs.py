@@ -231,8 +231,7 @@ class Runs:
         before = len(claim.messages)
 
         async def recall(most: int) -> tuple[Json, ...]:
-            page = await self._sessions.history(session.key, limit=most, offset=before)
-            return tuple(message.body for message in page.messages)
+            return await self._sessions.bodies(session.key, limit=most, offset=before)
 
         settings = {**session.entry, **run.options}
         return Turn(

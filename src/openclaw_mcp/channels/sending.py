@@ -5,6 +5,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, Self
 
 import msgspec
@@ -23,6 +24,7 @@ OLDEST: Final = 24 * 3600 * 1000  # milliseconds: a message a day late confuses 
 MOST_WAITING: Final = 5000  # letters in memory; beyond it the channels are down and a person must look
 SEND_LIMIT: Final = 120.0  # seconds one part may take; a wedged connection must not hold a conversation
 AT_ONCE: Final = 16  # conversations of one account that are sent to at the same time
+REFILLED: Final = 1000  # places free in memory before more is read from disk: one by one would be a look each
 ROUND: Final = 30.0  # seconds between looks for what a dead process left
 KEPT: Final = 30 * 24 * 3600 * 1000  # milliseconds what has ended, and its key, are remembered
 DISK_WAIT: Final = 1.0  # seconds before the disk is asked again
@@ -46,6 +48,11 @@ class Sending:
         self.over: Bell[Mail] = Bell()
         self._lanes: dict[Lane, deque[Mail]] = {}
         self._known: set[str] = set()
+        self._behind = True
+        """There may be letters on disk that are not in their lanes: a newer one must not overtake them."""
+        self._left = 0
+        """Letters put since the last look began that were left on disk for that reason."""
+        self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._hurry: dict[Lane, asyncio.Event] = {}
         self._paused: dict[tuple[str, str], float] = {}
@@ -65,14 +72,18 @@ class Sending:
 
     @property
     def waiting(self) -> int:
-        return len(self._known)
+        return len(self._known) + self._left
 
     async def put(self, new: NewMail) -> tuple[Mail, bool]:
         """Keep a letter and have it sent. Raises ChannelError when too many wait."""
-        if len(self._known) >= MOST_WAITING:
+        if self.waiting >= MOST_WAITING:
             raise ChannelError(f"{MOST_WAITING} messages wait to be sent; see openclaw outbox")
         mail, fresh = await self._book.put(new)
-        if fresh:  # one that is known is in its lane already, or another process's
+        if not fresh:  # in its lane already, or another process's
+            return mail, fresh
+        if self._behind:
+            self._left += 1
+        else:
             self._enqueue(mail)
         return mail, fresh
 
@@ -103,6 +114,8 @@ class Sending:
             if any(waiting.uid == uid for waiting in lane):
                 self._hurry[_lane(mail)].set()
                 return mail
+        if self._behind and mail.status == "queued":
+            return mail  # on disk yet, behind others of its conversation
         again = msgspec.structs.replace(mail, status="queued", tries=0, due_at=now_ms(), error=None)
         again = msgspec.structs.replace(again, created_at=now_ms())
         await self._book.note(again)
@@ -164,6 +177,8 @@ class Sending:
                 continue
             waiting.popleft()
             self._known.discard(mail.uid)
+            if self._behind and len(self._known) <= MOST_WAITING - REFILLED:
+                self._room.set()
             if tried is not None:
                 self.over.ring(tried)
                 self._wake(tried)
@@ -253,16 +268,34 @@ class Sending:
 
     async def _rounds(self) -> None:
         while True:
-            await asyncio.sleep(ROUND)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ROUND):
+                    await self._room.wait()
             try:
                 await self._look()
                 await self._book.forget(before=now_ms() - KEPT)
             except StoreError as exc:
                 logger.warning("outbox: can't be looked after now: %s", exc)
+                await asyncio.sleep(DISK_WAIT)
+                self._room.set()
 
     async def _look(self) -> None:
-        for mail in await self._book.adopt():
-            self._enqueue(mail)
+        """Read what waits on disk, as far as there is room; until all is read, what is new waits there as well."""
+        self._room.clear()
+        after = 0
+        while True:
+            self._left = 0
+            page = await self._book.adopt(after=after)
+            for mail in page:
+                self._enqueue(mail)
+                after = mail.id
+            if len(self._known) >= MOST_WAITING:
+                self._behind = True
+                return
+            if not page and not self._left:
+                self._behind = False
+                self._room.clear()
+                return
 
 
 def _lane(mail: Mail) -> Lane:

@@ -56,6 +56,9 @@ class SessionBook(Protocol):
     ) -> HistoryPage:
         """The newest messages but `offset`; or, with `after` = (epoch, seq), those that came later, oldest first."""
 
+    async def bodies(self, key: str, *, limit: int, offset: int) -> tuple[Json, ...]:
+        """What the newest messages but `offset` say, oldest first."""
+
     async def message(self, key: str, uid: str) -> Message | None: ...
 
     async def search(

@@ -59,8 +59,11 @@ class Outbox(Protocol):
     async def note(self, mail: Mail) -> None:
         """Remember how far it is: status, tries, receipts, error, when it is due."""
 
-    async def adopt(self) -> Sequence[Mail]:
-        """What waits and is ours, or was a dead process's and is ours now; the oldest first."""
+    async def adopt(self, *, after: int = 0) -> Sequence[Mail]:
+        """What waits and is ours, or was a dead process's and is ours now; the oldest first, from after that id on.
+
+        As many as are read at once; nothing: there is no more.
+        """
 
     async def page(self, *, status: MailStatus | None, limit: int) -> Sequence[Mail]:
         """The newest first, without the bytes of attachments."""

@@ -44,7 +44,12 @@ class Reader:
 
         async def remembering(most: int) -> tuple[Json, ...]:
             bodies = await recall(most) if recall is not None else ()
-            return tuple([await self._recalled(turn.session_key, body, takes) for body in bodies])
+            return tuple(
+                [
+                    await self._recalled(turn.session_key, body, takes) if body.get("attachments") else body
+                    for body in bodies
+                ]
+            )
 
         return msgspec.structs.replace(
             turn, prompt=prompt, attachments=seen, recall=remembering if recall is not None else None
@@ -52,7 +57,7 @@ class Reader:
 
     async def _recalled(self, session: str, body: Json, takes: tuple[str, ...]) -> Json:
         """A message of the transcript, with what its files said."""
-        stored = [item for item in body.get("attachments", ()) if not str(item.get("mimeType", "")).startswith(takes)]
+        stored = [item for item in body["attachments"] if not str(item.get("mimeType", "")).startswith(takes)]
         if not stored:
             return body
         told = []

@@ -8,6 +8,7 @@ import msgspec
 from ..core.agent import Usage
 from ..core.model import Json
 from .body import written
+from .kept import Kept
 from .speech import Answer, Ask, Call, Heard, Offer, Part, Picture, Result, Said, Stop, Thought, Words
 from .troubles import told
 
@@ -43,8 +44,7 @@ class Anthropic:
         if ask.system:
             body["system"] = [{"type": "text", "text": ask.system, **CACHED}]
         if ask.offers:
-            body["tools"] = [_tool(offer) for offer in ask.offers]
-            body["tools"][-1] |= CACHED
+            body["tools"] = _tools(ask.offers)
         budget = BUDGETS.get(ask.thinking or "", 0) if card.reasons else 0
         if card.most_output is None:
             most = max(most, budget + AFTER_THINKING)
@@ -60,6 +60,15 @@ class Anthropic:
 
 def _tool(offer: Offer) -> Json:
     return {"name": offer.name, "description": offer.description, "input_schema": offer.schema}
+
+
+def _written(offers: tuple[Offer, ...]) -> msgspec.Raw:
+    tools = [_tool(offer) for offer in offers]
+    tools[-1] |= CACHED
+    return msgspec.Raw(_encode(tools))
+
+
+_tools = Kept[Offer, msgspec.Raw](_written)
 
 
 def _messages(ask: Ask) -> list[Json]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from ..core.agent import ToolOutcome, ToolUpdate, ToolUse, Turn
 from ..core.errors import OpenClawError
 from ..core.model import Audio, Block, Embedded, Image, Json, Link, Text, ToolCall, ToolResult, ToolSpec, said
 from ..core.ports import LogLevel, Silence
+from .kept import Kept
 from .names import spelt
 from .speech import Call, Offer, Picture, Result, Words
 from .telling import Tell
@@ -30,28 +31,18 @@ class Bench:
         self._turn = turn
         self._tell = tell
         self._turns = asyncio.Semaphore(at_once)
-        self._specs: Sequence[ToolSpec] | None = None
-        self._spelling: Mapping[str, str] = {}
-        self._real: Mapping[str, str] = {}
-        self._offers: tuple[Offer, ...] = ()
+        self._menu = _menus(())
 
     async def offers(self) -> tuple[Offer, ...]:
         """What may be called now; it may have changed since the last answer."""
         if self._turn.tools is None:
             return ()
-        specs = await self._turn.tools.list(self._turn.caller)
-        if specs is not self._specs:
-            self._specs = specs
-            self._spelling = spelt(spec.name for spec in specs)
-            self._real = {wire: name for name, wire in self._spelling.items()}
-            self._offers = tuple(
-                Offer(self._spelling[spec.name], spec.description, _schema(spec.input_schema)) for spec in specs
-            )
-        return self._offers
+        self._menu = _menus(await self._turn.tools.list(self._turn.caller))
+        return self._menu.offers
 
     def spelling(self, name: str) -> str:
         """How the model is told of a tool it called in an earlier turn, which may be gone by now."""
-        return self._spelling.get(name) or spelt([name])[name]
+        return self._menu.spelling.get(name) or spelt([name])[name]
 
     async def use(self, calls: Sequence[Call], *, most: int) -> tuple[Result, ...]:
         """Every call made, at once as far as allowed; each result cut to `most` characters.
@@ -64,7 +55,7 @@ class Bench:
 
     async def _one(self, call: Call, most: int) -> Result:
         async with self._turns:
-            name = self._real.get(call.name, call.name)
+            name = self._menu.real.get(call.name, call.name)
             arguments = _read(call.arguments)
             self._tell(ToolUse(call.id, name, arguments or {}))
             result = await self._call(call, name, arguments)
@@ -89,6 +80,20 @@ class Bench:
         except Exception:  # the boundary: a tool's bug must not end the conversation
             logger.exception("run %s: the tool %s broke", self._turn.run_id, name)
             return said(f"{name} failed: an internal error, see the gateway's log", failed=True)
+
+
+class _Menu:
+    """Tools under the names a model's API takes."""
+
+    def __init__(self, specs: Sequence[ToolSpec]) -> None:
+        self.spelling = spelt(spec.name for spec in specs)
+        self.real = {wire: name for name, wire in self.spelling.items()}
+        self.offers = tuple(
+            Offer(self.spelling[spec.name], spec.description, _schema(spec.input_schema)) for spec in specs
+        )
+
+
+_menus = Kept[ToolSpec, _Menu](_Menu)
 
 
 class _Line(Silence):

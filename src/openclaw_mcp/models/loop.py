@@ -114,20 +114,27 @@ class Loop:
     def _prepare(self, choice: Choice, shrinks: int) -> Ask:
         """The question for a model, within its window. What no longer fits is gone for the rest of the session."""
         card = choice.card
-        space = window.room(card.window, card.most_output) - self._gauge.overhead(self._system, self._offers)
+        frame = self._gauge.overhead(self._system, self._offers)
+        space = window.room(card.window, card.most_output) - frame
+        total = self._gauge.whole(self._talk)
         if shrinks:
-            space = min(space, int(sum(map(self._gauge.size, self._talk)) * SHRINK))
-        found = window.fitted(self._talk, self._before, space, self._gauge)
-        if found is None:
-            raise TooMuch(f"this turn alone is more than fits into its window of {card.window} tokens")
-        self._talk, dropped = found
-        if dropped:
-            self._say_dropped(dropped)
-        talk = self._talk if card.sees else [_unseen(said) for said in self._talk]
+            space = min(space, int(total * SHRINK))
+        if total > space:
+            found = window.fitted(self._talk, self._before, space, self._gauge)
+            if found is None:
+                raise TooMuch(f"this turn alone is more than fits into its window of {card.window} tokens")
+            self._talk, dropped = found
+            total = self._gauge.whole(self._talk)
+            if dropped:
+                self._say_dropped(dropped)
+        talk = self._talk
+        if not card.sees and any(map(_has_pictures, talk)):
+            talk = [_unseen(said) for said in talk]
+            total = self._gauge.whole(talk)
         ask = Ask(
             choice=choice, system=self._system, talk=talk, offers=self._offers, thinking=self._turn.thinking
         )  # fmt: skip
-        self._estimated = self._gauge.whole(ask)
+        self._estimated = frame + total
         return ask
 
     def _say_dropped(self, dropped: int) -> None:
@@ -196,6 +203,13 @@ def _sum(so_far: Usage, more: Usage, choice: Choice) -> Usage:
         cache_write=so_far.cache_write + more.cache_write,
         cost_usd=cost,
     )
+
+
+def _has_pictures(said: Said) -> bool:
+    for part in said.parts:
+        if isinstance(part, Picture) or (isinstance(part, Result) and any(isinstance(p, Picture) for p in part.parts)):
+            return True
+    return False
 
 
 def _unseen(said: Said) -> Said:

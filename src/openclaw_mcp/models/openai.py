@@ -8,6 +8,7 @@ import msgspec
 from ..core.agent import Usage
 from ..core.model import Json
 from .body import written
+from .kept import Kept
 from .speech import Answer, Ask, Call, Heard, Offer, Part, Picture, Result, Said, Stop, Thought, Words, text_of
 from .troubles import told
 
@@ -34,7 +35,7 @@ class OpenAI:
         body: Json = {"model": card.id, "messages": _messages(ask)}
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         if ask.offers:
-            body["tools"] = [_tool(offer) for offer in ask.offers]
+            body["tools"] = _tools(ask.offers)
         if card.most_output is not None:
             # OpenAI's newer models refuse the old name, most others know no new one.
             own = ask.choice.provider.name == "openai"
@@ -52,6 +53,9 @@ def _tool(offer: Offer) -> Json:
         "type": "function",
         "function": {"name": offer.name, "description": offer.description, "parameters": offer.schema},
     }
+
+
+_tools = Kept[Offer, msgspec.Raw](lambda offers: msgspec.Raw(_encode([_tool(offer) for offer in offers])))
 
 
 def _messages(ask: Ask) -> list[Json]:

@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 
 from .bench import shortened
-from .speech import Ask, Call, Offer, Part, Picture, Result, Said, Thought, Words
+from .kept import Kept
+from .speech import Call, Offer, Part, Picture, Result, Said, Thought, Words
 
 TOKENS_A_CHARACTER: Final = 0.3  # until a provider has counted: English has fewer, code and other scripts more
 LEAST_RATE, MOST_RATE = 0.2, 1.2  # what a count may change it to; beyond, something else was counted
@@ -24,19 +25,16 @@ class Gauge:
 
     def __init__(self) -> None:
         self.rate = TOKENS_A_CHARACTER
-        self._weighed: tuple[Sequence[Offer], int] = ((), 0)
 
     def size(self, said: Said) -> int:
-        return sum(self._part(part) for part in said.parts)
+        parts = said.parts
+        return self._part(parts[0]) if len(parts) == 1 else sum(map(self._part, parts))
 
     def overhead(self, system: str, offers: Sequence[Offer]) -> int:
-        if self._weighed[0] is not offers:  # the same from one answer to the next, as a rule
-            letters = sum(len(o.name) + len(o.description) + _letters(o.schema) for o in offers)
-            self._weighed = offers, letters
-        return int((len(system) + self._weighed[1]) * self.rate)
+        return int((len(system) + _letters(offers)) * self.rate)
 
-    def whole(self, ask: Ask) -> int:
-        return self.overhead(ask.system, ask.offers) + sum(map(self.size, ask.talk))
+    def whole(self, talk: Sequence[Said]) -> int:
+        return sum(map(self.size, talk))
 
     def learn(self, estimated: int, counted: int) -> None:
         """From an answer's own count of what it was asked."""
@@ -45,10 +43,10 @@ class Gauge:
 
     def _part(self, part: Part) -> int:
         match part:
-            case Picture():
-                return A_PICTURE
             case Words(text=text) | Thought(text=text):
                 return int(len(text) * self.rate) + A_PART
+            case Picture():
+                return A_PICTURE
             case Call(arguments=arguments, name=name):
                 return int((len(arguments) + len(name)) * self.rate) + A_PART
             case Result(parts=parts):
@@ -116,5 +114,6 @@ def _begins(said: Said) -> bool:
     return said.role == "user" and not any(isinstance(part, Result) for part in said.parts)
 
 
-def _letters(schema: object) -> int:
-    return len(msgspec.json.encode(schema))
+_letters = Kept[Offer, int](
+    lambda offers: sum(len(o.name) + len(o.description) + len(msgspec.json.encode(o.schema)) for o in offers)
+)

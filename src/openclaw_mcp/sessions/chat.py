@@ -1,12 +1,12 @@
 """The methods that talk: `chat.*`, `sessions.send`, `sessions.steer`, `agent`, `agent.wait`."""
 
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from ..core.books import SessionBook
+from ..core.ids import new_id
 from ..core.model import Json, passed_on
 from ..core.ports import Runner
 from ..core.records import Admission, Draft, HistoryPage, Message, QueueMode, RunRequest, now_ms
@@ -80,7 +80,7 @@ class ChatRoom:
         if done is not None:
             return done
         admission = await self._submit(
-            call, key, asked.message, run_id=asked.idempotency_key or str(uuid.uuid4()), mode=mode,
+            call, key, asked.message, run_id=asked.idempotency_key or new_id(), mode=mode,
             attachments=asked.attachments, timeout_ms=asked.timeout_ms, options=_given(thinking=asked.thinking),
         )  # fmt: skip
         return {"runId": admission.run.run_id, "status": _status(admission)}
@@ -124,7 +124,7 @@ class ChatRoom:
             assert self.reset is not None
             await self.reset(key)
             said = "A new conversation begins."
-        run_id = run_id or str(uuid.uuid4())
+        run_id = run_id or new_id()
         payload = {"runId": run_id, "sessionKey": key, "agentId": keys.parts(key)[0], "seq": 1, "state": "final"}
         content = [{"type": "text", "text": said}]
         payload["message"] = {"role": "assistant", "content": content, "timestamp": now_ms()}

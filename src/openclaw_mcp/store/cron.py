@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, insert, select, update
 
+from ..core.ids import new_id
 from ..core.jobs import (
     Change,
     Firing,
@@ -21,7 +22,9 @@ from ..core.jobs import (
 from ..core.model import Json
 from .cron_rows import columns, ended, firing_of, going_row, job_of
 from .events import queue
-from .rows import from_json, new_id
+from .rows import (
+    from_json,
+)
 from .store import Store
 from .tables import cron_jobs as jobs
 from .tables import cron_runs as runs

@@ -9,11 +9,17 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
 
 from ..core.agent import Attachment
 from ..core.channel import Seen
+from ..core.ids import new_id
 from ..core.mail import LocalNote
 from ..core.model import Json
 from ..core.records import now_ms
 from .gathered import Gathered
-from .rows import new_id, short, to_json, upsert_for
+from .pouring import poured
+from .rows import (
+    short,
+    to_json,
+    upsert_for,
+)
 from .store import Store
 from .tables import local_files, local_messages
 
@@ -104,14 +110,23 @@ class LocalConversations:
 
 
 def _added(connection: Connection, items: Sequence[tuple[LocalNote, Seen, str]]) -> list[tuple[Seen, bool]]:
-    statement = _adding(connection.dialect.name)
+    rows = [
+        {
+            "account": note.account,
+            "conversation": note.conversation,
+            "uid": seen.id,
+            "key": short(note.key),
+            "thread": note.thread,
+            "at": seen.at,
+            "body": body,
+        }
+        for note, seen, body in items
+    ]
     results = []
-    for note, seen, body in items:
-        key = short(note.key)
-        row = {"account": note.account, "conversation": note.conversation, "uid": seen.id, "key": key}
-        added = connection.execute(statement, {**row, "thread": note.thread, "at": seen.at, "body": body}).scalar()
+    for added, (note, seen, _) in zip(poured(connection, _adding(connection.dialect.name), rows), items, strict=True):
         if added is None:
-            known = connection.execute(_BY_KEY, _place(note.account, note.conversation, key)).scalar_one()
+            place = _place(note.account, note.conversation, short(note.key))
+            known = connection.execute(_BY_KEY, place).scalar_one()
             results.append((_seen(known), False))
             continue
         if note.attachments:

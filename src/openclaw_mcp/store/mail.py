@@ -8,10 +8,17 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 
 from ..core.channel import Address, Heard, Letter, Receipt
+from ..core.ids import new_id
 from ..core.mail import Acquaintance, Arrival, Mail, MailStatus, NewMail
 from ..core.records import now_ms
 from .gathered import Gathered
-from .rows import from_json, new_id, short, to_json, upsert_for
+from .pouring import poured
+from .rows import (
+    from_json,
+    short,
+    to_json,
+    upsert_for,
+)
 from .store import Store
 from .tables import acquaintances, inbox, outbox
 
@@ -68,7 +75,7 @@ class Letters:
         statement = _NOTE.values(values)
         await self._store.write(lambda connection: connection.execute(statement, {"wanted": mail.uid}) and None)
 
-    async def adopt(self) -> Sequence[Mail]:
+    async def adopt(self, *, after: int = 0) -> Sequence[Mail]:
         mine = self._store.instance
 
         def work(connection: Connection) -> Sequence[Mail]:
@@ -77,7 +84,7 @@ class Letters:
             dead = [owner for owner in owners if not self._store.pulse.alive(connection, owner)]
             if dead:
                 connection.execute(update(outbox).where(waiting, outbox.c.owner.in_(dead)).values(owner=mine))
-            statement = select(outbox).where(waiting, outbox.c.owner == mine).order_by(outbox.c.id)
+            statement = select(outbox).where(waiting, outbox.c.owner == mine, outbox.c.id > after).order_by(outbox.c.id)
             return [_mail(row) for row in connection.execute(statement.limit(MOST_TAKEN_UP))]
 
         return await self._store.write(work)
@@ -197,13 +204,23 @@ def _taking(dialect: str) -> Any:
 
 
 def _taken(connection: Connection, items: Sequence[tuple[Heard, str]]) -> list[Arrival | None]:
-    statement, at = _taking(connection.dialect.name), now_ms()
-    results = []
-    for heard, told in items:
-        row = {"channel": heard.address.channel, "account": heard.address.account, "message": short(heard.id)}
-        added = connection.execute(statement, {**row, "status": "new", "at": at, "heard": told}).scalar()
-        results.append(None if added is None else Arrival(id=added, heard=heard, status="new"))
-    return results
+    at = now_ms()
+    rows = [
+        {
+            "channel": heard.address.channel,
+            "account": heard.address.account,
+            "message": short(heard.id),
+            "status": "new",
+            "at": at,
+            "heard": told,
+        }
+        for heard, told in items
+    ]
+    added = poured(connection, _taking(connection.dialect.name), rows)
+    return [
+        None if id is None else Arrival(id=id, heard=heard, status="new")
+        for id, (heard, _) in zip(added, items, strict=True)
+    ]
 
 
 def _placed(address: Address) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Rows and values: how each is made of the other, and the few statements every book needs."""
 
 import hashlib
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import msgspec
 from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, select, update
 from sqlalchemy.dialects import sqlite
 
+from ..core.ids import new_id
 from ..core.records import Draft, Message, NewSession, Run, Session, Stored, now_ms
 from .tables import messages, runs, session_counts, sessions
 
@@ -27,10 +27,6 @@ def to_json(value: Any) -> str:
 
 def from_json(text: str) -> Any:
     return _json(text)
-
-
-def new_id() -> str:
-    return str(uuid.uuid4())
 
 
 def upsert(connection: Connection, table: Table) -> Any:
@@ -177,29 +173,21 @@ def forget_session(connection: Connection, session: Session) -> None:
 # ---- messages --------------------------------------------------------------------------------------------------
 
 
-def append(connection: Connection, session: Session, drafts: Sequence[Draft]) -> tuple[Session, tuple[Message, ...]]:
-    """Add to the transcript; a draft whose idempotency key is there already is left out."""
+def append(
+    connection: Connection, session: Session, drafts: Sequence[Draft], **changes: Any
+) -> tuple[Session, tuple[Message, ...]]:
+    """Add to the transcript; a draft whose idempotency key is there already is left out.
+
+    `changes` are other columns of the session, written with what its row tells of the transcript.
+    """
     drafts = [draft for draft in drafts if not _known(connection, session, draft)]
-    if not drafts:
+    if not drafts and not changes:
         return session, ()
     at = later(session)
-    rows: list[dict[str, Any]] = [
-        {
-            "session": session.position,
-            "epoch": session.epoch,
-            "seq": session.message_count + 1 + index,
-            "uid": new_id(),
-            "role": draft.role,
-            "at": at,
-            "run_id": draft.run_id,
-            "idempotency_key": draft.idempotency_key,
-            "body": to_json(draft.body),
-            "text": draft.text.replace("\0", ""),  # PostgreSQL's text has no room for it
-        }
-        for index, draft in enumerate(drafts)
-    ]
-    connection.execute(messages.insert(), rows)
-    session = set_session(connection, session.position, **_told(session, drafts, at))
+    rows = [_row(session, draft, index, at) for index, draft in enumerate(drafts)]
+    if rows:
+        connection.execute(_ADD, rows)
+    session = set_session(connection, session.position, **changes, **_told(session, drafts, at))
     added = tuple(
         Message(
             session_key=session.key,
@@ -211,11 +199,32 @@ def append(connection: Connection, session: Session, drafts: Sequence[Draft]) ->
     return session, added
 
 
+def _row(session: Session, draft: Draft, index: int, at: int) -> dict[str, Any]:
+    return {
+        "session": session.position,
+        "epoch": session.epoch,
+        "seq": session.message_count + 1 + index,
+        "uid": new_id(),
+        "role": draft.role,
+        "at": at,
+        "run_id": draft.run_id,
+        "idempotency_key": draft.idempotency_key,
+        "body": to_json(draft.body),
+        "text": draft.text.replace("\0", ""),  # PostgreSQL's text has no room for it
+    }
+
+
+_ADD = messages.insert()
+_BY_IDEMPOTENCY = select(messages.c.id).where(
+    messages.c.session == bindparam("within"), messages.c.idempotency_key == bindparam("wanted")
+)
+
+
 def _known(connection: Connection, session: Session, draft: Draft) -> bool:
     if draft.idempotency_key is None:
         return False
-    where = (messages.c.session == session.position) & (messages.c.idempotency_key == draft.idempotency_key)
-    return connection.execute(select(messages.c.id).where(where)).first() is not None
+    place = {"within": session.position, "wanted": draft.idempotency_key}
+    return connection.execute(_BY_IDEMPOTENCY, place).first() is not None
 
 
 def _told(session: Session, drafts: Sequence[Draft], at: int) -> dict[str, Any]:

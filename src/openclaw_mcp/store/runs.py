@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, exists, insert, select, update
+import msgspec
+from sqlalchemy import Connection, Row, and_, bindparam, exists, insert, select, text, update
 
 from ..core.agent import Attachment
+from ..core.model import Json
 from ..core.records import (
     Admission,
     Claim,
@@ -30,11 +32,9 @@ from .rows import (
     find_run,
     find_session,
     from_json,
-    later,
     message_of,
     run_of,
     runs_where,
-    set_session,
     to_json,
     upsert,
 )
@@ -45,7 +45,16 @@ QUEUE_CAP: Final = 20  # messages that may wait in one session; the reference ga
 CUT_SHORT: Final = "cut short: the process that carried out this run stopped before it ended"
 MOST_SAID: Final = 1000  # messages of one run that are told again; an agent may use 200 tools, two messages each
 JOINING: Final = ("steer", "collect", "interrupt")
+NOTHING: Final[Mapping[str, bytes]] = {}
 """Messages that wait and are answered together, by the last one's run."""
+
+# Built once: making a statement costs more than running it. The states are spelled out as in the index of open runs,
+# or SQLite would not know that the index serves.
+_OPEN = RUN.where(runs.c.session == bindparam("wanted"), text("runs.status IN ('queued', 'running')"))
+_OPEN = _OPEN.order_by(runs.c.id)
+_LOCKED = RUN.where(runs.c.run_id == bindparam("wanted")).with_for_update(of=runs)
+_PUT = insert(runs)
+_CHANGE = update(runs).where(runs.c.run_id == bindparam("wanted"))
 
 
 class Runs:
@@ -64,32 +73,40 @@ class Runs:
             if known is not None:
                 return Admission(run=known, fresh=False)
             session, _ = ensure_session(connection, request.session)
-            at_hand = _put_run(connection, session, request)
-            busy = self._going(connection, session)
+            busy, waiting = self._open(connection, session)
+            if len(waiting) >= QUEUE_CAP:
+                raise _crowded(session)
+            now = busy is None and not waiting
+            run = self._put(connection, session, request, now=now)
             if busy is not None:
-                return Admission(run=_must(connection, request.run_id), fresh=True, busy=busy)
-            claim = self._claim(connection, session, at_hand)
-            run = claim.run if claim and claim.run.run_id == request.run_id else _must(connection, request.run_id)
-            return Admission(run=run, fresh=True, claim=claim)
+                return Admission(run=run, fresh=True, busy=busy)
+            at_hand = _at_hand(run, request)
+            if now:
+                return Admission(run=run, fresh=True, claim=self._begin(connection, session, run, [run], at_hand))
+            claim = self._claim(connection, session, [*waiting, run], at_hand)
+            known = claim.run if claim.run.run_id == run.run_id else _must(connection, run.run_id)
+            return Admission(run=known, fresh=True, claim=claim)
 
         return await self._store.write(work)
 
     async def finish(self, run_id: str, outcome: Outcome, *, go_on: bool = True) -> Finish | None:
         def work(connection: Connection) -> Finish | None:
-            if not self._ours(connection, run_id):
+            run = self._ours(connection, run_id)
+            if run is None:
                 return None
-            session = _end(connection, run_id, outcome)
-            session, added = append(connection, session, outcome.drafts)
-            following = self._claim(connection, session) if go_on else None
-            return Finish(run=_must(connection, run_id), session=session, messages=added, next=following)
+            run, session, added = _end(connection, run, outcome)
+            waiting = self._open(connection, session)[1] if go_on else ()
+            following = self._claim(connection, session, waiting) if waiting else None
+            return Finish(run=run, session=session, messages=added, next=following)
 
         return await self._store.write(work)
 
     async def note(self, run_id: str, drafts: Sequence[Draft]) -> Sequence[Message]:
         def work(connection: Connection) -> Sequence[Message]:
-            if not self._ours(connection, run_id):
+            run = self._ours(connection, run_id)
+            if run is None:
                 return ()
-            session = find_session(connection, _must(connection, run_id).session_key, lock=True)
+            session = find_session(connection, run.session_key, lock=True)
             assert session is not None
             return append(connection, session, drafts)[1]
 
@@ -139,10 +156,9 @@ class Runs:
             cut = []
             for run in runs_where(connection, RUN.where(runs.c.status == "running", runs.c.owner != self.instance)):
                 session = find_session(connection, run.session_key, lock=True)
-                if session is not None and self._going(connection, session) is None:
+                if session is not None and self._open(connection, session)[0] is None:
                     cut.append(_must(connection, run.run_id))
-            claims = [self._claim(connection, session) for session in _waiting(connection)]
-            return [claim for claim in claims if claim is not None], cut
+            return [self._claim(connection, session, waiting) for session, waiting in self._left(connection)], cut
 
         return await self._store.write(work)
 
@@ -160,109 +176,128 @@ class Runs:
 
         return await self._store.read(work)
 
-    def _ours(self, connection: Connection, run_id: str) -> bool:
-        """Whether the run still goes and is this process's: one that was taken for dead must not answer twice."""
-        row = connection.execute(
-            select(runs.c.status, runs.c.owner).where(runs.c.run_id == run_id).with_for_update()
-        ).first()
-        return row is not None and row.status == "running" and row.owner == self.instance
+    def _ours(self, connection: Connection, run_id: str) -> Run | None:
+        """The run, if it still goes and is this process's: one that was taken for dead must not answer twice."""
+        row = connection.execute(_LOCKED, {"wanted": run_id}).first()
+        return run_of(row) if row is not None and row.status == "running" and row.owner == self.instance else None
 
-    def _going(self, connection: Connection, session: Session) -> Run | None:
-        """The run that goes in this session. One whose process is dead is ended here."""
-        row = connection.execute(RUN.where(runs.c.session == session.position, runs.c.status == "running")).first()
-        if row is None:
-            return None
-        if row.owner is not None and self._store.pulse.alive(connection, row.owner):
-            return run_of(row)
-        _end(connection, row.run_id, Outcome(status="error", stop_reason="restart", error=CUT_SHORT))
-        return None
+    def _open(self, connection: Connection, session: Session) -> tuple[Run | None, list[Run]]:
+        """The run that goes in this session, and those that wait. One whose process is dead is ended here."""
+        going: Run | None = None
+        waiting = []
+        for run in [run_of(row) for row in connection.execute(_OPEN, {"wanted": session.position})]:
+            if run.status == "queued":
+                waiting.append(run)
+            elif run.owner is not None and self._store.pulse.alive(connection, run.owner):
+                going = run
+            else:
+                _end(connection, run, Outcome(status="error", stop_reason="restart", error=CUT_SHORT))
+        return going, waiting
+
+    def _left(self, connection: Connection) -> list[tuple[Session, list[Run]]]:
+        """Sessions where something waits and nothing goes."""
+        going = runs.alias()
+        queued = select(sessions.c.key).join(runs).where(runs.c.status == "queued").distinct()
+        free = queued.where(~exists().where(going.c.session == sessions.c.id, going.c.status == "running"))
+        found = []
+        for key in connection.execute(free).scalars().all():
+            session = find_session(connection, key, lock=True)
+            if session is not None:
+                busy, waiting = self._open(connection, session)
+                if busy is None and waiting:  # another process may have been quicker
+                    found.append((session, waiting))
+        return found
+
+    def _put(self, connection: Connection, session: Session, request: RunRequest, *, now: bool) -> Run:
+        """`now`: it goes from the first moment, since nothing is before it."""
+        stored = tuple(_put_blob(connection, session, attachment) for attachment in request.attachments)
+        at = now_ms()
+        row: dict[str, Any] = {
+            "run_id": request.run_id,
+            "status": "running" if now else "queued",
+            "mode": request.mode,
+            "message": request.message.replace("\0", ""),
+            "timeout_ms": request.timeout_ms,
+            "accepted_at": at,
+            "owner": self.instance if now else None,
+            "started_at": at if now else None,
+        }
+        options = to_json(request.options)
+        kept = {"session": session.position, "options": options, "attachments": to_json(stored)}
+        connection.execute(_PUT, {**row, **kept})
+        row |= {"session_key": session.key, "session_id": session.session_id, "agent_id": session.agent_id}
+        return Run(**row, options=from_json(options), attachments=stored)
 
     def _claim(
-        self, connection: Connection, session: Session, at_hand: Mapping[str, bytes] | None = None
-    ) -> Claim | None:
+        self, connection: Connection, session: Session, waiting: Sequence[Run], at_hand: Mapping[str, bytes] = NOTHING
+    ) -> Claim:
         """Take up what waits in a session where nothing goes: the first, and those that may be answered with it.
 
-        `at_hand` are attachments just stored, which need not be read again.
+        `at_hand` are attachments just stored, by digest, which need not be read again.
         """
-        waiting = connection.execute(
-            RUN.where(runs.c.session == session.position, runs.c.status == "queued").order_by(runs.c.id)
-        ).all()
-        if not waiting:
-            return None
         batch = _batch(waiting)
-        leader, others = batch[-1], batch[:-1]
-        _take(connection, self.instance, leader, others)
-        status = {"status": "running", "last_run_id": leader.run_id, "run_started_at": now_ms(), "run_ended_at": None}
-        session = set_session(connection, session.position, **status, updated_at=later(session))
-        asked = [run_of(row) for row in batch]
+        at = now_ms()
+        taken: dict[str, Any] = {"status": "running", "owner": self.instance, "started_at": at}
+        leader = msgspec.structs.replace(batch[-1], **taken)
+        connection.execute(_CHANGE, {"wanted": leader.run_id, **taken})
+        merged = {"status": "ok", "stop_reason": "steered", "merged_into": leader.run_id, "ended_at": at}
+        for run in batch[:-1]:
+            connection.execute(_CHANGE, {"wanted": run.run_id, **merged})
+        return self._begin(connection, session, leader, batch, at_hand, merged)
+
+    def _begin(
+        self, connection: Connection, session: Session, leader: Run, asked: Sequence[Run],
+        at_hand: Mapping[str, bytes], ended: Json | None = None,
+    ) -> Claim:  # fmt: skip
+        """The claim of a run that goes since just now, for all who asked; `ended` is how the others were ended."""
         events = [_event_message(event) for event in drained(connection, session.key)]
-        session, added = append(connection, session, [*events, *(_user_message(run) for run in asked)])
+        session, added = append(
+            connection, session, [*events, *(_user_message(run) for run in asked)],
+            status="running", last_run_id=leader.run_id, run_started_at=leader.started_at, run_ended_at=None,
+        )  # fmt: skip
         stored = [reference for run in asked for reference in run.attachments]
         return Claim(
-            run=_must(connection, leader.run_id),
+            run=leader,
             session=session,
             prompt="\n\n".join([*(event.text for event in events), *(run.message for run in asked if run.message)]),
-            attachments=tuple(_fetched(connection, session, reference, at_hand or {}) for reference in stored),
+            attachments=tuple(_fetched(connection, session, reference, at_hand) for reference in stored),
             messages=added,
-            merged=tuple(_must(connection, row.run_id) for row in others),
+            merged=tuple(msgspec.structs.replace(run, **ended or {}) for run in asked[:-1]),
         )
 
 
-def _batch(waiting: Sequence[Row[Any]]) -> list[Row[Any]]:
+def _batch(waiting: Sequence[Run]) -> list[Run]:
     batch = [waiting[0]]
-    for row in waiting[1:]:
-        if batch[-1].mode not in JOINING or row.mode not in JOINING or _grant(row) != _grant(batch[0]):
+    for run in waiting[1:]:
+        if batch[-1].mode not in JOINING or run.mode not in JOINING or _grant(run) != _grant(batch[0]):
             break
-        batch.append(row)
+        batch.append(run)
     return batch
 
 
-def _grant(row: Row[Any]) -> Any:
+def _grant(run: Run) -> Any:
     """Whom a message acts for. What several people wrote is not answered together: one run has one standing."""
-    options = from_json(row.options)
-    return options.get("grant"), (options.get("origin") or {}).get("sender")
+    return run.options.get("grant"), (run.options.get("origin") or {}).get("sender")
 
 
-def _take(connection: Connection, owner: str, leader: Row[Any], others: Sequence[Row[Any]]) -> None:
-    at = now_ms()
-    connection.execute(update(runs).where(runs.c.id == leader.id).values(status="running", owner=owner, started_at=at))
-    if others:
-        ended = {"status": "ok", "stop_reason": "steered", "merged_into": leader.run_id, "ended_at": at}
-        connection.execute(update(runs).where(runs.c.id.in_([row.id for row in others])).values(ended))
-
-
-def _end(connection: Connection, run_id: str, outcome: Outcome) -> Session:
-    at = now_ms()
-    values = {"status": outcome.status, "stop_reason": outcome.stop_reason, "error": outcome.error, "ended_at": at}
-    values["result"] = None if outcome.result is None else to_json(outcome.result)
-    connection.execute(update(runs).where(runs.c.run_id == run_id).values(values))
-    session = find_session(connection, _must(connection, run_id).session_key, lock=True)
+def _end(connection: Connection, run: Run, outcome: Outcome) -> tuple[Run, Session, tuple[Message, ...]]:
+    """The run, ended, and its session with what the run left in the transcript."""
+    ended: dict[str, Any] = {name: getattr(outcome, name) for name in ("status", "stop_reason", "error")}
+    ended["ended_at"] = at = now_ms()
+    result = None if outcome.result is None else to_json(outcome.result)
+    connection.execute(_CHANGE, {"wanted": run.run_id, **ended, "result": result})
+    session = find_session(connection, run.session_key, lock=True)
     assert session is not None
     shown = {"ok": "done", "aborted": "killed"}.get(outcome.status, "failed")
-    entry = dict(session.entry)
+    changes: dict[str, Any] = {"status": "timeout" if outcome.stop_reason == "timeout" else shown, "run_ended_at": at}
+    changes["input_tokens"] = session.input_tokens + outcome.input_tokens
+    changes["output_tokens"] = session.output_tokens + outcome.output_tokens
+    changes["model_provider"] = outcome.provider or session.model_provider
+    changes["model"] = outcome.model or session.model
     if outcome.resume is not None:
-        entry["resume"] = outcome.resume
-    return set_session(
-        connection,
-        session.position,
-        status="timeout" if outcome.stop_reason == "timeout" else shown,
-        run_ended_at=at,
-        updated_at=later(session),
-        input_tokens=session.input_tokens + outcome.input_tokens,
-        output_tokens=session.output_tokens + outcome.output_tokens,
-        model_provider=outcome.provider or session.model_provider,
-        model=outcome.model or session.model,
-        entry=to_json(entry),
-    )
-
-
-def _waiting(connection: Connection) -> list[Session]:
-    """Sessions where something waits and nothing goes."""
-    going = runs.alias()
-    queued = select(sessions.c.key).join(runs).where(runs.c.status == "queued").distinct()
-    free = queued.where(~exists().where(going.c.session == sessions.c.id, going.c.status == "running"))
-    found = [find_session(connection, key, lock=True) for key in connection.execute(free).scalars().all()]
-    return [session for session in found if session is not None]
+        changes["entry"] = to_json({**session.entry, "resume": outcome.resume})
+    session, added = append(connection, session, outcome.drafts, **changes)
+    return msgspec.structs.replace(run, **ended, result=None if result is None else from_json(result)), session, added
 
 
 def _must(connection: Connection, run_id: str) -> Run:
@@ -271,30 +306,13 @@ def _must(connection: Connection, run_id: str) -> Run:
     return run
 
 
-def _put_run(connection: Connection, session: Session, request: RunRequest) -> dict[str, bytes]:
-    """Remember a request; its attachments by their digest."""
-    waiting = select(runs.c.id).where(runs.c.session == session.position, runs.c.status == "queued").limit(QUEUE_CAP)
-    if len(connection.execute(waiting).all()) >= QUEUE_CAP:
-        raise Fault(
-            f"{QUEUE_CAP} messages already wait in {session.key}; wait for an answer or abort the run",
-            kind="UNAVAILABLE",
-            retryable=True,
-        )
-    stored = [_put_blob(connection, session, attachment) for attachment in request.attachments]
-    connection.execute(
-        insert(runs).values(
-            run_id=request.run_id,
-            session=session.position,
-            status="queued",
-            mode=request.mode,
-            message=request.message.replace("\0", ""),
-            options=to_json(request.options),
-            attachments=to_json(stored),
-            timeout_ms=request.timeout_ms,
-            accepted_at=now_ms(),
-        )
-    )
-    return {one.sha256: given.data or b"" for one, given in zip(stored, request.attachments, strict=True)}
+def _at_hand(run: Run, request: RunRequest) -> dict[str, bytes]:
+    return {one.sha256: given.data or b"" for one, given in zip(run.attachments, request.attachments, strict=True)}
+
+
+def _crowded(session: Session) -> Fault:
+    text = f"{QUEUE_CAP} messages already wait in {session.key}; wait for an answer or abort the run"
+    return Fault(text, kind="UNAVAILABLE", retryable=True)
 
 
 def _put_blob(connection: Connection, session: Session, attachment: Attachment) -> Stored:

@@ -1,11 +1,14 @@
 """The book of sessions: rows, transcripts, pages that cost the same however many there are."""
 
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Select, and_, func, or_, select, tuple_
+from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, text, tuple_
 from sqlalchemy.exc import IntegrityError
 
+from ..core.ids import new_id
+from ..core.model import Json
 from ..core.records import (
     Draft,
     HistoryPage,
@@ -26,9 +29,9 @@ from .rows import (
     ensure_session,
     find_session,
     forget_session,
+    from_json,
     later,
     message_of,
-    new_id,
     run_of,
     session_of,
     set_session,
@@ -39,7 +42,21 @@ from .tables import blobs, messages, runs, session_counts, sessions
 
 T = TypeVar("T")
 
+QUESTIONS: Final = 64  # whose statements are kept: clients ask for the same page again and again
 FEW: Final = 10  # candidates when a label or id is not unique: enough to choose from
+
+# Built once: making a statement costs more than running it.
+_BODIES = (
+    select(messages.c.body)
+    .join(sessions, sessions.c.id == messages.c.session)
+    .where(
+        sessions.c.key == bindparam("wanted"),
+        messages.c.epoch == sessions.c.epoch,
+        messages.c.seq <= sessions.c.message_count - bindparam("skipped"),
+    )
+    .order_by(messages.c.seq.desc())
+    .limit(bindparam("most"))
+)
 
 
 class Sessions:
@@ -132,6 +149,11 @@ class Sessions:
     ) -> HistoryPage:
         return await self._store.read(lambda c: _history(c, key, limit=limit, offset=offset, after=after))
 
+    async def bodies(self, key: str, *, limit: int, offset: int) -> tuple[Json, ...]:
+        bounds = {"wanted": key, "most": limit, "skipped": offset}
+        found = await self._store.read(lambda connection: connection.execute(_BODIES, bounds).scalars().all())
+        return tuple(from_json(f"[{','.join(reversed(found))}]"))
+
     async def message(self, key: str, uid: str) -> Message | None:
         statement = select(messages).join(sessions).where(sessions.c.key == key, messages.c.uid == uid)
 
@@ -147,8 +169,7 @@ class Sessions:
         return await self._store.read(lambda c: search.find(c, text, keys=keys, agent_id=agent_id, limit=limit))
 
     async def active(self, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        where = sessions.c.key.in_(keys)
-        return await self._store.read(lambda connection: _active(connection, where))
+        return await self._store.read(lambda connection: _active(connection, _ACTIVE_BY_KEY, list(keys)))
 
     async def pending(self, key: str) -> Sequence[Run]:
         statement = RUN.where(sessions.c.key == key, runs.c.status == "queued").order_by(runs.c.id)
@@ -179,6 +200,18 @@ def _put_away(connection: Connection, session: Session) -> None:
 
 
 def _page(connection: Connection, query: SessionQuery) -> SessionPage:
+    page, total = _asked(query)
+    found = tuple(session_of(row) for row in connection.execute(page))
+    return SessionPage(
+        sessions=found,
+        total=int(connection.execute(total).scalar_one()),
+        active=_active(connection, _ACTIVE_BY_ID, [session.position for session in found]),
+    )
+
+
+@lru_cache(QUESTIONS)
+def _asked(query: SessionQuery) -> tuple[Select[Any], Select[Any]]:
+    """The page and how many there are in all."""
     order = sessions.c[query.sort]
     conditions = _conditions(query)
     ids = select(sessions.c.id).where(*conditions)
@@ -186,15 +219,8 @@ def _page(connection: Connection, query: SessionQuery) -> SessionPage:
         ids = ids.where(tuple_(order, sessions.c.id) < tuple_(*query.after))
     # The index alone finds the page, skipped rows included; only the rows shown are read.
     page = ids.order_by(order.desc(), sessions.c.id.desc()).limit(query.limit).offset(query.offset)
-    rows = connection.execute(
-        select(sessions).where(sessions.c.id.in_(page)).order_by(order.desc(), sessions.c.id.desc())
-    )
-    found = tuple(session_of(row) for row in rows)
-    return SessionPage(
-        sessions=found,
-        total=_total(connection, query, conditions),
-        active=_active(connection, sessions.c.id.in_([session.position for session in found])),
-    )
+    shown = select(sessions).where(sessions.c.id.in_(page)).order_by(order.desc(), sessions.c.id.desc())
+    return shown, _total(query, conditions)
 
 
 def _conditions(query: SessionQuery) -> list[Any]:
@@ -226,7 +252,7 @@ def _mentions(words: str) -> Any:
 COUNTED = {"agent_id", "archived"}
 
 
-def _total(connection: Connection, query: SessionQuery, conditions: list[Any]) -> int:
+def _total(query: SessionQuery, conditions: list[Any]) -> Select[Any]:
     plain = SessionQuery(agent_id=query.agent_id, archived=query.archived)
     narrow = ("label", "spawned_by", "pinned", "active_since", "active_only", "exclude", "search")
     if query.sort == "updated_at" and all(getattr(query, name) == getattr(plain, name) for name in narrow):
@@ -234,19 +260,23 @@ def _total(connection: Connection, query: SessionQuery, conditions: list[Any]) -
         for name in COUNTED:
             if (value := getattr(query, name)) is not None:
                 kept = kept.where(session_counts.c[name] == value)
-        return int(connection.execute(kept).scalar_one())
-    return int(connection.execute(select(func.count()).select_from(sessions).where(*conditions)).scalar_one())
+        return kept
+    return select(func.count()).select_from(sessions).where(*conditions)
 
 
-def _active(connection: Connection, where: Any) -> dict[str, tuple[str, ...]]:
-    statement = (
-        select(sessions.c.key, runs.c.run_id)
-        .join(sessions)
-        .where(where, runs.c.status.in_(("queued", "running")))
-        .order_by(runs.c.id)
-    )
+_ACTIVE = (
+    select(sessions.c.key, runs.c.run_id)
+    .join(sessions)
+    .where(text("runs.status IN ('queued', 'running')"))  # as the index of open runs has it
+    .order_by(runs.c.id)
+)
+_ACTIVE_BY_ID = _ACTIVE.where(sessions.c.id.in_(bindparam("wanted", expanding=True)))
+_ACTIVE_BY_KEY = _ACTIVE.where(sessions.c.key.in_(bindparam("wanted", expanding=True)))
+
+
+def _active(connection: Connection, statement: Select[Any], wanted: Sequence[Any]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for key, run_id in connection.execute(statement):
+    for key, run_id in connection.execute(statement, {"wanted": wanted}):
         found[key] = (*found.get(key, ()), run_id)
     return found
 

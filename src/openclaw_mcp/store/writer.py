@@ -91,29 +91,37 @@ class Writer:
 
     def _commit(self, batch: list[_Job]) -> None:
         try:
-            with self._engine.begin() as connection:
-                for job in batch:
-                    self._run(connection, job, alone=len(batch) == 1)
-            self.commits += 1
+            try:
+                self._together(batch, apart=False)
+            except Exception as exc:
+                if len(batch) == 1 or _in_trouble(exc):
+                    raise
+                # Nothing of it is on disk. Again, each behind a savepoint, so that one's fault is its own alone; to
+                # set one for each every time would cost more than most writes do.
+                self._together(batch, apart=True)
         except Exception as exc:  # noqa: BLE001  (whatever it is, those who wait must hear of it)
             # Nothing of this batch is on disk, so nobody in it may be told otherwise.
             error = self._in_our_words(exc)
             for job in batch:
                 job.error = job.error or error
 
-    def _run(self, connection: Connection, job: _Job, *, alone: bool) -> None:
-        if alone:
-            job.result = job.work(connection)
-            return
+    def _together(self, batch: list[_Job], *, apart: bool) -> None:
+        with self._engine.begin() as connection:
+            for job in batch:
+                if apart:
+                    self._run_apart(connection, job)
+                else:
+                    job.result = job.work(connection)
+        self.commits += 1
+
+    def _run_apart(self, connection: Connection, job: _Job) -> None:
         try:
             with connection.begin_nested():
                 job.result = job.work(connection)
-        except DBAPIError as exc:
-            if not isinstance(exc, IntegrityError):
-                raise  # the database itself is in trouble, and so is the batch
-            job.error = self._in_our_words(exc)
-        except Exception as exc:  # noqa: BLE001  (this one's own fault: its companions' work stands)
-            job.error = self._in_our_words(exc)
+        except Exception as exc:
+            if _in_trouble(exc):
+                raise
+            job.error = self._in_our_words(exc)  # its own fault: its companions' work stands
 
     def _in_our_words(self, exc: Exception) -> Exception:
         if isinstance(exc, DBAPIError | sqlite3.Error):
@@ -134,6 +142,11 @@ class Writer:
                 loop.call_soon_threadsafe(_settle_all, jobs)
             except RuntimeError:  # that loop has closed: nobody is left to hear
                 logger.debug("store: %d writes done after their loop closed", len(jobs))
+
+
+def _in_trouble(exc: Exception) -> bool:
+    """Whether it is the database itself that failed, and with it the batch."""
+    return isinstance(exc, DBAPIError | sqlite3.Error) and not isinstance(exc, IntegrityError | sqlite3.IntegrityError)
 
 
 def _settle_all(jobs: list[_Job]) -> None:

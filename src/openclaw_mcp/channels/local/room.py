@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
@@ -10,6 +9,7 @@ from msgspec import Meta, Struct
 
 from ...core.agent import Attachment
 from ...core.channel import OWNER, Address, ChannelError, ChannelRefused
+from ...core.ids import new_id
 from ...core.mail import LocalBook, LocalNote
 from ...core.model import Json, Sender
 from ...core.rpc import READ, WRITE, Event, Fault, Method, Publish, RpcCall, read_params
@@ -108,7 +108,7 @@ class LocalRoom:
         sender = _sender(asked.sender)
         note = LocalNote(
             account=asked.account_id, conversation=conversation, sender=sender, text=asked.text, mine=False,
-            key=f"in:{sender.id}:{asked.idempotency_key or uuid.uuid4()}", thread=asked.thread_id,
+            key=f"in:{sender.id}:{asked.idempotency_key or new_id()}", thread=asked.thread_id,
             reply_to=asked.reply_to, attachments=files,
         )  # fmt: skip
         try:
