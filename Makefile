@@ -41,6 +41,7 @@ bench: .venv/.dev   ## measure against floors and peers (see benchmarks/README.m
 	@$(BIN)/python benchmarks/proxy.py
 	@$(BIN)/python benchmarks/node.py
 	@$(BIN)/python benchmarks/gateway.py
+	@$(BIN)/python benchmarks/order.py
 	@$(BIN)/python benchmarks/agents.py
 	@$(BIN)/python benchmarks/nodes.py
 	@$(BIN)/python benchmarks/claw.py

@@ -8,7 +8,7 @@ from typing import Any, Final
 from . import __version__
 from .core.errors import ToolUnavailable
 from .core.model import Json
-from .core.rpc import READ, WRITE
+from .core.rpc import ADMIN, READ, WRITE
 from .order.conversation import Hear
 from .rpc.client import CannotConnect, Client, on_this_machine
 from .rpc.handshake import ClientInfo, Credentials, Introduction, Signer
@@ -23,9 +23,11 @@ class Remote:
 
     near = False
 
-    def __init__(self, url: str, token: str | None, *, signer: Signer | None = None) -> None:
+    def __init__(
+        self, url: str, token: str | None, *, signer: Signer | None = None, scopes: tuple[str, ...] = (READ, WRITE)
+    ) -> None:
         me = ClientInfo(id="gateway-client", mode="backend", version=__version__, platform=sys.platform)
-        introduction = Introduction(client=me, scopes=(READ, WRITE), caps=("tool-events",))
+        introduction = Introduction(client=me, scopes=scopes, caps=("tool-events",))
         self._url = url
         self._client = Client(url, introduction, credentials=Credentials(token=token), signer=signer)
 
@@ -64,7 +66,8 @@ class Remote:
 def dialled(url: str, token: str | None, folder: Path) -> Remote:
     """A gateway to be entered: this machine's by the token kept here, another one as a device too."""
     if on_this_machine(url):
-        return Remote(url, token or known_gateway_token(folder))
+        # Who holds this machine's token owns it, and an order of theirs may do what they may.
+        return Remote(url, token or known_gateway_token(folder), scopes=(READ, WRITE, ADMIN))
     # Here for start-up: only a gateway elsewhere wants a device, and with it cryptography.
     from .rpc.identity import Identity
 
