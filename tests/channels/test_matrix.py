@@ -150,10 +150,13 @@ def test_what_was_said_while_we_were_away_is_heard_in_order_and_nothing_before_i
                 await ann.send(room, {"msgtype": "m.text", "body": str(number)})
             again: asyncio.Queue[Heard] = asyncio.Queue()
             channel = channel_of(synapse, bot, tmp_path)
+            texts: list[str] = []
             async with running(channel, again.put):
-                texts = [(await again.get()).text for _ in range(count)]
+                while texts[-1:] != [str(count - 1)]:
+                    texts.append((await again.get()).text)
             await channel.aclose()
-            assert texts == [str(number) for number in range(count)]
+            # What came last may be told again: we were stopped before we had noted that we have it.
+            assert [text for text in texts if text != "now"] == [str(number) for number in range(count)]
             assert first.empty()
             assert again.empty()
 
