@@ -273,7 +273,7 @@ async def mcp_over_http(node: Node, choice: PortChoice) -> AsyncIterator[str]:
     )
     endpoint = McpHttp(node.server(), gate=gate, probe=f"OpenClaw MCP server. POST JSON-RPC to {address}\n")
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(listen.serving(endpoint, listener, sockets=False))
+        await stack.enter_async_context(listen.serving(endpoint, listener))
         stack.push_async_callback(endpoint.aclose)  # first, so that no open stream holds the server up
         yield address
 

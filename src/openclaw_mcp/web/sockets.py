@@ -1,10 +1,9 @@
-"""uvicorn's protocols, with all that is written in one turn of the loop sent in one write."""
+"""uvicorn's HTTP protocol, with all that is written in one turn of the loop sent in one write."""
 
 import asyncio
 from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 ENOUGH: Final = 64 << 10  # bytes gathered before they are written at once: flow control must see them
 
@@ -19,7 +18,7 @@ class CorkedHttp(HttpToolsProtocol):
     _minder: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(_corked(transport, self.loop))
+        super().connection_made(cast(asyncio.Transport, _Cork(transport, self.loop)))
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -50,11 +49,6 @@ class CorkedHttp(HttpToolsProtocol):
             self._minder = self.loop.call_later(left, self._mind)
         else:
             self.timeout_keep_alive_handler()
-
-
-class CorkedWebSocket(WebSocketsSansIOProtocol):
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(_corked(transport, self.loop))
 
 
 class _Cork:
@@ -95,13 +89,11 @@ class _Cork:
             self._size = 0
             self._transport.write(data)
 
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size() + self._size
+
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
-
-
-def _corked(transport: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Transport:
-    """A WebSocket begins as HTTP: what is corked already stays as it is."""
-    return cast(asyncio.Transport, transport if isinstance(transport, _Cork) else _Cork(transport, loop))
