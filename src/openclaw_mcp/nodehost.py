@@ -5,7 +5,6 @@ import contextlib
 import hmac
 import logging
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -33,7 +32,7 @@ from .node.registry import Capabilities
 from .node.remote import OnGateway
 from .node.screen import Screen
 from .node.settings import BadSettings, Settings
-from .node.shelf import Happened, NodeShelf
+from .node.shelf import NodeShelf
 from .node.system import System
 from .node.terminal import NoSocket, Terminal
 from .node.token import TokenFile
@@ -123,7 +122,7 @@ class Node:
 
     def _audit(self, record: Record) -> None:
         log(record)
-        self.shelf.record(Happened(time.time(), record.caller, record.tool, record.outcome, record.milliseconds))
+        self.shelf.record(record)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -186,6 +185,8 @@ class SeenByModels:
 
     async def call(self, call: ToolCall) -> ToolResult:
         result = await self._tools.call(call)
+        if len(result.content) == 1 and isinstance(result.content[0], Text):
+            return result  # nearly always
         if any(not isinstance(block, Text) for block in result.content):
             return msgspec.structs.replace(result, structured=msgspec.UNSET)
         return result
@@ -272,7 +273,7 @@ async def mcp_over_http(node: Node, choice: PortChoice) -> AsyncIterator[str]:
     )
     endpoint = McpHttp(node.server(), gate=gate, probe=f"OpenClaw MCP server. POST JSON-RPC to {address}\n")
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(listen.serving(endpoint, listener, sockets=False))
+        await stack.enter_async_context(listen.serving(endpoint, listener))
         stack.push_async_callback(endpoint.aclose)  # first, so that no open stream holds the server up
         yield address
 

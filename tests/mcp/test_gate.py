@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, said
-from openclaw_mcp.mcp.gate import Gate, bearer
+from openclaw_mcp.mcp.gate import Gate, Refusal, bearer
 from openclaw_mcp.mcp.http import McpHttp
+from openclaw_mcp.mcp.slots import Slots
 from tests.conversation import Tools, serving
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -130,3 +131,31 @@ def test_a_request_that_takes_too_long_is_ended() -> None:
     assert visit.status == 408
     assert "took longer than 0.05 s" in visit.answer.decode()
     assert ended == ["yes"]
+
+
+def test_whoever_waits_gets_the_place_that_is_given_back_and_nobody_who_left_keeps_one() -> None:
+    async def visits() -> None:
+        slots = Slots(1)
+        await slots.take()
+        gone, waiting = asyncio.ensure_future(slots.take()), asyncio.ensure_future(slots.take())
+        await asyncio.sleep(0)
+        gone.cancel()
+        slots.give()
+        await waiting
+        assert not slots.take_free()
+
+        handed = asyncio.ensure_future(slots.take())
+        await asyncio.sleep(0)
+        slots.give()
+        handed.cancel()  # as it is handed the place
+        await asyncio.wait((handed,))
+        assert handed.cancelled()
+        assert slots.take_free()
+
+        for _ in range(3):
+            with pytest.raises(Refusal, match="server busy"):
+                await slots.take()
+        slots.give()
+        assert slots.take_free()
+
+    asyncio.run(visits())

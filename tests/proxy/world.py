@@ -167,8 +167,8 @@ async def proxy(settings: Settings = Settings(audit="off")) -> AsyncIterator[Pro
     listener = listen.bind("127.0.0.1", 0)
     ready = asyncio.Event()
     async with House(settings) as house:
-        most = 2 * settings.bridge.result
-        serving = asyncio.create_task(listen.serve(Front(house), listener, ready=ready.set, largest_message=most))
+        front = Front(house)
+        serving = asyncio.create_task(listen.serve(front, listener, ready=ready.set, websockets=front.socket))
         await soon(ready.wait())
         try:
             yield Proxy(f"http://127.0.0.1:{listener.getsockname()[1]}", house)

@@ -11,6 +11,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from openclaw_mcp.core.rpc import READ, Event, Fault
+from openclaw_mcp.core.websocket import LONGEST_REASON, close_reason
 from openclaw_mcp.rpc import client as clients
 from openclaw_mcp.rpc.client import CallTimeout, CannotConnect, Client, ConnectionGone
 from openclaw_mcp.rpc.handshake import Introduction
@@ -336,3 +337,10 @@ def test_a_starting_gateway_is_asked_again_when_it_says_so(monkeypatch: pytest.M
             await client.__aexit__(None, None, None)
 
     within(test())
+
+
+def test_a_close_reason_is_cut_between_characters() -> None:
+    assert close_reason("short") == "short"
+    cut = close_reason("é" * 100)
+    assert cut == "é" * 61
+    assert len(cut.encode()) <= LONGEST_REASON

@@ -216,8 +216,8 @@ def test_the_book_says_who_came_by_which_door_and_which_step_decided() -> None:
 
 def test_the_same_arguments_have_the_same_digest_and_others_another() -> None:
     book: list[Record] = []
-    desk, _ = counter({}, "read", audit=book.append)
-    other, _ = counter({}, "read", audit=book.append)
+    desk, _ = counter({}, "read", audit=book.append, digest_key=b"one key")
+    other, _ = counter({}, "read", audit=book.append, digest_key=b"another key")
 
     for arguments in ({"a": 1, "b": "x"}, {"b": "x", "a": 1}, {"a": 2, "b": "x"}):
         call(desk, "read", LOCAL, arguments)
@@ -226,6 +226,15 @@ def test_the_same_arguments_have_the_same_digest_and_others_another() -> None:
     digests = [record.digest for record in book]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3, "another desk has another key, so digests can't be looked up"
+
+
+def test_a_desk_without_a_key_writes_no_digest_that_could_be_looked_up() -> None:
+    book: list[Record] = []
+    desk, _ = counter({}, "read", audit=book.append)
+
+    call(desk, "read", LOCAL, {"pin": "1234"})
+
+    assert [record.digest for record in book] == [None]
 
 
 def test_a_digest_key_makes_digests_last() -> None:

@@ -112,13 +112,6 @@ def test_an_event_is_written_once_and_numbered_per_connection() -> None:
     }
 
 
-def test_a_close_reason_is_cut_between_characters() -> None:
-    assert frames.close_reason("short") == "short"
-    cut = frames.close_reason("é" * 100)
-    assert cut == "é" * 61
-    assert len(cut.encode()) <= frames.LONGEST_REASON
-
-
 @given(st.binary(max_size=200) | ANY_JSON.map(lambda value: json.dumps(value).encode()))
 def test_no_bytes_make_the_reader_raise(data: bytes) -> None:
     read = frames.read_request(data)

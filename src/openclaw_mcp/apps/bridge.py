@@ -1,19 +1,19 @@
 """One app's WebSocket: calls go down it, answers come up it, each matched on this connection alone."""
 
 import asyncio
-from collections import deque
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Raw, Struct
 
 from ..core.errors import OpenClawError, ToolBusy, ToolError, ToolUnavailable
+from ..core.websocket import Socket
 from . import frames
 from .frames import BadFrame, Frame
 
 MOST_UNSENT: Final = 32 << 20  # bytes waiting for an app that reads slowly; more calls are refused
-STALLED: Final = 10.0  # seconds one frame may take to leave before the app counts as not reading
-LAST_FRAMES: Final = 2.0  # seconds a bridge that is being closed gets to send its close frame
+STALLED: Final = 10.0  # seconds in which an app that is owed bytes takes none before it counts as not reading
 PROBE_WAIT: Final = 2.0  # seconds an attached bridge has to answer when another one wants its place
 
 BAD_TOKEN: Final = 4401
@@ -24,20 +24,13 @@ SESSION_DELETED: Final = 4410
 TOO_SLOW: Final = 4413
 SERVER_FAILED: Final = 1011
 
+logger = logging.getLogger(__name__)
+
 Answer = TypeVar("Answer")
 Tell = Callable[[Frame], Awaitable[None]]
 """Hears a call's progress frames."""
 Retool = Callable[[bytes], Awaitable[int]]
 """Replaces the session's tools by this JSON list and says how many there are now. Raises OpenClawError."""
-
-
-class Socket(Struct, frozen=True):
-    """The two ends of a WebSocket, as the server hands them out."""
-
-    receive: Callable[[], Awaitable[str | bytes | None]]
-    """The next message; None once the app has gone."""
-    send: Callable[[str], Awaitable[None]]
-    close: Callable[[int, str], Awaitable[None]]
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -52,11 +45,12 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Waiting(Generic[Answer]):
     """A call on its way: its answer to come, and the progress that comes before it."""
 
-    __slots__ = ("_latest", "_tell", "_telling", "answer")
+    __slots__ = ("_latest", "_loop", "_tell", "_telling", "answer")
 
-    def __init__(self, tell: Tell | None) -> None:
-        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    def __init__(self, tell: Tell | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.answer: asyncio.Future[Answer] = loop.create_future()
         self._tell = tell
+        self._loop = loop
         self._latest: Frame | None = None
         self._telling: asyncio.Task[None] | None = None
 
@@ -66,7 +60,7 @@ class Waiting(Generic[Answer]):
             return
         self._latest = frame
         if self._telling is None:
-            self._telling = asyncio.get_running_loop().create_task(self._pass_on(self._tell))
+            self._telling = self._loop.create_task(self._pass_on(self._tell))
 
     async def outcome(self) -> Answer:
         """The answer, once all progress has been passed on."""
@@ -93,45 +87,50 @@ class Waiting(Generic[Answer]):
 
 
 class Bridge:
-    """Serves one connection from `run`'s beginning to its end. Everybody else calls `invoke`."""
+    """Serves one connection from `run`'s beginning to its end, as its socket's listener. Everybody else calls `invoke`.
+
+    An answer goes to who waits for it in the moment it is read: no queue and no task lies between.
+    """
 
     __slots__ = (
+        "_backlog",
         "_ending",
+        "_heard",
         "_limits",
-        "_outbox",
+        "_loop",
+        "_over",
         "_pinged",
-        "_reader",
         "_retool",
-        "_sending_since",
         "_sign",
         "_socket",
-        "_unsent",
+        "_taken",
+        "_taken_at",
+        "_updating",
         "_waiting",
-        "_writer",
         "bad_frames",
         "count",
-        "heard",
         "session",
     )
 
     def __init__(self, session: str, socket: Socket, *, limits: Limits, retool: Retool) -> None:
         self.session = session
-        self.heard = asyncio.get_running_loop().time()
         self.bad_frames = 0
+        self.count = 0
+        """The number of the last call; the next bridge of this session goes on from there."""
+        self._loop = asyncio.get_running_loop()
         self._socket = socket
         self._limits = limits
         self._retool = retool
-        self.count = 0
-        """The number of the last call; the next bridge of this session goes on from there."""
+        self._heard = self._loop.time()
         self._waiting: dict[str, Waiting[Frame]] = {}
-        self._outbox: deque[str] = deque()
-        self._unsent = 0
-        self._sending_since: float | None = None
-        self._writer: asyncio.Task[None] | None = None
-        self._reader: asyncio.Task[Any] | None = None
-        self._ending: tuple[int, str] | None = None
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._ending: str | None = None
         self._pinged = False
         self._sign: asyncio.Event | None = None
+        self._taken = 0
+        self._taken_at = self._heard
+        self._updating: asyncio.Task[None] | None = None
+        self._backlog: list[tuple[bytes, bool]] = []
 
     @property
     def waiting(self) -> int:
@@ -142,19 +141,19 @@ class Bridge:
     async def invoke(self, tool: str, arguments: Any, tell: Tell | None) -> tuple[Frame, int]:
         """Have the app run a tool: its answer, and the size of the question. Cancelling this tells the app."""
         if self._ending is not None:
-            raise ToolUnavailable(f"Bridge is not connected: {self._ending[1]}")
+            raise ToolUnavailable(f"Bridge is not connected: {self._ending}")
         if len(self._waiting) >= self._limits.calls:
             raise ToolBusy(f"{self._limits.calls} calls wait for this app already; try again when some are done")
-        if self._unsent > MOST_UNSENT:
+        if self._socket.unsent > MOST_UNSENT:
             raise ToolBusy("The app reads its calls too slowly; try again when it has caught up")
         self.count += 1
         id = f"{self.session}:{self.count}"
-        waiting: Waiting[Frame] = Waiting(tell)
+        waiting: Waiting[Frame] = Waiting(tell, self._loop)
         self._waiting[id] = waiting
-        text = frames.invoke(self.session, id, tool, arguments)
-        self._put(text)
+        question = frames.invoke(self.session, id, tool, arguments)
+        self._socket.send(question)
         try:
-            return await waiting.outcome(), len(text)
+            return await waiting.outcome(), len(question)
         except asyncio.CancelledError:
             self._put(frames.cancel(self.session, id))
             raise
@@ -165,43 +164,28 @@ class Bridge:
     # ---- life ----
 
     async def run(self) -> None:
-        """Take frames until the app goes or the bridge is closed; then fail every waiting call at once."""
-        self._reader = asyncio.current_task()
-        reason = "the app has gone"
+        """Listen until the app goes or the bridge is closed; every waiting call has failed by then."""
+        self._socket.listen(self)
         try:
-            while True:
-                message = await self._socket.receive()
-                if message is None:
-                    break
-                await self._take(message)
-        except asyncio.CancelledError:
-            if self._ending is None:
-                reason = "the proxy is stopping"
-                raise
-            assert self._reader is not None
-            self._reader.uncancel()
+            await self._over
         finally:
-            self._reader = None
-            code = self._ending
-            self._end(reason)
-        if code is not None:
-            await self._say_goodbye(*code)
+            self._end("the proxy is stopping")
 
     def close(self, code: int, reason: str) -> None:
         """End the bridge: waiting calls fail with `reason`, the app is told why."""
-        if self._ending is not None:
-            return
-        self._ending = (code, reason)
-        self._end(reason)
-        if self._reader is not None:
-            self._reader.cancel()
+        if self._ending is None:
+            self._end(reason)
+            self._socket.close(code, reason)
 
     def beat(self, now: float) -> None:
         """Called every so often: pings a silent app, gives up on one that does not answer or does not read."""
         if self._ending is not None:
             return
-        silent = now - self.heard
-        if self._sending_since is not None and now - self._sending_since > min(STALLED, 2 * self._limits.ping):
+        taken = self._socket.taken
+        if taken != self._taken or not self._socket.unsent:
+            self._taken, self._taken_at = taken, now
+        silent = now - self._heard
+        if now - self._taken_at > min(STALLED, 2 * self._limits.ping):
             self.close(TOO_SLOW, "the app does not read what it is sent")
         elif silent > 2 * self._limits.ping:
             self.close(NO_SIGN_OF_LIFE, "the app gave no sign of life")
@@ -225,27 +209,39 @@ class Bridge:
             self.close(NO_SIGN_OF_LIFE, "the app gave no sign of life when another bridge came")
             return False
 
-    # ---- frames ----
+    # ---- the socket's listener ----
 
-    async def _take(self, message: str | bytes) -> None:
-        self.heard = asyncio.get_running_loop().time()
+    def opened(self) -> None:
+        return
+
+    def heard(self, message: bytes) -> None:
+        self._heard = self._loop.time()
         self._pinged = False
         if self._sign is not None:
             self._sign.set()
+        if self._updating is not None:
+            self._backlog.append((message, self._socket.is_text))
+        else:
+            self._take(message, text=self._socket.is_text)
+
+    def gone(self, code: int, reason: str) -> None:
+        self._end("the app has gone")
+
+    # ---- frames ----
+
+    def _take(self, message: bytes, *, text: bool) -> None:
         try:
-            frame = frames.read(message) if isinstance(message, str) else frames.read_bytes(message)
+            frame = frames.read(message, text=text)
             if len(message) > self._limits.result:
                 reason = f"the answer is larger than {self._limits.result} bytes; send less or raise the limit"
                 raise BadFrame(reason, frame.request)
             if frame.mcp_session_id is not None and frame.mcp_session_id != self.session:
                 raise BadFrame("this bridge serves another session than `mcpSessionId` names")
-            await self._serve(frame)
+            self._serve(frame)
         except BadFrame as exc:
-            self.bad_frames += 1
-            self._put(frames.error(self.session, str(exc), exc.request_id))
-            self._fail(exc.request_id, f"The app's answer can't be used: {exc}")
+            self._bad(exc)
 
-    async def _serve(self, frame: Frame) -> None:
+    def _serve(self, frame: Frame) -> None:
         match frame.type:
             case "invoke_result":
                 waiting = self._find(frame)
@@ -258,7 +254,9 @@ class Bridge:
             case "ping":
                 self._put(frames.pong(self.session))
             case "update_tools":
-                await self._update(frame)
+                # What comes behind it waits: it may be about the new tools.
+                self._updating = self._loop.create_task(self._update(frame))
+                self._socket.pause()
             case other:
                 raise BadFrame(f"frames of type {other[:60]!r} are not known here")
 
@@ -270,56 +268,47 @@ class Bridge:
         return waiting
 
     async def _update(self, frame: Frame) -> None:
-        if not isinstance(frame.tools, Raw):
-            raise BadFrame("update_tools needs `tools`, a list")
         try:
-            count = await self._retool(bytes(frame.tools))
-        except OpenClawError as exc:
-            raise BadFrame(str(exc)) from None
-        self._put(frames.tools_updated(self.session, count))
-
-    def _fail(self, request_id: str | None, reason: str) -> None:
-        waiting = self._waiting.get(request_id or "")
-        if waiting is not None:
-            waiting.fail(ToolError(reason))
-
-    # ---- sending ----
-
-    def _put(self, text: str) -> None:
-        """Queue a frame; a task that lives only while there is something to send takes it from here."""
-        if self._ending is not None:
-            return
-        self._unsent += len(text)
-        self._outbox.append(text)
-        if self._writer is None:
-            self._writer = asyncio.get_running_loop().create_task(self._drain())
-
-    async def _drain(self) -> None:
-        clock = asyncio.get_running_loop().time
-        try:
-            while self._outbox:
-                text = self._outbox.popleft()
-                self._sending_since = clock()
-                await self._socket.send(text)
-                self._unsent -= len(text)
-        except OSError:  # gone; the reader notices and says so to everybody
-            self._outbox.clear()
+            if not isinstance(frame.tools, Raw):
+                raise BadFrame("update_tools needs `tools`, a list")
+            try:
+                count = await self._retool(bytes(frame.tools))
+            except OpenClawError as exc:
+                raise BadFrame(str(exc)) from None
+            self._put(frames.tools_updated(self.session, count))
+        except BadFrame as exc:
+            self._bad(exc)
+        except Exception:
+            logger.exception("a bridge failed")
+            self.close(SERVER_FAILED, "the proxy failed; its log says more")
         finally:
-            self._sending_since = None
-            self._writer = None
+            self._updating = None
+            while self._backlog and self._updating is None:
+                message, text = self._backlog.pop(0)
+                self._take(message, text=text)
+            if self._updating is None:
+                self._socket.resume()
+
+    def _bad(self, exc: BadFrame) -> None:
+        self.bad_frames += 1
+        self._put(frames.error(self.session, str(exc), exc.request_id))
+        waiting = self._waiting.get(exc.request_id or "")
+        if waiting is not None:
+            waiting.fail(ToolError(f"The app's answer can't be used: {exc}"))
+
+    def _put(self, message: bytes) -> None:
+        if self._ending is None:
+            self._socket.send(message)
 
     def _end(self, reason: str) -> None:
-        self._ending = self._ending or (0, reason)
-        if self._writer is not None:
-            self._writer.cancel()
+        if self._ending is not None:
+            return
+        self._ending = reason
+        if self._updating is not None:
+            self._updating.cancel()
         for waiting in self._waiting.values():
             waiting.fail(ToolUnavailable(f"Bridge is not connected: {reason}"))
         if self._sign is not None:
             self._sign.set()
-
-    async def _say_goodbye(self, code: int, reason: str) -> None:
-        try:
-            async with asyncio.timeout(LAST_FRAMES):
-                await self._socket.close(code, reason)
-        except (TimeoutError, OSError):  # the app does not read, or is gone: nobody is there to be told
-            pass
+        if not self._over.done():
+            self._over.set_result(None)

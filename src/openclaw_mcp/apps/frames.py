@@ -45,7 +45,8 @@ class Frame(Struct, frozen=True, omit_defaults=True):
     @property
     def size(self) -> int:
         """Bytes of the payload, for the audit."""
-        return sum(len(memoryview(part)) for part in (self.content, self.error) if isinstance(part, Raw))
+        content = len(memoryview(self.content)) if isinstance(self.content, Raw) else 0
+        return content + len(memoryview(self.error)) if isinstance(self.error, Raw) else content
 
 
 class _Named(Struct):
@@ -68,12 +69,16 @@ _frame = msgspec.json.Decoder(Frame).decode
 _named = msgspec.json.Decoder(_Named).decode
 
 
-def read(text: str) -> Frame:
+def read(message: bytes, *, text: bool = True) -> Frame:
     """One frame from an app. Raises BadFrame saying what is wrong with it."""
+    if not text:
+        raise BadFrame("binary frames are not used here; send JSON as text")
     try:
-        frame = _frame(text)
+        # Decoded first: the codec looks for bad UTF-8 only in the fields it reads, not in what is passed on.
+        said = message.decode()
+        frame = _frame(said)
     except msgspec.ValidationError as exc:
-        raise BadFrame(f"the frame is not what the bridge takes: {short(exc)}", _call_in(text)) from None
+        raise BadFrame(f"the frame is not what the bridge takes: {short(exc)}", _call_in(said)) from None
     except RecursionError:
         raise BadFrame("the frame is nested too deeply") from None
     except ValueError as exc:  # DecodeError and UnicodeDecodeError both are
@@ -88,32 +93,27 @@ def read(text: str) -> Frame:
     return frame
 
 
-def read_bytes(_: bytes) -> Frame:
-    """The bridge speaks text only."""
-    raise BadFrame("binary frames are not used here; send JSON as text")
+def invoke(session: str, request_id: str, tool: str, arguments: Any) -> bytes:
+    return _encode(_Invoke(session, request_id, request_id, tool, tool, arguments))
 
 
-def invoke(session: str, request_id: str, tool: str, arguments: Any) -> str:
-    return _encode(_Invoke(session, request_id, request_id, tool, tool, arguments)).decode()
-
-
-def cancel(session: str, request_id: str) -> str:
+def cancel(session: str, request_id: str) -> bytes:
     return _say("cancel_tool", session, request_id=request_id, requestId=request_id, reason="nobody waits for it")
 
 
-def ping(session: str) -> str:
+def ping(session: str) -> bytes:
     return _say("ping", session)
 
 
-def pong(session: str) -> str:
+def pong(session: str) -> bytes:
     return _say("pong", session)
 
 
-def tools_updated(session: str, count: int) -> str:
+def tools_updated(session: str, count: int) -> bytes:
     return _say("tools_updated", session, tool_count=count)
 
 
-def error(session: str, reason: str, request_id: str | None) -> str:
+def error(session: str, reason: str, request_id: str | None) -> bytes:
     if request_id is None:
         return _say("error", session, reason=reason)
     return _say("error", session, reason=reason, request_id=request_id, requestId=request_id)
@@ -124,8 +124,8 @@ def short(exc: Exception) -> str:
     return str(exc)[:LONGEST_REASON]
 
 
-def _say(type: str, session: str, **fields: Any) -> str:
-    return _encode({"type": type, "mcpSessionId": session, **fields}).decode()
+def _say(type: str, session: str, **fields: Any) -> bytes:
+    return _encode({"type": type, "mcpSessionId": session, **fields})
 
 
 def _call_in(text: str) -> str | None:

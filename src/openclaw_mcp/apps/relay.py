@@ -47,7 +47,7 @@ class _Asked(Waiting[tuple[Frame, int]]):
     __slots__ = ("target",)
 
     def __init__(self, target: str, tell: Tell | None) -> None:
-        super().__init__(tell)
+        super().__init__(tell, asyncio.get_running_loop())
         self.target = target
 
 

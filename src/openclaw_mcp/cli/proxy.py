@@ -14,7 +14,6 @@ from . import proxy_stdio
 from .commands import port
 
 DEFAULT_PORT = 8000
-HARD_LIMIT = 2  # times the largest frame: beyond it a message is not even read, below it the call alone fails
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,9 +57,6 @@ async def serve(settings: Settings, *, host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listener.getsockname()[1]}"
     async with House(settings) as house:
-        await listen.serve(
-            Front(house),
-            listener,
-            ready=lambda: print(f"proxy: {address}", flush=True),
-            largest_message=HARD_LIMIT * settings.bridge.result,
-        )
+        front = Front(house)
+        ready = lambda: print(f"proxy: {address}", flush=True)  # noqa: E731
+        await listen.serve(front, listener, ready=ready, websockets=front.socket)

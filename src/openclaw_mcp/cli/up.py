@@ -30,7 +30,6 @@ from .gateway import port_of, token_of
 from .journal import log_to
 from .operator import DEFAULT_PORT
 from .proxy import DEFAULT_PORT as PROXY_PORT
-from .proxy import HARD_LIMIT
 from .standing import Surface
 
 logger = logging.getLogger(__name__)
@@ -121,8 +120,10 @@ async def _proxy(number: int) -> AsyncIterator[tuple[House, Surface]]:
     settings = proxy_settings.read()
     listener = listen.bind(HOST, number)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
-    largest = HARD_LIMIT * settings.bridge.result
-    async with House(settings) as house, listen.serving(Front(house), listener, largest_message=largest):
+    async with AsyncExitStack() as stack:
+        house = await stack.enter_async_context(House(settings))
+        front = Front(house)
+        await stack.enter_async_context(listen.serving(front, listener, websockets=front.socket))
         token = "$OPENCLAW_PROXY_OPENCLAW_TOKEN" if settings.mcp_token else "none: this machine only"
         use = "an app lends its tools: POST /v1/chat/sessions"
         yield house, Surface(name="proxy", address=address, token=token, use=use)

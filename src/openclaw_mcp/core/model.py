@@ -203,8 +203,8 @@ class CallRecord(Struct, frozen=True, kw_only=True):
     session: str | None
     tool: str
     source: str | None
-    digest: str
-    """Of the arguments, keyed."""
+    digest: str | None
+    """Of the arguments, keyed; None where the book keeps no key."""
     step: str
     """Which step of the policy decided."""
     rule: str

@@ -4,9 +4,6 @@ Both eras at one address. The stateless era needs nothing kept, and closing its 
 era gets a session when it opens with `initialize`; a request without one is served as it stands.
 """
 
-import asyncio
-from typing import Final
-
 from ..core.errors import OpenClawError
 from ..core.model import Caller
 from ..wire import jsonrpc
@@ -16,8 +13,7 @@ from .inline import Inline, Receive, Scope, Send, is_stateless, read_headers, un
 from .reply import Reply, refuse, send_status, send_text
 from .server import McpServer
 from .sessions import Session, Sessions
-
-SLOT_WAIT: Final = 0.05  # seconds a request waits for a slot: a burst passes, a jam is told at once
+from .slots import Slots
 
 _ALLOW_POST = ((b"allow", b"POST"),)
 
@@ -36,7 +32,7 @@ class McpHttp:
         self._sessions = Sessions() if sessions else None
         self._probe = probe
         self._inline = Inline(gate)
-        self._slots = asyncio.Semaphore(gate.slots) if gate.slots is not None else None
+        self._slots = Slots(gate.slots) if gate.slots is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,11 +71,12 @@ class McpHttp:
             # What a client answers us needs no slot, or its own calls could keep its answers out.
             await self._take(message, headers, repeated, caller, reply)
             return
-        await _enter(self._slots)
+        if not self._slots.take_free():
+            await self._slots.take()
         try:
             await self._take(message, headers, repeated, caller, reply)
         finally:
-            self._slots.release()
+            self._slots.give()
 
     async def _take(
         self, message: jsonrpc.Message, headers: Headers, repeated: str | None, caller: Caller, reply: Reply
@@ -126,14 +123,3 @@ class McpHttp:
         if id is None or self._sessions is None:
             return None
         return self._sessions.find(id, caller)
-
-
-async def _enter(slots: asyncio.Semaphore) -> None:
-    if not slots.locked():
-        await slots.acquire()  # at once
-        return
-    try:
-        async with asyncio.timeout(SLOT_WAIT):
-            await slots.acquire()
-    except TimeoutError:
-        raise Refusal(503, "server busy", ((b"retry-after", b"1"),)) from None

@@ -160,14 +160,12 @@ def _checked(headers: Headers, repeated: str | None, request: Request) -> mcp.En
 
 def read_headers(scope: Scope) -> tuple[dict[str, str], str | None]:
     """Headers by lower-case name, values trimmed (not every server does), and the first MCP header that repeats."""
-    headers: dict[str, str] = {}
-    repeated = None
-    for key, value in scope["headers"]:
-        name = key.decode("latin-1")
-        if name in headers and name.startswith("mcp-"):
-            repeated = name
-        headers[name] = value.decode("latin-1").strip(" \t")
-    return headers, repeated
+    listed = scope["headers"]
+    headers = {key.decode("latin-1"): value.decode("latin-1").strip(" \t") for key, value in listed}
+    if len(headers) == len(listed):
+        return headers, None
+    names = [key for key, _ in listed]
+    return headers, next((name.decode() for name in names if name[:4] == b"mcp-" and names.count(name) > 1), None)
 
 
 async def read_body(receive: Receive, largest: int) -> bytes:

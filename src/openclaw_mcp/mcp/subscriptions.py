@@ -103,6 +103,8 @@ class Subscriptions:
             push(message)
 
     def resource_updated(self, uri: str) -> None:
+        if not self._listeners and not self._peers:
+            return
         for listener in list(self._listeners):
             if uri in listener.wish.resources:
                 listener.tell(UPDATED, {"uri": uri})

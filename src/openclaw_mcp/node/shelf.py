@@ -4,7 +4,7 @@ import datetime
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,7 @@ from ..core.errors import ResourceNotFound
 from ..core.model import (
     Audio,
     Caller,
+    CallRecord,
     Contents,
     Embedded,
     Image,
@@ -46,19 +47,6 @@ class Capture(Struct, frozen=True):
     data: bytes
 
 
-class Happened(NamedTuple):
-    """One call: who, what, how it ended. Never what was in it."""
-
-    at: float
-    caller: str
-    tool: str
-    outcome: str
-    milliseconds: float
-
-    def shape(self) -> Json:
-        return {**self._asdict(), "at": _written(self.at), "milliseconds": round(self.milliseconds, 1)}
-
-
 class NodeShelf:
     """A `Shelf`. Captures live in memory only: they are gone when the node stops."""
 
@@ -66,12 +54,12 @@ class NodeShelf:
         self.changed: Bell[None] = Bell()
         self.updated: Bell[str] = Bell()
         self._settings = settings
-        self._activity: deque[Happened] = deque(maxlen=MOST_ACTIVITY)
+        self._activity: deque[CallRecord] = deque(maxlen=MOST_ACTIVITY)
         self._captures: deque[Capture] = deque(maxlen=MOST_CAPTURES)
         self._count = 0
 
-    def record(self, happened: Happened) -> None:
-        self._activity.append(happened)
+    def record(self, record: CallRecord) -> None:
+        self._activity.append(record)
         self.updated.ring(ACTIVITY)
 
     def keep(self, tool: str, result: ToolResult) -> None:
@@ -113,7 +101,7 @@ class NodeShelf:
             case "openclaw://node/settings":
                 return (_text(read.uri, self._settings()),)
             case "openclaw://node/activity":
-                return (_text(read.uri, {"calls": [happened.shape() for happened in reversed(self._activity)]}),)
+                return (_text(read.uri, {"calls": [_told(record) for record in reversed(self._activity)]}),)
             case "openclaw://node/captures":
                 return (_text(read.uri, {"captures": [_shape(capture) for capture in reversed(self._captures)]}),)
         for capture in self._captures:
@@ -129,6 +117,16 @@ def _media(block: object) -> tuple[str, bytes] | None:
         case Embedded(resource=Contents(blob=bytes() as data, mime_type=found)):
             return found or "application/octet-stream", data
     return None
+
+
+def _told(record: CallRecord) -> Json:
+    return {
+        "at": _written(record.at),
+        "caller": record.caller,
+        "tool": record.tool,
+        "outcome": record.outcome,
+        "milliseconds": round(record.milliseconds, 1),
+    }
 
 
 def _shape(capture: Capture) -> Json:

@@ -1,32 +1,21 @@
 """The proxy as an ASGI app: MCP requests take the short way, bridges theirs, everything else goes to the API."""
 
-import base64
-import binascii
-import logging
+import asyncio
 from collections.abc import MutableMapping
 from typing import Any, Final
 
 from starlette.types import ASGIApp
 
-from ..apps import bridge as bridges
-from ..apps.bridge import Bridge, Socket
-from ..apps.guest import BridgeTaken, StoreDown
-from ..core.errors import OpenClawError
+from ..apps.guest import StoreDown
 from ..mcp import many
 from ..mcp.gate import Refusal
 from ..mcp.inline import Inline, Receive, Scope, Send, read_headers
 from ..mcp.reply import refuse
 from .api import Api
+from .bridging import BridgeSocket
 from .house import House
 
 MCP: Final = "/v1/mcp"
-SESSIONS: Final = "/v1/chat/sessions/"
-BRIDGE: Final = "/bridge"
-PROTOCOL: Final = "openclaw-bridge"
-FORBIDDEN: Final = 4403
-TRY_LATER: Final = 1013
-
-logger = logging.getLogger(__name__)
 
 
 class Front:
@@ -38,9 +27,6 @@ class Front:
         self._api: ASGIApp = Api(house).app()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            await self._bridge(scope, receive, send)
-            return
         path: str = scope["path"]
         headers, repeated = read_headers(scope)
         origin = headers.get("origin")
@@ -93,49 +79,11 @@ class Front:
 
     # ---- bridges ----
 
-    async def _bridge(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope["path"]
-        if (await receive())["type"] != "websocket.connect":
-            return
-        id = path[len(SESSIONS) : -len(BRIDGE)]
-        if not path.startswith(SESSIONS) or not path.endswith(BRIDGE) or "/" in id:
-            await send({"type": "websocket.close"})
-            return
-        headers, _ = read_headers(scope)
-        offered = [word.strip() for word in headers.get("sec-websocket-protocol", "").split(",")]
-        chosen = PROTOCOL if PROTOCOL in offered else None
-        # Accepted first: a refusal before that has no close code the app could see.
-        await send({"type": "websocket.accept", "subprotocol": chosen})
-        socket = _socket(receive, send)
-        try:
-            await self._serve_bridge(id, scope, {**_carried(offered), **headers}, socket)
-        except Refusal as refusal:
-            codes = {401: bridges.BAD_TOKEN, 404: bridges.NO_SESSION, 403: FORBIDDEN}
-            await socket.close(codes.get(refusal.status, TRY_LATER), refusal.reason)
-        except BridgeTaken as exc:
-            await socket.close(bridges.ALREADY_ATTACHED, str(exc))
-        except OpenClawError as exc:
-            await socket.close(TRY_LATER, str(exc))
-        except Exception:
-            logger.exception("a bridge failed")
-            await socket.close(bridges.SERVER_FAILED, "the proxy failed; its log says more")
-
-    async def _serve_bridge(self, id: str, scope: Scope, headers: dict[str, str], socket: Socket) -> None:
-        house = self._house
-        house.app_gate.admit(scope, headers)
-        await house.admit(("app", house.settings.app_rate))
-        guest = await house.find(id)
-
-        async def retool(raw: bytes) -> int:
-            return await house.retool(guest, raw)
-
-        bridge = Bridge(id, socket, limits=house.settings.bridge, retool=retool)
-        await house.engine.attach(guest, bridge)
-        try:
-            await bridge.run()
-        finally:
-            house.metrics.bad_frames += bridge.bad_frames
-            await house.engine.detach(guest, bridge)
+    def socket(
+        self, config: Any, server_state: Any, app_state: Any, _loop: asyncio.AbstractEventLoop | None = None
+    ) -> asyncio.Protocol:
+        """A fresh socket in uvicorn's manner."""
+        return BridgeSocket(self._house, server_state.connections, server_state.tasks)
 
     # ---- pages in a browser ----
 
@@ -171,39 +119,3 @@ def _for_pages(origin: str, send: Send) -> Send:
         await send(event)
 
     return marked
-
-
-def _carried(offered: list[str]) -> dict[str, str]:
-    """The token a browser carries in a subprotocol, as the header it could not send."""
-    for word in offered:
-        if word.startswith("bearer."):
-            encoded = word.removeprefix("bearer.")
-            try:
-                token = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
-            except (binascii.Error, ValueError):
-                return {}
-            return {"authorization": f"Bearer {token}"}
-    return {}
-
-
-def _socket(receive: Receive, send: Send) -> Socket:
-    async def take() -> str | bytes | None:
-        event = await receive()
-        if event["type"] == "websocket.disconnect":
-            return None
-        text: str | None = event.get("text")
-        return text if text is not None else event.get("bytes", b"")
-
-    async def put(text: str) -> None:
-        try:
-            await send({"type": "websocket.send", "text": text})
-        except RuntimeError:  # the server has closed it under us
-            raise ConnectionResetError from None
-
-    async def close(code: int, reason: str) -> None:
-        try:
-            await send({"type": "websocket.close", "code": code, "reason": reason[:120]})
-        except (RuntimeError, OSError):  # gone already: nobody is there to be told
-            return
-
-    return Socket(take, put, close)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ..core.errors import BadRequest, OpenClawError, ToolArguments, ToolDenied, Unauthorized
 from ..core.model import Caller, Json
 from ..core.rpc import Fault, Method, RpcCall, covers, missing_scope, read_params
+from ..core.websocket import Socket
 from ..wire import frames
 from ..wire.frames import Announcement, Request
 from .admission import Admitted, Challenge, Refused, Visitor
 from .grants import HEARS
 from .handshake import Connect
 from .pairing import now_ms
-from .socket import Socket
 
 if TYPE_CHECKING:
     from .server import Intercom

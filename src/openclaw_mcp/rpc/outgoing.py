@@ -15,10 +15,10 @@ from ..core.bell import Bell
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import Fault
+from ..core.websocket import Socket
 from ..wire import frames
 from ..wire.frames import News, Response
 from .handshake import Credentials, Introduction, Signer
-from .socket import Socket
 
 SILENT_TICKS: Final = 2  # tick intervals without a word before the connection counts as dead
 

@@ -16,6 +16,7 @@ from websockets.server import ServerProtocol
 from ..core.bell import Bell
 from ..core.model import Json
 from ..core.rpc import READ, Event, Fault, Method
+from ..core.websocket import Accepted, Socket
 from ..wire import frames
 from ..wire.frames import Announcement
 from .admission import PROXY_HEADERS, Door, Visitor
@@ -23,7 +24,6 @@ from .connection import Connection, presence_of
 from .grants import HEARS
 from .handshake import EPHEMERAL_MODES
 from .pairing import Cut, now_ms
-from .socket import Socket
 from .throttle import Allowance
 
 PATHS: Final = frozenset({"/", "/ws"})
@@ -320,23 +320,13 @@ class Intercom:
                 guest.socket.ping()
 
 
-class ServerSocket(Socket):
-    """A WebSocket uvicorn hands over once it has seen the upgrade."""
+class ServerSocket(Accepted):
+    """One visitor's socket: nobody is known before the handshake."""
 
     def __init__(self, intercom: Intercom, connections: set[Any]) -> None:
-        self._server_codec = ServerProtocol(max_size=frames.LARGEST_FRAME)
-        super().__init__(self._server_codec)
+        super().__init__(ServerProtocol(max_size=frames.LARGEST_FRAME), connections)
         self._intercom = intercom
-        self._connections = connections
         self._connection: Connection | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._connections.add(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.discard(self)
-        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -347,36 +337,29 @@ class ServerSocket(Socket):
         self.close(1009, "preauth payload too large")
 
     def shutdown(self) -> None:
-        """uvicorn's word for: the server stops."""
         self._intercom.shut("gateway stopping")
-        self.close(1012, "service restart")
+        super().shutdown()
 
     def _opening(self, event: Request | Response) -> None:
         assert isinstance(event, Request)
         self.received = 0
         if event.path.partition("?")[0] not in PATHS:
-            self._answer(self._server_codec.reject(404, "the gateway's WebSocket is at /\n"))
+            self.answer(self._server_codec.reject(404, "the gateway's WebSocket is at /\n"))
             return
         response = self._server_codec.accept(event)
         if response.status_code != 101:
-            self._answer(response)
+            self.answer(response)
             return
         welcome = self._intercom.welcome(self, self._visitor(event.headers))
         if isinstance(welcome, str):
-            self._answer(self._server_codec.reject(503, f"{welcome}\n"))
+            self.answer(self._server_codec.reject(503, f"{welcome}\n"))
             return
-        self._server_codec.send_response(response)
-        self._flush()
+        self.answer(response)
         self._connection = self.listener = welcome
         welcome.opened()
 
-    def _answer(self, response: Response) -> None:
-        self._server_codec.send_response(response)
-        self._flush()
-
     def _visitor(self, headers: Headers) -> Visitor:
-        assert self._transport is not None
-        peer = self._transport.get_extra_info("peername")
+        peer = self.peer
         origins = headers.get_all("Origin")
         return Visitor(
             address=str(peer[0]) if peer else "unknown",

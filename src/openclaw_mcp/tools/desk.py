@@ -1,6 +1,5 @@
 """The only way a tool is ever listed or called, whoever asks and however they came."""
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -34,12 +33,12 @@ class Desk:
     ) -> None:
         """Desks may share their `deadlines`; `check=False` leaves the arguments to the tools themselves.
 
-        `digest_key` (up to 64 bytes) lets digests of arguments be compared beyond this process's life.
+        With a `digest_key` (up to 64 bytes) records carry a digest of the arguments, comparable under that key.
         """
         self._registry = registry
         self._policy = policy
         self._audit = audit
-        self._digest_key = digest_key or os.urandom(16)
+        self._digest_key = digest_key
         self._deadline = deadline
         self._deadlines = deadlines or Deadlines()
         self._check = check
@@ -111,7 +110,7 @@ class Desk:
                 session=call.caller.session,
                 tool=call.name,
                 source=offer.name if offer else None,
-                digest=digest(call.arguments, self._digest_key),
+                digest=digest(call.arguments, self._digest_key) if self._digest_key else None,
                 step=decision.step,
                 rule=decision.reason,
                 outcome=outcome,

@@ -22,14 +22,13 @@ else:
 
 from ..core.errors import OpenClawError
 from .ports import holder
-from .sockets import CorkedHttp, CorkedWebSocket
+from .sockets import CorkedHttp
 
 BACKLOG: Final = 2048
 GRACE: Final = 5  # seconds open requests get after a stop was asked for
 KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most clients' pools
 LOOK_FOR_CYCLES: Final = (20_000, 20, 20)  # new objects between two looks, and looks between two deeper ones
 MOST_FILES: Final = 65_536  # open files we ask for: a connection each
-LARGEST_MESSAGE: Final = 16 << 20  # bytes of one WebSocket message
 DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
 
 T = TypeVar("T")
@@ -87,13 +86,12 @@ async def serve(
     *,
     ready: Callable[[], None] | None = None,
     websockets: Upgrade | None = None,
-    largest_message: int = LARGEST_MESSAGE,
 ) -> None:
     """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered.
 
-    Without `websockets`, WebSockets go to the app as well.
+    Without `websockets` a request to become a WebSocket is served as the plain one it also is.
     """
-    server = _Server(_config(app, websockets, largest_message), ready)
+    server = _Server(_config(app, websockets), ready)
     try:
         await server.serve(sockets=[listener])
     except asyncio.CancelledError:
@@ -105,18 +103,10 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    app: Any, listener: socket.socket, *, sockets: bool = True, largest_message: int = LARGEST_MESSAGE
-) -> AsyncIterator[None]:
-    """Answer while the block runs; signals are the caller's affair. Leaving gives open requests their grace.
-
-    Without `sockets` a request to become a WebSocket is served as the plain one it also is.
-    """
+async def serving(app: Any, listener: socket.socket, *, websockets: Upgrade | None = None) -> AsyncIterator[None]:
+    """Answer while the block runs; signals are the caller's affair. Leaving gives open requests their grace."""
     ready = asyncio.Event()
-    config = _config(app, None, largest_message)
-    if not sockets:
-        config.ws = "none"
-    server = _Quiet(config, ready.set)
+    server = _Quiet(_config(app, websockets), ready.set)
     work = asyncio.ensure_future(server.serve(sockets=[listener]))
     opening = asyncio.ensure_future(ready.wait())
     try:
@@ -128,11 +118,11 @@ async def serving(
         await work
 
 
-def _config(app: Any, websockets: Upgrade | None, largest_message: int) -> uvicorn.Config:
+def _config(app: Any, websockets: Upgrade | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=CorkedHttp,
-        ws=CorkedWebSocket if websockets is None else websockets,  # type: ignore[arg-type]  # any maker will do
+        ws=websockets or "none",  # type: ignore[arg-type]  # any maker will do
         lifespan="off",
         proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
         log_config=None,
@@ -141,9 +131,6 @@ def _config(app: Any, websockets: Upgrade | None, largest_message: int) -> uvico
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
-        ws_ping_interval=None,
-        ws_max_size=largest_message,
-        ws_per_message_deflate=False,  # costs each connection a window of memory, and each message more than it saves
     )
 
 

@@ -14,7 +14,6 @@ LARGEST_OPENING: Final = 65_536  # bytes of a frame before hello: nobody unknown
 LARGEST_FRAME: Final = 26_214_400  # bytes of a frame after hello, as announced in `policy.maxPayload`
 LARGEST_BACKLOG: Final = 52_428_800  # bytes waiting for one reader before it counts as a slow consumer
 TICK_EVERY: Final = 30.0  # seconds between `tick` events; clients give up after two without a word
-LONGEST_REASON: Final = 123  # bytes of text a WebSocket close frame can carry
 
 BAD_FRAME_ID: Final = "invalid"
 """The id under which a frame without a usable one is refused."""
@@ -175,8 +174,3 @@ class Announcement:
     def plain(self) -> bytes:
         """Without a number, as nodes and single connections get it."""
         return self._head + self._tail
-
-
-def close_reason(text: str) -> str:
-    """`text` cut to what a close frame carries, never in the middle of a character."""
-    return text.encode()[:LONGEST_REASON].decode(errors="ignore")

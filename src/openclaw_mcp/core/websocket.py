@@ -6,17 +6,18 @@ does the framing.
 """
 
 import asyncio
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import OPEN
 from websockets.protocol import Protocol as Codec
+from websockets.server import ServerProtocol
 
-from ..wire.frames import close_reason
-
+QUIET: Final = 0.2  # seconds without a byte that show a peer we failed has said all it had begun to say
 CLOSE_GRACE: Final = 5.0  # seconds a peer gets to read our goodbye before the connection is cut
+LONGEST_REASON: Final = 123  # bytes a close frame has room for
 NO_STATUS: Final = 1005
 ABNORMAL: Final = 1006
 
@@ -42,15 +43,26 @@ class Socket(asyncio.Protocol):
         self._parts: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
-        self._gone = False
+        self._gone: tuple[int, str] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._lost: asyncio.Future[None] | None = None
         self.received = 0
         """Bytes since the last whole message."""
+        self.is_text = True
+        """Of the message being heard."""
+        self._written = 0
         self.alive = True
         """Set by anything received; a pinger clears it and looks again later."""
 
     # ---- for the owner ---------------------------------------------------------------------------------------------
+
+    def listen(self, listener: Listener) -> None:
+        """Tell `listener` from here on, and read on; a socket that has gone by now says so at once."""
+        self.listener = listener
+        if self._gone is None:
+            self.resume()
+        else:
+            listener.gone(*self._gone)
 
     @property
     def is_open(self) -> bool:
@@ -60,6 +72,11 @@ class Socket(asyncio.Protocol):
     def unsent(self) -> int:
         """Bytes the peer has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    @property
+    def taken(self) -> int:
+        """Bytes the peer has taken so far. One that is owed bytes and takes none has stopped reading."""
+        return self._written - self.unsent
 
     def send(self, message: bytes) -> None:
         """Hand over one text message. Dropped without a word when the socket is no longer open."""
@@ -169,6 +186,9 @@ class Socket(asyncio.Protocol):
         self._flush()
         if self._codec.close_expected():
             self._end()
+            closed = self._codec.close_rcvd or self._codec.close_sent
+            if closed is not None:
+                self._report(closed.code, closed.reason)
 
     def _opening(self, event: Request | Response) -> None:
         raise NotImplementedError
@@ -176,6 +196,8 @@ class Socket(asyncio.Protocol):
     def _frame(self, frame: Frame) -> None:
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return  # the codec has answered pings and closes
+        if not self._parts:
+            self.is_text = frame.opcode is Opcode.TEXT
         self._parts.append(bytes(frame.data))
         if not frame.fin:
             return
@@ -192,11 +214,25 @@ class Socket(asyncio.Protocol):
             return
         for data in self._codec.data_to_send():
             if data:
+                self._written += len(data)
                 transport.write(data)
-            elif transport.can_write_eof():
-                transport.write_eof()
+            elif self._codec.parser_exc is not None:
+                # Some clients trip over our half of the connection ending while they are still writing.
+                asyncio.get_running_loop().call_later(QUIET, self._hang_up, self.received)
             else:
-                transport.close()
+                self._hang_up(self.received)
+
+    def _hang_up(self, received: int) -> None:
+        """End our half, unless more than `received` bytes came by now: then a little later."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if received != self.received:
+            asyncio.get_running_loop().call_later(QUIET, self._hang_up, self.received)
+        elif transport.can_write_eof():
+            transport.write_eof()
+        else:
+            transport.close()
 
     def _end(self) -> None:
         """Goodbye has been said: the peer hangs up, or we do for it.
@@ -209,7 +245,45 @@ class Socket(asyncio.Protocol):
             self._timer = asyncio.get_running_loop().call_later(CLOSE_GRACE, self._transport.abort)
 
     def _report(self, code: int, reason: str) -> None:
-        if not self._gone:
-            self._gone = True
+        if self._gone is None:
+            self._gone = code, reason
             if self.listener is not None:
                 self.listener.gone(code, reason)
+
+
+class Accepted(Socket):
+    """A WebSocket the web server hands over once it has seen the upgrade. `connections` are the server's own."""
+
+    def __init__(self, codec: ServerProtocol, connections: set[Any]) -> None:
+        super().__init__(codec)
+        self._server_codec = codec
+        self._connections = connections
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The web server's word for: it stops."""
+        self.close(1012, "service restart")
+
+    @property
+    def peer(self) -> tuple[Any, ...] | None:
+        """The other end's address."""
+        assert self._transport is not None
+        found: tuple[Any, ...] | None = self._transport.get_extra_info("peername")
+        return found
+
+    def answer(self, response: Response) -> None:
+        """Accept or reject, as the codec made it."""
+        self._server_codec.send_response(response)
+        self._flush()
+
+
+def close_reason(text: str) -> str:
+    """`text` cut to what a close frame carries, never in the middle of a character."""
+    return text.encode()[:LONGEST_REASON].decode(errors="ignore")

@@ -1,0 +1,103 @@
+"""An app's WebSocket at the proxy's door: who it is, which session it serves, and the bridge it becomes."""
+
+import asyncio
+import base64
+import binascii
+import logging
+from typing import Any, Final
+
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+
+from ..apps import bridge as bridges
+from ..apps.bridge import Bridge
+from ..apps.guest import BridgeTaken
+from ..core.errors import OpenClawError
+from ..core.websocket import Accepted
+from ..mcp.gate import Refusal
+from .house import House
+
+SESSIONS: Final = "/v1/chat/sessions/"
+BRIDGE: Final = "/bridge"
+PROTOCOL: Final = "openclaw-bridge"
+FORBIDDEN: Final = 4403
+TRY_LATER: Final = 1013
+HARD_LIMIT: Final = 2  # times the largest frame: beyond it a message is not even read, below it the call alone fails
+
+logger = logging.getLogger(__name__)
+
+
+class BridgeSocket(Accepted):
+    """Reads nothing from the app until its bridge is attached."""
+
+    def __init__(self, house: House, connections: set[Any], tasks: set[Any]) -> None:
+        largest = HARD_LIMIT * house.settings.bridge.result
+        super().__init__(ServerProtocol(max_size=largest, select_subprotocol=_chosen), connections)
+        self._house = house
+        self._tasks = tasks
+
+    def _opening(self, event: Request | Response) -> None:
+        assert isinstance(event, Request)
+        path = event.path.partition("?")[0]
+        id = path[len(SESSIONS) : -len(BRIDGE)]
+        if not path.startswith(SESSIONS) or not path.endswith(BRIDGE) or "/" in id:
+            self.answer(self._server_codec.reject(404, f"a bridge is at {SESSIONS}{{id}}{BRIDGE}\n"))
+            return
+        # Accepted first: a refusal before that has no close code the app could see.
+        response = self._server_codec.accept(event)
+        self.answer(response)
+        if response.status_code != 101:
+            return
+        self.pause()
+        headers = {name.lower(): value for name, value in event.headers.raw_items()}
+        task = asyncio.get_running_loop().create_task(self._serve(id, {**_carried(headers), **headers}))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, id: str, headers: dict[str, str]) -> None:
+        try:
+            await self._lend(id, headers)
+        except Refusal as refusal:
+            codes = {401: bridges.BAD_TOKEN, 404: bridges.NO_SESSION, 403: FORBIDDEN}
+            self.close(codes.get(refusal.status, TRY_LATER), refusal.reason)
+        except BridgeTaken as exc:
+            self.close(bridges.ALREADY_ATTACHED, str(exc))
+        except OpenClawError as exc:
+            self.close(TRY_LATER, str(exc))
+        except Exception:
+            logger.exception("a bridge failed")
+            self.close(bridges.SERVER_FAILED, "the proxy failed; its log says more")
+
+    async def _lend(self, id: str, headers: dict[str, str]) -> None:
+        house = self._house
+        house.app_gate.admit({"client": self.peer, "method": "GET"}, headers)
+        await house.admit(("app", house.settings.app_rate))
+        guest = await house.find(id)
+
+        async def retool(raw: bytes) -> int:
+            return await house.retool(guest, raw)
+
+        bridge = Bridge(id, self, limits=house.settings.bridge, retool=retool)
+        await house.engine.attach(guest, bridge)
+        try:
+            await bridge.run()
+        finally:
+            house.metrics.bad_frames += bridge.bad_frames
+            await house.engine.detach(guest, bridge)
+
+
+def _chosen(_: object, offered: Any) -> Any:
+    return PROTOCOL if PROTOCOL in offered else None
+
+
+def _carried(headers: dict[str, str]) -> dict[str, str]:
+    """The token a browser carries in a subprotocol, as the header it could not send."""
+    for word in headers.get("sec-websocket-protocol", "").split(","):
+        encoded = word.strip().removeprefix("bearer.")
+        if encoded != word.strip():
+            try:
+                token = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+            except (binascii.Error, ValueError):
+                return {}
+            return {"authorization": f"Bearer {token}"}
+    return {}
