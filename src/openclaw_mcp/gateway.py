@@ -83,7 +83,10 @@ class Gateway:
         self.version = __version__
         self.registry = Registry(sources)
         self.rules = HouseRules(RuleBook())
-        self.desk = Desk(self.registry, policy=every(by_scope, self.rules), audit=audit, digest_key=digest_key)
+        self.desk = Desk(
+            self.registry, policy=every(by_scope, self.rules), audit=audit, digest_key=digest_key,
+            alike=self.rules.alike,
+        )  # fmt: skip
         self.tools = Waking(self.desk, self.registry)
         """The desk as every door uses it: it starts the MCP servers a caller needs."""
         self.tool_methods = ToolMethods(self.tools)
