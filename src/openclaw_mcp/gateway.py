@@ -36,6 +36,7 @@ from .tools.methods import ToolMethods, invoke, kind_of, operator
 from .tools.policy import by_scope, every
 from .tools.registry import Registry
 from .tools.rulebook import RuleBook
+from .tools.witness import Witness
 from .web import listen, plain
 from .web.metrics import Metric, written
 from .web.plain import App, Receive, Scope, Send
@@ -79,6 +80,7 @@ class Gateway:
         audit: Audit = log,
         digest_key: bytes | None = None,
     ) -> None:
+        digest_key = digest_key or os.urandom(16)
         self.folder = folder
         self.version = __version__
         self.registry = Registry(sources)
@@ -92,7 +94,7 @@ class Gateway:
         self.tool_methods = ToolMethods(self.tools)
         self.pairing = Pairing(shelf or FileShelf(folder / "pairing.json"))
         self._token = token.encode()
-        self.grants = Grants(judge=self.rules.refusal)
+        self.grants = Grants(judge=self.rules.refusal, witness=Witness(self.rules, audit, digest_key))
         self._door = Door(token, self.pairing, origins=hosts, grants=self.grants)
         self.intercom = Intercom(self._door, self)
         self.publish = self.intercom.publish

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import httptools
 
-LARGEST_HEAD: Final = 64 << 10  # bytes of an answer's headers; nobody sends more in earnest
+LARGEST_HEAD: Final = 64 << 10  # bytes that may come before an answer's headers are whole; nobody sends more in earnest
 MOST_UNREAD: Final = 1 << 20  # bytes of an answer that wait to be read before the provider is made to wait
 SEND_WAIT: Final = 60.0  # seconds a provider may take to accept more of a request
 INTERIM: Final = range(100, 200)
@@ -125,6 +125,10 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self.close()
+        if not self._began:
+            self._head += len(data)
+            if self._head > LARGEST_HEAD:
+                self.close()
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -147,10 +151,6 @@ class Connection(asyncio.Protocol):
     # ---- what the parser says ------------------------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head += len(name) + len(value)
-        if self._head > LARGEST_HEAD:
-            self.close()
-            return
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:

@@ -116,7 +116,8 @@ def trust() -> ssl.SSLContext:
 
 
 async def dial(route: Route, tls: ssl.SSLContext | None) -> Connection:
-    """A connection ready for its first request; `tls` for places that want it. Raises Broken and Late."""
+    """A connection ready for its first request; `tls` for places that want it. Raises Broken, with the reason if it is
+    known, and Late."""
     first = route.proxy or route.place
     try:
         async with asyncio.timeout(CONNECT_WAIT):
@@ -133,7 +134,10 @@ async def dial(route: Route, tls: ssl.SSLContext | None) -> Connection:
             return connection
     except TimeoutError:
         raise Late from None
-    except (OSError, UnicodeError):  # nobody there, a certificate not to be trusted, a name that is none
+    except ssl.SSLCertVerificationError as exc:
+        why = f"its certificate is not trusted ({exc.verify_message}); name its authority in SSL_CERT_FILE"
+        raise Broken(why) from None
+    except (OSError, UnicodeError):  # nobody there, or a name that is none
         raise Broken from None
 
 
@@ -142,7 +146,7 @@ async def _tunnel(connection: Connection, route: Route, tls: ssl.SSLContext) -> 
     head = f"CONNECT {to} HTTP/1.1\r\nhost: {to}\r\n{route.letter}\r\n".encode("latin-1")
     await connection.send(head, (), patience=CONNECT_WAIT)
     if connection.status != OPEN:
-        raise Broken
+        raise Broken(f"the proxy the environment names refuses the way there with HTTP {connection.status}")
     await connection.encrypt(tls, route.place.host)
 
 

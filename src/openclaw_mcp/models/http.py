@@ -101,8 +101,8 @@ class Wire:
         route = route_to(place)
         try:
             connection = await dial(route, await self._trust() if needs_tls(route) else None)
-        except (Broken, Late):
-            raise _nobody(provider) from None
+        except (Broken, Late) as exc:
+            raise _nobody(provider, str(exc)) from None
         self._busy.add(connection)
         return Way(connection, route)
 
@@ -187,8 +187,9 @@ async def _whole(connection: Connection, patience: float) -> bytes:
     return bytes(data)
 
 
-def _nobody(provider: Provider) -> ModelTrouble:
-    text = f"nobody answers at {_where(provider)}; is it running, and is that its address?"
+def _nobody(provider: Provider, why: str) -> ModelTrouble:
+    where = _where(provider)
+    text = f"{where}: {why}" if why else f"nobody answers at {where}; is it running, and is that its address?"
     return ModelTrouble(text, kind="network")
 
 
