@@ -295,6 +295,42 @@ async def carried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
+def test_a_place_with_two_addresses_is_reached_by_the_one_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with served(answering) as port:
+            loop = asyncio.get_running_loop()
+            real = loop.getaddrinfo
+
+            async def both(host: str, port: int, **more: Any) -> Any:
+                dead, alive = [await real(address, port, **more) for address in ("127.0.0.77", "127.0.0.1")]
+                assert host == HOST
+                return [*dead, *alive]
+
+            monkeypatch.setattr(loop, "getaddrinfo", both)
+            agent = agent_at(f"http://{HOST}:{port}/v1")
+            assert await told(agent) == "hi there"
+            await agent.shop.aclose()
+
+    run(work())
+
+
+def test_a_refusal_in_the_middle_of_a_large_request_is_read() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b'{"error": {"message": "the house is full"}}'
+        writer.write(b"HTTP/1.1 422 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+        while await reader.read(1 << 16):  # it goes on reading, so that no reset takes the answer with it
+            pass
+
+    async def work() -> str:
+        async with served(talk) as port:
+            agent = agent_at(f"http://127.0.0.1:{port}/v1", models=[{"id": "m", "contextWindow": 10_000_000}])
+            return (await failed(agent, "x" * 8_000_000)).message
+
+    assert "the house is full" in run(work())
+
+
 def test_a_provider_that_reads_slowly_is_waited_for() -> None:
     """A request larger than any buffer, taken a little at a time."""
     sizes: list[int] = []

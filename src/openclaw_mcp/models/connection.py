@@ -33,7 +33,7 @@ class Connection(asyncio.Protocol):
         self._broken = False
         self._paused = False
         self._began = self._ended = False
-        self._keeps = False
+        self._sent = self._keeps = False
         self._unread: list[bytes] = []
         self._size = self._head = 0
         self.status = 0
@@ -43,8 +43,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def free(self) -> bool:
-        """The last answer was read to its end, and the other side takes another request."""
-        return self._ended and self._keeps and not self._broken
+        """The last request went out whole, its answer was read to its end, and the other side takes another request."""
+        return self._sent and self._ended and self._keeps and not self._broken
 
     def close(self) -> None:
         """At once: whoever sends still learns that nobody listens."""
@@ -61,13 +61,17 @@ class Connection(asyncio.Protocol):
         """Returns when status and headers of the answer are there; `patience` is for each wait. Raises Broken, Late."""
         self._expect()
         assert self._transport is not None
-        first = True
+        self._sent = False
         for piece in body:
-            self._transport.write(head + piece if first else piece)
-            first = False
+            if self._broken or self._began:  # it is not read any further: whatever was answered says why
+                break
+            self._transport.write(head + piece)
+            head = b""
             if self._sending is not None:
                 await self._wait(self._sending, SEND_WAIT)
-        if first:
+        else:
+            self._sent = True
+        if head and not self._broken:
             self._transport.write(head)
         await self._until(lambda: self._began, patience)
 
@@ -132,7 +136,7 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if exc is None and self._began and not self._ended and not self._measured:
+        if exc is None and self._began and not self._broken and not self._measured:
             self._ended = True  # an answer without a length ends with its connection
         self._break()
 

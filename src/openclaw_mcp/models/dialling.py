@@ -3,9 +3,11 @@
 import asyncio
 import base64
 import os
+import socket
 import ssl
+from contextlib import suppress
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from msgspec import Struct
@@ -13,6 +15,7 @@ from msgspec import Struct
 from .connection import Broken, Connection, Late
 
 CONNECT_WAIT: Final = 10.0  # seconds to reach a provider, TLS and proxy included
+SILENT_WAIT: Final = 3.0  # seconds for one of several addresses of a place
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 PORTS: Final = {"http": 80, "https": 443}
 OPEN: Final = 200  # the one answer that opens a tunnel
@@ -121,9 +124,7 @@ async def dial(route: Route, tls: ssl.SSLContext | None) -> Connection:
     first = route.proxy or route.place
     try:
         async with asyncio.timeout(CONNECT_WAIT):
-            _, connection = await asyncio.get_running_loop().create_connection(
-                Connection, first.host, first.port, ssl=tls if first.scheme == "https" else None
-            )
+            connection = await _connected(first, tls)
             try:
                 if route.proxy is not None and route.place.scheme == "https":
                     assert tls is not None
@@ -139,6 +140,25 @@ async def dial(route: Route, tls: ssl.SSLContext | None) -> Connection:
         raise Broken(why) from None
     except (OSError, UnicodeError):  # nobody there, or a name that is none
         raise Broken from None
+
+
+async def _connected(place: Place, tls: ssl.SSLContext | None) -> Connection:
+    """To the first of its addresses that answers; one that keeps silent must not use up the others' time."""
+    loop = asyncio.get_running_loop()
+    trusted = tls if place.scheme == "https" else None
+
+    async def at(address: tuple[Any, ...]) -> Connection:
+        made = loop.create_connection(
+            Connection, str(address[0]), int(address[1]), ssl=trusted, server_hostname=place.host if trusted else None
+        )
+        return (await made)[1]
+
+    *others, last = [found[4] for found in await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)]
+    for address in others:
+        with suppress(OSError):  # a TimeoutError is one
+            async with asyncio.timeout(SILENT_WAIT):
+                return await at(address)
+    return await at(last)
 
 
 async def _tunnel(connection: Connection, route: Route, tls: ssl.SSLContext) -> None:
