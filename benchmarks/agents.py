@@ -19,7 +19,7 @@ from typing import Any
 
 from gateway import Talker, model_settings
 from measure import Figures, Ratios, Sample, Turn, interleave
-from processes import Child, Talk, leave_nothing_behind, serving, talking
+from processes import Child, Talk, cpu_seconds, leave_nothing_behind, serving, talking
 from report import Options, Target, conclude, number, options, say, say_conditions, say_table
 
 OURS, REAL = "ours", "real OpenClaw"
@@ -30,7 +30,7 @@ RETRY_PAUSE = 0.05
 QUICK_MODEL, SLOW_MODEL = 2.0, 500.0  # milliseconds
 TURNS, QUICK_TURNS, WARM_TURNS = 40, 10, 3
 SESSIONS = 50
-FIGURES = ("overhead ms", "p90 ms", "first ms", "one s", "fifty s", "fifty/one")
+FIGURES = ("overhead ms", "p90 ms", "first ms", "one s", "fifty s", "fifty/one", "CPU ms a turn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,32 +44,33 @@ class Subject:
 
     def take(self) -> Sample:
         sample: dict[str, float] = {}
-        with self._talking(QUICK_MODEL) as guest:
+        with self._talking(QUICK_MODEL) as (guest, _):
             sample["first ms"] = 1000 * guest.turn("main") - QUICK_MODEL
             for _ in range(WARM_TURNS):
                 guest.turn("main")
             spent = sorted(1000 * guest.turn("main") - QUICK_MODEL for _ in range(self.turns))
             sample |= {"overhead ms": statistics.median(spent), "p90 ms": spent[int(len(spent) * 0.9)]}
         if self.name == OURS:  # the real one prepares its turns one after the other; minutes would tell no more
-            with self._talking(SLOW_MODEL) as guest:
+            with self._talking(SLOW_MODEL) as (guest, child):
                 keys = [f"agent:main:s{n}" for n in range(SESSIONS)]
                 guest.turn(keys[0])
                 sample["one s"] = statistics.median(guest.turn(keys[0]) for _ in range(3))
-                begun = time.perf_counter()
+                begun, used = time.perf_counter(), cpu_seconds(child.process.pid)
                 guest.all_at_once(keys)
                 sample["fifty s"] = time.perf_counter() - begun
+                sample["CPU ms a turn"] = 1000 * (cpu_seconds(child.process.pid) - used) / SESSIONS
                 sample["fifty/one"] = sample["fifty s"] / sample["one s"]
         return sample
 
     @contextmanager
-    def _talking(self, milliseconds: float) -> Iterator[Talker]:
+    def _talking(self, milliseconds: float) -> Iterator[tuple[Talker, Child]]:
         model = (self.python, str(Path(__file__).parent / "peers" / "model.py"), str(milliseconds))
         with tempfile.TemporaryDirectory() as folder, talking(model, name="the model") as peer:
             port, spoken = _free_port(), int(Talk(peer).read())
             argv = tuple(word.replace("PORT", str(port)) for word in self.argv)
             with serving(argv, name=self.name, extra=_settings(folder, port, spoken)) as child:
                 guest = _hello(port, child)
-                yield guest
+                yield guest, child
                 guest.close()
 
 

@@ -134,6 +134,14 @@ def test_broken_state_stops_the_start_with_a_sentence(tmp_path: Path, name: str,
     assert (tmp_path / name).read_text() == "{ broken, surely no database"
 
 
+def test_a_runtime_nobody_knows_stops_the_start_with_those_there_are(tmp_path: Path) -> None:
+    (tmp_path / "openclaw.json").write_text('{"agents": {"list": [{"id": "main", "runtime": "cluade"}]}}')
+    command = [OPENCLAW, "gateway", "--port", "0"]
+    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=WAIT, check=False)
+    assert done.returncode == 1
+    assert "agents.list.0.runtime: must be one of demo, openai, anthropic, openclaw, claude, " in done.stderr
+
+
 def test_a_token_nobody_set_is_no_token(tmp_path: Path) -> None:
     (tmp_path / "openclaw.json").write_text('{"gateway":{"auth":{"token":"${NO_SUCH_VARIABLE}"}}}')
     done = subprocess.run(

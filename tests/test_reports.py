@@ -121,6 +121,7 @@ def _lost_connection(folder: Path) -> None:
 MODEL = {"agents": {"defaults": {"model": "openai/gpt-x"}}}
 UNSET = {"gateway": {"auth": {"token": "${NOBODY_SET_THIS}"}}}
 CLI = {"agents": {"list": [{"id": "main", "runtime": "claude", "runtimeCommand": "no-such-claude"}]}}
+WRONG = {"agents": {"list": [{"id": "main", "runtime": "cluade"}]}}
 SERVER = {"mcp": {"servers": {"files": {"command": "no-such-server"}}}}
 
 
@@ -137,6 +138,7 @@ SERVER = {"mcp": {"servers": {"files": {"command": "no-such-server"}}}}
         (_newer_store, "store", "newer version", "upgrade"),
         (_config(MODEL), "agents", "OPENAI_API_KEY", "set the key"),
         (_config({"agents": {"defaults": {"model": "nobody/m"}}}), "agents", "models.providers.nobody", "config set"),
+        (_config(WRONG), "config", "agents.list.0.runtime: must be one of demo, ", "openclaw config validate"),
         (_config(CLI), "agents", "no-such-claude", "npm install -g"),
         (_config(SERVER), "servers", "no-such-server", "install it"),
         (_lost_connection, "clients", "Cursor no longer has", "openclaw connect cursor"),

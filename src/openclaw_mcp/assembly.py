@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,6 @@ from .config.file import ConfigFile
 from .config.room import ConfigRoom
 from .configured import completions_offered, database, media_settings, roster_of
 from .core.model import Json
-from .core.ports import AgentRuntime
 from .core.roster import Roster
 from .core.rpc import Room
 from .cron.room import CronRoom
@@ -51,7 +50,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     folder: Path
     token: str
     hosts: frozenset[str] = frozenset()
-    runtimes: Mapping[str, AgentRuntime] = {}
     apps: "House | None" = None
     """The app proxy, when it lives in this process too."""
     again: bool = False
@@ -92,7 +90,7 @@ async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
         memory = await stack.enter_async_context(
             remembering(
                 database(plan.folder, config.current.config), gateway.publish, roster=roster, tools=gateway.tools,
-                runtimes={**models, **clis, **plan.runtimes}, act=equipment.act, around=equipment.around,
+                runtimes={**models, **clis}, act=equipment.act, around=equipment.around,
                 media=lambda: media_settings(config.current.config),
             )
         )  # fmt: skip

@@ -21,6 +21,7 @@ from .delegation.family import Family
 from .delegation.letters import Letters
 from .delegation.room import DelegationRoom
 from .delegation.sight import Sight
+from .delegation.tasks import TaskRoom
 from .delegation.tools import HouseTools
 from .gateway import Gateway
 from .memory import Memory, caller_of
@@ -88,7 +89,8 @@ class Equipment:
         self._memory = memory
         roster, read = self._roster, self._settings
         sight = Sight(memory.sessions, settings=read, roster=roster)
-        who = (Subagents(memory.store), memory.sessions, memory.runs, self._gateway.publish)
+        book = Subagents(memory.store)
+        who = (book, memory.sessions, memory.runs, self._gateway.publish)
         async with (
             self._ledger.keep(memory.audit),
             Letters(memory.sessions, memory.runs, settings=read, roster=roster) as letters,
@@ -97,7 +99,7 @@ class Equipment:
             self._letters = letters
             delegation = DelegationRoom(family, letters, sight, settings=read, roster=roster)
             guarded: Sequence[Room] = [sight.over(delegation.over(room)) for room in memory.rooms]
-            for room in (*guarded, delegation, self._ledger):
+            for room in (*guarded, delegation, TaskRoom(family, book, sight), self._ledger):
                 self._gateway.add(room)
             yield
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
-from . import __version__, vitals
+from . import __version__, bare, vitals
 from .core.errors import ToolError, Unauthorized
 from .core.model import Caller, Json
 from .core.ports import ToolSource
@@ -36,14 +36,12 @@ from .tools.methods import ToolMethods, invoke, kind_of, operator
 from .tools.policy import by_scope, every
 from .tools.registry import Registry
 from .tools.rulebook import RuleBook
+from .tools.witness import Witness
 from .web import listen, plain
 from .web.metrics import Metric, written
 from .web.plain import App, Receive, Scope, Send
 
 HEALTH_EVERY: Final = 60.0  # seconds between `health` events
-TASK_TROUBLES: Final = (
-    "stale_queued", "stale_running", "lost", "delivery_failed", "missing_cleanup", "inconsistent_timestamps",
-)  # fmt: skip
 LOG_FILE: Final = "gateway.log"
 SESSION_HEADER: Final = "x-openclaw-session-key"
 """An MCP client that holds the token may say in which session it acts; that session's rules hold then."""
@@ -79,17 +77,21 @@ class Gateway:
         audit: Audit = log,
         digest_key: bytes | None = None,
     ) -> None:
+        digest_key = digest_key or os.urandom(16)
         self.folder = folder
         self.version = __version__
         self.registry = Registry(sources)
         self.rules = HouseRules(RuleBook())
-        self.desk = Desk(self.registry, policy=every(by_scope, self.rules), audit=audit, digest_key=digest_key)
+        self.desk = Desk(
+            self.registry, policy=every(by_scope, self.rules), audit=audit, digest_key=digest_key,
+            alike=self.rules.alike,
+        )  # fmt: skip
         self.tools = Waking(self.desk, self.registry)
         """The desk as every door uses it: it starts the MCP servers a caller needs."""
         self.tool_methods = ToolMethods(self.tools)
         self.pairing = Pairing(shelf or FileShelf(folder / "pairing.json"))
         self._token = token.encode()
-        self.grants = Grants(judge=self.rules.refusal)
+        self.grants = Grants(judge=self.rules.refusal, witness=Witness(self.rules, audit, digest_key))
         self._door = Door(token, self.pairing, origins=hosts, grants=self.grants)
         self.intercom = Intercom(self._door, self)
         self.publish = self.intercom.publish
@@ -153,22 +155,11 @@ class Gateway:
 
     def health(self) -> Json:
         begun = time.perf_counter()
-        health: Json = {
-            "ok": True,
-            "ts": now_ms(),
-            "durationMs": 0,
-            "plugins": {"loaded": [], "errors": [], "unavailable": []},
-            "configReload": {"hotReloadStatus": "active"},
-            "channels": {},
-            "channelOrder": [],
-            "channelLabels": {},
-            "heartbeatSeconds": 0,
-            "defaultAgentId": "main",
-            "agents": [],
-            "sessions": {"path": str(self.folder), "count": 0, "recent": []},
-            "modelRuntime": {"degraded": False, "pendingAgents": []},
-            "eventLoop": self._vitals.event_loop(),
-        }
+        health = bare.health(
+            ts=now_ms(),
+            sessions={"path": str(self.folder), "count": 0, "recent": []},
+            eventLoop=self._vitals.event_loop(),
+        )
         for room in self._rooms:
             if isinstance(room, Reporting):
                 health |= room.health()
@@ -176,23 +167,13 @@ class Gateway:
         return health
 
     def status(self) -> Json:
-        status: Json = {
-            "runtimeVersion": self.version,
-            "heartbeat": {"defaultAgentId": "main", "agents": []},
-            "channelSummary": [],
-            "queuedSystemEvents": [],
-            "degradedSecretOwners": [],
-            "degradedPlugins": [],
-            "tasks": _no_tasks(),
-            "taskAudit": {"total": 0, "warnings": 0, "errors": 0, "byCode": dict.fromkeys(TASK_TROUBLES, 0)},
-            "sessions": {"paths": [], "count": 0, "defaults": {}, "recent": [], "byAgent": []},
-            "modelRuntime": {"degraded": False, "pendingAgents": []},
-            "eventLoop": self._vitals.event_loop(),
-            "processMemory": {"rssBytes": vitals.memory(), "heapUsedBytes": 0, "heapTotalBytes": 0},
-            "workerPools": {},
-            "pid": os.getpid(),
-            "uptimeMs": self.intercom.uptime_ms,
-        }
+        status = bare.status(
+            runtimeVersion=self.version,
+            eventLoop=self._vitals.event_loop(),
+            processMemory={"rssBytes": vitals.memory(), "heapUsedBytes": 0, "heapTotalBytes": 0},
+            pid=os.getpid(),
+            uptimeMs=self.intercom.uptime_ms,
+        )
         for room in self._rooms:
             if isinstance(room, Reporting):
                 status |= room.status()
@@ -386,16 +367,3 @@ class Gateway:
 
 def _error(kind: str, message: str) -> Json:
     return {"error": {"message": message, "type": kind}}
-
-
-def _no_tasks() -> Json:
-    """What `status` says of tasks while no room keeps any."""
-    statuses = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
-    return {
-        "total": 0,
-        "active": 0,
-        "terminal": 0,
-        "failures": 0,
-        "byStatus": dict.fromkeys(statuses, 0),
-        "byRuntime": dict.fromkeys(("subagent", "acp", "cli", "cron"), 0),
-    }

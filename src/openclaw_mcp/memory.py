@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from .agents.demo import DemoAgent
+from .agents.missing import Missing
 from .agents.runs import Runs
 from .core.model import Caller, Grant, Json
 from .core.ports import AgentRuntime, Toolbox
@@ -101,14 +102,18 @@ async def remembering(
 ) -> AsyncIterator[Memory]:
     """Open the store, end what a crash left, take up what waits; on leaving, stop runs and write what is owed.
 
-    `runtimes`, by name, may be added to while this lasts; an agent whose runtime is missing gets the demo. `around` is
+    `runtimes`, by name, may be added to while this lasts; `demo` is always there. `around` is
     entered before the first run begins and left after the last has ended. `media` is the config's `tools.media`.
     """
     known: Mapping[str, AgentRuntime] = {} if runtimes is None else runtimes
     demo = DemoAgent()
 
     def pick(run: Run) -> AgentRuntime:
-        return known.get(roster().card(run.agent_id).runtime, demo)
+        name = roster().card(run.agent_id).runtime
+        found = known.get(name)
+        if found is not None:
+            return found
+        return demo if name == demo.id else Missing(name, dict.fromkeys((demo.id, *known)))
 
     def patience(run: Run) -> float | None:
         return roster().card(run.agent_id).settings.get("timeoutSeconds")

@@ -15,7 +15,9 @@ import pytest
 from openclaw_mcp.core.claw import WAYS
 from openclaw_mcp.openings.claw_menus import OWNER_ONLY
 from openclaw_mcp.tools.names import CLAW_TOOLS
+from tests.running import OPENCLAW
 from tests.test_gateway import Served, serving
+from tests.test_gateway import environment as settings
 
 from .world import SERVER, call, environment, introduce, official, operator, server
 
@@ -179,6 +181,46 @@ def test_an_attached_agent_has_the_grants_tools_whatever_its_environment_says(tm
         assert json.loads(revoked.stdout) == {"revoked": True}
         text = call(peer, "agents_list", 3)["content"][0]["text"]
         assert "token has ended" in text
+
+
+def test_each_tool_a_cli_agent_uses_is_on_record_once(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    (folder / "openclaw.json").write_text('{"tools": {"sessions": {"visibility": "all"}}}')
+    with serving(folder) as gateway:
+        grant = granted(gateway, senderIsOwner=False)
+        forged = environment(gateway.ws, grant["token"], tmp_path / "effects", SENDER_IS_OWNER="true")
+        with server(forged) as peer:
+            introduce(peer)
+            call(peer, "gateway_config_get")
+            call(peer, "agents_list", 2)
+            call(peer, "sessions_history", 3, sessionKey="agent:nobody:main")
+            other = {"sessionKey": "agent:main:other", "message": "!say well heard", "timeout": 30}
+            assert "well heard" in call(peer, "sessions_send", 4, **other)["content"][0]["text"]
+        found = audited(gateway, "agent:main:cli", 4)
+
+    assert [(one["tool"], one["step"], one["outcome"]) for one in found] == [
+        ("gateway_config_get", "owner", "tool_denied"),
+        ("agents_list", "default", "ok"),
+        ("sessions_history", "default", "failed"),
+        ("sessions_send", "default", "ok"),  # it asked three things of the gateway
+    ]
+    assert {(one["caller"], one["door"]) for one in found} == {("agent attached to agent:main:cli", "mcp")}
+    assert "well heard" not in json.dumps(found)
+
+
+def audited(gateway: Served, session: str, count: int) -> list[Any]:
+    """What `openclaw audit` shows of a session, the oldest first, once there are so many."""
+    command = [OPENCLAW, "audit", "--session", session, "--json"]
+    deadline = time.monotonic() + 30
+    while True:
+        done = subprocess.run(
+            command, env=settings(gateway.folder), capture_output=True, text=True, timeout=60, check=True
+        )
+        found: list[Any] = json.loads(done.stdout)[::-1]
+        if len(found) >= count or time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
 
 
 # ---- ending ----------------------------------------------------------------------------------------------------------

@@ -98,6 +98,8 @@ def test_the_first_write_needs_none(tmp_path: Path) -> None:
         ("{gateway:{port:'x'}}", "gateway.port", "integer"),
         ("{gateway:{port:99999}}", "gateway.port", "maximum"),
         ("{agents:{list:[{name:'x'}]}}", "agents.list.0", "id"),
+        ("{agents:{list:[{id:'x',runtime:'cluade'}]}}", "agents.list.0.runtime", "must be one of demo, openai, "),
+        ("{agents:{defaults:{runtime:'cluade'}}}", "agents.defaults.runtime", "opencode"),
     ],
 )
 def test_bad_contents_are_refused_by_path_and_reason(tmp_path: Path, raw: str, path: str, reason: str) -> None:

@@ -81,7 +81,7 @@ def test_nothing_to_say_is_not_said(house: World, word: str) -> None:
     session = f"agent:main:silent-{word.lower()}"
     child = spawned(house, session, f"!say {word}")
 
-    assert settled(house, child["childSessionKey"])["deliveryStatus"] == "silent"
+    assert settled(house, child["childSessionKey"])["deliveryStatus"] == "not_applicable"
     assert len(house.texts(session, "user")) == 1
 
 
@@ -156,6 +156,65 @@ def test_a_new_order_takes_the_place_of_the_old(house: World) -> None:
     assert [text for text in house.texts("agent:main:steer", "user") if "was stopped" in text] == []
 
 
+def test_the_ledger_of_tasks_is_read_in_pages_and_a_cancel_stops_the_work(house: World) -> None:
+    done = [spawned(house, "agent:main:ledger", f"!say {number}", label=f"t{number}") for number in range(2)]
+    for child in done:
+        settled(house, child["childSessionKey"])
+    inner = json.dumps({"task": "!sleep 60"})
+    going = spawned(house, "agent:main:ledger", f"!tool sessions_spawn {inner}\n!sleep 60", agentId="helper")
+    mine = {"sessionKey": "agent:main:ledger"}
+    assert comes(lambda: house.ask("sessions.subagents", sessionKey=going["childSessionKey"])["runs"])
+
+    first = house.ask("tasks.list", **mine, limit=2)
+    rest = house.ask("tasks.list", **mine, limit=2, cursor=first["nextCursor"])
+    assert [task["childSessionKey"] for task in first["tasks"] + rest["tasks"]] == [
+        child["childSessionKey"] for child in (going, done[1], done[0])
+    ]
+    assert "nextCursor" not in rest
+    ended = house.ask("tasks.list", **mine, status=["completed", "failed"])["tasks"]
+    assert [(task["title"], task["status"], task["deliveryStatus"]) for task in ended] == [
+        ("t1", "completed", "delivered"),
+        ("t0", "completed", "delivered"),
+    ]
+    (task,) = house.ask("tasks.list", **mine, agentId="helper", status="running")["tasks"]
+    assert house.ask("tasks.get", taskId=task["id"])["task"] == task
+
+    stopped = house.ask("tasks.cancel", taskId=task["id"], reason="enough")
+    assert (stopped["found"], stopped["cancelled"], stopped["task"]["status"]) == (True, True, "cancelled")
+    for key in (going["childSessionKey"], *(t["childSessionKey"] for t in _below(house, going["childSessionKey"]))):
+        assert house.ask("sessions.describe", key=key)["session"]["status"] == "killed"
+    again = house.ask("tasks.cancel", taskId=task["id"])
+    assert (again["found"], again["cancelled"]) == (True, False)
+    assert house.ask("tasks.cancel", taskId="nobody") == {
+        "found": False,
+        "cancelled": False,
+        "reason": "task not found",
+    }
+
+
+def _below(house: World, key: str) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = house.ask("tasks.list", sessionKey=key)["tasks"]
+    below = [task for task in found if task["sessionKey"] == key]
+    assert below
+    return below
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "words"),
+    [
+        ("tasks.get", {"taskId": "nobody"}, "task not found: nobody"),
+        ("tasks.get", {}, "taskId"),
+        ("tasks.list", {"status": "lost"}, "status"),
+        ("tasks.list", {"limit": 501}, "limit"),
+        ("tasks.list", {"cursor": "mine"}, "first page"),
+        ("tasks.list", {"nonsense": 1}, "nonsense"),
+    ],
+)
+def test_wrong_questions_about_tasks_are_refused(house: World, method: str, params: Any, words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        house.ask(method, **params)
+
+
 def test_only_ones_own_can_be_touched(house: World) -> None:
     child = spawned(house, "agent:main:mine", "!sleep 600")
     name = {"target": child["runId"]}
@@ -184,7 +243,7 @@ def test_who_stops_a_session_stops_those_it_sent_off(house: World, how: str) -> 
 
     row = house.ask("sessions.describe", key=child)["session"]
     assert (row["status"], row["hasActiveRun"]) == ("killed", False)
-    assert settled(house, child)["deliveryStatus"] == "killed"
+    assert settled(house, child)["deliveryStatus"] == "dismissed"
 
 
 def test_a_message_that_interrupts_leaves_them_at_work(house: World) -> None:

@@ -10,6 +10,7 @@ import pytest
 from openclaw_mcp.core.bell import Bell
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, ToolSpec, said
+from openclaw_mcp.core.roster import AgentCard, Roster
 from openclaw_mcp.core.rpc import Fault
 from tests.sessions.house import House, TwinLink, house
 
@@ -100,6 +101,17 @@ def test_agent_answers_twice_and_a_repeat_only_finally(tmp_path: Path) -> None:
             again = TwinLink()
             assert (await rooms.call("agent", params, link=again))["result"] == second["result"]
             assert not again.first.done()
+
+    asyncio.run(story())
+
+
+def test_a_runtime_nobody_set_up_answers_with_what_there_is(tmp_path: Path) -> None:
+    async def story() -> None:
+        roster = Roster(agents=(AgentCard(id="main", runtime="cluade"),))
+        async with house(str(tmp_path / "db"), roster=lambda: roster) as rooms:
+            bad = await rooms.say("hello", run="r1")
+            assert bad["status"] == "error"
+            assert "runtime 'cluade', which nobody set up; choose one of demo" in bad["error"]
 
     asyncio.run(story())
 

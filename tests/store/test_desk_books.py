@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from openclaw_mcp.core.model import CallRecord
-from openclaw_mcp.core.records import AuditQuery, Subagent, now_ms
+from openclaw_mcp.core.records import AuditQuery, Subagent, TaskQuery, now_ms
 from openclaw_mcp.store import books
 from openclaw_mcp.store.books import Audit
 from openclaw_mcp.store.store import opened
@@ -50,6 +50,36 @@ def test_sub_agents_are_found_by_who_sent_them_and_by_what_is_still_to_do(where:
             assert [each.run_id for each in await book.unsettled()] == ["c"]
             assert await book.get("agent:main:subagent:a") is None
             assert await book.change("agent:main:subagent:a", tries=1) is None
+
+    asyncio.run(story())
+
+
+def test_tasks_come_in_pages_those_active_last_first(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as store:
+            book = Subagents(store)
+            rows: dict[str, dict[str, Any]] = {
+                "a": {"ended_at": 9, "outcome": "ok"}, "b": {}, "c": {"ended_at": 9, "outcome": "killed"},
+                "d_e": {"ended_at": 5, "outcome": "error"}, "dxe": {"ended_at": 4, "outcome": "ok"},
+            }  # fmt: skip
+            for name, more in rows.items():
+                await book.put(child(name, **more))
+
+            async def page(**asked: Any) -> list[str]:
+                return [each.run_id for _, each in await book.page(TaskQuery(**asked))]
+
+            everything = ["c", "a", "d_e", "dxe", "b"]
+            assert await page() == everything
+            first = await book.page(TaskQuery(limit=2))
+            last, position = first[-1][1].ended_at or 0, first[-1][0]
+            assert await page(after=(last, position)) == everything[2:]
+            assert await page(outcomes=(None, "error")) == ["d_e", "b"]
+            assert await page(outcomes=()) == []
+            assert await page(agent_id="other") == []
+            assert await page(agent_id="main", session_key="agent:main:main") == everything
+            assert await page(session_key="agent:main:subagent:a") == ["a"]
+            named = [await book.find(name) for name in ("d_e", "agent:main:subagent:a", "e", "%")]
+            assert [each and each.run_id for each in named] == ["d_e", "a", None, None]
 
     asyncio.run(story())
 

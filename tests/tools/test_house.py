@@ -43,6 +43,36 @@ def run(session: str | None = None, **grant: Any) -> Caller:
 # ---- scopes and rules ----
 
 
+def test_callers_alike_share_a_menu_and_others_never_do() -> None:
+    groups = {"*": {"toolsBySender": {"id:eve": {"deny": ["*"]}}}, "g2": {"tools": {"deny": ["exec"]}}}
+    config: Json = {
+        "tools": {"byProvider": {"tiny": {"deny": ["write"]}}, "deny": ["cron"]},
+        "agents": {"list": [{"id": "main"}, {"id": "other", "tools": {"allow": ["read"]}}]},
+        "channels": {"chat": {"groupPolicy": "open", "groups": groups}},
+    }
+    plain, rules = counter(config, "exec", "read", "write", "cron", "sessions_spawn")
+    shared, _ = counter(config, "exec", "read", "write", "cron", "sessions_spawn", alike=rules.alike)
+    callers = [
+        Caller(kind="agent", name=agent, scopes=frozenset(scopes), session=f"agent:{agent}:{key}", grant=Grant(**grant))
+        for agent in ("main", "other")
+        for scopes in ({"*"}, {"tool:read"})
+        for key in ("one", "two", "chat:group:g1", "chat:group:g2", "subagent:x", "chat:direct:eve")
+        for grant in (
+            {},
+            {"owner": True},
+            {"model": "tiny/m"},
+            {"sender": Sender(id="eve")},
+            {"depth": 1},
+            {"tools": frozenset({"exec"})},
+        )
+    ]
+
+    assert [names(shared, caller) for caller in callers] == [names(plain, caller) for caller in callers]
+    menus = [asyncio.run(shared.list(run(f"agent:main:{key}", owner=True))) for key in ("one", "two")]
+    assert menus[0] is menus[1]
+    assert names(shared, run("agent:main:chat:group:g2", owner=True)) != [spec.name for spec in menus[0]]
+
+
 def test_rules_leave_only_what_scopes_open_and_scopes_only_what_rules_leave() -> None:
     desk, _ = counter({"tools": {"deny": ["exec"]}}, "exec", "read", "write")
     reader = Caller(kind="agent", name="r", scopes=frozenset({"tool:read", "tool:exec"}), grant=Grant(owner=True))

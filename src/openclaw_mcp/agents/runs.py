@@ -231,6 +231,8 @@ class Runs:
         before = len(claim.messages)
 
         async def recall(most: int) -> tuple[Json, ...]:
+            if session.message_count == before:  # nothing was said before: not worth a look
+                return ()
             return await self._sessions.bodies(session.key, limit=most, offset=before)
 
         settings = {**session.entry, **run.options}

@@ -25,7 +25,6 @@ from ..servers.entry import Address, BadEntry, Program, read
 from .findings import Finding, attention, fine, note
 
 DIALECTS: Final[tuple[Dialect, ...]] = (Claude(), Gemini(), Codex(), OpenCode())
-MODELS: Final = ("openai", "anthropic")
 
 
 def agents(config: Json) -> Iterator[Finding]:
@@ -46,10 +45,7 @@ def _agent(card: AgentCard, config: Json) -> Finding:
             remedy = f"{dialect.install}, or set the agent's runtimeCommand"
             return attention("agents", f"{who} runs on {dialect.title}, and there is no program {command}", remedy)
         return fine("agents", f"{who} runs on {dialect.title} ({command})")
-    if card.runtime in (*MODELS, "openclaw"):
-        return _model(card, config, who)
-    known = ", ".join(("demo", *MODELS, "openclaw", *(each.id for each in DIALECTS)))
-    return attention("agents", f"{who} has the runtime {card.runtime!r}, which is not known", f"choose one of {known}")
+    return _model(card, config, who)
 
 
 def _model(card: AgentCard, config: Json, who: str) -> Finding:

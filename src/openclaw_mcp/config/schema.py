@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import jsonschema_rs
 
 from ..core.model import Json
+from ..core.roster import RUNTIMES
 from .messengers import messengers
 from .text import SECRET_NAME, Path
 
@@ -83,7 +84,7 @@ AGENT: Final[Json] = section(
         "id": text("Id", pattern="^[a-z0-9][a-z0-9_-]{0,63}$"),
         "name": text("Name"),
         "default": flag("The one that answers when none is named"),
-        "runtime": text("Runtime that answers: demo, claude, gemini, codex, opencode, or one that is set up"),
+        "runtime": text("Who answers; by the model, when it is not set", enum=list(RUNTIMES)),
         **CLI,
         "model": MODEL,
         "workspace": text("Folder the agent works in"),
@@ -242,7 +243,7 @@ DEFAULTS: Final[Json] = section(
         "model": MODEL,
         "systemPrompt": text("What every agent is told first, unless it has its own"),
         "limits": LIMITS,
-        "runtime": text("Runtime"),
+        "runtime": text("Who answers; by the model, when it is not set", enum=list(RUNTIMES)),
         **CLI,
         "workspace": text("Folder"),
         "timeoutSeconds": number("Longest run; 0 for a day", default=600),
@@ -327,6 +328,8 @@ class Blueprint:
             unexpected = getattr(error.kind, "unexpected", None)
             if unexpected:
                 found += [{"path": path, "message": f'Unrecognized key: "{key}"'} for key in unexpected]
+            elif options := getattr(error.kind, "options", None):
+                found.append({"path": path, "message": f"must be one of {', '.join(map(str, options))}"})
             else:
                 found.append({"path": path, "message": str(error.message)[:300]})
         return found

@@ -22,6 +22,7 @@ from .records import (
     SessionPage,
     SessionQuery,
     Subagent,
+    TaskQuery,
 )
 
 
@@ -147,6 +148,12 @@ class SubagentBook(Protocol):
 
     async def children(self, requester_key: str) -> Sequence[Subagent]:
         """The oldest first."""
+
+    async def find(self, id: str) -> Subagent | None:
+        """By the last part of its session's key, the whole key, or its run."""
+
+    async def page(self, query: TaskQuery) -> Sequence[tuple[int, Subagent]]:
+        """Each with its position."""
 
     async def unsettled(self) -> Sequence[Subagent]:
         """Those whose result has yet to be delivered."""

@@ -92,6 +92,10 @@ def tools_behind(method: str, params: Json) -> frozenset[str]:
     return SERVED.get(method, frozenset())
 
 
+STEPS: Final = frozenset({"agent.wait", "sessions.resolve", "gateway.restart.preflight"})
+"""Methods that only help one of the others to do what a tool is for: no use of a tool by themselves."""
+
+
 def lacking(tool: str, methods: frozenset[str]) -> str | None:
     """A method the gateway would need for this tool, when it has none of the ways; None: the tool works."""
     ways = WAYS[tool]

@@ -271,6 +271,19 @@ class Subagent(Struct, frozen=True, kw_only=True):
     archived: bool = False
 
 
+class TaskQuery(Struct, frozen=True, kw_only=True):
+    """Sub-agents, those active last first."""
+
+    outcomes: tuple[str | None, ...] | None = None
+    """Only with one of these; None among them: still at work."""
+    agent_id: str | None = None
+    session_key: str | None = None
+    """Who sent it off, or the session it works in."""
+    after: tuple[int, int] | None = None
+    """When the last of the page before was active, and its position."""
+    limit: int = 100
+
+
 class AuditQuery(Struct, frozen=True, kw_only=True):
     session: str | None = None
     tool: str | None = None

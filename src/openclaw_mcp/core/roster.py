@@ -8,6 +8,8 @@ from msgspec import Struct
 from .model import Json
 from .rpc import Fault
 
+RUNTIMES: Final = ("demo", "openai", "anthropic", "openclaw", "claude", "gemini", "codex", "opencode")
+"""Who may answer for an agent."""
 AGENT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 

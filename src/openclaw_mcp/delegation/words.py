@@ -16,6 +16,8 @@ LONGEST_RESULT: Final = 60_000  # characters of a result that reach the requeste
 TITLE: Final = 120
 
 STATUS: Final = {"ok": "completed", "error": "failed", "timeout": "timed_out", "aborted": "cancelled"}
+DELIVERY: Final = {"silent": "not_applicable", "killed": "dismissed", "steering": "pending"}
+"""Ours to the wire's words for whether a result reached its requester."""
 ENDED: Final = {
     "ok": "has finished",
     "error": "has failed",
@@ -108,19 +110,26 @@ def row(child: Subagent) -> Json:
     return {name: value for name, value in told.items() if value is not None}
 
 
+def active_at(child: Subagent) -> int:
+    return child.started_at if child.ended_at is None else child.ended_at
+
+
 def task(child: Subagent) -> Json:
-    """The same as the `task` event tells it."""
+    """The same as the `task` event and `tasks.list` tell it. Its id stays, whatever run carries it out."""
     told: Json = {
-        "id": child.run_id,
+        "id": child.child_key.rpartition(":")[2],
         "kind": "subagent",
         "runtime": "subagent",
         "status": "running" if child.outcome is None else STATUS.get(child.outcome, "cancelled"),
         "sessionKey": child.requester_key,
         "childSessionKey": child.child_key,
         "runId": child.run_id,
+        "agentId": child.child_key.split(":")[1],
+        "ownerKey": child.requester_key,
         "title": (child.label or child.task)[:TITLE],
-        "deliveryStatus": child.delivery,
+        "deliveryStatus": DELIVERY.get(child.delivery, child.delivery),
         "createdAt": child.created_at,
+        "updatedAt": active_at(child),
         "startedAt": child.started_at,
         "endedAt": child.ended_at,
         "error": child.error,

@@ -188,10 +188,11 @@ class Connection:
 
     async def _answer(self, request: Request) -> None:
         begun = time.perf_counter()
-        outcome = "ok"
+        outcome = "cancelled"
         try:
             method = self._choose(request)
             result = await method.run(self._call(request, method))
+            outcome = "ok"
             self._unauthorized = 0
             self._send(frames.answer(request.id, result))
         except Fault as fault:
@@ -205,7 +206,13 @@ class Connection:
             logger.exception("method %s failed", request.method)
             self._send(frames.refusal(request.id, Fault("internal error", kind="UNAVAILABLE")))
         finally:
-            self._intercom.answered(request.method, outcome, time.perf_counter() - begun)
+            seconds = time.perf_counter() - begun
+            self._intercom.answered(request.method, outcome, seconds)
+            if self.admitted is not None and self.admitted.grant is not None:
+                given = request.params if isinstance(request.params, dict) else {}
+                self._intercom.door.grants.ended_call(
+                    self.caller, request.method, given, outcome=outcome, seconds=seconds
+                )
             self._running -= 1
             if self._paused and self._running < MOST_RUNNING // 2:
                 self._paused = False

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core.bell import Bell
-from ..core.claw import SERVED, WAYS, tools_behind
+from ..core.claw import SERVED, STEPS, WAYS, tools_behind
 from ..core.errors import ToolBusy
 from ..core.model import Caller, Grant, Json
 from ..core.rpc import READ, WRITE, Fault, Method, RpcCall
@@ -27,6 +27,7 @@ PREFIX: Final = "ocg_"
 """How grant tokens begin, so that an ended one is told from a wrong one."""
 MOST_GRANTS: Final = 4096  # at once; a gateway runs tens of agents, not thousands
 LONGEST: Final = 24 * 3600.0  # seconds a grant may last: no run does
+REFUSED: Final = "FORBIDDEN"
 SCOPES: Final = frozenset({READ, WRITE})
 HEARS: Final = frozenset({"tick", "shutdown"})
 """Events a program of a run needs to keep its connection. Even `health` names sessions that are not its business."""
@@ -40,8 +41,16 @@ Judge = Callable[[Caller, str], str | None]
 """Why this caller may not use a tool of that name; None: it may."""
 
 
+Witness = Callable[[Caller, str, Json, str, float], None]
+"""Hears of each use of a tool when it has ended: who, which, with what, how it ended, after how many seconds."""
+
+
 def refuse_all(caller: Caller, tool: str) -> str | None:
     return f"{tool} is refused: no rules were given"
+
+
+def look_away(caller: Caller, tool: str, arguments: Json, outcome: str, seconds: float) -> None:
+    """Keep no record."""
 
 
 class Held(Struct, frozen=True, kw_only=True):
@@ -55,9 +64,12 @@ class Held(Struct, frozen=True, kw_only=True):
 class Grants:
     """A `GrantOffice`, and the guard of the connections its grants open."""
 
-    def __init__(self, *, judge: Judge = refuse_all, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, judge: Judge = refuse_all, witness: Witness = look_away, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.judge = judge
         """The house rules; set by the caretaker."""
+        self._witness = witness
         self.ended: Bell[str] = Bell()
         """Rings with the id of each grant that ended."""
         self._clock = clock
@@ -130,15 +142,28 @@ class Grants:
         scopes = caller.scopes if method.scope is None else caller.scopes | {method.scope}
         return replace(call, params=params, caller=replace(caller, scopes=scopes))
 
+    def ended_call(self, caller: Caller, method: str, params: Json, *, outcome: str, seconds: float) -> None:
+        """Have a request under a grant put on record as the tool call it is, made or refused; once for each."""
+        tools = _in_order(method, params)
+        refused = outcome == REFUSED
+        if (method in STEPS or not tools) and not refused:
+            return
+        allowed = [tool for tool in tools if self.judge(caller, tool) is None]
+        tool = next(iter(allowed or tools), method)
+        self._witness(caller, tool, params, outcome, seconds)
+
     def _permit(self, caller: Caller, call: RpcCall) -> None:
-        # The tool that is just this method first: its refusal is the one to tell.
-        tools = sorted(tools_behind(call.method, call.params), key=lambda tool: (len(WAYS[tool][0]), tool))
-        reasons = [self.judge(caller, tool) for tool in tools]
+        reasons = [self.judge(caller, tool) for tool in _in_order(call.method, call.params)]
         if None in reasons:
             return
         reason = next(iter(reasons), None) or f"{call.method} is refused: it is behind no tool this run has"
         logger.info("%s: %s", caller.name, reason)
-        raise Fault(reason, kind="FORBIDDEN", details={"code": "TOOL_DENIED", "method": call.method})
+        raise Fault(reason, kind=REFUSED, details={"code": "TOOL_DENIED", "method": call.method})
+
+
+def _in_order(method: str, params: Json) -> list[str]:
+    """The tools a request may be for. The one that is just this method comes first: its refusal is the one to tell."""
+    return sorted(tools_behind(method, params), key=lambda tool: (len(WAYS[tool][0]), tool))
 
 
 def granted(caller: Caller) -> Caller:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from sqlalchemy.dialects import sqlite
 
 from ..core.ids import new_id
 from ..core.records import Draft, Message, NewSession, Run, Session, Stored, now_ms
+from .prepared import Prepared
 from .tables import messages, runs, session_counts, sessions
 
 encode = msgspec.json.Encoder().encode
@@ -96,11 +98,11 @@ def run_of(row: Row[Any]) -> Run:
     )
 
 
-_RUN_BY_ID = RUN.where(runs.c.run_id == bindparam("wanted"))
+_RUN_BY_ID = Prepared(RUN.where(runs.c.run_id == bindparam("wanted")))
 
 
 def find_run(connection: Connection, run_id: str) -> Run | None:
-    row = connection.execute(_RUN_BY_ID, {"wanted": run_id}).first()
+    row = _RUN_BY_ID.first(connection, {"wanted": run_id})
     return None if row is None else run_of(row)
 
 
@@ -113,13 +115,13 @@ def runs_where(connection: Connection, statement: Select[Any]) -> list[Run]:
 
 # Built once: making a statement costs more than running it.
 _BY_KEY = select(sessions).where(sessions.c.key == bindparam("wanted"))
-_BY_KEY_LOCKED = _BY_KEY.with_for_update()
-_SET = update(sessions).where(sessions.c.id == bindparam("position")).returning(*sessions.c)
+_FIND, _FIND_LOCKED = Prepared(_BY_KEY), Prepared(_BY_KEY.with_for_update())
+_SET = Prepared(update(sessions).where(sessions.c.id == bindparam("position")).returning(*sessions.c))
 
 
 def find_session(connection: Connection, key: str, *, lock: bool = False) -> Session | None:
     """`lock`: nobody else changes it until this transaction ends. (SQLite's writer is alone anyway.)"""
-    row = connection.execute(_BY_KEY_LOCKED if lock else _BY_KEY, {"wanted": key}).first()
+    row = (_FIND_LOCKED if lock else _FIND).first(connection, {"wanted": key})
     return None if row is None else session_of(row)
 
 
@@ -138,27 +140,34 @@ def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bo
         "updated_at": at,
         "entry": to_json(new.entry),
     }
-    statement = upsert(connection, sessions).values(values).on_conflict_do_nothing(index_elements=["key"])
-    made = connection.execute(statement.returning(sessions.c.id)).first() is not None
-    if made:
+    row = _making(connection.dialect.name).first(connection, values)
+    if row is not None:
         count(connection, new.agent_id, archived=False, by=1)
-    session = find_session(connection, new.key, lock=True)
+        return session_of(row), True
+    session = find_session(connection, new.key, lock=True)  # another process was quicker
     assert session is not None
-    return session, made
+    return session, False
+
+
+@cache
+def _making(dialect: str) -> Prepared:
+    return Prepared(upsert_for(dialect, sessions).on_conflict_do_nothing(index_elements=["key"]).returning(*sessions.c))
 
 
 def count(connection: Connection, agent_id: str, *, archived: bool, by: int) -> None:
-    statement = upsert(connection, session_counts).values(agent_id=agent_id, archived=archived, n=by)
-    connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["agent_id", "archived"], set_={"n": session_counts.c.n + statement.excluded.n}
-        )
-    )
+    _counting(connection.dialect.name).run(connection, {"agent_id": agent_id, "archived": archived, "n": by})
+
+
+@cache
+def _counting(dialect: str) -> Prepared:
+    statement = upsert_for(dialect, session_counts)
+    added = {"n": session_counts.c.n + statement.excluded.n}
+    return Prepared(statement.on_conflict_do_update(index_elements=["agent_id", "archived"], set_=added))
 
 
 def set_session(connection: Connection, position: int, **values: Any) -> Session:
     """`updated_at` never goes back, whatever the clock does."""
-    return session_of(connection.execute(_SET, {**values, "position": position}).one())
+    return session_of(_SET.first(connection, {**values, "position": position}))
 
 
 def later(session: Session) -> int:
@@ -185,8 +194,8 @@ def append(
         return session, ()
     at = later(session)
     rows = [_row(session, draft, index, at) for index, draft in enumerate(drafts)]
-    if rows:
-        connection.execute(_ADD, rows)
+    for row in rows:
+        _ADD.run(connection, row)
     session = set_session(connection, session.position, **changes, **_told(session, drafts, at))
     added = tuple(
         Message(
@@ -214,9 +223,11 @@ def _row(session: Session, draft: Draft, index: int, at: int) -> dict[str, Any]:
     }
 
 
-_ADD = messages.insert()
-_BY_IDEMPOTENCY = select(messages.c.id).where(
-    messages.c.session == bindparam("within"), messages.c.idempotency_key == bindparam("wanted")
+_ADD = Prepared(messages.insert())
+_BY_IDEMPOTENCY = Prepared(
+    select(messages.c.id).where(
+        messages.c.session == bindparam("within"), messages.c.idempotency_key == bindparam("wanted")
+    )
 )
 
 
@@ -224,7 +235,7 @@ def _known(connection: Connection, session: Session, draft: Draft) -> bool:
     if draft.idempotency_key is None:
         return False
     place = {"within": session.position, "wanted": draft.idempotency_key}
-    return connection.execute(_BY_IDEMPOTENCY, place).first() is not None
+    return _BY_IDEMPOTENCY.first(connection, place) is not None
 
 
 def _told(session: Session, drafts: Sequence[Draft], at: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from ..core.records import (
 )
 from ..core.rpc import Fault
 from .events import drained
+from .prepared import Prepared
 from .rows import (
     RUN,
     append,
@@ -51,10 +52,10 @@ NOTHING: Final[Mapping[str, bytes]] = {}
 # Built once: making a statement costs more than running it. The states are spelled out as in the index of open runs,
 # or SQLite would not know that the index serves.
 _OPEN = RUN.where(runs.c.session == bindparam("wanted"), text("runs.status IN ('queued', 'running')"))
-_OPEN = _OPEN.order_by(runs.c.id)
-_LOCKED = RUN.where(runs.c.run_id == bindparam("wanted")).with_for_update(of=runs)
-_PUT = insert(runs)
-_CHANGE = update(runs).where(runs.c.run_id == bindparam("wanted"))
+_IN_SESSION = Prepared(_OPEN.order_by(runs.c.id))
+_LOCKED = Prepared(RUN.where(runs.c.run_id == bindparam("wanted")).with_for_update(of=runs))
+_PUT = Prepared(insert(runs))
+_CHANGE = Prepared(update(runs).where(runs.c.run_id == bindparam("wanted")))
 
 
 class Runs:
@@ -72,8 +73,8 @@ class Runs:
             known = find_run(connection, request.run_id)
             if known is not None:
                 return Admission(run=known, fresh=False)
-            session, _ = ensure_session(connection, request.session)
-            busy, waiting = self._open(connection, session)
+            session, made = ensure_session(connection, request.session)
+            busy, waiting = (None, []) if made else self._open(connection, session)
             if len(waiting) >= QUEUE_CAP:
                 raise _crowded(session)
             now = busy is None and not waiting
@@ -178,14 +179,14 @@ class Runs:
 
     def _ours(self, connection: Connection, run_id: str) -> Run | None:
         """The run, if it still goes and is this process's: one that was taken for dead must not answer twice."""
-        row = connection.execute(_LOCKED, {"wanted": run_id}).first()
+        row = _LOCKED.first(connection, {"wanted": run_id})
         return run_of(row) if row is not None and row.status == "running" and row.owner == self.instance else None
 
     def _open(self, connection: Connection, session: Session) -> tuple[Run | None, list[Run]]:
         """The run that goes in this session, and those that wait. One whose process is dead is ended here."""
         going: Run | None = None
         waiting = []
-        for run in [run_of(row) for row in connection.execute(_OPEN, {"wanted": session.position})]:
+        for run in [run_of(row) for row in _IN_SESSION.all(connection, {"wanted": session.position})]:
             if run.status == "queued":
                 waiting.append(run)
             elif run.owner is not None and self._store.pulse.alive(connection, run.owner):
@@ -224,7 +225,7 @@ class Runs:
         }
         options = to_json(request.options)
         kept = {"session": session.position, "options": options, "attachments": to_json(stored)}
-        connection.execute(_PUT, {**row, **kept})
+        _PUT.run(connection, {**row, **kept})
         row |= {"session_key": session.key, "session_id": session.session_id, "agent_id": session.agent_id}
         return Run(**row, options=from_json(options), attachments=stored)
 
@@ -239,10 +240,10 @@ class Runs:
         at = now_ms()
         taken: dict[str, Any] = {"status": "running", "owner": self.instance, "started_at": at}
         leader = msgspec.structs.replace(batch[-1], **taken)
-        connection.execute(_CHANGE, {"wanted": leader.run_id, **taken})
+        _CHANGE.run(connection, {"wanted": leader.run_id, **taken})
         merged = {"status": "ok", "stop_reason": "steered", "merged_into": leader.run_id, "ended_at": at}
         for run in batch[:-1]:
-            connection.execute(_CHANGE, {"wanted": run.run_id, **merged})
+            _CHANGE.run(connection, {"wanted": run.run_id, **merged})
         return self._begin(connection, session, leader, batch, at_hand, merged)
 
     def _begin(
@@ -285,7 +286,7 @@ def _end(connection: Connection, run: Run, outcome: Outcome) -> tuple[Run, Sessi
     ended: dict[str, Any] = {name: getattr(outcome, name) for name in ("status", "stop_reason", "error")}
     ended["ended_at"] = at = now_ms()
     result = None if outcome.result is None else to_json(outcome.result)
-    connection.execute(_CHANGE, {"wanted": run.run_id, **ended, "result": result})
+    _CHANGE.run(connection, {"wanted": run.run_id, **ended, "result": result})
     session = find_session(connection, run.session_key, lock=True)
     assert session is not None
     shown = {"ok": "done", "aborted": "killed"}.get(outcome.status, "failed")

@@ -1,5 +1,6 @@
 """The book of sessions: rows, transcripts, pages that cost the same however many there are."""
 
+import sqlite3
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -22,6 +23,7 @@ from ..core.records import (
 )
 from ..core.rpc import Fault
 from . import search
+from .prepared import Prepared
 from .rows import (
     RUN,
     append,
@@ -46,7 +48,7 @@ QUESTIONS: Final = 64  # whose statements are kept: clients ask for the same pag
 FEW: Final = 10  # candidates when a label or id is not unique: enough to choose from
 
 # Built once: making a statement costs more than running it.
-_BODIES = (
+_BODIES = Prepared(
     select(messages.c.body)
     .join(sessions, sessions.c.id == messages.c.session)
     .where(
@@ -107,7 +109,10 @@ class Sessions:
     async def _labelled(self, work: Awaitable[T]) -> T:
         try:
             return await work
-        except IntegrityError as exc:  # another process took it between the look and the write
+        except (
+            IntegrityError,
+            sqlite3.IntegrityError,
+        ) as exc:  # another process took it between the look and the write
             raise Fault("label already in use; choose another") from exc
 
     async def reset(self, key: str) -> Session | None:
@@ -151,7 +156,7 @@ class Sessions:
 
     async def bodies(self, key: str, *, limit: int, offset: int) -> tuple[Json, ...]:
         bounds = {"wanted": key, "most": limit, "skipped": offset}
-        found = await self._store.read(lambda connection: connection.execute(_BODIES, bounds).scalars().all())
+        found = await self._store.read(lambda connection: [row.body for row in _BODIES.all(connection, bounds)])
         return tuple(from_json(f"[{','.join(reversed(found))}]"))
 
     async def message(self, key: str, uid: str) -> Message | None:

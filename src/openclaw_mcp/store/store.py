@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -90,7 +91,7 @@ class Store:
         try:
             with self._read_engine.begin() as connection:
                 return work(connection)
-        except DBAPIError as exc:
+        except (DBAPIError, sqlite3.Error) as exc:
             raise translated(exc, self.where) or exc from exc
 
     def close(self) -> None:

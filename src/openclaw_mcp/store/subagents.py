@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, false, func, insert, or_, select, tuple_, update
 
-from ..core.records import Subagent
+from ..core.records import Subagent, TaskQuery
 from .rows import from_json, to_json
 from .store import Store
 from .tables import subagents
@@ -44,6 +44,15 @@ class Subagents:
         newest = _ROW.where(subagents.c.requester_key == requester_key).order_by(subagents.c.id.desc())
         return list(await self._all(newest.limit(MOST_CHILDREN)))[::-1]
 
+    async def find(self, id: str) -> Subagent | None:
+        key = subagents.c.child_key
+        named = or_(subagents.c.run_id == id, key == id, key.endswith(f":{id}", autoescape=True))
+        return next(iter(await self._all(_ROW.where(named).order_by(subagents.c.id.desc()).limit(1))), None)
+
+    async def page(self, query: TaskQuery) -> Sequence[tuple[int, Subagent]]:
+        statement = _asked(query)
+        return await self._store.read(lambda connection: [(row.id, _of(row)) for row in connection.execute(statement)])
+
     async def unsettled(self) -> Sequence[Subagent]:
         return await self._all(_ROW.where(subagents.c.delivery.not_in(SETTLED)).order_by(subagents.c.id))
 
@@ -64,6 +73,23 @@ class Subagents:
 
 
 _ROW = select(subagents)
+
+
+def _asked(query: TaskQuery) -> Select[Any]:
+    table = subagents.c
+    active = func.coalesce(table.ended_at, table.started_at)
+    statement = _ROW.order_by(active.desc(), table.id.desc()).limit(query.limit)
+    if query.outcomes is not None:
+        ends = [end for end in query.outcomes if end is not None]
+        going = table.outcome.is_(None) if None in query.outcomes else false()
+        statement = statement.where(or_(table.outcome.in_(ends), going))
+    if query.agent_id is not None:
+        statement = statement.where(table.child_key.startswith(f"agent:{query.agent_id}:", autoescape=True))
+    if query.session_key is not None:
+        statement = statement.where(or_(table.requester_key == query.session_key, table.child_key == query.session_key))
+    if query.after is not None:
+        statement = statement.where(tuple_(active, table.id) < tuple_(*query.after))
+    return statement
 
 
 def _found(connection: Connection, statement: Select[Any]) -> list[Subagent]:

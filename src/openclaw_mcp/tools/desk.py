@@ -1,7 +1,7 @@
 """The only way a tool is ever listed or called, whoever asks and however they came."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
 from ..core.bell import Bell
@@ -30,10 +30,12 @@ class Desk:
         deadlines: Deadlines | None = None,
         check: bool = True,
         digest_key: bytes | None = None,
+        alike: Callable[[Caller], Hashable] = lambda caller: caller,
     ) -> None:
         """Desks may share their `deadlines`; `check=False` leaves the arguments to the tools themselves.
 
-        With a `digest_key` (up to 64 bytes) records carry a digest of the arguments, comparable under that key.
+        With a `digest_key` (up to 64 bytes) records carry a digest of the arguments, comparable under that key. `alike`
+        gives what `policy` looks at in a caller: fifty sessions of an agent share a menu that takes long to make.
         """
         self._registry = registry
         self._policy = policy
@@ -42,7 +44,9 @@ class Desk:
         self._deadline = deadline
         self._deadlines = deadlines or Deadlines()
         self._check = check
+        self._alike = alike
         self._menus: dict[Caller, _Menu] = {}
+        self._shared: dict[Hashable, _Menu] = {}
         registry.changed.listen(self._forget_menus)
 
     @property
@@ -138,9 +142,13 @@ class Desk:
         menu = self._menus.get(caller)
         if menu is None:
             if len(self._menus) >= KEPT_MENUS:
-                self._menus.clear()
-            judged = {name: self._judge(caller, offers) for name, offers in self._registry.offers().items()}
-            menu = self._menus[caller] = _Menu(judged)
+                self._forget_menus(None)
+            kind = self._alike(caller)
+            menu = self._shared.get(kind)
+            if menu is None:
+                judged = {name: self._judge(caller, offers) for name, offers in self._registry.offers().items()}
+                menu = self._shared[kind] = _Menu(judged)
+            self._menus[caller] = menu
         return menu
 
     def _judge(self, caller: Caller, offers: Sequence[Offer]) -> Sequence[tuple[Offer, Decision]]:
@@ -148,10 +156,11 @@ class Desk:
 
     def _forget_menus(self, _: None) -> None:
         self._menus.clear()
+        self._shared.clear()
 
 
 class _Menu:
-    """What one caller may order: tools that exactly one source may serve them."""
+    """What callers of one kind may order: tools that exactly one source may serve them."""
 
     __slots__ = ("permitted", "specs")
 

@@ -1,5 +1,6 @@
 """House rules: a policy that follows a rule book, and can say why. Pure, but for what it remembers of its callers."""
 
+from collections.abc import Hashable
 from typing import Final
 
 from msgspec import Struct
@@ -49,6 +50,10 @@ class HouseRules:
         if rules is None:
             rules = self._compile(caller)
         return rules.decide(source, spec)
+
+    def alike(self, caller: Caller) -> Hashable:
+        """What this policy and `by_scope` look at in a caller: who has the same gets the same decisions."""
+        return caller.kind, caller.name, caller.scopes, standing(caller, self._book)
 
     def refusal(self, caller: Caller, tool: str) -> str | None:
         """Why this caller may not use one of the house's own tools, known by name alone; None: it may."""

@@ -1,0 +1,71 @@
+"""A statement made once and run often, without what each execution costs above the driver. For the busiest few."""
+
+import sqlite3
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Boolean, Connection, Dialect
+
+
+class _Plan(NamedTuple):
+    sql: str
+    names: Sequence[str]
+    constants: Mapping[str, Any]
+    shape: Callable[[Sequence[Any]], Any] | None
+
+
+class Prepared:
+    """`statement` may hold values and named parameters, but no list of them. Rows have their columns as attributes.
+
+    With SQLite it goes straight to the driver, whose errors then come as they are (`sqlite3.Error`).
+    """
+
+    def __init__(self, statement: Any) -> None:
+        self._statement = statement
+        self._plans: dict[tuple[str, ...], _Plan] = {}
+
+    def run(self, connection: Connection, values: Mapping[str, Any]) -> None:
+        self._fetch(connection, values)
+
+    def first(self, connection: Connection, values: Mapping[str, Any]) -> Any:
+        """The first row, or None."""
+        rows = self._fetch(connection, values)
+        return rows[0] if rows else None
+
+    def all(self, connection: Connection, values: Mapping[str, Any]) -> Sequence[Any]:
+        return self._fetch(connection, values)
+
+    def _fetch(self, connection: Connection, values: Mapping[str, Any]) -> Sequence[Any]:
+        if connection.dialect.name != "sqlite":
+            result = connection.execute(self._statement, values)
+            return result.all() if result.returns_rows else ()
+        plan = self._plans.get(tuple(values)) or self._plan(connection.dialect, tuple(values))
+        bound = [values[name] if name in values else plan.constants[name] for name in plan.names]
+        driver: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]  # it is SQLite's
+        rows = driver.execute(plan.sql, bound).fetchall()
+        return rows if plan.shape is None else list(map(plan.shape, rows))
+
+    def _plan(self, dialect: Dialect, names: tuple[str, ...]) -> _Plan:
+        compiled = self._statement.compile(dialect=dialect, column_keys=list(names))
+        columns = list(self._statement.exported_columns)
+        plan = _Plan(str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params), _shape(columns))
+        self._plans[names] = plan
+        return plan
+
+
+def _shape(columns: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
+    if not columns:
+        return None
+    row = namedtuple("Row", [column.name for column in columns])  # type: ignore[misc]  # its fields are the statement's
+    yes_or_no = [place for place, column in enumerate(columns) if isinstance(column.type, Boolean)]
+    if not yes_or_no:
+        return row._make
+
+    def made(values: Iterable[Any]) -> Any:
+        found = list(values)
+        for place in yes_or_no:
+            found[place] = bool(found[place])
+        return row._make(found)
+
+    return made
