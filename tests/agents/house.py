@@ -76,6 +76,7 @@ class Office:
         self.issued: dict[str, Caller] = {}
         self.revoked: list[str] = []
         self.most_at_once = 0
+        self.did = Effects()
 
     def issue(self, caller: Caller, *, seconds: float) -> str:
         token = f"grant-secret-{len(self.issued)}"
@@ -84,7 +85,12 @@ class Office:
         return token
 
     def revoke(self, token: str) -> None:
-        self.revoked.append(token)
+        if token not in self.revoked:
+            self.revoked.append(token)
+
+    async def settle(self, token: str) -> Effects:
+        self.revoke(token)
+        return self.did
 
     def holder(self, token: str) -> Caller | None:
         return None if token in self.revoked else self.issued.get(token)

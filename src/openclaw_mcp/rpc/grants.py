@@ -12,6 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from msgspec import Struct
@@ -19,9 +20,11 @@ from msgspec.structs import replace
 
 from ..core.bell import Bell
 from ..core.claw import SERVED, WAYS, tools_behind
+from ..core.effects import Effects
 from ..core.errors import ToolBusy
 from ..core.model import Caller, Grant, Json
 from ..core.rpc import READ, WRITE, Fault, Method, RpcCall
+from .deeds import Record, Witness
 
 PREFIX: Final = "ocg_"
 """How grant tokens begin, so that an ended one is told from a wrong one."""
@@ -50,6 +53,7 @@ class Held(Struct, frozen=True, kw_only=True):
     id: str
     caller: Caller
     until: float
+    record: Record
 
 
 class Grants:
@@ -74,7 +78,7 @@ class Grants:
         token = PREFIX + secrets.token_urlsafe(32)
         id = _id(token)
         seconds = min(seconds, LONGEST)
-        self._held[id] = Held(id=id, caller=caller, until=self._clock() + seconds)
+        self._held[id] = Held(id=id, caller=caller, until=self._clock() + seconds, record=Record())
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -84,6 +88,11 @@ class Grants:
 
     def revoke(self, token: str) -> None:
         self._end(_id(token))
+
+    async def settle(self, token: str) -> Effects:
+        held = self._held.get(_id(token))
+        self._end(_id(token))  # first: what is begun after we look would be missed
+        return Effects() if held is None else await held.record.settled()
 
     def holder(self, token: str) -> Caller | None:
         held = self.find(token)
@@ -129,6 +138,13 @@ class Grants:
         params = _own(call)
         scopes = caller.scopes if method.scope is None else caller.scopes | {method.scope}
         return replace(call, params=params, caller=replace(caller, scopes=scopes))
+
+    def witness(self, id: str, call: RpcCall) -> AbstractContextManager[Witness]:
+        """Around a call under this grant: what it does to others is kept for whoever settles it. Raises Fault."""
+        held = self._held.get(id)
+        if held is None:
+            raise Fault("this run's token has ended", kind="FORBIDDEN", details={"code": "AUTH_GRANT_ENDED"})
+        return held.record.of(call)
 
     def _permit(self, caller: Caller, call: RpcCall) -> None:
         # The tool that is just this method first: its refusal is the one to tell.

@@ -1,0 +1,109 @@
+"""A tool server that dies when the gateway has done what it asked and before it wrote that down: nothing is lost."""
+
+import json
+import shlex
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..test_gateway import WAIT, Served, serving
+from .test_gateway_runs import answered, ask
+
+SAID = "The answer you asked for is forty-two."
+PROMISE = "I'll remind you to water the plants."
+JOB = {
+    "name": "water",
+    "schedule": {"kind": "every", "everyMs": 3600000},
+    "payload": {"kind": "agentTurn", "message": "water the plants"},
+}
+
+
+def unlucky(folder: Path, name: str, arguments: Any, *, says: str) -> Path:
+    """The state directory of a gateway whose one agent is a CLI that loses its server at this call."""
+    state, program = folder / "state", folder / "claude"
+    state.mkdir()
+    wanted = json.dumps({"name": name, "arguments": arguments, "says": says})
+    stand_in = [sys.executable, str(Path(__file__).with_name("cut_off.py")), wanted]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(stand_in)} "$@"\n')
+    program.chmod(0o755)
+    agent = {"id": "main", "runtime": "claude", "runtimeCommand": str(program), "workspace": str(folder / "work")}
+    quiet = {"id": "quiet", "runtime": "demo"}
+    tools = {"sessions": {"visibility": "all"}, "agentToAgent": {"enabled": True, "allow": ["*"]}}
+    (state / "openclaw.json").write_text(json.dumps({"agents": {"list": [agent, quiet]}, "tools": tools}))
+    return state
+
+
+def heard(served: Served) -> Any:
+    """Write in the conversation `room`; the run, once it is over."""
+    run = ask(served, "local.send", {"conversation": "room", "text": "do it"})["runId"]
+    ended = answered(served, run)
+    assert ended["status"] == "ok", ended
+    return run
+
+
+def said(served: Served, conversation: str, least: int) -> list[str]:
+    """What the agent's side said there once it is so much, and a moment later: there must not be more."""
+    end = time.monotonic() + WAIT
+    while True:
+        messages = ask(served, "local.read", {"conversation": conversation})["messages"]
+        mine = [message["text"] for message in messages if message["fromMe"]]
+        if len(mine) >= least or time.monotonic() > end:
+            return mine
+        time.sleep(0.05)
+
+
+def recorded(state: Path, run: str) -> Any:
+    """What the run is known to have done to others."""
+    with sqlite3.connect(state / "openclaw.sqlite") as store:
+        (result,) = store.execute("select result from runs where run_id = ?", (run,)).fetchone()
+    return json.loads(result)["effects"]
+
+
+def no_secret_in(folder: Path) -> bool:
+    words = ["grep", "-rlaE", "ocg_[A-Za-z0-9_-]{20}", str(folder)]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout == ""
+
+
+@pytest.mark.parametrize("tool", ["message_send", "message_reply", "message_broadcast"])
+def test_a_message_whose_server_died_is_recorded_and_not_said_again(tmp_path: Path, tool: str) -> None:
+    where: dict[str, Any] = {
+        "message_send": {"target": "room"},
+        "message_reply": {},
+        "message_broadcast": {"targets": ["room", "elsewhere"]},
+    }
+    state = unlucky(tmp_path, tool, {"message": SAID, **where[tool]}, says=SAID)
+    with serving(state) as served:
+        run = heard(served)
+        assert said(served, "room", 1) == [SAID]
+        effects = recorded(state, run)
+        ask(served, "local.send", {"conversation": "room", "text": "/stop"})
+        assert said(served, "room", 2) == [SAID, "Nothing was going on."]
+    sent = [(one["tool"], one["provider"], one["to"], one["text"]) for one in effects["sent"]]
+    targets = where[tool].get("targets", ["room"])
+    assert sent == [(tool, "local", target, SAID) for target in targets]
+    assert effects["unsure"] == []
+    assert no_secret_in(tmp_path)
+
+
+def test_a_job_whose_server_died_is_recorded_and_keeps_the_promise(tmp_path: Path) -> None:
+    state = unlucky(tmp_path, "cron_add", {"job": JOB}, says=PROMISE)
+    with serving(state) as served:
+        run = heard(served)
+        assert said(served, "room", 1) == [PROMISE]  # without the note that nothing was scheduled
+        (job,) = ask(served, "cron.list", {})["jobs"]
+        assert [one["job_id"] for one in recorded(state, run)["cron_added"]] == [job["id"]]
+
+
+def test_words_to_another_session_whose_server_died_are_recorded(tmp_path: Path) -> None:
+    told = {"sessionKey": "agent:quiet:main", "message": "are you there?", "timeout": 0}
+    state = unlucky(tmp_path, "sessions_send", told, says="It is asked.")
+    with serving(state) as served:
+        run = heard(served)
+        assert said(served, "room", 1) == ["It is asked."]
+        sent = [(one["tool"], one["to"], one["text"]) for one in recorded(state, run)["sent"]]
+    assert sent == [("sessions_send", "agent:quiet:main", "are you there?")]
