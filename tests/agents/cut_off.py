@@ -1,8 +1,8 @@
 """Stands in for a CLI that has bad luck: it calls a tool, and its server is killed when the gateway has done what was
 asked and before the server hears so.
 
-Started as `cut_off.py CALL -p --mcp-config … …`, where CALL is `{"name", "arguments", "says"}`. It starts the server it
-is told of with a relay before the gateway; the relay keeps the answer to the call back.
+Started as `cut_off.py CALLS -p --mcp-config … …`, where CALLS is `{"calls": [[name, arguments], …], "says"}`; the last
+call has the bad luck. The server is started with a relay before the gateway, which keeps that call's answer back.
 """
 
 import json
@@ -69,10 +69,12 @@ def main() -> None:
     told = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "cut-off", "version": "1"}}
     ask(child, 1, "initialize", told)
     hear(child, 1)
-    ask(child, 2, "tools/call", {"name": "session_status", "arguments": {}})
-    hear(child, 2)
+    *lucky, unlucky = wanted["calls"]
+    for id, (name, arguments) in enumerate([["session_status", {}], *lucky], start=2):
+        ask(child, id, "tools/call", {"name": name, "arguments": arguments})
+        assert not hear(child, id)["isError"], name
     relay.keep()
-    ask(child, 3, "tools/call", {"name": wanted["name"], "arguments": wanted["arguments"]})
+    ask(child, 0, "tools/call", {"name": unlucky[0], "arguments": unlucky[1]})
     assert relay.answered.wait(PATIENCE)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
@@ -86,10 +88,11 @@ def ask(child: "subprocess.Popen[bytes]", id: int, method: str, params: Any) -> 
     child.stdin.flush()
 
 
-def hear(child: "subprocess.Popen[bytes]", id: int) -> None:
+def hear(child: "subprocess.Popen[bytes]", id: int) -> Any:
     assert child.stdout is not None
-    while json.loads(child.stdout.readline()).get("id") != id:
+    while (message := json.loads(child.stdout.readline())).get("id") != id:
         pass
+    return message["result"]
 
 
 def say(**event: Any) -> None:

@@ -23,11 +23,11 @@ JOB = {
 }
 
 
-def unlucky(folder: Path, name: str, arguments: Any, *, says: str) -> Path:
-    """The state directory of a gateway whose one agent is a CLI that loses its server at this call."""
+def unlucky(folder: Path, *calls: tuple[str, Any], says: str) -> Path:
+    """The state directory of a gateway whose one agent is a CLI that loses its server at the last of these calls."""
     state, program = folder / "state", folder / "claude"
     state.mkdir()
-    wanted = json.dumps({"name": name, "arguments": arguments, "says": says})
+    wanted = json.dumps({"calls": calls, "says": says})
     stand_in = [sys.executable, str(Path(__file__).with_name("cut_off.py")), wanted]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(stand_in)} "$@"\n')
     program.chmod(0o755)
@@ -76,7 +76,7 @@ def test_a_message_whose_server_died_is_recorded_and_not_said_again(tmp_path: Pa
         "message_reply": {},
         "message_broadcast": {"targets": ["room", "elsewhere"]},
     }
-    state = unlucky(tmp_path, tool, {"message": SAID, **where[tool]}, says=SAID)
+    state = unlucky(tmp_path, (tool, {"message": SAID, **where[tool]}), says=SAID)
     with serving(state) as served:
         run = heard(served)
         assert said(served, "room", 1) == [SAID]
@@ -91,7 +91,7 @@ def test_a_message_whose_server_died_is_recorded_and_not_said_again(tmp_path: Pa
 
 
 def test_a_job_whose_server_died_is_recorded_and_keeps_the_promise(tmp_path: Path) -> None:
-    state = unlucky(tmp_path, "cron_add", {"job": JOB}, says=PROMISE)
+    state = unlucky(tmp_path, ("cron_add", {"job": JOB}), says=PROMISE)
     with serving(state) as served:
         run = heard(served)
         assert said(served, "room", 1) == [PROMISE]  # without the note that nothing was scheduled
@@ -101,9 +101,34 @@ def test_a_job_whose_server_died_is_recorded_and_keeps_the_promise(tmp_path: Pat
 
 def test_words_to_another_session_whose_server_died_are_recorded(tmp_path: Path) -> None:
     told = {"sessionKey": "agent:quiet:main", "message": "are you there?", "timeout": 0}
-    state = unlucky(tmp_path, "sessions_send", told, says="It is asked.")
+    state = unlucky(tmp_path, ("sessions_send", told), says="It is asked.")
     with serving(state) as served:
         run = heard(served)
         assert said(served, "room", 1) == ["It is asked."]
         sent = [(one["tool"], one["to"], one["text"]) for one in recorded(state, run)["sent"]]
     assert sent == [("sessions_send", "agent:quiet:main", "are you there?")]
+
+
+def test_each_is_recorded_once_whether_its_server_lived_or_not(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("a file")
+    told = {"sessionKey": "agent:quiet:main", "message": "six", "timeout": 0}
+    calls: list[tuple[str, Any]] = [
+        ("message_send", {"target": "elsewhere", "message": "one"}),
+        ("message_reply", {"message": "two"}),
+        ("message_thread_reply", {"threadId": "t9", "message": "three"}),
+        ("message_broadcast", {"targets": ["here", "there"], "message": "four"}),
+        ("message_send_with_effect", {"target": "elsewhere", "message": "five", "effectId": "confetti"}),
+        ("sessions_send", told),
+        ("message_send_attachment", {"target": "elsewhere", "file": str(tmp_path / "note.txt"), "caption": "seven"}),
+        ("cron_add", {"job": JOB}),
+        ("message_send", {"target": "elsewhere", "message": "one"}),
+    ]
+    state = unlucky(tmp_path, *calls, says="All is done.")
+    with serving(state) as served:
+        run = heard(served)
+        effects = recorded(state, run)
+        (job,) = ask(served, "cron.list", {})["jobs"]
+    texts = [one["text"] for one in effects["sent"]]
+    assert texts == ["one", "two", "three", "four", "four", "five", "six", "seven", "one"]
+    assert [one["job_id"] for one in effects["cron_added"]] == [job["id"]]
+    assert (effects["unsure"], effects["skipped"]) == ([], 0)
