@@ -254,6 +254,27 @@ def test_the_users_own_servers_stay_unless_strict(cli: str, tmp_path: Path, stri
     assert set(changed) <= {".claude.json"}  # Claude counts its starts there
 
 
+def test_gemini_passes_over_system_settings_where_others_may_write(tmp_path: Path) -> None:
+    """Why a run of it has a home of its own: should this change, the simpler way is open."""
+    env = {**path(), **environment("gemini", tmp_path / "home", "http://127.0.0.1:1")}
+    own_server("gemini", tmp_path / "home")
+    open_to_all, work = tmp_path / "open", tmp_path / "work"
+    work.mkdir()
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    settings = open_to_all / "settings.json"
+    settings.write_text(json.dumps({"mcpServers": {"theirs": {"command": "true"}}}))
+    env["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] = str(settings)
+    listed = subprocess.run(
+        [program("gemini", tmp_path), "mcp", "list"], env=env, cwd=work, capture_output=True, text=True,
+        timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    words = listed.stdout + listed.stderr
+    assert "Skipping system settings" in words
+    assert "mine:" in words
+    assert "theirs:" not in words
+
+
 # ---- in a running gateway --------------------------------------------------------------------------------------------
 
 
