@@ -132,3 +132,18 @@ def test_each_is_recorded_once_whether_its_server_lived_or_not(tmp_path: Path) -
     assert texts == ["one", "two", "three", "four", "four", "five", "six", "seven", "one"]
     assert [one["job_id"] for one in effects["cron_added"]] == [job["id"]]
     assert (effects["unsure"], effects["skipped"]) == ([], 0)
+
+
+def test_a_jobs_agent_that_wrote_to_where_its_result_goes_has_delivered_it(tmp_path: Path) -> None:
+    sent = {"channel": "local", "target": "room", "message": SAID}
+    state = unlucky(tmp_path, ("message_send", {**sent, "target": "elsewhere"}), ("message_send", sent), says=SAID)
+    with serving(state) as served:
+        where = {"mode": "announce", "channel": "local", "to": "room"}
+        job = ask(served, "cron.add", {**JOB, "sessionTarget": "isolated", "wakeMode": "now", "delivery": where})
+        ask(served, "cron.run", {"id": job["id"], "mode": "force"})
+        end = time.monotonic() + WAIT
+        while not (entries := ask(served, "cron.runs", {"id": job["id"]})["entries"]) and time.monotonic() < end:
+            time.sleep(0.05)
+        (entry,) = entries
+        assert (entry["status"], entry["deliveryStatus"]) == ("ok", "delivered"), entry
+        assert said(served, "room", 1) == [SAID]

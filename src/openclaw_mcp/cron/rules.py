@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
+from ..core.effects import Sent
 from ..core.errors import BadRequest
 from ..core.jobs import At, DeliveryStatus, Firing, Job, OnExit, Status, replaced
 from ..core.model import Json
@@ -36,6 +37,8 @@ class Result(Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     more: Json = {}
     """`model`, `provider`, `usage`."""
+    sent: tuple[Sent, ...] = ()
+    """What the agent itself sent meanwhile."""
 
 
 def planned(job: Job, now: int) -> int | None:
