@@ -2,7 +2,8 @@
 asked and before the server hears so.
 
 Started as `cut_off.py CALLS -p --mcp-config … …`, where CALLS is `{"calls": [[name, arguments], …], "says"}`; the last
-call has the bad luck. The server is started with a relay before the gateway, which keeps that call's answer back.
+call has the bad luck. The server is started with a relay before the gateway, which keeps that call's answer back. With
+`"dies": true` it is the CLI itself that is killed then.
 """
 
 import json
@@ -76,7 +77,7 @@ def main() -> None:
     relay.keep()
     ask(child, 0, "tools/call", {"name": unlucky[0], "arguments": unlucky[1]})
     assert relay.answered.wait(PATIENCE)
-    os.kill(child.pid, signal.SIGKILL)
+    os.kill(os.getpid() if wanted["dies"] else child.pid, signal.SIGKILL)
     child.wait()
     say(type="system", subtype="init", session_id="s-1", model="claude-x", mcp_servers=[])
     say(type="result", subtype="success", is_error=False, result=wanted["says"], session_id="s-1")

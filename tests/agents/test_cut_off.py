@@ -23,11 +23,11 @@ JOB = {
 }
 
 
-def unlucky(folder: Path, *calls: tuple[str, Any], says: str) -> Path:
+def unlucky(folder: Path, *calls: tuple[str, Any], says: str, dies: bool = False) -> Path:
     """The state directory of a gateway whose one agent is a CLI that loses its server at the last of these calls."""
     state, program = folder / "state", folder / "claude"
     state.mkdir()
-    wanted = json.dumps({"calls": calls, "says": says})
+    wanted = json.dumps({"calls": calls, "says": says, "dies": dies})
     stand_in = [sys.executable, str(Path(__file__).with_name("cut_off.py")), wanted]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(stand_in)} "$@"\n')
     program.chmod(0o755)
@@ -38,11 +38,11 @@ def unlucky(folder: Path, *calls: tuple[str, Any], says: str) -> Path:
     return state
 
 
-def heard(served: Served) -> Any:
+def heard(served: Served, *, status: str = "ok") -> Any:
     """Write in the conversation `room`; the run, once it is over."""
     run = ask(served, "local.send", {"conversation": "room", "text": "do it"})["runId"]
     ended = answered(served, run)
-    assert ended["status"] == "ok", ended
+    assert ended["status"] == status, ended
     return run
 
 
@@ -87,6 +87,17 @@ def test_a_message_whose_server_died_is_recorded_and_not_said_again(tmp_path: Pa
     targets = where[tool].get("targets", ["room"])
     assert sent == [(tool, "local", target, SAID) for target in targets]
     assert effects["unsure"] == []
+    assert no_secret_in(tmp_path)
+
+
+def test_a_message_whose_cli_was_killed_is_recorded_and_not_said_again(tmp_path: Path) -> None:
+    state = unlucky(tmp_path, ("message_send", {"target": "room", "message": SAID}), says=SAID, dies=True)
+    with serving(state) as served:
+        run = heard(served, status="error")
+        assert [one["text"] for one in recorded(state, run)["sent"]] == [SAID]
+        ask(served, "local.send", {"conversation": "room", "text": "/stop"})
+        assert said(served, "room", 2) == [SAID, "Nothing was going on."]
+        assert list((state / "runs").rglob("server.env")) == []
     assert no_secret_in(tmp_path)
 
 

@@ -114,7 +114,10 @@ def test_a_cancelled_sub_agent_leaves_no_process(tmp_path: Path) -> None:
 def test_a_killed_gateway_takes_its_clis_with_it_and_the_next_one_sweeps(tmp_path: Path) -> None:
     steps = [*lines(ANSWERS["gemini"][0]), {"child": "import time; time.sleep(600)"}, {"sleep": 600}]
     world = configured(tmp_path, "gemini", steps, lines(*ANSWERS["gemini"]))
-    runs = tmp_path / "state" / "runs"
+    runs, own = tmp_path / "state" / "runs", world.home / ".gemini" / "settings.json"
+    own.parent.mkdir()
+    own.write_text('{"mcpServers": {"mine": {"command": "x"}}} // as I left it')
+    before = own.read_bytes()
     with serving(tmp_path / "state") as served:
         say(served, "work", "r1")
         wait_for(world.children)
@@ -122,10 +125,12 @@ def test_a_killed_gateway_takes_its_clis_with_it_and_the_next_one_sweeps(tmp_pat
         served.child.wait(END_WAIT)
         wait_for(lambda: not any(map(alive, [world.called()["pid"], *world.children()])))
     assert list(runs.glob("owner-*"))
+    assert own.read_bytes() == before
     with serving(tmp_path / "state") as served:
         assert list(runs.glob("owner-*")) == []
         say(served, "hello", "r2")
         assert answered(served, "r2")["status"] == "ok"
+    assert own.read_bytes() == before
 
 
 def test_a_cli_that_is_not_there_is_said_in_the_chat(tmp_path: Path) -> None:
