@@ -36,7 +36,7 @@ from .tools.methods import ToolMethods, invoke, kind_of, operator
 from .tools.policy import by_scope, every
 from .tools.registry import Registry
 from .tools.rulebook import RuleBook
-from .tools.witness import Witness
+from .tools.clerk import Clerk
 from .web import listen, plain
 from .web.metrics import Metric, written
 from .web.plain import App, Receive, Scope, Send
@@ -91,7 +91,7 @@ class Gateway:
         self.tool_methods = ToolMethods(self.tools)
         self.pairing = Pairing(shelf or FileShelf(folder / "pairing.json"))
         self._token = token.encode()
-        self.grants = Grants(judge=self.rules.refusal, witness=Witness(self.rules, audit, digest_key))
+        self.grants = Grants(judge=self.rules.refusal, clerk=Clerk(self.rules, audit, digest_key))
         self._door = Door(token, self.pairing, origins=hosts, grants=self.grants)
         self.intercom = Intercom(self._door, self)
         self.publish = self.intercom.publish

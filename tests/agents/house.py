@@ -4,6 +4,7 @@ import asyncio
 import json
 import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -26,6 +27,7 @@ from openclaw_mcp.core.model import Caller, Grant, Sender
 from openclaw_mcp.core.roster import AgentCard
 
 PATIENCE = 30.0  # seconds a test waits for something that must come
+DYING = 5.0  # seconds a killed process may take to be gone; those that are not killed stay for minutes
 DIALECTS: dict[str, Callable[[], Dialect]] = {
     "claude": Claude,
     "gemini": Gemini,
@@ -76,6 +78,7 @@ class Office:
         self.issued: dict[str, Caller] = {}
         self.revoked: list[str] = []
         self.most_at_once = 0
+        self.did = Effects()
 
     def issue(self, caller: Caller, *, seconds: float) -> str:
         token = f"grant-secret-{len(self.issued)}"
@@ -84,7 +87,12 @@ class Office:
         return token
 
     def revoke(self, token: str) -> None:
-        self.revoked.append(token)
+        if token not in self.revoked:
+            self.revoked.append(token)
+
+    async def settle(self, token: str) -> Effects:
+        self.revoke(token)
+        return self.did
 
     def holder(self, token: str) -> Caller | None:
         return None if token in self.revoked else self.issued.get(token)
@@ -184,8 +192,18 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def until(true: Callable[[], Any]) -> None:
+def gone(*pids: int) -> bool:
+    """Whether they are, in a moment: one that was killed still has to be run to its end, perhaps on a busy machine."""
+    end = time.monotonic() + DYING
+    while any(map(alive, pids)):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+async def until(true: Callable[[], Any], *, within: float = PATIENCE) -> None:
     """For what has no event to wait for: another process's doings."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(within):
         while not true():  # noqa: ASYNC110  (see above)
             await asyncio.sleep(0.02)

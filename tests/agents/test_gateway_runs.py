@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..claw import world as claw
 from ..order.test_server import order, said, server
 from ..running import END_WAIT
 from ..test_gateway import WAIT, Served, serving
@@ -89,10 +90,34 @@ def test_an_aborted_run_leaves_no_process(tmp_path: Path) -> None:
         wait_for(lambda: not any(map(alive, [world.called()["pid"], *world.children()])))
 
 
+def test_a_cancelled_sub_agent_leaves_no_process(tmp_path: Path) -> None:
+    """By the tool: the CLI itself, what it started, and what left its group."""
+    stays = "import time; time.sleep(600)"
+    steps = [*lines(ANSWERS["codex"][0]), {"child": stays}, {"child": stays, "apart": True}, {"sleep": 600}]
+    world = configured(tmp_path, "codex", steps)
+    with serving(tmp_path / "state") as served:
+        env = claw.environment(served.ws, served.token, tmp_path / "effects")
+        with claw.server(env) as peer:
+            claw.introduce(peer)
+            spawned = claw.call(peer, "sessions_spawn", 1, prompt="work for ever")["structuredContent"]
+            wait_for(lambda: len(world.children()) == 2)
+            started = [world.called()["pid"], *world.children()]
+            assert all(map(alive, started))
+            cancelled = claw.call(peer, "subagents", 2, action="cancel", runId=spawned["runId"])["structuredContent"]
+            assert cancelled["terminated"] == 1
+            wait_for(lambda: not any(map(alive, started)))
+            seen = claw.call(peer, "subagents", 3, action="status", runId=spawned["runId"])["structuredContent"]
+            assert seen["run"]["status"] == "killed"
+        wait_for(lambda: not [path for path in (tmp_path / "state" / "runs").rglob("*") if path.name == "server.env"])
+
+
 def test_a_killed_gateway_takes_its_clis_with_it_and_the_next_one_sweeps(tmp_path: Path) -> None:
     steps = [*lines(ANSWERS["gemini"][0]), {"child": "import time; time.sleep(600)"}, {"sleep": 600}]
     world = configured(tmp_path, "gemini", steps, lines(*ANSWERS["gemini"]))
-    runs = tmp_path / "state" / "runs"
+    runs, own = tmp_path / "state" / "runs", world.home / ".gemini" / "settings.json"
+    own.parent.mkdir()
+    own.write_text('{"mcpServers": {"mine": {"command": "x"}}} // as I left it')
+    before = own.read_bytes()
     with serving(tmp_path / "state") as served:
         say(served, "work", "r1")
         wait_for(world.children)
@@ -100,10 +125,12 @@ def test_a_killed_gateway_takes_its_clis_with_it_and_the_next_one_sweeps(tmp_pat
         served.child.wait(END_WAIT)
         wait_for(lambda: not any(map(alive, [world.called()["pid"], *world.children()])))
     assert list(runs.glob("owner-*"))
+    assert own.read_bytes() == before
     with serving(tmp_path / "state") as served:
         assert list(runs.glob("owner-*")) == []
         say(served, "hello", "r2")
         assert answered(served, "r2")["status"] == "ok"
+    assert own.read_bytes() == before
 
 
 def test_a_cli_that_is_not_there_is_said_in_the_chat(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from openclaw_mcp.agents.cli.runtime import CliAgent, Surroundings
 from openclaw_mcp.core.agent import AgentEvent, Attachment, Did, Failed, Final, Partial, ToolOutcome, ToolUse, Turn
 from openclaw_mcp.core.roster import AgentCard
 
-from ..agents.house import CALLER, DIALECTS, Office, alive, read_effects, remembered, until
+from ..agents.house import CALLER, DIALECTS, Office, gone, read_effects, remembered, until
 from ..agents.scripted_model import ScriptedModel
 from ..test_gateway import Served, serving
 from .cli_clients import path
@@ -178,7 +178,7 @@ def test_an_abort_in_the_middle_of_a_call_ends_the_cli_and_its_servers(world: Wo
         return server
 
     server = asyncio.run(story())
-    assert not alive(server)
+    assert gone(server)
     assert [child for child in psutil.Process().children(recursive=True) if child not in others] == []
     assert world.office.revoked == list(world.office.issued)
     assert world.mentions_of("grant-secret") == []
@@ -187,7 +187,7 @@ def test_an_abort_in_the_middle_of_a_call_ends_the_cli_and_its_servers(world: Wo
 def test_a_killed_cli_fails_the_turn_at_once_and_leaves_nothing(world: World) -> None:
     async def story() -> tuple[list[AgentEvent], int]:
         task = asyncio.ensure_future(world.told("[[call hold {}]] [[say never]]"))
-        await until(lambda: world.held() is not None or task.done())
+        await until(lambda: world.held() is not None or task.done(), within=PATIENCE)
         server = world.held()
         assert server is not None
         leaders = [child for child in psutil.Process().children() if any(c.pid == server for c in child.children(True))]
@@ -196,7 +196,7 @@ def test_a_killed_cli_fails_the_turn_at_once_and_leaves_nothing(world: World) ->
 
     events, server = asyncio.run(story())
     assert "SIGKILL" in failed(events).message
-    assert not alive(server)
+    assert gone(server)
     assert world.mentions_of("grant-secret") == []
 
 
@@ -252,6 +252,27 @@ def test_the_users_own_servers_stay_unless_strict(cli: str, tmp_path: Path, stri
     assert f'"{own.replace("mine", "remoteclaw")}' in declared
     changed = [path.name for path, data in before.items() if path.exists() and path.read_bytes() != data]
     assert set(changed) <= {".claude.json"}  # Claude counts its starts there
+
+
+def test_gemini_passes_over_system_settings_where_others_may_write(tmp_path: Path) -> None:
+    """Why a run of it has a home of its own: should this change, the simpler way is open."""
+    env = {**path(), **environment("gemini", tmp_path / "home", "http://127.0.0.1:1")}
+    own_server("gemini", tmp_path / "home")
+    open_to_all, work = tmp_path / "open", tmp_path / "work"
+    work.mkdir()
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    settings = open_to_all / "settings.json"
+    settings.write_text(json.dumps({"mcpServers": {"theirs": {"command": "true"}}}))
+    env["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] = str(settings)
+    listed = subprocess.run(
+        [program("gemini", tmp_path), "mcp", "list"], env=env, cwd=work, capture_output=True, text=True,
+        timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    words = listed.stdout + listed.stderr
+    assert "Skipping system settings" in words
+    assert "mine:" in words
+    assert "theirs:" not in words
 
 
 # ---- in a running gateway --------------------------------------------------------------------------------------------

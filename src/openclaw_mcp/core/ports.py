@@ -25,6 +25,7 @@ from .model import (
 if TYPE_CHECKING:
     # For the types alone: the stdio servers start without agents.
     from .agent import AgentEvent, Turn
+    from .effects import Effects
     from .records import Admission, Run, RunNews, RunRequest
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -169,5 +170,8 @@ class GrantOffice(Protocol):
 
     def revoke(self, token: str) -> None:
         """From now on it opens nothing, and connections it opened are closed."""
+
+    async def settle(self, token: str) -> "Effects":
+        """Revoke it, let what was begun under it end, and say what was done to others under it."""
 
     def holder(self, token: str) -> Caller | None: ...

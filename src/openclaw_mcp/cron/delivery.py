@@ -15,6 +15,7 @@ from ..core.channel import Address, ChannelError, Letter, Mailroom
 from ..core.errors import OpenClawError
 from ..core.jobs import DeliveryStatus
 from ..core.model import Json
+from ..core.records import Run
 from .settings import Settings
 
 POST_WAIT: Final = 20.0  # seconds for a message to arrive before it is reported as on its way
@@ -60,13 +61,17 @@ class Post:
         self.mailroom = mailroom
 
     async def announce(
-        self, target: Target, text: str, *, key: str, sessions: Sequence[str], mirror: str | None
-    ) -> Report:
-        """Post it. `key` once delivers once; `sessions` are asked in turn where their person was last heard from."""
+        self, target: Target, text: str, *, key: str, sessions: Sequence[str], mirror: str | None,
+        run: Run | None = None,
+    ) -> Report:  # fmt: skip
+        """Post it. `key` once delivers once; `sessions` are asked in turn where their person was last heard from.
+        What the agent of `run` itself wrote to that very conversation was its answer: nothing follows."""
         intended = _shape(target)
         try:
             address = await self.resolve(target, sessions)
             assert self.mailroom is not None
+            if run is not None and await self.mailroom.spoke(run, address):
+                return Report(status="delivered", delivered=True)
             posted = await self.mailroom.post(address, Letter(text=text), key=key, wait=POST_WAIT, session=mirror)
         except (NoRoute, ChannelError) as exc:
             resolved = {"ok": False, "error": str(exc)}

@@ -19,7 +19,7 @@ from ..core.roster import Roster
 from ..core.rpc import Event, Fault, Publish
 from . import programs, shapes
 from .delivery import Post, Report, Target, target_of
-from .outcome import end_of, judged, result_of, sent_already, silence
+from .outcome import end_of, judged, result_of, silence
 from .rules import Result, settled
 from .settings import Settings
 
@@ -137,7 +137,8 @@ class Errands:
         result = result_of(run)
         if result.status == "ok" and silence(result.summary) is None and self._post.mailroom is not None:
             target = target_of(job.spec.delivery) if job.spec.delivery else Target()
-            await self._post.announce(target, result.summary or "", key=firing.run_id, sessions=(key,), mirror=None)
+            text = result.summary or ""
+            await self._post.announce(target, text, key=firing.run_id, sessions=(key,), mirror=None, run=result.run)
         return result, None
 
     async def _asked(self, firing: Firing, payload: AgentTurn) -> Result:
@@ -239,9 +240,6 @@ class Errands:
         inside = job.spec.session_target not in ("isolated", "main")
         key = job.spec.session_key or (result.session_key if inside else None)
         sessions = tuple(dict.fromkeys(k for k in (key, home) if k))
-        sent = sent_already(result, target)
-        if sent is not None:
-            return sent
         if (
             inside
             and not target.said
@@ -249,7 +247,9 @@ class Errands:
         ):
             return Report(status="delivered", delivered=True)  # it stands in the conversation it was meant for
         text = result.summary or ""
-        return await self._post.announce(target, text, key=firing.run_id, sessions=sessions, mirror=home)
+        return await self._post.announce(
+            target, text, key=firing.run_id, sessions=sessions, mirror=home, run=result.run
+        )
 
     async def _alerted(self, firing: Firing, result: Result) -> Result:
         """Tell somebody of a job that keeps failing, now and then."""

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ..core.records import Run
 from . import shapes
-from .delivery import Report, Target
+from .delivery import Report
 from .programs import Ran
 from .rules import Result
 
@@ -35,9 +35,10 @@ def result_of(run: Run) -> Result:
     usage = told.get("usage") or {}
     counts = {"input_tokens": usage.get("input", 0), "output_tokens": usage.get("output", 0)}
     counts["total_tokens"] = usage.get("totalTokens", sum(counts.values()))
-    more = {name: told[name] for name in ("model", "provider", "sentTargets") if told.get(name)}
+    more = {name: told[name] for name in ("model", "provider") if told.get(name)}
     more |= {"usage": counts} if usage else {}
     common: dict[str, Any] = {"session_key": run.session_key, "session_id": run.session_id, "more": more}
+    common["run"] = run
     if run.status == "ok":
         return Result(status="ok", summary=str(told.get("text") or "")[:SUMMARY], **common)
     error = run.error or f"the run ended as {run.status} ({run.stop_reason})"
@@ -50,13 +51,3 @@ def judged(result: Result, report: Report, *, lenient: bool) -> Result:
         return shapes.with_report(result, report)
     completion = "unknown" if report.status == "unknown" else "failed"
     return shapes.with_report(result, report, completion=completion)
-
-
-def sent_already(result: Result, target: Target) -> Report | None:
-    """When the agent has itself sent to the very place the result is for, it is not told twice."""
-    sent = result.more.get("sentTargets", ())
-    for one in sent if target.channel and target.to else ():
-        account = one.get("accountId") or target.account
-        if one.get("provider") == target.channel and one.get("to") == target.to and account == target.account:
-            return Report(status="delivered", delivered=True)
-    return None

@@ -13,6 +13,7 @@ from ..core.websocket import Socket
 from ..wire import frames
 from ..wire.frames import Announcement, Request
 from .admission import Admitted, Challenge, Refused, Visitor
+from .deeds import Witness
 from .grants import HEARS
 from .handshake import Connect
 from .pairing import now_ms
@@ -191,7 +192,7 @@ class Connection:
         outcome = "cancelled"
         try:
             method = self._choose(request)
-            result = await method.run(self._call(request, method))
+            result = await self._carry_out(method, self._call(request, method))
             outcome = "ok"
             self._unauthorized = 0
             self._send(frames.answer(request.id, result))
@@ -218,6 +219,18 @@ class Connection:
                 self._paused = False
                 self.socket.alive = True
                 self.socket.resume()
+
+    async def _carry_out(self, method: Method, call: RpcCall) -> Any:
+        assert self.admitted is not None
+        grant = self.admitted.grant
+        if grant is None:
+            return await method.run(call)
+        with self._intercom.door.grants.witness(grant, call) as witness:
+            if isinstance(call.link, RequestLink):
+                call.link.witness = witness
+            result = await method.run(call)
+            witness.answered(result)
+            return result
 
     def _choose(self, request: Request) -> Method:
         """The method, if this caller may call it now. Raises Fault."""
@@ -259,11 +272,12 @@ class Connection:
 class RequestLink:
     """The way back for one request. A `Link`."""
 
-    __slots__ = ("_connection", "_request")
+    __slots__ = ("_connection", "_request", "witness")
 
     def __init__(self, connection: Connection, request: str) -> None:
         self._connection = connection
         self._request = request
+        self.witness: Witness | None = None
 
     @property
     def id(self) -> str:
@@ -282,6 +296,8 @@ class RequestLink:
         return self._connection.topics
 
     async def accepted(self, payload: Any) -> None:
+        if self.witness is not None:
+            self.witness.answered(payload)
         self._connection.accept(self._request, payload)
 
 

@@ -12,6 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from msgspec import Struct
@@ -19,9 +20,11 @@ from msgspec.structs import replace
 
 from ..core.bell import Bell
 from ..core.claw import SERVED, STEPS, WAYS, tools_behind
+from ..core.effects import Effects
 from ..core.errors import ToolBusy
 from ..core.model import Caller, Grant, Json
 from ..core.rpc import READ, WRITE, Fault, Method, RpcCall
+from .deeds import Record, Witness
 
 PREFIX: Final = "ocg_"
 """How grant tokens begin, so that an ended one is told from a wrong one."""
@@ -41,7 +44,7 @@ Judge = Callable[[Caller, str], str | None]
 """Why this caller may not use a tool of that name; None: it may."""
 
 
-Witness = Callable[[Caller, str, Json, str, float], None]
+Clerk = Callable[[Caller, str, Json, str, float], None]
 """Hears of each use of a tool when it has ended: who, which, with what, how it ended, after how many seconds."""
 
 
@@ -59,17 +62,18 @@ class Held(Struct, frozen=True, kw_only=True):
     id: str
     caller: Caller
     until: float
+    record: Record
 
 
 class Grants:
     """A `GrantOffice`, and the guard of the connections its grants open."""
 
     def __init__(
-        self, *, judge: Judge = refuse_all, witness: Witness = look_away, clock: Callable[[], float] = time.monotonic
+        self, *, judge: Judge = refuse_all, clerk: Clerk = look_away, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.judge = judge
         """The house rules; set by the caretaker."""
-        self._witness = witness
+        self._clerk = clerk
         self.ended: Bell[str] = Bell()
         """Rings with the id of each grant that ended."""
         self._clock = clock
@@ -86,7 +90,7 @@ class Grants:
         token = PREFIX + secrets.token_urlsafe(32)
         id = _id(token)
         seconds = min(seconds, LONGEST)
-        self._held[id] = Held(id=id, caller=caller, until=self._clock() + seconds)
+        self._held[id] = Held(id=id, caller=caller, until=self._clock() + seconds, record=Record())
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -96,6 +100,11 @@ class Grants:
 
     def revoke(self, token: str) -> None:
         self._end(_id(token))
+
+    async def settle(self, token: str) -> Effects:
+        held = self._held.get(_id(token))
+        self._end(_id(token))  # first: what is begun after we look would be missed
+        return Effects() if held is None else await held.record.settled()
 
     def holder(self, token: str) -> Caller | None:
         held = self.find(token)
@@ -150,7 +159,14 @@ class Grants:
             return
         allowed = [tool for tool in tools if self.judge(caller, tool) is None]
         tool = next(iter(allowed or tools), method)
-        self._witness(caller, tool, params, outcome, seconds)
+        self._clerk(caller, tool, params, outcome, seconds)
+
+    def witness(self, id: str, call: RpcCall) -> AbstractContextManager[Witness]:
+        """Around a call under this grant: what it does to others is kept for whoever settles it. Raises Fault."""
+        held = self._held.get(id)
+        if held is None:
+            raise Fault("this run's token has ended", kind=REFUSED, details={"code": "AUTH_GRANT_ENDED"})
+        return held.record.of(call)
 
     def _permit(self, caller: Caller, call: RpcCall) -> None:
         reasons = [self.judge(caller, tool) for tool in _in_order(call.method, call.params)]

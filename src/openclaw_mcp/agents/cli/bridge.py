@@ -1,5 +1,6 @@
 """The way back for a CLI agent: a server of ours beside it, a grant for its run, and what it did with them."""
 
+import asyncio
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from ...core.agent import Turn
-from ...core.effects import Effects
+from ...core.effects import Effects, completed
 from ...core.model import Caller, Grant
 from ...core.ports import GrantOffice
 from .process import MARK
@@ -52,9 +53,11 @@ class Crossing:
     def entry(self) -> Entry:
         return Entry("/bin/sh", ("-c", LAUNCH, str(self._pass), *self._bridge.server))
 
-    def effects(self) -> Effects:
-        """What has been done so far."""
-        return self._bridge.read_effects(self._effects)
+    async def effects(self) -> Effects:
+        """What was done, now that the CLI is gone: as the server wrote it down, and what the gateway did for a server
+        that died before it could. The grant ends here."""
+        known = await self._bridge.grants.settle(self.token)
+        return completed(await asyncio.to_thread(self._bridge.read_effects, self._effects), known)
 
     def _environment(self, turn: Turn) -> dict[str, str]:
         grant = turn.caller.grant or Grant()

@@ -199,7 +199,7 @@ class Job(Struct, frozen=True, kw_only=True):
     async def close(self, attempt: "Attempt") -> Sequence[AgentEvent]:
         """What is to be said last: what was done to others, then how it ended."""
         crossed = self.crossed
-        effects = Effects() if crossed is None else await asyncio.to_thread(crossed.effects)
+        effects = Effects() if crossed is None else await crossed.effects()
         return [*([Did(effects)] if effects != Effects() else []), *attempt.end()]
 
 

@@ -16,7 +16,7 @@ OUTCOMES: Final = frozenset({"ok", "internal", "cancelled"})
 """What is written as it is; whatever else went wrong, the tool failed."""
 
 
-class Witness:
+class Clerk:
     """Call it when such a call has ended."""
 
     def __init__(self, rules: HouseRules, audit: Audit, digest_key: bytes) -> None:
