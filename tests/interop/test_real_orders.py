@@ -9,7 +9,7 @@ import pytest
 from ..models.fake import FakeModel, Request, say
 from ..order.test_media import item
 from ..order.test_server import server
-from ..order.test_whole import pictures, png
+from ..pictures import pictures, png
 from ..running import StdioServer
 from ..test_reports import report
 from . import real
@@ -72,7 +72,7 @@ def test_a_picture_sent_in_reaches_the_model_behind_it(theirs: str, model: FakeM
         order(one, "What is this picture?", images=[item(picture, "image/png")])
 
     (asked,) = [request for request in conversations(model) if "What is this picture?" in json.dumps(request.body)]
-    assert pictures(asked) == [picture]
+    assert pictures(asked.body) == [picture]
 
 
 def test_doctor_and_sessions_know_a_real_openclaw(theirs: str, model: FakeModel, tmp_path: Path) -> None:
