@@ -11,6 +11,7 @@ from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.rpc import Fault
 from openclaw_mcp.mcp.server import Info, McpServer
+from openclaw_mcp.order import conversation
 from openclaw_mcp.order.conversation import Hear, carried
 from openclaw_mcp.order.tools import OrderTools, Spoken
 from openclaw_mcp.tools.desk import Desk
@@ -190,6 +191,12 @@ def test_a_lost_connection_loses_no_answer() -> None:
     assert ordered(script)["content"][0]["text"] == "Hello"
 
 
+def test_an_end_is_heard_however_much_was_said_before() -> None:
+    pieces = [delta("x" * length) for length in range(1, conversation.MOST_UNHEARD + 100)]
+
+    assert answer(*pieces, final("the end")).endswith("the end")
+
+
 def test_a_cancelled_order_stops_the_run() -> None:
     script = Script(delta("thinking"))
 
@@ -224,13 +231,3 @@ def test_progress_tells_the_text_so_far_and_the_tool_in_use() -> None:
     asyncio.run(client.ask("tools/call", order))
 
     assert [message["params"]["message"] for message in client.heard] == ["Hel", "Hello", "using ls"]
-
-
-def test_the_tool_reads_to_the_letter() -> None:
-    tool = asyncio.run(served(Script()).ask("tools/list"))["tools"]
-
-    assert [one["name"] for one in tool] == ["order_openclaw"]
-    assert tool[0]["inputSchema"]["required"] == ["message"]
-    assert tool[0]["inputSchema"]["properties"]["images"]["description"] == (
-        "Optional base64-encoded images (max 10, 15MB each)"
-    )

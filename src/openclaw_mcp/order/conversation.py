@@ -20,7 +20,7 @@ from ..core.model import Json
 RUN_WITHIN: Final = 3600.0  # seconds the agent may take
 ADMIT_WITHIN: Final = 60.0  # seconds from sending an order to its admission
 STOP_WITHIN: Final = 10.0  # seconds a gateway gets to acknowledge that a run is to stop
-MOST_UNHEARD: Final = 100_000  # events of one run waiting to be read
+MOST_UNHEARD: Final = 1000  # events of one run waiting to be read, after which pieces of text are passed over
 
 Hear = Callable[[str, Any], None]
 
@@ -47,10 +47,13 @@ class Order(Struct, frozen=True, kw_only=True):
 async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, None]:
     """What the agent says, ending with `Final` or `Failed`. Closing the iterator early stops the run."""
     run_id = str(uuid.uuid4())
-    unheard: asyncio.Queue[tuple[str, Any]] = asyncio.Queue(MOST_UNHEARD)
+    unheard: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
     def hear(event: str, payload: Any) -> None:
-        if event == "hello" or (type(payload) is dict and payload.get("runId") == run_id and not unheard.full()):
+        mine = type(payload) is dict and payload.get("runId") == run_id and _telling(event, payload)
+        # The next snapshot says what a lost one said; an end, or what a tool made, is told once.
+        lost = mine and unheard.qsize() >= MOST_UNHEARD and payload.get("state") == "delta"
+        if event == "hello" or (mine and not lost):
             unheard.put_nowait((event, payload))
 
     deaf = gateway.listen(hear)
@@ -76,6 +79,11 @@ async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, 
                 await asyncio.shield(gateway.call("chat.abort", stop, within=STOP_WITHIN))
 
 
+def _telling(event: str, payload: Json) -> bool:
+    """Whether the reader reads it."""
+    return event == "chat" or (event == "agent" and payload.get("stream") == "tool")
+
+
 async def _missed(gateway: Gateway, run_id: str) -> Json:
     """How a run ended whose events may have been lost with the connection; waits if it has not."""
     wait = {"runId": run_id, "timeoutMs": int(RUN_WITHIN * 1000)}
@@ -93,11 +101,7 @@ class _Reader:
         self._text = ""
 
     def read(self, event: str, payload: Json) -> list[AgentEvent]:
-        if event == "chat":
-            return self._chat(payload)
-        if event == "agent" and payload.get("stream") == "tool":
-            return _tool(payload.get("data") or {})
-        return []
+        return self._chat(payload) if event == "chat" else _tool(payload.get("data") or {})
 
     def _chat(self, payload: Json) -> list[AgentEvent]:
         match payload.get("state"):
