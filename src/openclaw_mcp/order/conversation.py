@@ -172,16 +172,17 @@ def _tool(data: Json) -> list[AgentEvent]:
 
 
 def _attachment(block: Json) -> Attachment | None:
-    """The picture, sound or file in a block, however it is spelt; None when there is none."""
+    """The picture, sound or file in a block, however it is spelt; without its bytes when the gateway left them out."""
     source: Json = block["resource"] if type(block.get("resource")) is dict else block
     if type(block.get("source")) is dict:
         source = block["source"]
     encoded = source.get("data") or source.get("blob") or source.get("content")
     mime_type = source.get("mimeType") or source.get("media_type") or source.get("mime_type")
-    if block.get("type") == "text" or type(encoded) is not str or type(mime_type) is not str:
+    omitted = encoded is None and (source.get("omitted") is True or block.get("omitted") is True)
+    if block.get("type") == "text" or type(mime_type) is not str or not (omitted or type(encoded) is str):
         return None
     try:
-        data = base64.b64decode(encoded, validate=True)
+        data = None if omitted else base64.b64decode(encoded, validate=True)
     except ValueError:
         return None
     name = block.get("fileName") or block.get("name") or str(source.get("uri", "")).rpartition("/")[2] or None

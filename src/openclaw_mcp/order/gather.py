@@ -36,7 +36,8 @@ class Gatherer:
     def show(self, item: Attachment) -> None:
         data = item.data
         if data is None:
-            self._left_out.append(f"{item.name or item.mime_type} (only a link: {item.url})")
+            why = f"only a link: {item.url}" if item.url else "the gateway left it out, as too large for one message"
+            self._left_out.append(f"{item.name or item.mime_type} ({why})")
             return
         digest = hashlib.sha256(data).digest()
         if digest in self._media:
