@@ -14,6 +14,7 @@ from tests.order.test_whole import PLACES, config, ordering
 from tests.running import ROOT
 
 MEGABYTE = 1 << 20
+PDF = "application/pdf"
 WAIT = 120.0  # seconds; tens of megabytes go through three processes
 PAINTER: Json = {"command": sys.executable, "args": ["-m", "tests.order.painter"], "cwd": str(ROOT)}
 
@@ -31,7 +32,8 @@ def painted(place: str, folder: Path, *steps: tuple[str, list[int]]) -> Any:
 
 
 def sizes(result: Any) -> list[int]:
-    return [len(base64.b64decode(block["data"])) for block in result["content"] if block["type"] == "image"]
+    blocks = [block for block in result["content"] if block["type"] == "resource"]
+    return [len(base64.b64decode(block["resource"]["blob"])) for block in blocks]
 
 
 def note(result: Any) -> str:
@@ -54,25 +56,25 @@ def test_pictures_sounds_and_files_come_back_as_blocks_of_their_kind(tmp_path: P
 
 
 def test_an_item_of_twenty_megabytes_comes_back_and_one_byte_more_is_named(tmp_path: Path) -> None:
-    result = painted("embedded", tmp_path, ("image/png", [20 * MEGABYTE, 20 * MEGABYTE + 1]))
+    result = painted("embedded", tmp_path, (PDF, [20 * MEGABYTE, 20 * MEGABYTE + 1]))
 
     assert said(result) == "done"
     assert sizes(result) == [20 * MEGABYTE]
-    assert note(result) == "Left out of this answer: image/png (20.0 MB; one item may have 20 MB)."
+    assert note(result) == "Left out of this answer: 2.pdf (20.0 MB; one item may have 20 MB)."
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_an_answer_has_fifty_megabytes_and_names_what_is_beyond(tmp_path: Path, place: str) -> None:
     each = 17 * MEGABYTE
-    result = painted(place, tmp_path, *(("image/png", [1, each + number]) for number in range(3)))
+    result = painted(place, tmp_path, *((PDF, [1, each + number]) for number in range(3)))
 
     assert sizes(result) == [1, each, each + 1]
-    assert note(result) == "Left out of this answer: image/png (17.0 MB; one answer may have 50 MB)."
+    assert note(result) == "Left out of this answer: 2.pdf (17.0 MB; one answer may have 50 MB)."
 
 
 def test_what_a_gateway_can_not_send_in_one_message_is_named(tmp_path: Path) -> None:
-    result = painted("gateway", tmp_path, ("image/png", [9 * MEGABYTE] * 3))
+    result = painted("gateway", tmp_path, (PDF, [9 * MEGABYTE] * 3))
 
     assert said(result) == "done"
     assert sizes(result) == [9 * MEGABYTE] * 2
-    assert note(result).startswith("Left out of this answer: image/png (the gateway left it out")
+    assert note(result).startswith("Left out of this answer: 3.pdf (the gateway left it out")

@@ -178,11 +178,11 @@ def _attachment(block: Json) -> Attachment | None:
         source = block["source"]
     encoded = source.get("data") or source.get("blob") or source.get("content")
     mime_type = source.get("mimeType") or source.get("media_type") or source.get("mime_type")
-    omitted = encoded is None and (source.get("omitted") is True or block.get("omitted") is True)
+    omitted = encoded is None and True in (source.get("omitted"), block.get("omitted"))
     if block.get("type") == "text" or type(mime_type) is not str or not (omitted or type(encoded) is str):
         return None
     try:
-        data = None if omitted else base64.b64decode(encoded, validate=True)
+        data = base64.b64decode(encoded, validate=True) if type(encoded) is str else None
     except ValueError:
         return None
     name = block.get("fileName") or block.get("name") or str(source.get("uri", "")).rpartition("/")[2] or None
