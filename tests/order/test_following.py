@@ -1,4 +1,4 @@
-"""A long order, followed by its client: progress, polling, stopping, looking back. A real client, a model on loopback."""
+"""A long order, followed by its client: progress, polling, stopping, looking back. A model on loopback."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def configured(folder: Path, model: FakeModel) -> None:
 @asynccontextmanager
 async def official(folder: Path, era: str) -> AsyncIterator[Client]:
     parameters = StdioServerParameters(command=OPENCLAW, args=["mcp-server"], env=settings(folder))
-    async with asyncio.timeout(WAIT), Client(stdio_client(parameters), mode=era) as client:  # type: ignore[arg-type]  # a literal there
+    async with asyncio.timeout(WAIT), Client(stdio_client(parameters), mode=era) as client:
         yield client
 
 
@@ -48,12 +48,12 @@ async def official(folder: Path, era: str) -> AsyncIterator[Client]:
 def test_a_client_hears_the_text_so_far_and_the_tool_in_use(folder: Path, era: str) -> None:
     heard: list[str | None] = []
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message)
 
     async def story() -> None:
         async with official(folder, era) as client:
-            await client.call_tool("order_openclaw", {"message": "Draw"}, progress_callback=progress)
+            await client.call_tool("order_openclaw", {"message": "Draw"}, progress_callback=hear)
 
     with FakeModel(LOOKING, say("Here it is.")) as model:
         configured(folder, model)

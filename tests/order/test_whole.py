@@ -128,34 +128,6 @@ def test_nothing_leaks_between_orders_without_a_key(tmp_path: Path, place: str) 
         assert pictures(model.requests[1].body) == []
 
 
-BAD: dict[str, tuple[Json, str]] = {
-    "wrong base64": ({"images": [{"data": "not base64!", "mimeType": "image/png"}]}, "base64"),
-    "another type": ({"images": [item(b"GIF89a" + b"\0" * 16, "image/png")]}, "not image/png"),
-    "eleven images": ({"images": [item(DRAWN, "image/png")] * 11}, "at most 10 images"),
-    "sixteen megabytes": ({"files": [item(b"%PDF-1.7" + b"\0" * (16 << 20), "application/pdf")]}, "15 MB"),
-    "an empty message": ({"message": ""}, "empty"),
-    "a NUL": ({"message": "a\0b"}, "NUL"),
-    "a good picture and a bad one": (
-        {"images": [item(DRAWN, "image/png"), {"data": "!", "mimeType": "image/png"}]},
-        "images[1]",
-    ),
-}
-
-
-def test_bad_orders_leave_one_sentence_and_nothing_in_the_store(tmp_path: Path) -> None:
-    with server(tmp_path) as one:
-        said(order(one, "a good one first", sessionKey="good"))
-        for id, (name, (arguments, says)) in enumerate(BAD.items(), 2):
-            result = order(one, arguments.pop("message", "look"), id=id, sessionKey="bad", **arguments)
-            text = result["content"][0]["text"]
-            assert (result["isError"], len(result["content"])) == (True, 1), name
-            assert text.startswith("Error: ") and "\n" not in text and says in text, (name, text)
-
-    with contextlib.closing(sqlite3.connect(tmp_path / "openclaw.sqlite")) as store:
-        assert [key for (key,) in store.execute("SELECT key FROM sessions")] == ["agent:main:good"]
-        assert store.execute("SELECT count(*) FROM blobs").fetchone() == (0,)
-
-
 def test_an_archive_reaches_the_model_by_its_name_alone_and_is_kept_whole(tmp_path: Path) -> None:
     bomb = zipped()
     with FakeModel(say("kept")) as model, ordering("embedded", tmp_path / "state", config(model, mcp={})) as one:
