@@ -62,6 +62,17 @@ def test_a_picture_sent_in_is_the_picture_the_model_receives(tmp_path: Path, pla
         assert pictures(model.requests[0].body) == sent
 
 
+def test_more_than_a_gateway_takes_at_once_is_one_sentence_and_nothing_is_sent(tmp_path: Path) -> None:
+    with FakeModel(say("never")) as model, ordering("gateway", tmp_path / "state", config(model, mcp={})) as one:
+        images = [item(png(300) + bytes(14 << 20), "image/png")] * 2
+        text = order(one, "What are these?", images=images)["content"][0]["text"]
+        assert text.startswith("Error: the attachments are larger than the gateway takes in one message")
+        assert text.endswith("send fewer or smaller ones")
+        assert said(order(one, "And this?", id=2, images=[item(png(300), "image/png")])) == "never"
+
+        assert len(model.requests) == 1
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_picture_the_agent_made_arrives_as_an_image_block(tmp_path: Path, place: str) -> None:
     with (
