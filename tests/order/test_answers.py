@@ -77,4 +77,4 @@ def test_what_a_gateway_can_not_send_in_one_message_is_named(tmp_path: Path) -> 
 
     assert said(result) == "done"
     assert sizes(result) == [9 * MEGABYTE] * 2
-    assert note(result).startswith("Left out of this answer: 3.pdf (the gateway left it out")
+    assert note(result) == "Left out of this answer: 3.pdf of 9.0 MB (the gateway did not send it)."

@@ -125,6 +125,23 @@ def test_a_picture_a_tool_made_is_in_the_answer() -> None:
     assert result["content"][1]["mimeType"] == "image/png"
 
 
+def test_a_picture_the_gateway_only_names_is_named_once() -> None:
+    def shown(*places: str) -> tuple[str, Json]:
+        return "agent", {"stream": "assistant", "data": {"text": "see", "mediaUrls": list(places)}}
+
+    seen = {"phase": "result", "result": {"content": [{"type": "image", "mimeType": "image/png", "omitted": True}]}}
+    events = (shown("/home/a/pic.png"), shown("/home/a/pic.png", "https://x.org/b.png"))
+
+    result = ordered(Script(*events, ("agent", {"stream": "tool", "data": seen}), final("see")))
+
+    text, note = result["content"]
+    assert text["text"] == "see"
+    assert note["text"] == (
+        "Left out of this answer: pic.png (the gateway did not send it); "
+        "b.png (only a link: https://x.org/b.png); image/png (the gateway did not send it)."
+    )
+
+
 def test_unrelated_orders_never_share_a_session() -> None:
     keys = set()
     for _ in range(20):

@@ -52,7 +52,7 @@ async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, 
     def hear(event: str, payload: Any) -> None:
         mine = type(payload) is dict and payload.get("runId") == run_id and _telling(event, payload)
         # The next snapshot says what a lost one said; an end, or what a tool made, is told once.
-        lost = mine and unheard.qsize() >= MOST_UNHEARD and payload.get("state") == "delta"
+        lost = mine and unheard.qsize() >= MOST_UNHEARD and _is_piece(payload)
         if event == "hello" or (mine and not lost):
             unheard.put_nowait((event, payload))
 
@@ -81,7 +81,13 @@ async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, 
 
 def _telling(event: str, payload: Json) -> bool:
     """Whether the reader reads it."""
-    return event == "chat" or (event == "agent" and payload.get("stream") == "tool")
+    return event == "chat" or (event == "agent" and payload.get("stream") in ("tool", "assistant"))
+
+
+def _is_piece(payload: Json) -> bool:
+    data = payload.get("data")
+    silent = payload.get("stream") == "assistant" and not (type(data) is dict and data.get("mediaUrls"))
+    return silent or payload.get("state") == "delta"
 
 
 async def _missed(gateway: Gateway, run_id: str) -> Json:
@@ -101,7 +107,10 @@ class _Reader:
         self._text = ""
 
     def read(self, event: str, payload: Json) -> list[AgentEvent]:
-        return self._chat(payload) if event == "chat" else _tool(payload.get("data") or {})
+        if event == "chat":
+            return self._chat(payload)
+        data = payload.get("data") or {}
+        return _tool(data) if payload.get("stream") == "tool" else _named(data)
 
     def _chat(self, payload: Json) -> list[AgentEvent]:
         match payload.get("state"):
@@ -171,6 +180,18 @@ def _tool(data: Json) -> list[AgentEvent]:
     return []
 
 
+def _named(data: Json) -> list[AgentEvent]:
+    """What an agent showed by its address alone, as a real OpenClaw tells it; only it knows what is there."""
+    places = data.get("mediaUrls")
+    named = [place for place in places if type(place) is str] if type(places) is list else []
+    return [Media(attachment=_pointer(place)) for place in named]
+
+
+def _pointer(place: str) -> Attachment:
+    url = place if place.startswith(("https://", "http://")) else None
+    return Attachment(mime_type="application/octet-stream", name=place.rpartition("/")[2] or None, url=url)
+
+
 def _attachment(block: Json) -> Attachment | None:
     """The picture, sound or file in a block, however it is spelt; without its bytes when the gateway left them out."""
     source: Json = block["resource"] if type(block.get("resource")) is dict else block
@@ -186,4 +207,7 @@ def _attachment(block: Json) -> Attachment | None:
     except ValueError:
         return None
     name = block.get("fileName") or block.get("name") or str(source.get("uri", "")).rpartition("/")[2] or None
-    return Attachment(mime_type=mime_type, name=name if type(name) is str else None, data=data)
+    name = name if type(name) is str else None
+    if data is None and type(size := source.get("bytes")) is int:
+        name = f"{name or mime_type} of {size / (1 << 20):.1f} MB"
+    return Attachment(mime_type=mime_type, name=name, data=data)

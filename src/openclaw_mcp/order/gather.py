@@ -36,8 +36,9 @@ class Gatherer:
     def show(self, item: Attachment) -> None:
         data = item.data
         if data is None:
-            why = f"only a link: {item.url}" if item.url else "the gateway left it out, as too large for one message"
-            self._left_out.append(f"{item.name or item.mime_type} ({why})")
+            why = f"only a link: {item.url}" if item.url else "the gateway did not send it"
+            told = f"{item.name or item.mime_type} ({why})"
+            self._left_out += [] if told in self._left_out else [told]
             return
         digest = hashlib.sha256(data).digest()
         if digest in self._media:
