@@ -92,12 +92,14 @@ def test_a_picture_shown_there_is_named(theirs: str, tmp_path: Path) -> None:
 def test_two_servers_at_once_share_one_conversation_there(theirs: str, model: FakeModel, tmp_path: Path) -> None:
     there = {"OPENCLAW_GATEWAY_URL": theirs, "OPENCLAW_GATEWAY_TOKEN": real.TOKEN}
     with server(tmp_path / "a", **there) as one, server(tmp_path / "b", **there) as two:
+        order(one, "I am the opener", sessionKey="both")
         for name, each in (("first", one), ("second", two)):
             arguments = {"message": f"I am the {name}", "sessionKey": "both"}
             params = {"name": "order_openclaw", "arguments": arguments}
             each.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         for each in (one, two):
-            assert each.receive(PATIENCE)["result"]["isError"] is False
+            result = each.receive(PATIENCE)["result"]
+            assert (result["isError"], result["content"][0]["text"]) == (False, "Hello from afar.")
     bodies = [json.dumps(request.body) for request in conversations(model)]
     assert any("I am the first" in body and "I am the second" in body for body in bodies)
 

@@ -26,17 +26,24 @@ class Script:
 
     near = False
 
-    def __init__(self, *events: tuple[str, Json], refuse: OpenClawError | None = None, end: Json | None = None) -> None:
+    def __init__(
+        self, *events: tuple[str, Json], refuse: OpenClawError | None = None, end: Json | None = None,
+        history: tuple[Json, ...] = (),
+    ) -> None:  # fmt: skip
         self.calls: list[tuple[str, Json]] = []
         self.hears: list[Hear] = []
         self._events = events
         self._refuse = refuse
         self._end = end
+        self._history = history
 
     async def call(self, method: str, params: Json, *, within: float) -> Any:
         self.calls.append((method, params))
         if method == "agent.wait":
             return self._end
+        if method == "chat.history":
+            order = {"role": "user", "content": "do it", "idempotencyKey": f"{self.calls[0][1]['idempotencyKey']}:user"}
+            return {"messages": [*self._history[:1], order, *self._history[1:]]}
         if method == "chat.send":
             if self._refuse is not None:
                 raise self._refuse
@@ -206,6 +213,19 @@ def test_a_lost_connection_loses_no_answer() -> None:
     script = Script(delta("Hel"), ("hello", {}), end={"status": "ok", "terminalReply": {"text": "Hello"}})
 
     assert ordered(script)["content"][0]["text"] == "Hello"
+
+
+def test_an_order_that_had_to_wait_gets_its_own_answer() -> None:
+    """A real OpenClaw ends such a run with nothing, and answers it in the transcript."""
+
+    def told(role: str, text: str) -> Json:
+        return {"role": role, "content": [{"type": "text", "text": text}]}
+
+    before, mine, after = told("assistant", "to another"), told("assistant", "to you"), told("assistant", "to a third")
+    history = (before, mine, told("toolResult", "not said"), told("user", "the third"), after)
+    script = Script(("chat", {"state": "final"}), end={"status": "ok"}, history=history)
+
+    assert ordered(script)["content"][0]["text"] == "to you"
 
 
 def test_an_end_is_heard_however_much_was_said_before() -> None:

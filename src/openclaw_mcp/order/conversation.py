@@ -20,6 +20,8 @@ from ..core.model import Json
 RUN_WITHIN: Final = 3600.0  # seconds the agent may take
 ADMIT_WITHIN: Final = 60.0  # seconds from sending an order to its admission
 STOP_WITHIN: Final = 10.0  # seconds a gateway gets to acknowledge that a run is to stop
+LOOK_EVERY: Final = 1.0  # seconds between two looks at an order that waits its turn; nobody tells when it comes
+MOST_AFTER: Final = 200  # messages of a transcript in which the answer to such an order is looked for
 MOST_UNHEARD: Final = 1000  # events of one run waiting to be read, after which pieces of text are passed over
 
 Hear = Callable[[str, Any], None]
@@ -66,6 +68,8 @@ async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, 
             if event == "hello":
                 payload = await _missed(gateway, run_id)
                 event = "chat"
+            elif _waits(event, payload):
+                payload = await _in_its_turn(gateway, order, run_id)
             for said in reader.read(event, payload):
                 ended = isinstance(said, Done | Failed)
                 yield said
@@ -98,6 +102,32 @@ async def _missed(gateway: Gateway, run_id: str) -> Json:
         text = (end.get("terminalReply") or {}).get("text") or ""
         return {"state": "final", "message": {"content": [{"type": "text", "text": text}]}}
     return {"state": "error", "errorMessage": end.get("error") or f"the run ended as {end.get('status')!r}"}
+
+
+def _waits(event: str, payload: Json) -> bool:
+    """A real OpenClaw ends a run that has to wait for another with an empty `final`, and does it under another id."""
+    return event == "chat" and payload.get("state") == "final" and not {"message", "stopReason"} & payload.keys()
+
+
+async def _in_its_turn(gateway: Gateway, order: Order, run_id: str) -> Json:
+    """What came of a run that had to wait: the answer stands in the transcript, after the order."""
+    look = {"runId": run_id, "timeoutMs": int(LOOK_EVERY * 1000)}
+    end = await gateway.call("agent.wait", look, within=ADMIT_WITHIN)
+    while end.get("status") in ("pending", "timeout"):
+        await asyncio.sleep(LOOK_EVERY)
+        end = await gateway.call("agent.wait", look, within=ADMIT_WITHIN)
+    if end.get("status") != "ok":
+        return {"state": "error", "errorMessage": end.get("error") or f"the run ended as {end.get('status')!r}"}
+    asked = {"sessionKey": order.session_key, "limit": MOST_AFTER}
+    history = await gateway.call("chat.history", asked, within=ADMIT_WITHIN)
+    messages = [message for message in history.get("messages", ()) if type(message) is dict]
+    mine = [at for at, message in enumerate(messages) if message.get("idempotencyKey") == f"{run_id}:user"]
+    blocks: list[Json] = []
+    for message in messages[mine[-1] + 1 :] if mine else messages[-1:]:
+        if message.get("role") == "user":
+            break
+        blocks += _blocks(message) if message.get("role") == "assistant" else []
+    return {"state": "final", "message": {"content": blocks}}
 
 
 class _Reader:
