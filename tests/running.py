@@ -71,7 +71,7 @@ class StdioServer:
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self.child = child
-        self._buffer = b""
+        self._buffer = bytearray()
 
     def send(self, message: Any) -> None:
         self.write(json.dumps(message).encode() + b"\n")
@@ -85,13 +85,16 @@ class StdioServer:
         """The next message. Anything on stdout that is no JSON line fails the test."""
         assert self.child.stdout is not None
         end = time.monotonic() + seconds
-        while b"\n" not in self._buffer:
+        looked = 0  # a line may have tens of megabytes, and comes in small pieces
+        while (at := self._buffer.find(b"\n", looked)) < 0:
+            looked = len(self._buffer)
             ready, _, _ = select.select([self.child.stdout], [], [], max(0, end - time.monotonic()))
             assert ready, f"no answer within {seconds} s; so far {self._buffer[:200]!r}"
             data = os.read(self.child.stdout.fileno(), 1 << 20)
             assert data, f"the server closed its output; so far {self._buffer[:200]!r}"
             self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
+        line = bytes(self._buffer[:at])
+        del self._buffer[: at + 1]
         return json.loads(line)
 
     def ask(self, method: str, params: Any = None, *, id: Any = 1) -> Any:

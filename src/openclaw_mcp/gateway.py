@@ -30,13 +30,13 @@ from .rpc.pairing import FileShelf, Pairing, Shelf, now_ms
 from .rpc.server import Intercom
 from .servers.waking import Waking
 from .tools.audit import Audit, log
+from .tools.clerk import Clerk
 from .tools.desk import Desk
 from .tools.house import HouseRules
 from .tools.methods import ToolMethods, invoke, kind_of, operator
 from .tools.policy import by_scope, every
 from .tools.registry import Registry
 from .tools.rulebook import RuleBook
-from .tools.clerk import Clerk
 from .web import listen, plain
 from .web.metrics import Metric, written
 from .web.plain import App, Receive, Scope, Send

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
@@ -17,6 +18,8 @@ from .order.conversation import Gateway, Order, carried
 if TYPE_CHECKING:
     # For the type alone: see `_embedded`.
     from .embedded import Embedded
+
+logger = logging.getLogger(__name__)
 
 KNOCK_WITHIN: Final = 1.0  # seconds to find out whether anybody listens at the default place
 
@@ -52,11 +55,13 @@ class Orders:
         url, token = gateway_place(config)
         named = os.environ.get("OPENCLAW_GATEWAY_URL") or config.get("gateway", {}).get("mode") == "remote"
         if named or await _anybody(url):
+            logger.info("orders go to the gateway at %s", url)
             given = os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() or token
             # Here for start-up: the agent in this process needs no WebSocket.
             from .remote import dialled
 
             return await self._stack.enter_async_context(dialled(url, given, self._folder))
+        logger.info("nobody listens at %s: orders go to the agent in this process, in %s", url, self._folder)
         # In a thread: a client that pings or cancels meanwhile is heard.
         return await self._stack.enter_async_context(await asyncio.to_thread(_embedded, self._folder))
 

@@ -47,6 +47,8 @@ class Heard(NamedTuple):
     text: str
     ended: str
     """Exit status and the end of stderr, for a failing test to show."""
+    requests: list[Any]
+    """What the CLI sent to its own model, in order."""
 
 
 def ask(cli: str, folder: Path, server: Server, prompt: str) -> Heard:
@@ -68,6 +70,7 @@ def ask(cli: str, folder: Path, server: Server, prompt: str) -> Heard:
         outcomes=[event for event in events if isinstance(event, ToolOutcome)],
         text="".join(event.text for event in events if isinstance(event, Partial)),
         ended=f"status {status}, error {reader.error}: {err[-2000:]}",
+        requests=[body for _, _, body in model.log],
     )
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ..models.fake import FakeModel, Request, say
+from ..models.fake import FakeModel, Request, Step, say
 from ..order.test_media import item
 from ..order.test_server import server
-from ..order.test_whole import pictures, png
+from ..pictures import pictures, png
 from ..running import StdioServer
 from ..test_reports import report
 from . import real
@@ -20,7 +20,11 @@ PATIENCE = 120.0  # seconds; the first turn of a real gateway is slow
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[FakeModel]:
-    with FakeModel(lambda request: say("Hello from afar.")) as fake:
+    def answer(request: Request) -> Step:
+        shows = "Show me" in json.dumps(request.body)
+        return say("Look:\nMEDIA:./pic.png" if shows else "Hello from afar.")
+
+    with FakeModel(answer) as fake:
         yield fake
 
 
@@ -72,7 +76,32 @@ def test_a_picture_sent_in_reaches_the_model_behind_it(theirs: str, model: FakeM
         order(one, "What is this picture?", images=[item(picture, "image/png")])
 
     (asked,) = [request for request in conversations(model) if "What is this picture?" in json.dumps(request.body)]
-    assert pictures(asked) == [picture]
+    assert pictures(asked.body) == [picture]
+
+
+def test_a_picture_shown_there_is_named(theirs: str, tmp_path: Path) -> None:
+    """It tells its clients where a picture is, never what is in it."""
+    with server(tmp_path, OPENCLAW_GATEWAY_URL=theirs, OPENCLAW_GATEWAY_TOKEN=real.TOKEN) as one:
+        params = {"name": "order_openclaw", "arguments": {"message": "Show me a picture"}}
+        one.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        text, note = one.receive(PATIENCE)["result"]["content"]
+    assert text["text"] == "Look:"
+    assert note["text"] == "Left out of this answer: pic.png (the gateway did not send it)."
+
+
+def test_two_servers_at_once_share_one_conversation_there(theirs: str, model: FakeModel, tmp_path: Path) -> None:
+    there = {"OPENCLAW_GATEWAY_URL": theirs, "OPENCLAW_GATEWAY_TOKEN": real.TOKEN}
+    with server(tmp_path / "a", **there) as one, server(tmp_path / "b", **there) as two:
+        order(one, "I am the opener", sessionKey="both")
+        for name, each in (("first", one), ("second", two)):
+            arguments = {"message": f"I am the {name}", "sessionKey": "both"}
+            params = {"name": "order_openclaw", "arguments": arguments}
+            each.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        for each in (one, two):
+            result = each.receive(PATIENCE)["result"]
+            assert (result["isError"], result["content"][0]["text"]) == (False, "Hello from afar.")
+    bodies = [json.dumps(request.body) for request in conversations(model)]
+    assert any("I am the first" in body and "I am the second" in body for body in bodies)
 
 
 def test_doctor_and_sessions_know_a_real_openclaw(theirs: str, model: FakeModel, tmp_path: Path) -> None:

@@ -4,18 +4,16 @@ import asyncio
 import base64
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from openclaw_mcp.core.agent import AgentEvent, Final, Turn
 from openclaw_mcp.core.roster import AgentCard, Roster
+from tests.media.ears import ears
 from tests.media.papers import bomb, pdf
 from tests.sessions.house import house
 
@@ -181,42 +179,6 @@ def test_speech_is_written_down_by_a_program_here(tmp_path: Path) -> None:
 )
 def test_a_transcriber_that_fails_is_named(model: Json, reason: str) -> None:
     assert reason in prompt(("v.mp3", "audio/mpeg", b"ID3 speech"), audio={"models": [model]})
-
-
-class Ears(BaseHTTPRequestHandler):
-    """Answers as the transcription services do."""
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        assert b"ID3 speech" in body
-        if self.path == "/v1/audio/transcriptions":
-            assert self.headers["Authorization"] == "Bearer k1"
-            assert b"whisper-x" in body
-            answer: Json = {"text": "hello from openai"}
-        else:
-            assert self.path.startswith("/v1/listen?model=nova-3")
-            assert self.headers["Authorization"] == "Token k2"
-            heard = {"alternatives": [{"transcript": "hello from deepgram"}]}
-            answer = {"results": {"channels": [heard]}}
-        data = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@contextmanager
-def ears() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Ears)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def test_speech_is_written_down_by_a_service_the_second_when_the_first_fails() -> None:

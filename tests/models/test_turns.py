@@ -175,12 +175,12 @@ def test_images_go_in_with_the_message_and_with_results(api: str) -> None:
     async def talk() -> None:
         with FakeModel(call("look"), say("A pixel.")) as model:
             agent = Agent(api, model, tools=Tools(look=look))
-            note = Attachment(mime_type="text/plain", name="note.txt", data=b"remember the milk")
-            await answered(agent, attachments=(Attachment(mime_type="image/png", data=PIXEL), note))
+            film = Attachment(mime_type="video/mp4", name="film.mp4", data=b"frames")
+            await answered(agent, attachments=(Attachment(mime_type="image/png", data=PIXEL), film))
         encoded = base64.b64encode(PIXEL).decode()
         first, second = (sent_texts(request.body) for request in model.requests)
         assert first.count(encoded) == 1
-        assert "remember the milk" in first
+        assert "[attached: film.mp4, video/mp4, 6 bytes]" in first
         assert second.count(encoded) == 2
         if api == "anthropic":
             result = model.requests[1].body["messages"][-1]["content"][0]

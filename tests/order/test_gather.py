@@ -21,7 +21,15 @@ def test_parts_are_joined_in_order_and_said_once() -> None:
 
 def test_a_text_that_grew_is_said_whole() -> None:
     assert texts("Hello", "Hello wor", "Hello world") == "Hello world"
-    assert texts("Hello world", "world") == "Hello world"
+    assert texts("Looking.", "Found it.", "Looking.\n\nFound it.") == "Looking.\n\nFound it."
+    assert texts("Looking.", "Found it.", "Looking.Found it. Done.") == "Looking.Found it. Done."
+    assert texts("First line\nsecond line", "second line") == "First line\nsecond line"
+    assert texts("Found it.", "I looked.\n\nFound it.") == "I looked.\n\nFound it."
+
+
+def test_a_short_answer_is_not_lost_in_a_longer_text() -> None:
+    assert texts("I count 14 files.", "4") == "I count 14 files.\n\n4"
+    assert texts("yes", "It says so; no.", "no") == "yes\n\nIt says so; no.\n\nno"
 
 
 def test_an_agent_that_says_nothing_is_said_to_have() -> None:

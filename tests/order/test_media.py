@@ -93,12 +93,14 @@ def test_every_supported_type_is_taken_byte_for_byte(mime_type: str) -> None:
 def test_bytes_that_are_something_else_are_refused(mime_type: str) -> None:
     field = "images" if mime_type in IMAGES else "files"
 
-    assert f"the data is not {mime_type}" in refused(**{field: [item(b"certainly not {", mime_type)]})
+    assert f"the data is not {mime_type}; send it under the type it has" in refused(
+        **{field: [item(b"certainly not {", mime_type)]}
+    )
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"nul \0 inside"])
 def test_text_is_text(data: bytes) -> None:
-    assert "not text/plain" in refused(files=[item(data, "text/plain")])
+    assert "not text/plain in UTF-8" in refused(files=[item(data, "text/plain")])
 
 
 @pytest.mark.parametrize("mime_type", ["image/bmp", "image/svg+xml", "application/x-msdownload", "", "image/*"])
@@ -106,13 +108,22 @@ def test_an_unsupported_type_is_refused_with_those_that_are(mime_type: str) -> N
     assert "image/png" in refused(images=[item(PNG, mime_type)])
 
 
-def test_a_picture_among_the_files_is_refused() -> None:
-    assert "not supported" in refused(files=[item(PNG, "image/png")])
+def test_what_is_sent_in_the_wrong_list_is_told_the_right_one() -> None:
+    assert refused(files=[item(PNG, "image/png")]) == "files[0]: image/png belongs into `images`; send it there"
+    assert refused(images=[item(b"x", "text/csv")]) == "images[0]: text/csv belongs into `files`; send it there"
 
 
-@pytest.mark.parametrize("data", ["!!!", "a", "YWJj\u00e9", "====", "YWJ$"])
+@pytest.mark.parametrize(
+    "data", ["!!!", "a", "YWJj\u00e9", "YWJ$", "data:image/png;base64,YWJj", "https://x.org/y.png"]
+)
 def test_what_is_no_base64_is_refused(data: str) -> None:
-    assert "images[0]" in refused(images=[{"data": data, "mimeType": "image/png"}])
+    text = refused(images=[{"data": data, "mimeType": "image/png"}])
+    assert text.startswith("images[0]: `data` is not base64; send the file's bytes")
+
+
+@pytest.mark.parametrize("data", ["", "===="])
+def test_no_data_is_refused(data: str) -> None:
+    assert refused(images=[{"data": data, "mimeType": "image/png"}]).startswith("images[0]: `data` is empty; send")
 
 
 def test_base64_in_lines_in_the_url_alphabet_or_without_padding_is_base64() -> None:
@@ -152,6 +163,8 @@ def test_fifteen_megabytes_are_taken_and_one_byte_more_is_not() -> None:
         (".bashrc", "bashrc"),
         ("x" * 300 + ".pdf", "x" * 116 + ".pdf"),
         ("日本語.pdf", "日本語.pdf"),
+        ("invoice\u202efdp.exe", "invoice_fdp.exe"),
+        ("a\u2028b\x85.pdf", "a_b_.pdf"),
         (None, "file-1.pdf"),
     ],
 )

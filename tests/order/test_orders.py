@@ -11,6 +11,7 @@ from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.rpc import Fault
 from openclaw_mcp.mcp.server import Info, McpServer
+from openclaw_mcp.order import conversation
 from openclaw_mcp.order.conversation import Hear, carried
 from openclaw_mcp.order.tools import OrderTools, Spoken
 from openclaw_mcp.tools.desk import Desk
@@ -25,17 +26,24 @@ class Script:
 
     near = False
 
-    def __init__(self, *events: tuple[str, Json], refuse: OpenClawError | None = None, end: Json | None = None) -> None:
+    def __init__(
+        self, *events: tuple[str, Json], refuse: OpenClawError | None = None, end: Json | None = None,
+        history: tuple[Json, ...] = (),
+    ) -> None:  # fmt: skip
         self.calls: list[tuple[str, Json]] = []
         self.hears: list[Hear] = []
         self._events = events
         self._refuse = refuse
         self._end = end
+        self._history = history
 
     async def call(self, method: str, params: Json, *, within: float) -> Any:
         self.calls.append((method, params))
         if method == "agent.wait":
             return self._end
+        if method == "chat.history":
+            order = {"role": "user", "content": "do it", "idempotencyKey": f"{self.calls[0][1]['idempotencyKey']}:user"}
+            return {"messages": [*self._history[:1], order, *self._history[1:]]}
         if method == "chat.send":
             if self._refuse is not None:
                 raise self._refuse
@@ -124,6 +132,23 @@ def test_a_picture_a_tool_made_is_in_the_answer() -> None:
     assert result["content"][1]["mimeType"] == "image/png"
 
 
+def test_a_picture_the_gateway_only_names_is_named_once() -> None:
+    def shown(*places: str) -> tuple[str, Json]:
+        return "agent", {"stream": "assistant", "data": {"text": "see", "mediaUrls": list(places)}}
+
+    seen = {"phase": "result", "result": {"content": [{"type": "image", "mimeType": "image/png", "omitted": True}]}}
+    events = (shown("/home/a/pic.png"), shown("/home/a/pic.png", "https://x.org/b.png"))
+
+    result = ordered(Script(*events, ("agent", {"stream": "tool", "data": seen}), final("see")))
+
+    text, note = result["content"]
+    assert text["text"] == "see"
+    assert note["text"] == (
+        "Left out of this answer: pic.png (the gateway did not send it); "
+        "b.png (only a link: https://x.org/b.png); image/png (the gateway did not send it)."
+    )
+
+
 def test_unrelated_orders_never_share_a_session() -> None:
     keys = set()
     for _ in range(20):
@@ -190,6 +215,25 @@ def test_a_lost_connection_loses_no_answer() -> None:
     assert ordered(script)["content"][0]["text"] == "Hello"
 
 
+def test_an_order_that_had_to_wait_gets_its_own_answer() -> None:
+    """A real OpenClaw ends such a run with nothing, and answers it in the transcript."""
+
+    def told(role: str, text: str) -> Json:
+        return {"role": role, "content": [{"type": "text", "text": text}]}
+
+    before, mine, after = told("assistant", "to another"), told("assistant", "to you"), told("assistant", "to a third")
+    history = (before, mine, told("toolResult", "not said"), told("user", "the third"), after)
+    script = Script(("chat", {"state": "final"}), end={"status": "ok"}, history=history)
+
+    assert ordered(script)["content"][0]["text"] == "to you"
+
+
+def test_an_end_is_heard_however_much_was_said_before() -> None:
+    pieces = [delta("x" * length) for length in range(1, conversation.MOST_UNHEARD + 100)]
+
+    assert answer(*pieces, final("the end")).endswith("the end")
+
+
 def test_a_cancelled_order_stops_the_run() -> None:
     script = Script(delta("thinking"))
 
@@ -224,13 +268,3 @@ def test_progress_tells_the_text_so_far_and_the_tool_in_use() -> None:
     asyncio.run(client.ask("tools/call", order))
 
     assert [message["params"]["message"] for message in client.heard] == ["Hel", "Hello", "using ls"]
-
-
-def test_the_tool_reads_to_the_letter() -> None:
-    tool = asyncio.run(served(Script()).ask("tools/list"))["tools"]
-
-    assert [one["name"] for one in tool] == ["order_openclaw"]
-    assert tool[0]["inputSchema"]["required"] == ["message"]
-    assert tool[0]["inputSchema"]["properties"]["images"]["description"] == (
-        "Optional base64-encoded images (max 10, 15MB each)"
-    )

@@ -159,6 +159,38 @@ def test_the_official_client_orders(tmp_path: Path, mode: str) -> None:
     assert "from the official client" in asyncio.run(visit())
 
 
+def attachments(what: str, example: str, described: str) -> Any:
+    properties = {
+        "data": {"type": "string", "description": f"Base64-encoded {what} data"},
+        "mimeType": {"type": "string", "description": f"MIME type (e.g., '{example}')"},
+        "filename": {"type": "string", "description": "Optional filename"},
+    }
+    items = {"type": "object", "properties": properties, "required": ["data", "mimeType"]}
+    return {"type": "array", "description": described, "items": items}
+
+
+def test_there_is_one_tool_and_it_reads_to_the_letter(tmp_path: Path) -> None:
+    with server(tmp_path) as one:
+        (tool,) = one.ask("tools/list")["result"]["tools"]
+
+    assert tool["name"] == "order_openclaw"
+    assert tool["description"] == (
+        "Send a message to OpenClaw and receive a response. The message will be processed as if typed by a user. "
+        "Supports sending images, files (PDF, text, markdown, CSV, JSON), audio, video, and archives (ZIP, TAR.GZ) "
+        "via base64 encoding."
+    )
+    assert tool["inputSchema"] == {
+        "type": "object",
+        "properties": {
+            "message": {"type": "string", "description": "The message to send to OpenClaw"},
+            "sessionKey": {"type": "string", "description": "Optional session key for conversation continuity"},
+            "images": attachments("image", "image/png", "Optional base64-encoded images (max 10, 15MB each)"),
+            "files": attachments("file", "application/pdf", "Optional base64-encoded files (max 5, 15MB each)"),
+        },
+        "required": ["message"],
+    }
+
+
 def test_the_version_and_help_are_told() -> None:
     for word, says in (("--version", __version__), ("-h", "--verbose"), ("--help", "--verbose")):
         done = subprocess.run([OPENCLAW, "mcp-server", word], capture_output=True, text=True, timeout=60, check=True)

@@ -5,7 +5,6 @@ import contextlib
 import json
 import sqlite3
 import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tests.models.fake import FakeModel, Request, Step, call, say
 from tests.models.talking import provider
 from tests.order.test_media import item, zipped
 from tests.order.test_server import order, said, server
+from tests.pictures import pictures, png
 from tests.running import ROOT, StdioServer
 from tests.test_gateway import serving
 
@@ -26,22 +26,11 @@ ANSWER_WAIT = 60.0
 DRAW = "draw__test_image_content"
 
 
-def png(width: int) -> bytes:
-    """A real picture: a grey line of so many pixels."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
-
-    head = width.to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes((8, 0, 0, 0, 0))
-    lines = zlib.compress(b"\0" + bytes(range(256)) * (width // 256 + 1))[:None]
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", lines) + chunk(b"IEND", b"")
-
-
-def config(model: FakeModel, **more: Any) -> Json:
+def config(model: FakeModel, api: str = "openai", /, **more: Any) -> Json:
     card = {"id": "m-1", "input": ["text", "image"]}
     drawer = {"command": sys.executable, "args": ["-m", "tests.mcp.everything_stdio"], "cwd": str(ROOT)}
     return {
-        "models": {"providers": {"fake": provider("openai", model, models=[card])}},
+        "models": {"providers": {"fake": provider(api, model, models=[card])}},
         "agents": {"defaults": {"model": "fake/m-1"}},
         "mcp": {"servers": {"draw": drawer}},
         **more,
@@ -63,13 +52,6 @@ def ordering(place: str, folder: Path, config: Json) -> Iterator[StdioServer]:
             yield one
 
 
-def pictures(request: Request) -> list[bytes]:
-    """What the model was shown."""
-    contents = [message["content"] for message in request.body["messages"] if isinstance(message["content"], list)]
-    urls = [part["image_url"]["url"] for content in contents for part in content if part["type"] == "image_url"]
-    return [base64.b64decode(url.partition("base64,")[2]) for url in urls]
-
-
 @pytest.mark.parametrize("place", PLACES)
 def test_a_picture_sent_in_is_the_picture_the_model_receives(tmp_path: Path, place: str) -> None:
     sent = [png(300), png(700)]
@@ -77,7 +59,18 @@ def test_a_picture_sent_in_is_the_picture_the_model_receives(tmp_path: Path, pla
         images = [item(data, "image/png") for data in sent]
         assert said(order(one, "What is this?", images=images)) == "I see."
 
-        assert pictures(model.requests[0]) == sent
+        assert pictures(model.requests[0].body) == sent
+
+
+def test_more_than_a_gateway_takes_at_once_is_one_sentence_and_nothing_is_sent(tmp_path: Path) -> None:
+    with FakeModel(say("never")) as model, ordering("gateway", tmp_path / "state", config(model, mcp={})) as one:
+        images = [item(png(300) + bytes(14 << 20), "image/png")] * 2
+        text = order(one, "What are these?", images=images)["content"][0]["text"]
+        assert text.startswith("Error: the attachments are larger than the gateway takes in one message")
+        assert text.endswith("send fewer or smaller ones")
+        assert said(order(one, "And this?", id=2, images=[item(png(300), "image/png")])) == "never"
+
+        assert len(model.requests) == 1
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -143,35 +136,7 @@ def test_nothing_leaks_between_orders_without_a_key(tmp_path: Path, place: str) 
 
         assert len(model.requests) == 2
         assert "swordfish" not in json.dumps(model.requests[1].body)
-        assert pictures(model.requests[1]) == []
-
-
-BAD: dict[str, tuple[Json, str]] = {
-    "wrong base64": ({"images": [{"data": "not base64!", "mimeType": "image/png"}]}, "base64"),
-    "another type": ({"images": [item(b"GIF89a" + b"\0" * 16, "image/png")]}, "not image/png"),
-    "eleven images": ({"images": [item(DRAWN, "image/png")] * 11}, "at most 10 images"),
-    "sixteen megabytes": ({"files": [item(b"%PDF-1.7" + b"\0" * (16 << 20), "application/pdf")]}, "15 MB"),
-    "an empty message": ({"message": ""}, "empty"),
-    "a NUL": ({"message": "a\0b"}, "NUL"),
-    "a good picture and a bad one": (
-        {"images": [item(DRAWN, "image/png"), {"data": "!", "mimeType": "image/png"}]},
-        "images[1]",
-    ),
-}
-
-
-def test_bad_orders_leave_one_sentence_and_nothing_in_the_store(tmp_path: Path) -> None:
-    with server(tmp_path) as one:
-        said(order(one, "a good one first", sessionKey="good"))
-        for id, (name, (arguments, says)) in enumerate(BAD.items(), 2):
-            result = order(one, arguments.pop("message", "look"), id=id, sessionKey="bad", **arguments)
-            text = result["content"][0]["text"]
-            assert (result["isError"], len(result["content"])) == (True, 1), name
-            assert text.startswith("Error: ") and "\n" not in text and says in text, (name, text)
-
-    with contextlib.closing(sqlite3.connect(tmp_path / "openclaw.sqlite")) as store:
-        assert [key for (key,) in store.execute("SELECT key FROM sessions")] == ["agent:main:good"]
-        assert store.execute("SELECT count(*) FROM blobs").fetchone() == (0,)
+        assert pictures(model.requests[1].body) == []
 
 
 def test_an_archive_reaches_the_model_by_its_name_alone_and_is_kept_whole(tmp_path: Path) -> None:

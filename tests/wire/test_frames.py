@@ -1,5 +1,6 @@
 """The gateway's frames, byte for byte as OpenClaw's own clients and gateway write them."""
 
+import base64
 import json
 import string
 from typing import Any
@@ -110,6 +111,29 @@ def test_an_event_is_written_once_and_numbered_per_connection() -> None:
         "event": "tick",
         "payload": {"ts": 1},
     }
+
+
+def test_an_event_too_large_for_a_frame_leaves_out_the_pictures_that_do_not_fit() -> None:
+    picture = base64.b64encode(bytes(10 << 20)).decode()
+    blocks = [{"type": "image", "data": picture, "mimeType": "image/png"} for _ in range(3)]
+    file = {"type": "resource", "resource": {"uri": "file:///a.pdf", "blob": picture}}
+
+    frame = Announcement("agent", {"content": [{"type": "text", "text": "see"}, *blocks, file]}).plain()
+
+    assert len(frame) <= frames.LARGEST_FRAME
+    text, one, two, three, last = json.loads(frame)["payload"]["content"]
+    assert text["text"] == "see"
+    assert one["data"] == picture
+    assert (two["omitted"], two["bytes"]) == (three["omitted"], three["bytes"]) == (True, 10 << 20)
+    assert "data" not in two
+    assert last["resource"] == {"uri": "file:///a.pdf", "omitted": True, "bytes": 10 << 20}
+
+
+def test_an_answer_too_large_for_a_frame_says_so() -> None:
+    frame = frames.read_answer(frames.answer("1", {"text": "x" * frames.LARGEST_FRAME}))
+    assert isinstance(frame, Response)
+    assert frame.error is not None
+    assert "ask for less" in frame.error.message
 
 
 @given(st.binary(max_size=200) | ANY_JSON.map(lambda value: json.dumps(value).encode()))

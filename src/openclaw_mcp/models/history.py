@@ -11,10 +11,8 @@ from .speech import Call, Picture, Result, Said, Words
 
 RECALLED: Final = 400  # messages asked for; with tools, some fifty turns
 KEPT: Final = 240  # of them, when there are more
-LONGEST_FILE: Final = 200_000  # characters of an attached text that go into a prompt
 PICTURES: Final = 4  # results of tools whose pictures a model is shown again in later turns
 PAST_PICTURE: Final = Words("[an image, shown then]")
-TEXTUAL: Final = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
 CUT: Final = "dropped"
 """The kind of notice that says older messages are left out from there on."""
 
@@ -111,17 +109,13 @@ def _user(body: Json) -> Iterator["Words | Picture"]:
 
 
 def asked_now(prompt: str, attachments: Sequence[Attachment]) -> Said:
-    """The message to answer, with what is attached to it: pictures as they are, texts in full."""
+    """The message to answer, with what is attached to it: pictures as they are, the rest by name."""
     parts: list[Words | Picture] = []
     for attachment in attachments:
         name = attachment.name or attachment.kind
         data = attachment.data or b""
         if attachment.kind == "image" and data:
             parts.append(Picture(attachment.mime_type, data))
-        elif attachment.mime_type.startswith(TEXTUAL) and data:
-            text = data.decode("utf-8", "replace")
-            more = f"\n[cut: {len(text) - LONGEST_FILE} more characters]" if len(text) > LONGEST_FILE else ""
-            parts.append(Words(f'<file name="{name}">\n{text[:LONGEST_FILE]}{more}\n</file>'))
         else:
             where = f", {attachment.url}" if attachment.url else ""
             parts.append(Words(f"[attached: {name}, {attachment.mime_type}, {len(data)} bytes{where}]"))

@@ -21,7 +21,7 @@ INSTRUCTIONS: Final = "AGENTS.md"
 class ModelRuntime:
     """An `AgentRuntime`. `config` and `roster` are asked at each turn: a changed file counts from the next one on."""
 
-    takes: tuple[str, ...] = ("image/", "text/", "application/json")
+    takes: tuple[str, ...] = ("image/",)
 
     def __init__(self, id: str, shop: Shop, *, config: Callable[[], Json], roster: Callable[[], Roster]) -> None:
         self.id = id

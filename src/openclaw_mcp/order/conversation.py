@@ -20,7 +20,9 @@ from ..core.model import Json
 RUN_WITHIN: Final = 3600.0  # seconds the agent may take
 ADMIT_WITHIN: Final = 60.0  # seconds from sending an order to its admission
 STOP_WITHIN: Final = 10.0  # seconds a gateway gets to acknowledge that a run is to stop
-MOST_UNHEARD: Final = 100_000  # events of one run waiting to be read
+LOOK_EVERY: Final = 1.0  # seconds between two looks at an order that waits its turn; nobody tells when it comes
+MOST_AFTER: Final = 200  # messages of a transcript in which the answer to such an order is looked for
+MOST_UNHEARD: Final = 1000  # events of one run waiting to be read, after which pieces of text are passed over
 
 Hear = Callable[[str, Any], None]
 
@@ -47,10 +49,13 @@ class Order(Struct, frozen=True, kw_only=True):
 async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, None]:
     """What the agent says, ending with `Final` or `Failed`. Closing the iterator early stops the run."""
     run_id = str(uuid.uuid4())
-    unheard: asyncio.Queue[tuple[str, Any]] = asyncio.Queue(MOST_UNHEARD)
+    unheard: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
     def hear(event: str, payload: Any) -> None:
-        if event == "hello" or (type(payload) is dict and payload.get("runId") == run_id and not unheard.full()):
+        mine = type(payload) is dict and payload.get("runId") == run_id and _telling(event, payload)
+        # The next snapshot says what a lost one said; an end, or what a tool made, is told once.
+        lost = mine and unheard.qsize() >= MOST_UNHEARD and _is_piece(payload)
+        if event == "hello" or (mine and not lost):
             unheard.put_nowait((event, payload))
 
     deaf = gateway.listen(hear)
@@ -63,6 +68,8 @@ async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, 
             if event == "hello":
                 payload = await _missed(gateway, run_id)
                 event = "chat"
+            elif _waits(event, payload):
+                payload = await _in_its_turn(gateway, order, run_id)
             for said in reader.read(event, payload):
                 ended = isinstance(said, Done | Failed)
                 yield said
@@ -76,6 +83,17 @@ async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, 
                 await asyncio.shield(gateway.call("chat.abort", stop, within=STOP_WITHIN))
 
 
+def _telling(event: str, payload: Json) -> bool:
+    """Whether the reader reads it."""
+    return event == "chat" or (event == "agent" and payload.get("stream") in ("tool", "assistant"))
+
+
+def _is_piece(payload: Json) -> bool:
+    data = payload.get("data")
+    silent = payload.get("stream") == "assistant" and not (type(data) is dict and data.get("mediaUrls"))
+    return silent or payload.get("state") == "delta"
+
+
 async def _missed(gateway: Gateway, run_id: str) -> Json:
     """How a run ended whose events may have been lost with the connection; waits if it has not."""
     wait = {"runId": run_id, "timeoutMs": int(RUN_WITHIN * 1000)}
@@ -84,6 +102,32 @@ async def _missed(gateway: Gateway, run_id: str) -> Json:
         text = (end.get("terminalReply") or {}).get("text") or ""
         return {"state": "final", "message": {"content": [{"type": "text", "text": text}]}}
     return {"state": "error", "errorMessage": end.get("error") or f"the run ended as {end.get('status')!r}"}
+
+
+def _waits(event: str, payload: Json) -> bool:
+    """A real OpenClaw ends a run that has to wait for another with an empty `final`, and does it under another id."""
+    return event == "chat" and payload.get("state") == "final" and not {"message", "stopReason"} & payload.keys()
+
+
+async def _in_its_turn(gateway: Gateway, order: Order, run_id: str) -> Json:
+    """What came of a run that had to wait: the answer stands in the transcript, after the order."""
+    look = {"runId": run_id, "timeoutMs": int(LOOK_EVERY * 1000)}
+    end = await gateway.call("agent.wait", look, within=ADMIT_WITHIN)
+    while end.get("status") in ("pending", "timeout"):
+        await asyncio.sleep(LOOK_EVERY)
+        end = await gateway.call("agent.wait", look, within=ADMIT_WITHIN)
+    if end.get("status") != "ok":
+        return {"state": "error", "errorMessage": end.get("error") or f"the run ended as {end.get('status')!r}"}
+    asked = {"sessionKey": order.session_key, "limit": MOST_AFTER}
+    history = await gateway.call("chat.history", asked, within=ADMIT_WITHIN)
+    messages = [message for message in history.get("messages", ()) if type(message) is dict]
+    mine = [at for at, message in enumerate(messages) if message.get("idempotencyKey") == f"{run_id}:user"]
+    blocks: list[Json] = []
+    for message in messages[mine[-1] + 1 :] if mine else messages[-1:]:
+        if message.get("role") == "user":
+            break
+        blocks += _blocks(message) if message.get("role") == "assistant" else []
+    return {"state": "final", "message": {"content": blocks}}
 
 
 class _Reader:
@@ -95,9 +139,8 @@ class _Reader:
     def read(self, event: str, payload: Json) -> list[AgentEvent]:
         if event == "chat":
             return self._chat(payload)
-        if event == "agent" and payload.get("stream") == "tool":
-            return _tool(payload.get("data") or {})
-        return []
+        data = payload.get("data") or {}
+        return _tool(data) if payload.get("stream") == "tool" else _named(data)
 
     def _chat(self, payload: Json) -> list[AgentEvent]:
         match payload.get("state"):
@@ -167,18 +210,34 @@ def _tool(data: Json) -> list[AgentEvent]:
     return []
 
 
+def _named(data: Json) -> list[AgentEvent]:
+    """What an agent showed by its address alone, as a real OpenClaw tells it; only it knows what is there."""
+    places = data.get("mediaUrls")
+    named = [place for place in places if type(place) is str] if type(places) is list else []
+    return [Media(attachment=_pointer(place)) for place in named]
+
+
+def _pointer(place: str) -> Attachment:
+    url = place if place.startswith(("https://", "http://")) else None
+    return Attachment(mime_type="application/octet-stream", name=place.rpartition("/")[2] or None, url=url)
+
+
 def _attachment(block: Json) -> Attachment | None:
-    """The picture, sound or file in a block, however it is spelt; None when there is none."""
+    """The picture, sound or file in a block, however it is spelt; without its bytes when the gateway left them out."""
     source: Json = block["resource"] if type(block.get("resource")) is dict else block
     if type(block.get("source")) is dict:
         source = block["source"]
     encoded = source.get("data") or source.get("blob") or source.get("content")
     mime_type = source.get("mimeType") or source.get("media_type") or source.get("mime_type")
-    if block.get("type") == "text" or type(encoded) is not str or type(mime_type) is not str:
+    omitted = encoded is None and True in (source.get("omitted"), block.get("omitted"))
+    if block.get("type") == "text" or type(mime_type) is not str or not (omitted or type(encoded) is str):
         return None
     try:
-        data = base64.b64decode(encoded, validate=True)
+        data = base64.b64decode(encoded, validate=True) if type(encoded) is str else None
     except ValueError:
         return None
     name = block.get("fileName") or block.get("name") or str(source.get("uri", "")).rpartition("/")[2] or None
-    return Attachment(mime_type=mime_type, name=name if type(name) is str else None, data=data)
+    name = name if type(name) is str else None
+    if data is None and type(size := source.get("bytes")) is int:
+        name = f"{name or mime_type} of {size / (1 << 20):.1f} MB"
+    return Attachment(mime_type=mime_type, name=name, data=data)

@@ -16,8 +16,8 @@ NOTHING_SAID: Final = "(The agent finished without a reply.)"
 class Gatherer:
     """Takes parts as they come; `result` joins them in the order they came.
 
-    A part said again, or contained in a later and longer one, is said once: agents stream a text piecemeal, then give
-    it whole.
+    A part said again, whole or as lines of another, is said once: agents stream a text piecemeal, then give it whole.
+    Words that merely occur in another part are not the same: "4" is an answer even after "14 files".
     """
 
     def __init__(self) -> None:
@@ -28,15 +28,17 @@ class Gatherer:
 
     def say(self, text: str) -> None:
         said = text.strip()
-        if not said or any(said in earlier for earlier in self._texts):
+        if not said or any(_among(said, earlier) for earlier in self._texts):
             return
-        self._texts = [earlier for earlier in self._texts if earlier not in said]
-        self._texts.append(said)
+        kept = self._texts[: _grown_from(self._texts, said)]
+        self._texts = [*(earlier for earlier in kept if not _among(earlier, said)), said]
 
     def show(self, item: Attachment) -> None:
         data = item.data
         if data is None:
-            self._left_out.append(f"{item.name or item.mime_type} (only a link: {item.url})")
+            why = f"only a link: {item.url}" if item.url else "the gateway did not send it"
+            told = f"{item.name or item.mime_type} ({why})"
+            self._left_out += [] if told in self._left_out else [told]
             return
         digest = hashlib.sha256(data).digest()
         if digest in self._media:
@@ -58,6 +60,18 @@ class Gatherer:
         if self._left_out:
             blocks.append(Text(f"Left out of this answer: {'; '.join(self._left_out)}."))
         return ToolResult(tuple(blocks) or (Text(NOTHING_SAID),))
+
+
+def _among(part: str, whole: str) -> bool:
+    """Whether `part` is a run of whole lines of `whole`."""
+    return f"\n{part}\n" in f"\n{whole}\n"
+
+
+def _grown_from(parts: list[str], said: str) -> int:
+    """The first of the last parts that `said` begins with, one after the other, whatever space is between them."""
+    words = "".join(said.split())
+    heads = ["".join(part.split()) for part in parts]
+    return next((at for at in range(len(parts)) if words.startswith("".join(heads[at:]))), len(parts))
 
 
 def _block(item: Attachment, number: int) -> Block:

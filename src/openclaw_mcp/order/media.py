@@ -16,7 +16,15 @@ MOST_IMAGES: Final = 10
 MOST_FILES: Final = 5
 LONGEST_NAME: Final = 120
 
-_UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\/]+')
+TOO_LARGE: Final = f"larger than {LARGEST // MEGABYTE} MB; send less of it"
+NO_BASE64: Final = (
+    "`data` is not base64; send the file's bytes in base64, not an address, and without `data:` before it"
+)
+
+_UNSAFE = re.compile(
+    r'[\x00-\x1f\x7f-\x9f<>:"|?*\\/'
+    r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+"  # these turn a name around, so that it reads as another
+)
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|$)")
 
 
@@ -43,30 +51,35 @@ def _taken(field: str, items: Sequence[Json], allowed: frozenset[str], names: se
         where = f"{field}[{number - 1}]"
         mime_type = item["mimeType"].partition(";")[0].strip().lower()
         if mime_type not in allowed:
-            raise ToolArguments(
-                f"{where}: {mime_type[:80]!r} is not supported; use one of {', '.join(sorted(allowed))}"
-            )
+            raise ToolArguments(f"{where}: {_unfit(mime_type, allowed)}")
         data = _decoded(item, where)
         if not looks_like(mime_type, data):
-            raise ToolArguments(f"{where}: the data is not {mime_type}; send it under the type it has")
+            what = f"{mime_type} in UTF-8" if mime_type.startswith("text/") else mime_type
+            raise ToolArguments(f"{where}: the data is not {what}; send it under the type it has")
         name = _safe_name(item.get("filename"), default=f"{field[:-1]}-{number}{EXTENSIONS[mime_type]}")
         yield Attachment(mime_type=mime_type, name=_unlike(names, name), data=data)
+
+
+def _unfit(mime_type: str, allowed: frozenset[str]) -> str:
+    if mime_type in EXTENSIONS:
+        return f"{mime_type} belongs into `{'images' if mime_type in IMAGES else 'files'}`; send it there"
+    return f"{mime_type[:80]!r} is not supported; use one of {', '.join(sorted(allowed))}"
 
 
 def _decoded(item: Json, where: str) -> bytes:
     text: Any = item.pop("data")
     if len(text) * 3 // 4 > LARGEST + 3:
-        raise ToolArguments(f"{where}: larger than {LARGEST // MEGABYTE} MB")
+        raise ToolArguments(f"{where}: {TOO_LARGE}")
     try:
         data = binascii.a2b_base64(text.encode("ascii"), strict_mode=True)
     except UnicodeEncodeError:
-        raise ToolArguments(f"{where}: `data` is not base64") from None
+        raise ToolArguments(f"{where}: {NO_BASE64}") from None
     except binascii.Error:
         data = _forgiving(text, where)
     if not data:
-        raise ToolArguments(f"{where}: `data` is empty")
+        raise ToolArguments(f"{where}: `data` is empty; send the file's bytes in base64")
     if len(data) > LARGEST:
-        raise ToolArguments(f"{where}: larger than {LARGEST // MEGABYTE} MB")
+        raise ToolArguments(f"{where}: {TOO_LARGE}")
     return data
 
 
@@ -76,7 +89,7 @@ def _forgiving(text: str, where: str) -> bytes:
     try:
         return binascii.a2b_base64((text + "=" * (-len(text) % 4)).encode("ascii"), strict_mode=True)
     except (binascii.Error, UnicodeEncodeError):
-        raise ToolArguments(f"{where}: `data` is not base64") from None
+        raise ToolArguments(f"{where}: {NO_BASE64}") from None
 
 
 def _safe_name(name: Any, *, default: str) -> str:

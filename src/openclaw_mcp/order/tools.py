@@ -1,5 +1,6 @@
 """The one tool: `order_openclaw`."""
 
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -15,6 +16,8 @@ from ..core.ports import Toolbox
 from . import media
 from .conversation import RUN_WITHIN, Order
 from .gather import Gatherer
+
+logger = logging.getLogger(__name__)
 
 LONGEST_KEY: Final = 512
 SHOWN: Final = 200  # characters of the text so far that go with each sign of progress
@@ -82,6 +85,8 @@ class OrderTools:
             session_key=_session_key(call.arguments),
             attachments=media.attachments(call.arguments),
         )
+        items = ", ".join(f"{item.mime_type} of {len(item.data or b'')} bytes" for item in order.attachments)
+        logger.debug("an order of %d characters, with %s", len(order.message), items or "nothing attached")
         answer, heard = Gatherer(), 0
         async with aclosing(self._carry(order)) as events:
             async for event in events:
@@ -91,6 +96,7 @@ class OrderTools:
                         await call.line.progress(heard, message=text[-SHOWN:])
                     case ToolUse(name=name):
                         heard += 1
+                        logger.debug("the agent uses %s", name)
                         await call.line.progress(heard, message=f"using {name}")
                     case Block(text=text):
                         answer.say(text)

@@ -12,6 +12,8 @@ OLDEST_PROBE: Final = 3  # probes and nodes of the previous protocol are still l
 
 LARGEST_OPENING: Final = 65_536  # bytes of a frame before hello: nobody unknown makes us hold more
 LARGEST_FRAME: Final = 26_214_400  # bytes of a frame after hello, as announced in `policy.maxPayload`
+ROOM: Final = 1 << 20  # bytes of a frame kept free for what is beside its pictures and files
+MERE_TEXT: Final = 4096  # characters; base64 up to this length is worth no lightening
 LARGEST_BACKLOG: Final = 52_428_800  # bytes waiting for one reader before it counts as a slow consumer
 TICK_EVERY: Final = 30.0  # seconds between `tick` events; clients give up after two without a word
 
@@ -140,11 +142,15 @@ def request(id: str, method: str, params: Any) -> bytes:
 
 
 def answer(id: str, payload: Any) -> bytes:
-    """The answer to request `id`. A payload JSON can't hold becomes an error, never silence."""
+    """The answer to request `id`. A payload JSON or a frame can't hold becomes an error, never silence."""
     try:
-        return _encode({"type": "res", "id": id, "ok": True, "payload": payload})
+        frame = _encode({"type": "res", "id": id, "ok": True, "payload": payload})
     except (TypeError, ValueError, OverflowError, RecursionError):
         return refusal(id, Fault("response serialization failed", kind="UNAVAILABLE"))
+    if len(frame) > LARGEST_FRAME:
+        words = f"the answer has {len(frame)} bytes, and one message at most {LARGEST_FRAME}; ask for less"
+        return refusal(id, Fault(words, kind="UNAVAILABLE", retryable=False))
+    return frame
 
 
 def refusal(id: str, fault: Fault) -> bytes:
@@ -159,13 +165,19 @@ def refusal(id: str, fault: Fault) -> bytes:
 
 
 class Announcement:
-    """An event written once and numbered for each connection it goes to."""
+    """An event written once and numbered for each connection it goes to.
+
+    Pictures and files for which a frame has no room are `omitted`, and their size in `bytes` is told instead.
+    """
 
     __slots__ = ("_head", "_tail")
 
     def __init__(self, event: str, payload: Any, *, state_version: dict[str, int] | None = None) -> None:
         """Raises TypeError, ValueError or OverflowError for a payload JSON can't hold."""
         self._head = _encode({"type": "event", "event": event, "payload": payload})[:-1]
+        if len(self._head) > LARGEST_FRAME:  # a reader would hang up on it
+            lighter = _lighter(payload, [LARGEST_FRAME - ROOM])
+            self._head = _encode({"type": "event", "event": event, "payload": lighter})[:-1]
         self._tail = b"}" if state_version is None else b',"stateVersion":%b}' % _encode(state_version)
 
     def numbered(self, seq: int) -> bytes:
@@ -174,3 +186,22 @@ class Announcement:
     def plain(self) -> bytes:
         """Without a number, as nodes and single connections get it."""
         return self._head + self._tail
+
+
+def _lighter(value: Any, room: list[int]) -> Any:
+    """The same without the bytes of what does not fit into the `room` left, which shrinks as things are put in."""
+    if isinstance(value, list | tuple):
+        return [_lighter(item, room) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept: dict[str, Any] = {}
+    for name, item in value.items():
+        encoded = isinstance(item, str) and name in ("data", "blob") and len(item) > MERE_TEXT
+        if not encoded:
+            kept[name] = _lighter(item, room)
+        elif len(item) <= room[0]:
+            kept[name] = item
+            room[0] -= len(item)
+        else:
+            kept |= {"omitted": True, "bytes": len(item) * 3 // 4 - item.count("=", -2)}
+    return kept

@@ -1,0 +1,156 @@
+"""A long order, followed by its client: progress, polling, stopping, looking back. A model on loopback."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from tests.models.fake import FakeModel, Step, say
+from tests.order.test_server import said, server, settings
+from tests.order.test_whole import DRAW, config
+from tests.running import OPENCLAW, StdioServer
+
+WAIT = 60.0  # seconds
+ERAS = ("legacy", "2026-07-28")
+POLLS = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "poller", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+}
+LOOKING = Step(say="Looking around.", calls=((DRAW, {}),))
+HELD = say("never told to the end", hang=3600.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "state").mkdir()
+    return tmp_path / "state"
+
+
+def configured(folder: Path, model: FakeModel) -> None:
+    (folder / "openclaw.json").write_text(json.dumps(config(model)))
+
+
+@asynccontextmanager
+async def official(folder: Path, era: str) -> AsyncIterator[Client]:
+    parameters = StdioServerParameters(command=OPENCLAW, args=["mcp-server"], env=settings(folder))
+    async with asyncio.timeout(WAIT), Client(stdio_client(parameters), mode=era) as client:
+        yield client
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_client_hears_the_text_so_far_and_the_tool_in_use(folder: Path, era: str) -> None:
+    heard: list[str | None] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    async def story() -> None:
+        async with official(folder, era) as client:
+            await client.call_tool("order_openclaw", {"message": "Draw"}, progress_callback=hear)
+
+    with FakeModel(LOOKING, say("Here it is.")) as model:
+        configured(folder, model)
+        asyncio.run(story())
+    assert heard[0] is not None
+    assert "Looking around.".startswith(heard[0])
+    assert f"using {DRAW}" in heard
+    assert heard[-1] is not None
+    assert heard[-1].startswith("Looking around.\n\n")
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_client_that_cancels_stops_the_model(folder: Path, era: str) -> None:
+    async def story(model: FakeModel) -> Any:
+        async with official(folder, era) as client:
+            order = asyncio.ensure_future(
+                client.call_tool("order_openclaw", {"message": "think", "sessionKey": "stopped"})
+            )
+            asked = await asyncio.to_thread(model.wait_for, 1)
+            order.cancel()
+            assert await asyncio.to_thread(asked.gone.wait, WAIT)
+            again = await client.call_tool("order_openclaw", {"message": "and now?", "sessionKey": "stopped"})
+            return again.content[0]
+
+    with FakeModel(HELD, say("Free again.")) as model:
+        configured(folder, model)
+        assert asyncio.run(story(model)).text == "Free again."
+
+
+def test_a_client_that_is_gone_stops_the_model_and_the_server(folder: Path) -> None:
+    with FakeModel(HELD) as model:
+        configured(folder, model)
+        with server(folder) as one:
+            started(one, "think")
+            asked = model.wait_for(1)
+            for pipe in (one.child.stdin, one.child.stdout):
+                assert pipe is not None
+                pipe.close()
+            assert one.child.wait(WAIT) is not None
+            assert asked.gone.wait(WAIT)
+
+
+def started(one: StdioServer, message: str, **more: Any) -> None:
+    params = {"name": "order_openclaw", "arguments": {"message": message}, **more}
+    one.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+
+
+def polled(one: StdioServer, task: str, until: set[str]) -> Any:
+    for id in range(100, 5000):
+        found = one.ask("tasks/get", {"taskId": task, "_meta": POLLS}, id=id)["result"]
+        if found["status"] in until:
+            return found
+    pytest.fail(f"still {found}")
+
+
+def test_a_client_that_polls_gets_the_answer_when_it_is_there(folder: Path) -> None:
+    with FakeModel(LOOKING, say("Here it is.", slow=0.05)) as model:
+        configured(folder, model)
+        with server(folder) as one:
+            started(one, "Draw", _meta=POLLS)
+            task = one.receive(WAIT)["result"]
+            assert (task["resultType"], task["status"]) == ("task", "working")
+            done = polled(one, task["taskId"], {"completed", "failed", "cancelled"})
+
+    assert done["status"] == "completed"
+    assert said(done["result"]) == "Looking around.\n\nHere it is."
+    assert [block["type"] for block in done["result"]["content"]] == ["text", "image"]
+
+
+def test_a_polled_order_that_is_cancelled_stops_the_model(folder: Path) -> None:
+    with FakeModel(HELD) as model:
+        configured(folder, model)
+        with server(folder) as one:
+            started(one, "think", _meta=POLLS)
+            task = one.receive(WAIT)["result"]["taskId"]
+            asked = model.wait_for(1)
+            one.ask("tasks/cancel", {"taskId": task, "_meta": POLLS}, id=2)
+            assert asked.gone.wait(WAIT)
+            assert polled(one, task, {"completed", "failed", "cancelled"})["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_client_reads_what_was_said_in_a_session(folder: Path, era: str) -> None:
+    async def story() -> Any:
+        async with official(folder, era) as client:
+            await client.call_tool("order_openclaw", {"message": "my colour is mauve", "sessionKey": "colours"})
+            listed = (await client.list_resources()).resources
+            templates = (await client.list_resource_templates()).resource_templates
+            assert [str(template.uri_template) for template in templates] == ["openclaw://sessions/{key}"]
+            (one,) = listed
+            assert one.name == "agent:main:colours"
+            return (await client.read_resource(one.uri)).contents[0]
+
+    with FakeModel(say("Noted.")) as model:
+        configured(folder, model)
+        read = asyncio.run(story())
+    roles = [(message["role"], message["content"]) for message in json.loads(read.text)]
+    assert [role for role, _ in roles] == ["user", "assistant"]
+    assert "mauve" in json.dumps(roles[0])
+    assert "Noted." in json.dumps(roles[1])
