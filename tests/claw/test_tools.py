@@ -13,7 +13,7 @@ from scripts.openings import FOLDER, menus
 from openclaw_mcp.claw.effects import read_effects
 from openclaw_mcp.claw.seat import Unsure
 from openclaw_mcp.claw.tools import SPECS, TOOLS
-from openclaw_mcp.core.claw import WAYS
+from openclaw_mcp.core.claw import ACTIONS, WAYS
 from openclaw_mcp.core.errors import ToolUnavailable
 from openclaw_mcp.core.model import Text
 from openclaw_mcp.tools.names import CLAW_TOOLS
@@ -343,6 +343,34 @@ def test_a_gateway_without_broadcast_gets_one_message_after_another(real: Twin) 
     assert [record.to for record in effects.sent] == ["a", "d"]
     assert [record.to for record in effects.unsure] == ["c"]
     assert {record.tool for record in (*effects.sent, *effects.unsure)} == {"message_broadcast"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "inner"),
+    [
+        ("message_reply", {"message": "x", "replyToId": "m"}, {"replyTo": "m"}),
+        ("message_thread_reply", {"message": "x", "threadId": "t"}, {"threadId": "t"}),
+        ("message_send_attachment", {"target": "a", "file": "https://x.test/y.png"}, {"media": "https://x.test/y.png"}),
+    ],
+)
+def test_a_gateway_that_knows_some_actions_only_as_a_send_gets_a_send(
+    twin: Twin, tmp_path: Path, tool: str, given: Any, inner: Any
+) -> None:
+    (tmp_path / "real").mkdir()
+    real = Twin(tmp_path / "real", offers=REAL, home=HOME)
+    for gateway, action in ((real, "send"), (twin, ACTIONS[tool])):
+        gateway.works(tool, **given)
+        asked = gateway.last("message.action")
+        assert asked["action"] == action
+        assert inner.items() <= asked["params"].items()
+    assert [sent.tool for sent in read_effects(real.path).sent] == [tool]
+
+
+@pytest.mark.parametrize("tool", ["message_react", "message_delete", "message_pin", "message_read"])
+def test_what_is_there_is_touched_as_an_operator(twin: Twin, tool: str) -> None:
+    """A real gateway lets only its own agents do it otherwise."""
+    twin.works(tool, **({} if tool == "message_read" else {"messageId": "m", "emoji": "👍"}))
+    assert twin.last("message.action")["conversationReadOrigin"] == "direct-operator"
 
 
 def test_a_broadcast_without_a_channel_reaches_nobody_by_accident(tmp_path: Path) -> None:

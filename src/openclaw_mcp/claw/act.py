@@ -12,6 +12,10 @@ from .files import without_bytes
 from .seat import Seat, Unsure, given
 
 SEND_WITHIN: Final = 90.0  # seconds; a channel may be slow, and the outbox answers before it gives up
+OUR_KIND: Final = "sessions.spawn"
+"""A method by which to know gateways of our kind: their `message.action` has a broadcast, and every action on every
+channel. A real OpenClaw's is for one conversation at a time, and most of its channels know these only as a `send`:"""
+SENT_THERE: Final = frozenset({"reply", "thread-reply", "sendAttachment"})
 
 
 class Act:
@@ -28,13 +32,13 @@ class Act:
         at_home = self.target == run.to and self.channel == run.channel
         self.thread = str(asked.get("threadId") or (run.thread if at_home else ""))
 
-    def request(self, params: Json) -> Json:
+    def request(self, params: Json, action: str) -> Json:
         where = {"target": self.target, "to": self.target, "threadId": self.thread}
         return given(
             {
                 "channel": self.channel,
                 "accountId": self.account,
-                "action": ACTIONS[self._tool],
+                "action": action,
                 "params": given({**where, "accountId": self.account, **params}),
                 "sessionKey": self._seat.run.session_key,
                 "idempotencyKey": str(uuid.uuid4()),
@@ -43,7 +47,10 @@ class Act:
 
     async def make(self, params: Json, **more: str) -> Any:
         """The gateway's answer. Raises ToolError when the channel did not do it."""
-        request = {**self.request(params), **more}
+        action = ACTIONS[self._tool]
+        if action in SENT_THERE and OUR_KIND not in await self._seat.gateway.methods():
+            action = "send"
+        request = {**self.request(params, action), **more}
         answer = without_bytes(await self._seat.ask("message.action", request, within=SEND_WITHIN))
         if isinstance(answer, dict) and answer.get("ok") is False:
             reason = next((answer[name] for name in ("error", "hint", "reason") if answer.get(name)), "no reason given")

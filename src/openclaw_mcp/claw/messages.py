@@ -9,13 +9,10 @@ from ..core.effects import Sent
 from ..core.errors import OpenClawError, ToolArguments, ToolError
 from ..core.model import Json
 from . import files
-from .act import Act
+from .act import OUR_KIND, Act
 from .seat import Nature, Seat, Tool, Unsure, Work, also, flag, number, some, text, tool, whole
 
 MOST_TARGETS: Final = 100  # of one broadcast
-BROADCASTS: Final = "sessions.spawn"
-"""A method by which to know gateways of our kind: their `message.action` has a broadcast. A real OpenClaw's is for one
-conversation at a time."""
 
 OTHER_NAMES: Final = also(
     target="to recipient chat_id chatId",
@@ -87,7 +84,7 @@ async def _broadcast(seat: Seat, asked: Json) -> Any:
     if not act.channel:
         raise ToolArguments("this run has no channel of its own; say in `channel` where the targets are")
     seat.effects.ready()
-    if BROADCASTS in await seat.gateway.methods():
+    if OUR_KIND in await seat.gateway.methods():
         results = await _together(act, seat, targets, message)
     else:
         results = [await _single(seat, asked, target, message) for target in targets]
@@ -133,26 +130,29 @@ async def _single(seat: Seat, asked: Json, target: str, message: str) -> Json:
 
 # ---- about messages that are there -----------------------------------------------------------------------------------
 
+DIRECTLY: Final = {"conversationReadOrigin": "direct-operator"}
+"""For a real gateway, which else lets only its own agents touch what is there. It heeds this from operators alone."""
+
 
 async def _react(seat: Seat, asked: Json) -> Any:
     params = {"emoji": some(asked, "emoji"), "messageId": some(asked, "messageId"), "remove": asked.get("remove")}
-    return await Act(seat, "message_react", asked, target=asked.get("target")).make(params)
+    return await Act(seat, "message_react", asked, target=asked.get("target")).make(params, **DIRECTLY)
 
 
 async def _delete(seat: Seat, asked: Json) -> Any:
     act = Act(seat, "message_delete", asked, target=asked.get("target"))
-    return await act.make({"messageId": some(asked, "messageId")})
+    return await act.make({"messageId": some(asked, "messageId")}, **DIRECTLY)
 
 
 async def _pin(seat: Seat, asked: Json) -> Any:
     act = Act(seat, "message_pin", asked, target=asked.get("target"))
-    return await act.make({"messageId": some(asked, "messageId"), "remove": asked.get("remove")})
+    return await act.make({"messageId": some(asked, "messageId"), "remove": asked.get("remove")}, **DIRECTLY)
 
 
 async def _read(seat: Seat, asked: Json) -> Any:
     act = Act(seat, "message_read", asked, target=asked.get("channelId"))
     wanted = {"limit": number(asked, "limit"), "before": asked.get("before")}
-    return await act.make(wanted, conversationReadOrigin="direct-operator")  # a real gateway lets nobody else read
+    return await act.make(wanted, **DIRECTLY)
 
 
 # ---- what agents are told --------------------------------------------------------------------------------------------
