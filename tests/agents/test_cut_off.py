@@ -145,16 +145,35 @@ def test_each_is_recorded_once_whether_its_server_lived_or_not(tmp_path: Path) -
     assert (effects["unsure"], effects["skipped"]) == ([], 0)
 
 
+def run_job(served: Served, job: Any) -> Any:
+    """Have it done now, its result announced in `room`; what the log says of it."""
+    where = {"mode": "announce", "channel": "local", "to": "room"}
+    id = ask(served, "cron.add", {**job, "sessionTarget": "isolated", "wakeMode": "now", "delivery": where})["id"]
+    ask(served, "cron.run", {"id": id, "mode": "force"})
+    end = time.monotonic() + WAIT
+    while not (entries := ask(served, "cron.runs", {"id": id})["entries"]) and time.monotonic() < end:
+        time.sleep(0.05)
+    (entry,) = entries
+    return entry
+
+
+def test_a_jobs_agent_that_used_the_gateways_own_tool_has_delivered_it(tmp_path: Path) -> None:
+    """The same without a program: the demo agent sends with the `message` tool."""
+    told = {"action": "send", "channel": "local", "target": "room", "message": SAID}
+    payload = {"kind": "agentTurn", "message": f"!tool message {json.dumps(told)}\n!say {SAID}"}
+    with serving(tmp_path) as served:
+        entry = run_job(served, {**JOB, "payload": payload})
+        assert (entry["status"], entry["deliveryStatus"]) == ("ok", "delivered"), entry
+        assert said(served, "room", 1) == [SAID]
+        entry = run_job(served, {**JOB, "name": "other", "payload": {"kind": "agentTurn", "message": "!say water"}})
+        assert entry["deliveryStatus"] == "delivered"
+        assert [text[-5:] for text in said(served, "room", 2)] == [SAID[-5:], "water"]
+
+
 def test_a_jobs_agent_that_wrote_to_where_its_result_goes_has_delivered_it(tmp_path: Path) -> None:
     sent = {"channel": "local", "target": "room", "message": SAID}
     state = unlucky(tmp_path, ("message_send", {**sent, "target": "elsewhere"}), ("message_send", sent), says=SAID)
     with serving(state) as served:
-        where = {"mode": "announce", "channel": "local", "to": "room"}
-        job = ask(served, "cron.add", {**JOB, "sessionTarget": "isolated", "wakeMode": "now", "delivery": where})
-        ask(served, "cron.run", {"id": job["id"], "mode": "force"})
-        end = time.monotonic() + WAIT
-        while not (entries := ask(served, "cron.runs", {"id": job["id"]})["entries"]) and time.monotonic() < end:
-            time.sleep(0.05)
-        (entry,) = entries
+        entry = run_job(served, JOB)
         assert (entry["status"], entry["deliveryStatus"]) == ("ok", "delivered"), entry
         assert said(served, "room", 1) == [SAID]

@@ -9,6 +9,7 @@ from typing import Any
 from openclaw_mcp.core.channel import Address, ChannelRefused, Letter, Posted, Receipt
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.ports import Runner
+from openclaw_mcp.core.records import Run
 from openclaw_mcp.cron.room import CronRoom
 from openclaw_mcp.store.cron import CronJobs
 
@@ -80,6 +81,9 @@ class Mailbox:
 
     async def route(self, session: str) -> Address | None:
         return self.known
+
+    async def spoke(self, run: Run, address: Address) -> bool:
+        return False
 
     @property
     def said(self) -> list[tuple[str, str, str]]:

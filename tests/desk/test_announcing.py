@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_mcp.core.channel import Address, Letter, Posted
+from openclaw_mcp.core.records import Run
 from openclaw_mcp.core.roster import Roster
 from openclaw_mcp.delegation import family as room
 from openclaw_mcp.delegation.family import Errand, Family
@@ -26,6 +27,11 @@ class Mailbox:
     def __init__(self) -> None:
         self.posted: dict[str, tuple[Address, str]] = {}
         self.news = asyncio.Event()
+        self.written = ""
+        """An answer that holds this was told by the agent itself."""
+
+    async def spoke(self, run: Run, address: Address) -> bool:
+        return bool(self.written) and self.written in (run.result or {})["text"]
 
     async def post(
         self, address: Address, letter: Letter, *, key: str, wait: float = 0.0, session: str | None = None
@@ -77,6 +83,18 @@ def test_what_the_agent_makes_of_a_result_goes_to_whom_it_speaks_with(tmp_path: 
         ((address, text),) = scene.box.posted.values()
         assert address == ANN
         assert "the answer is 42" in text
+
+    play(tmp_path, story)
+
+
+def test_what_the_agent_told_itself_is_not_told_again(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        scene.box.written = "told already"
+        await scene.spawn("!say told already")
+        key = await scene.spawn("!say not yet told")
+        await scene.box.news.wait()
+        (name,) = scene.box.posted
+        assert key in name
 
     play(tmp_path, story)
 

@@ -123,6 +123,10 @@ class Answers:
                 return tuple(_attachment(b) for b in blocks if "mimeType" in b) if isinstance(blocks, list) else ()
         return ()
 
+    async def spoke(self, run: Run, address: Address) -> bool:
+        """Whether it has itself written there."""
+        return any(sent.address == address for sent in (await self._effects(run, address)).sent)
+
     async def _effects(self, run: Run, origin: Address) -> Effects:
         """What it sent and planned: by the gateway's own hand, and by programs it started, as they wrote it down."""
         since = run.started_at or run.accepted_at

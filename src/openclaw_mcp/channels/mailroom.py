@@ -15,7 +15,7 @@ from ..core.errors import BadRequest
 from ..core.mail import Inbox, Mail, MailOrigin, NewMail, Outbox, People
 from ..core.model import Json
 from ..core.ports import Runner
-from ..core.records import Draft
+from ..core.records import Draft, Run
 from ..core.roster import Roster
 from .answering import Answers, Deps
 from .chunks import split
@@ -123,6 +123,9 @@ class Mailroom:
             channel=str(told.get("channel")), account=str(told.get("accountId")), to=told["to"],
             thread=told.get("threadId"),
         )  # fmt: skip
+
+    async def spoke(self, run: Run, address: Address) -> bool:
+        return await self.answers.spoke(run, address)
 
     async def send(
         self, address: Address, letter: Letter, *, key: str, wait: float = 0.0, session: str | None = None,

@@ -1,13 +1,17 @@
 """Words of the mailroom: where a message goes, what arrives, what a channel can do; and the port each one fills."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from msgspec import Struct
 
 from .agent import Attachment
 from .errors import OpenClawError
 from .model import Json, Sender
+
+if TYPE_CHECKING:
+    # For the types alone: channels know nothing of runs.
+    from .records import Run
 
 Ability = Literal[
     "send", "reply", "thread", "broadcast", "react", "delete", "attachment", "effect", "pin", "read", "edit",
@@ -211,3 +215,6 @@ class Mailroom(Protocol):
 
     def route(self, session: str) -> "Awaitable[Address | None]":
         """Where the person behind a session is to be reached: the conversation it last heard from."""
+
+    def spoke(self, run: "Run", address: Address) -> "Awaitable[bool]":
+        """Whether the run's agent has itself written to that conversation: then its answer is there already."""

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from ..core.channel import Address, ChannelError, Letter, Mailroom
-from ..core.effects import Sent
 from ..core.errors import OpenClawError
 from ..core.jobs import DeliveryStatus
 from ..core.model import Json
+from ..core.records import Run
 from .settings import Settings
 
 POST_WAIT: Final = 20.0  # seconds for a message to arrive before it is reported as on its way
@@ -62,16 +62,16 @@ class Post:
 
     async def announce(
         self, target: Target, text: str, *, key: str, sessions: Sequence[str], mirror: str | None,
-        sent: Sequence[Sent] = (),
+        run: Run | None = None,
     ) -> Report:  # fmt: skip
         """Post it. `key` once delivers once; `sessions` are asked in turn where their person was last heard from.
-        What the agent itself `sent` to that very conversation was its answer: nothing follows."""
+        What the agent of `run` itself wrote to that very conversation was its answer: nothing follows."""
         intended = _shape(target)
         try:
             address = await self.resolve(target, sessions)
-            if any(_same(one, address) for one in sent):
-                return Report(status="delivered", delivered=True)
             assert self.mailroom is not None
+            if run is not None and await self.mailroom.spoke(run, address):
+                return Report(status="delivered", delivered=True)
             posted = await self.mailroom.post(address, Letter(text=text), key=key, wait=POST_WAIT, session=mirror)
         except (NoRoute, ChannelError) as exc:
             resolved = {"ok": False, "error": str(exc)}
@@ -175,12 +175,6 @@ def _prefixed(target: Target) -> tuple[str | None, str | None]:
     if channel is not None and colon and name == channel:
         return channel, rest
     return channel, target.to
-
-
-def _same(sent: Sent, address: Address) -> bool:
-    """Whether it went there. A record that names no account speaks of the channel's only one."""
-    there = (sent.provider, sent.to, sent.thread) == (address.channel, address.to, address.thread)
-    return there and sent.account in (None, address.account)
 
 
 def _shape(target: Target) -> Json:

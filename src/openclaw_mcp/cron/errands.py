@@ -138,7 +138,7 @@ class Errands:
         if result.status == "ok" and silence(result.summary) is None and self._post.mailroom is not None:
             target = target_of(job.spec.delivery) if job.spec.delivery else Target()
             text = result.summary or ""
-            await self._post.announce(target, text, key=firing.run_id, sessions=(key,), mirror=None, sent=result.sent)
+            await self._post.announce(target, text, key=firing.run_id, sessions=(key,), mirror=None, run=result.run)
         return result, None
 
     async def _asked(self, firing: Firing, payload: AgentTurn) -> Result:
@@ -248,7 +248,7 @@ class Errands:
             return Report(status="delivered", delivered=True)  # it stands in the conversation it was meant for
         text = result.summary or ""
         return await self._post.announce(
-            target, text, key=firing.run_id, sessions=sessions, mirror=home, sent=result.sent
+            target, text, key=firing.run_id, sessions=sessions, mirror=home, run=result.run
         )
 
     async def _alerted(self, firing: Firing, result: Result) -> Result:

@@ -3,9 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
-from ..core.effects import Effects
 from ..core.records import Run
 from . import shapes
 from .delivery import Report
@@ -39,10 +36,9 @@ def result_of(run: Run) -> Result:
     counts = {"input_tokens": usage.get("input", 0), "output_tokens": usage.get("output", 0)}
     counts["total_tokens"] = usage.get("totalTokens", sum(counts.values()))
     more = {name: told[name] for name in ("model", "provider") if told.get(name)}
-    effects = msgspec.convert(told.get("effects", {}), Effects)
     more |= {"usage": counts} if usage else {}
     common: dict[str, Any] = {"session_key": run.session_key, "session_id": run.session_id, "more": more}
-    common["sent"] = effects.sent
+    common["run"] = run
     if run.status == "ok":
         return Result(status="ok", summary=str(told.get("text") or "")[:SUMMARY], **common)
     error = run.error or f"the run ended as {run.status} ({run.stop_reason})"

@@ -6,10 +6,10 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from ..core.effects import Sent
 from ..core.errors import BadRequest
 from ..core.jobs import At, DeliveryStatus, Firing, Job, OnExit, Status, replaced
 from ..core.model import Json
+from ..core.records import Run
 from .schedule import at_ms, next_due, recurring
 
 logger = logging.getLogger(__name__)
@@ -37,8 +37,8 @@ class Result(Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     more: Json = {}
     """`model`, `provider`, `usage`."""
-    sent: tuple[Sent, ...] = ()
-    """What the agent itself sent meanwhile."""
+    run: Run | None = None
+    """The agent's, where it was an agent's work."""
 
 
 def planned(job: Job, now: int) -> int | None:

@@ -93,7 +93,7 @@ class Announcer:
         if mailroom is None or run.status != "ok" or not text or words.is_silent(text) or run.run_id in self._told:
             return
         address = await mailroom.route(run.session_key)
-        if address is not None:
+        if address is not None and not await mailroom.spoke(run, address):
             await mailroom.post(address, Letter(text=text), key=run.run_id, session=None)
         self._told.add(run.run_id)
 

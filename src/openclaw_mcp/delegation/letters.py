@@ -116,21 +116,23 @@ class Letters:
             answered = await self._turn(key, said, note, "This is the other's reply; answer it if there is need.")
             if answered is None:
                 break
-            said = answered
+            said = _reply(answered)
         await self._announce(note, said)
 
-    async def _turn(self, key: str, message: str, note: Note, step: str) -> str | None:
+    async def _turn(self, key: str, message: str, note: Note, step: str) -> Run | None:
+        """A run that went well."""
         run_id = str(uuid.uuid4())
         await self._submit(key, message, run_id, note, step)
         run = await self._runner.wait(run_id, seconds=STEP_WAIT)
-        return _reply(run) if run is not None and run.status == "ok" else None
+        return run if run is not None and run.status == "ok" else None
 
     async def _announce(self, note: Note, said: str) -> None:
         address = None if self.mailroom is None else await self.mailroom.route(note.target)
         if self.mailroom is None or address is None or not said:
             return  # nobody is there to hear it
         step = f"Say what is to be told in your channel, or {words.ANNOUNCE_SKIP} for nothing."
-        text = await self._turn(note.target, ANNOUNCE, note, step)
+        run = await self._turn(note.target, ANNOUNCE, note, step)
+        text = "" if run is None or await self.mailroom.spoke(run, address) else _reply(run)
         if text and not words.is_silent(text) and not _is_over(text):
             await self.mailroom.post(address, Letter(text=text), key=f"a2a:{uuid.uuid4()}", session=note.target)
 
