@@ -190,8 +190,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def until(true: Callable[[], Any]) -> None:
+async def until(true: Callable[[], Any], *, within: float = PATIENCE) -> None:
     """For what has no event to wait for: another process's doings."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(within):
         while not true():  # noqa: ASYNC110  (see above)
             await asyncio.sleep(0.02)

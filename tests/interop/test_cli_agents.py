@@ -187,7 +187,7 @@ def test_an_abort_in_the_middle_of_a_call_ends_the_cli_and_its_servers(world: Wo
 def test_a_killed_cli_fails_the_turn_at_once_and_leaves_nothing(world: World) -> None:
     async def story() -> tuple[list[AgentEvent], int]:
         task = asyncio.ensure_future(world.told("[[call hold {}]] [[say never]]"))
-        await until(lambda: world.held() is not None or task.done())
+        await until(lambda: world.held() is not None or task.done(), within=PATIENCE)
         server = world.held()
         assert server is not None
         leaders = [child for child in psutil.Process().children() if any(c.pid == server for c in child.children(True))]
