@@ -31,6 +31,15 @@ def real(tmp_path: Path) -> Twin:
     return Twin(tmp_path, offers=REAL, home=HOME)
 
 
+DESTRUCTIVE = {
+    "subagents", "message_delete", "cron_update", "cron_remove", "gateway_restart", "gateway_config_apply",
+    "gateway_config_patch",
+}  # fmt: skip
+READ_ONLY = {
+    "sessions_list", "sessions_history", "session_status", "agents_list", "message_read", "cron_status", "cron_list",
+    "cron_runs", "gateway_config_get", "gateway_config_schema",
+}  # fmt: skip
+
 # ---- the list --------------------------------------------------------------------------------------------------------
 
 
@@ -47,6 +56,13 @@ def test_every_tool_says_what_it_does_and_takes_a_valid_schema(spec: Any) -> Non
     assert len(spec.description) > 10
     assert spec.annotations["readOnlyHint"] == (spec.effect == "read")
     assert spec.owner_only == spec.name.startswith(("cron_", "gateway_"))
+
+
+def test_what_can_not_be_undone_is_marked_and_what_only_looks_too() -> None:
+    marked = {spec.name for spec in SPECS if spec.annotations.get("destructiveHint")}
+    assert marked == DESTRUCTIVE
+    looks = {spec.name for spec in SPECS if spec.annotations["readOnlyHint"]}
+    assert looks == READ_ONLY
 
 
 def test_the_reference_says_what_the_tools_say() -> None:
