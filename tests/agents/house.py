@@ -4,6 +4,7 @@ import asyncio
 import json
 import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -26,6 +27,7 @@ from openclaw_mcp.core.model import Caller, Grant, Sender
 from openclaw_mcp.core.roster import AgentCard
 
 PATIENCE = 30.0  # seconds a test waits for something that must come
+DYING = 5.0  # seconds a killed process may take to be gone; those that are not killed stay for minutes
 DIALECTS: dict[str, Callable[[], Dialect]] = {
     "claude": Claude,
     "gemini": Gemini,
@@ -188,6 +190,16 @@ def alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def gone(*pids: int) -> bool:
+    """Whether they are, in a moment: one that was killed still has to be run to its end, and the machine may be busy."""
+    end = time.monotonic() + DYING
+    while any(map(alive, pids)):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 async def until(true: Callable[[], Any], *, within: float = PATIENCE) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from openclaw_mcp.core.agent import Failed, Final, Partial
 
-from .house import ANSWERS, DIALECTS, PATIENCE, World, alive, lines, remembered, until
+from .house import ANSWERS, DIALECTS, PATIENCE, World, gone, lines, remembered, until
 
 STAY = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -163,7 +163,7 @@ def test_one_that_says_nothing_at_the_start_is_stopped(tmp_path: Path) -> None:
     failed = world.failed()
     assert failed.kind == "timeout"
     assert "runtimeStartupSeconds" in failed.message
-    assert not any(map(alive, [world.called()["pid"], *world.children()]))
+    assert gone(world.called()["pid"], *world.children())
 
 
 def test_one_that_falls_silent_is_stopped(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_one_that_falls_silent_is_stopped(tmp_path: Path) -> None:
     failed = world.failed()
     assert failed.kind == "timeout"
     assert "runtimeIdleSeconds" in failed.message
-    assert not alive(world.called()["pid"])
+    assert gone(world.called()["pid"])
 
 
 def test_an_abort_ends_everything_it_started(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_an_abort_ends_everything_it_started(tmp_path: Path) -> None:
 
     took = asyncio.run(story())
     assert len(world.children()) == 2
-    assert not any(map(alive, [world.called()["pid"], *world.children()]))
+    assert gone(world.called()["pid"], *world.children())
     assert world.office.revoked == list(world.office.issued)
     assert world.leftovers() == []
     assert took < 5
@@ -207,7 +207,7 @@ def test_a_cancelled_run_ends_everything_too(tmp_path: Path) -> None:
             await task
 
     asyncio.run(story())
-    assert not any(map(alive, [world.called()["pid"], *world.children()]))
+    assert gone(world.called()["pid"], *world.children())
     assert world.office.revoked == list(world.office.issued)
     world.folders.close()
 
@@ -217,13 +217,13 @@ def test_a_child_that_outlives_it_and_holds_its_output_does_not_hold_the_run(tmp
     began = time.monotonic()
     assert isinstance(world.run()[-1], Final)
     assert time.monotonic() - began < 10
-    assert not any(map(alive, world.children()))
+    assert gone(*world.children())
 
 
 def test_what_left_the_group_of_a_program_that_died_ends_with_it(tmp_path: Path) -> None:
     world = World(tmp_path, "claude", [{"child": DEAF, "apart": True}, *lines(*ANSWERS["claude"]), {"exit": 0}])
     assert isinstance(world.run()[-1], Final)
-    assert not any(map(alive, world.children()))
+    assert gone(*world.children())
 
 
 def test_nine_at_once_wait_their_turn(tmp_path: Path) -> None:

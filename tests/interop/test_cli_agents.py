@@ -19,7 +19,7 @@ from openclaw_mcp.agents.cli.runtime import CliAgent, Surroundings
 from openclaw_mcp.core.agent import AgentEvent, Attachment, Did, Failed, Final, Partial, ToolOutcome, ToolUse, Turn
 from openclaw_mcp.core.roster import AgentCard
 
-from ..agents.house import CALLER, DIALECTS, Office, alive, read_effects, remembered, until
+from ..agents.house import CALLER, DIALECTS, Office, gone, read_effects, remembered, until
 from ..agents.scripted_model import ScriptedModel
 from ..test_gateway import Served, serving
 from .cli_clients import path
@@ -178,7 +178,7 @@ def test_an_abort_in_the_middle_of_a_call_ends_the_cli_and_its_servers(world: Wo
         return server
 
     server = asyncio.run(story())
-    assert not alive(server)
+    assert gone(server)
     assert [child for child in psutil.Process().children(recursive=True) if child not in others] == []
     assert world.office.revoked == list(world.office.issued)
     assert world.mentions_of("grant-secret") == []
@@ -196,7 +196,7 @@ def test_a_killed_cli_fails_the_turn_at_once_and_leaves_nothing(world: World) ->
 
     events, server = asyncio.run(story())
     assert "SIGKILL" in failed(events).message
-    assert not alive(server)
+    assert gone(server)
     assert world.mentions_of("grant-secret") == []
 
 
