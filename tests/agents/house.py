@@ -193,7 +193,7 @@ def alive(pid: int) -> bool:
 
 
 def gone(*pids: int) -> bool:
-    """Whether they are, in a moment: one that was killed still has to be run to its end, and the machine may be busy."""
+    """Whether they are, in a moment: one that was killed still has to be run to its end, perhaps on a busy machine."""
     end = time.monotonic() + DYING
     while any(map(alive, pids)):
         if time.monotonic() > end:
