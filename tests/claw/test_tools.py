@@ -59,9 +59,9 @@ def test_every_tool_says_what_it_does_and_takes_a_valid_schema(spec: Any) -> Non
 
 
 def test_what_can_not_be_undone_is_marked_and_what_only_looks_too() -> None:
-    marked = {spec.name for spec in SPECS if spec.annotations.get("destructiveHint")}
+    marked = {spec.name for spec in SPECS if (spec.annotations or {}).get("destructiveHint")}
     assert marked == DESTRUCTIVE
-    looks = {spec.name for spec in SPECS if spec.annotations["readOnlyHint"]}
+    looks = {spec.name for spec in SPECS if (spec.annotations or {})["readOnlyHint"]}
     assert looks == READ_ONLY
 
 
