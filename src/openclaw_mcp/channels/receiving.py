@@ -11,11 +11,13 @@ from typing import Final, Self
 import msgspec
 from msgspec import Struct
 
+from ..core.agent import Attachment
 from ..core.books import SessionBook
 from ..core.channel import Address, ChannelError, ChannelRefused, Heard
 from ..core.errors import StoreError
 from ..core.mail import Acquaintance, Arrival, Inbox, People
 from ..core.model import Grant, Json
+from ..core.owner import is_owner
 from ..core.ports import Runner
 from ..core.records import NewSession, QueueMode, RunRequest, now_ms
 from ..core.roster import Roster
@@ -57,6 +59,8 @@ class Around(Struct, frozen=True, kw_only=True):
     """Send a text of our own: address, text, idempotency key."""
     answer: Callable[[Arrival, asyncio.Event | None], Awaitable[None]]
     """Wait for an asked run and send its answer, not before the event; returns when that is in the outbox."""
+    fetch: Callable[[Heard], Awaitable[tuple[Attachment, ...]]]
+    """The files a message named; asked for only once its sender was let in."""
     routed: Callable[[str, Address], Awaitable[None]]
     """Remember where the person behind a session is."""
 
@@ -216,8 +220,8 @@ class Receiving:
             logger.info("a message for %s, which is no longer configured", heard.address.channel)
             self._done(arrival)
             return
-        config = self._around.config()
-        owner = access.is_owner(heard, config)
+        owners = self._around.config().get("commands", {}).get("ownerAllowFrom")
+        owner = is_owner(heard.sender, owners, channel=heard.address.channel)
         approved = self._approved.get((heard.address.channel, heard.address.account), set())
         verdict = access.judged(heard, rules, owner=owner, approved=approved)
         if verdict.outcome == "in":
@@ -241,7 +245,7 @@ class Receiving:
                 self._done(arrival)
                 return
         text = heard.text if command is None else command.rest
-        if not text.strip() and not heard.attachments:
+        if not text.strip() and not heard.attachments and not heard.files:
             self._done(arrival)
             return
         await self._submit(heard, session, text, run_id, owner=owner)
@@ -255,9 +259,10 @@ class Receiving:
         mode = self._around.config().get("messages", {}).get("queue", {}).get("mode", "collect")
         sent_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
         options = {"sender": heard.sender.name or heard.sender.id, "grant": granted(heard, owner=owner)}
+        files = (*heard.attachments, *await self._around.fetch(heard)) if heard.files else heard.attachments
         request = RunRequest(
-            run_id=run_id, session=session, message=_worded(heard, text), attachments=heard.attachments,
-            mode=sent_mode, options=options,
+            run_id=run_id, session=session, message=_worded(heard, text), attachments=files, mode=sent_mode,
+            options=options,
         )  # fmt: skip
         while True:
             try:
