@@ -249,6 +249,29 @@ Change = Callable[[Job], Job | None]
 """The job as it is to be; None = it is to go. Runs inside the store's transaction: quick, no I/O."""
 
 
+class Ending(Struct, frozen=True, kw_only=True):
+    """What is written down when a firing is over: all of it or nothing."""
+
+    entry: Json
+    """The line of the log."""
+    settle: Change
+    event: Queued | None = None
+    reap_at: int | None = None
+    """When the session of its run may be forgotten."""
+
+
+AtOnce = Callable[[Firing], Ending | None]
+"""How a firing ends that needs nobody: nothing happens but what is written down. None: somebody must do something."""
+
+
+class Claimed(Struct, frozen=True, kw_only=True):
+    """A due job taken. With `ending`, it is over already: claimed and ended in one commit, `job` is what is left."""
+
+    firing: Firing
+    ending: Ending | None = None
+    job: Job | None = None
+
+
 class CronBook(Protocol):
     """Jobs and their firings. A job that is due is claimed once, by one process, whichever dies when."""
 
@@ -277,8 +300,8 @@ class CronBook(Protocol):
     async def next_due(self) -> int | None:
         """When the next job is due that does not run already."""
 
-    async def claim(self, now: int, *, most: int, plan: Plan) -> Sequence[Firing]:
-        """Take what is due, the longest due first."""
+    async def claim(self, now: int, *, most: int, plan: Plan, at_once: AtOnce | None = None) -> Sequence[Claimed]:
+        """Take what is due, the longest due first. What `at_once` knows the ending of ends in the same commit."""
 
     async def reserve(self, job_id: str, run_id: str, now: int, *, manual: bool, note: str | None) -> Firing | None:
         """Take a job now, due or not. None: it runs already, or is gone."""
@@ -289,9 +312,7 @@ class CronBook(Protocol):
     async def begin(self, run_id: str) -> bool:
         """A program is about to be started for this firing. False: it is no longer ours."""
 
-    async def finish(
-        self, firing: Firing, entry: Json, settle: Change, *, event: Queued | None, reap_at: int | None
-    ) -> Job | None:
+    async def finish(self, firing: Firing, ending: Ending) -> Job | None:
         """Write the log, settle the job and queue the event, all or nothing. Raises Unclaimed when it is not ours."""
 
     async def overdue(self, before: int) -> Sequence[tuple[str, int]]:

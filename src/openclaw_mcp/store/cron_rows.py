@@ -70,6 +70,22 @@ def going_row(firing: Firing, owner: str) -> dict[str, Any]:
     }
 
 
+def ended_row(firing: Firing, entry: Json, reap_at: int | None, owner: str) -> dict[str, Any]:
+    """Of a firing that is over as soon as it is claimed."""
+    job = firing.job
+    return {
+        "run_id": firing.run_id,
+        "job_id": job.id,
+        "agent_id": job.spec.agent_id,
+        "manual": firing.manual,
+        "owner": owner,
+        "due_at": firing.due_at,
+        "at": firing.at,
+        "note": firing.note,
+        **ended(entry, reap_at),
+    }
+
+
 def firing_of(row: Row[Any]) -> Firing:
     kept = from_json(row.job)
     job = Job(
