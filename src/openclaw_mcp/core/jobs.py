@@ -6,7 +6,7 @@ Times are Unix milliseconds. On the wire and on disk names are camelCase, as Ope
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from .model import Json
 
@@ -335,10 +335,5 @@ class Unclaimed(Exception):
 
 def replaced(job: Job, spec: dict[str, Any] | None = None, **state: Any) -> Job:
     """The job with other values in its spec and state."""
-    new_spec = job.spec if spec is None else Spec(**{n: getattr(job.spec, n) for n in Spec.__struct_fields__} | spec)
-    fields = {name: getattr(job.state, name) for name in JobState.__struct_fields__}
-    return Job(
-        **{name: getattr(job, name) for name in Job.__struct_fields__ if name not in ("spec", "state")},
-        spec=new_spec,
-        state=JobState(**fields | state),
-    )
+    new_spec = job.spec if spec is None else structs.replace(job.spec, **spec)
+    return structs.replace(job, spec=new_spec, state=structs.replace(job.state, **state))
