@@ -238,7 +238,6 @@ def test_only_so_many_jobs_are_kept(story: Callable[..., None], monkeypatch: pyt
 
 
 def test_the_log_of_a_job_is_bounded(story: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openclaw_mcp.store.cron.KEPT_PER_JOB", 3)
     monkeypatch.setattr("openclaw_mcp.store.cron.PRUNE_EVERY", 1)
 
     async def what(works: Clockwork) -> None:
@@ -250,7 +249,7 @@ def test_the_log_of_a_job_is_bounded(story: Callable[..., None], monkeypatch: py
                 await works.until("cron", action="finished", runId=run["runId"])
         assert len(await works.runs(id=job["id"])) == len(await works.runs(id=other["id"])) == 3
 
-    story(what)
+    story(what, runLog={"keepLines": 3})
 
 
 def test_sessions_of_old_runs_are_forgotten(story: Callable[..., None]) -> None:

@@ -223,6 +223,14 @@ def test_a_webhook_to_this_machine_or_its_network_is_refused_unless_named(
     story(what)
 
 
+def test_a_webhook_to_a_blocked_host_is_refused_though_it_is_named(story: Callable[..., None]) -> None:
+    async def what(works: Clockwork) -> None:
+        ended = await ran(works, delivery={"mode": "webhook", "to": "http://127.0.0.1:9/x"})
+        assert "blockedHostnames" in ended["deliveryError"]
+
+    story(what, webhookSsrfPolicy={"allowedHostnames": ["127.0.0.1"], "blockedHostnames": ["127.0.0.1"]})
+
+
 # ---- programs --------------------------------------------------------------------------------------------------------
 
 

@@ -258,6 +258,8 @@ class Ending(Struct, frozen=True, kw_only=True):
     event: Queued | None = None
     reap_at: int | None = None
     """When the session of its run may be forgotten."""
+    keep: int = 2000
+    """Entries of the job's log that stay."""
 
 
 AtOnce = Callable[[Firing], Ending | None]

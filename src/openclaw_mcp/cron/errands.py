@@ -73,7 +73,7 @@ class Errands:
 
         What it knows of the house it knows now: the store calls it from a thread of its own.
         """
-        homes, retention = self._homes(), self._settings().retention_ms
+        homes, settings = self._homes(), self._settings()
 
         def ending(firing: Firing) -> Ending | None:
             spec = firing.job.spec
@@ -82,7 +82,7 @@ class Errands:
             if isinstance(spec.schedule, OnExit) or not spec.payload.text.strip():
                 return None
             result, event = _noted(firing, spec.payload.text, homes.main(firing.job), firing.at)
-            return _ending(firing, result, event, firing.at, retention)
+            return _ending(firing, result, event, firing.at, settings)
 
         return ending
 
@@ -292,7 +292,7 @@ class Errands:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     async def _finish(self, firing: Firing, result: Result, event: Queued | None) -> None:
-        ending, wait = _ending(firing, result, event, self._now(), self._settings().retention_ms), RETRY_FIRST
+        ending, wait = _ending(firing, result, event, self._now(), self._settings()), RETRY_FIRST
         while True:
             try:
                 job = await self._book.finish(firing, ending)
@@ -336,13 +336,15 @@ def _noted(firing: Firing, text: str, key: str, now: int) -> tuple[Result, Queue
     return Result(status="ok", summary=text, session_key=key), event
 
 
-def _ending(firing: Firing, result: Result, event: Queued | None, now: int, retention: int | None) -> Ending:
+def _ending(firing: Firing, result: Result, event: Queued | None, now: int, settings: Settings) -> Ending:
+    retention = settings.retention_ms
     isolated = result.session_key is not None and ":cron:" in result.session_key
     return Ending(
         entry=shapes.entry(firing, result, now),
         settle=lambda job: settled(job, firing, result, now),
         event=event,
         reap_at=now + retention if isolated and retention is not None else None,
+        keep=settings.run_log.keep_lines,
     )
 
 

@@ -34,7 +34,6 @@ from .tables import cron_runs as runs
 
 logger = logging.getLogger(__name__)
 
-KEPT_PER_JOB: Final = 2000  # log entries; the reference's own limit
 KEPT_MS: Final = 90 * 86_400_000  # three months of history is what anybody asks for
 PRUNE_EVERY: Final = 64  # log entries between looks whether a job has too many
 
@@ -207,7 +206,7 @@ class CronJobs:
             due = None if job is None else job.state.next_run_at_ms
             connection.execute(_END, {**known, **ended(_told(ending, due), ending.reap_at)})
             if _to_prune(place):
-                _prune(connection, firing.job.id)
+                _prune(connection, firing.job.id, ending.keep)
             if ending.event is not None:
                 queue_all(connection, [ending.event])
             return job
@@ -297,8 +296,10 @@ class _Claim:
         if self._over:
             last = self._connection.execute(_LAST).scalar() or 0
             # As many places as were just taken: one in PRUNE_EVERY of them has its job's log looked at.
-            for row in [row for place, row in enumerate(self._over, last - len(self._over) + 1) if _to_prune(place)]:
-                _prune(self._connection, row["job_id"])
+            ended = [one for one in self.taken if one.ending is not None]
+            for place, one in enumerate(ended, last - len(ended) + 1):
+                if one.ending is not None and _to_prune(place):
+                    _prune(self._connection, one.firing.job.id, one.ending.keep)
         queue_all(self._connection, self._events)
 
 
@@ -329,9 +330,9 @@ def _put(connection: Connection, before: Job, job: Job | None, *, running: str |
     return msgspec.structs.replace(replaced(job, running_at_ms=since), running=running)
 
 
-def _prune(connection: Connection, job_id: str) -> None:
+def _prune(connection: Connection, job_id: str, keep: int) -> None:
     """Keep the newest entries of a job: the oldest to go is found by its place."""
-    place = select(runs.c.id).where(runs.c.job_id == job_id).order_by(runs.c.id.desc()).offset(KEPT_PER_JOB).limit(1)
+    place = select(runs.c.id).where(runs.c.job_id == job_id).order_by(runs.c.id.desc()).offset(keep).limit(1)
     oldest = connection.execute(place).scalar()
     if oldest is not None:
         ended = (runs.c.job_id == job_id, runs.c.id <= oldest, runs.c.status != "running")
