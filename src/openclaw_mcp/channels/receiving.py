@@ -5,7 +5,7 @@ import hashlib
 import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Self
 
 import msgspec
@@ -22,7 +22,7 @@ from ..core.ports import Runner
 from ..core.records import NewSession, QueueMode, RunRequest, now_ms
 from ..core.roster import Roster
 from ..core.rpc import Fault
-from . import access, commands
+from . import access, commands, joining
 from .routing import session_for
 from .settings import Rules
 
@@ -162,8 +162,42 @@ class Receiving:
     async def _drive(self, lane: Lane) -> None:
         waiting = self._lanes[lane]
         while waiting:
-            await self._work_off(waiting.popleft())
+            await self._work_off(await self._gathered(waiting))
         del self._lanes[lane]
+
+    async def _gathered(self, waiting: deque[Arrival]) -> Arrival:
+        """The next one, with what the same person adds while we wait for more."""
+        first = waiting.popleft()
+        wait = joining.patience(self._around.config(), first.heard.address.channel)
+        # What a crash left may be with an agent already: nothing is added to it.
+        if not wait or first.id <= self._resumed_to or not joining.opens(first.heard):
+            return first
+        parts = [first]
+        known = 0
+        while known < len(parts) < joining.MOST_JOINED:
+            known = len(parts)
+            await asyncio.sleep(wait)
+            while waiting and len(parts) < joining.MOST_JOINED and joining.follows(first.heard, waiting[0].heard):
+                parts.append(waiting.popleft())
+            if waiting:
+                break  # somebody else's turn, or an order
+        return await self._one(parts, waiting)
+
+    async def _one(self, parts: Sequence[Arrival], waiting: deque[Arrival]) -> Arrival:
+        """Joined, on disk too."""
+        first, *others = parts
+        if not others:
+            return first
+        whole = joining.joined([part.heard for part in parts])
+        try:
+            await self._around.inbox.join(first.id, whole, others=[part.id for part in others])
+        except StoreError as exc:
+            logger.warning("inbox: messages can't be joined now, each is taken by itself: %s", exc)
+            waiting.extendleft(reversed(others))
+            return first
+        for _ in others:
+            self._room.release()
+        return Arrival(id=first.id, heard=whole, status="new")
 
     async def _work_off(self, arrival: Arrival) -> None:
         """Judge it and hand it on; whatever is wrong with one message, the next has its turn."""
