@@ -93,6 +93,8 @@ def test_a_job_may_be_written_in_several_ways(story: Callable[..., None], given:
         ({"schedule": EVERY, "payload": {"kind": "script", "script": "1"}}, "script payloads are not served here"),
         ({"schedule": {"kind": "stream", "command": ["x"]}, "payload": TURN}, "stream schedules are not served"),
         ({"schedule": EVERY, "payload": TURN, "trigger": {"script": "1"}}, "trigger is not served here"),
+        ({"schedule": EVERY, "payload": TURN, "pacing": {"min": "15m"}}, "pacing is not served here"),
+        ({"schedule": EVERY, "payload": {"kind": "heartbeat"}}, "heartbeat payloads are not served here"),
         ({"schedule": EVERY, "payload": TURN, "agentId": "nobody"}, 'unknown agent id "nobody"'),
         ({"schedule": EVERY, "payload": {"kind": "agentTurn", "message": "x" * 100_001}}, "longer than 100000"),
         ([], "must be object"),
