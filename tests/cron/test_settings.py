@@ -31,7 +31,7 @@ def test_what_the_schema_allows_is_what_the_clock_reads() -> None:
         ({"maxConcurrentRuns": 0}, "cron.maxConcurrentRuns", "minimum"),
         ({"sessionRetention": "a while"}, "cron.sessionRetention", ""),
         ({"failureAlert": {"after": 0}}, "cron.failureAlert.after", "minimum"),
-        ({"triggers": {"enabled": True}}, "cron.triggers.enabled", ""),
+        ({"triggers": {"enable": True}}, "cron.triggers", 'Unrecognized key: "enable"'),
     ],
 )
 def test_a_setting_nobody_follows_is_refused_by_name(section: Any, path: str, words: str) -> None:

@@ -48,8 +48,8 @@ CRON: Final[Json] = section(
         ),
         "failureAlert": ALERT,
         "triggers": section(
-            "Trigger scripts, script payloads and streams, which are not served here",
-            {"enabled": {"const": False, "title": "Off"}},
+            "Jobs that programs make due",
+            {"enabled": flag("Streams may be added and go", True)},
             reload="hot",
         ),
     },

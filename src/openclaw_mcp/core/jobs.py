@@ -56,7 +56,17 @@ class OnExit(_Word, frozen=True, kw_only=True, tag_field="kind", tag="on-exit"):
     cwd: Text | None = None
 
 
-Schedule = At | Every | Cron | OnExit
+class Stream(_Word, frozen=True, kw_only=True, tag_field="kind", tag="stream"):
+    """Whenever this program, which is kept running, has said something."""
+
+    command: Annotated[list[Text], Meta(min_length=1)]
+    cwd: Text | None = None
+    mode: Literal["line"] | None = None
+    batch_ms: int | None = None
+    max_batch_bytes: int | None = None
+
+
+Schedule = At | Every | Cron | OnExit | Stream
 
 
 # ---- what ------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from ..core.jobs import (
     Job,
     OnExit,
     Queued,
+    Stream,
     SystemEvent,
     Unclaimed,
 )
@@ -36,6 +37,8 @@ from .homes import Homes
 from .outcome import end_of, judged, result_of, sent_already, silence
 from .rules import Result, settled
 from .settings import Settings
+from .slots import Slots
+from .streams import Stopped, Streams
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +64,8 @@ class Errands:
         self._publish, self._roster, self._settings, self._now = publish, roster, settings, now
         self._alerts = Alerts(post, settings=settings, now=now)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._slots = _Slots(lambda: max(1, settings().max_concurrent_runs))
+        self._slots = Slots(lambda: max(1, settings().max_concurrent_runs))
+        self.streams = Streams()
         self.ended: Callable[[], None] = _nothing
         """Called when a firing is over: another may begin."""
 
@@ -79,7 +83,7 @@ class Errands:
             spec = firing.job.spec
             if not isinstance(spec.payload, SystemEvent) or spec.wake_mode != "next-heartbeat":
                 return None
-            if isinstance(spec.schedule, OnExit) or not spec.payload.text.strip():
+            if isinstance(spec.schedule, OnExit | Stream) or not spec.payload.text.strip():
                 return None
             result, event = _noted(firing, spec.payload.text, homes.main(firing.job), firing.at)
             return _ending(firing, result, event, firing.at, settings)
@@ -108,6 +112,7 @@ class Errands:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.streams.aclose()
 
     async def _carry_out(self, firing: Firing) -> None:
         self._publish(Event(name="cron", payload=shapes.started(firing)))
@@ -130,6 +135,11 @@ class Errands:
         payload, schedule = firing.job.spec.payload, firing.job.spec.schedule
         if isinstance(schedule, OnExit) and not firing.manual:
             firing = await self._awaited(firing, schedule)
+        if isinstance(schedule, Stream) and not firing.manual:
+            try:
+                firing = await self._streamed(firing, schedule)
+            except Stopped as exc:
+                return Result(status="skipped", error=str(exc)), None
         if isinstance(payload, SystemEvent):
             return await self._told(firing, payload)
         async with self._slots:
@@ -147,6 +157,20 @@ class Errands:
         told = f"The command `{watched.command}` {end_of(ran)}."
         said = (ran.out or ran.err)[-NOTE:]
         return msgspec.structs.replace(firing, note=f"{told}\n{said}" if said else told)
+
+    async def _streamed(self, firing: Firing, schedule: Stream) -> Firing:
+        """The firing, with what the job's program said."""
+        job = firing.job
+        if not self._settings().triggers.enabled:
+            raise Stopped("streams are switched off here (cron.triggers.enabled)")
+
+        async def still() -> bool:
+            now = await self._book.get(job.id)
+            return now is not None and now.spec.enabled and now.spec.schedule == schedule
+
+        said = "" if firing.begun else await self.streams.batch(job, schedule, still)
+        await self._first_time(firing)  # what was heard once is not told twice
+        return msgspec.structs.replace(firing, note=said)
 
     async def _first_time(self, firing: Firing) -> None:
         """A program is about to be started: never a second time, whatever became of the first."""
@@ -346,25 +370,6 @@ def _ending(firing: Firing, result: Result, event: Queued | None, now: int, sett
         reap_at=now + retention if isolated and retention is not None else None,
         keep=settings.run_log.keep_lines,
     )
-
-
-class _Slots:
-    """As many at once as the setting says when one is wanted."""
-
-    def __init__(self, most: Callable[[], int]) -> None:
-        self._most = most
-        self._used = 0
-        self._freed = asyncio.Condition()
-
-    async def __aenter__(self) -> None:
-        async with self._freed:
-            await self._freed.wait_for(lambda: self._used < self._most())
-            self._used += 1
-
-    async def __aexit__(self, *_exc: object) -> None:
-        self._used -= 1
-        async with self._freed:
-            self._freed.notify()
 
 
 def _with_note(text: str, firing: Firing) -> str:

@@ -32,8 +32,8 @@ class LogRules(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TriggerRules(Struct, frozen=True, kw_only=True):
-    enabled: bool = False
-    """Scripts and streams are not served here; a config that says so is right."""
+    enabled: bool = True
+    """Whether streams may go. Scripts, which this switches too in the reference, are not served here."""
 
 
 class GlobalAlert(Alert, frozen=True, kw_only=True):
