@@ -1,10 +1,11 @@
 """Ten thousand jobs: how late the due ones begin, and what the clock costs while none is due.
 
-    python benchmarks/cron.py [--jobs 10000] [--due 500] [--idle 30]
+    python benchmarks/cron.py [--jobs 10000] [--due 500] [--turns 100] [--idle 30]
 
-The clock runs in this process on a store of its own. `--due` of the jobs become due at the same moment, five times
-over; each tells the main session something, which needs no agent. The floor of the idle figure is the same house
-with no jobs; of the lateness, one job alone.
+The clock runs in this process on a store of its own. One, `--due`, and at last as many again as there are jobs become
+due at the same moment; each tells the main session something, which needs no agent: it has fired when the event is in
+the store. `--turns` of another kind ask the demo agent, and have fired when they are claimed; how many agents work at
+once is a setting. The floor of the idle figure is the same house with no jobs; of the lateness, one job alone.
 """
 
 import argparse
@@ -20,7 +21,18 @@ from typing import Any
 from sqlalchemy import Connection
 
 from openclaw_mcp import memory
-from openclaw_mcp.core.jobs import At, Cron, Every, Job, JobState, Schedule, Spec, SystemEvent
+from openclaw_mcp.core.jobs import (
+    AgentTurn,
+    At,
+    Cron,
+    Every,
+    Job,
+    JobState,
+    Payload,
+    Schedule,
+    Spec,
+    SystemEvent,
+)
 from openclaw_mcp.core.records import now_ms
 from openclaw_mcp.core.rpc import Event
 from openclaw_mcp.cron.room import CronRoom
@@ -33,6 +45,7 @@ from openclaw_mcp.store.tables import cron_jobs
 
 ROUNDS = 5
 AHEAD = 2.0  # seconds between adding the due jobs and their time
+WRITING = 0.001  # seconds more for each, to make and store it
 
 
 class Bench:
@@ -72,31 +85,36 @@ class Bench:
         for first in range(0, len(rows), 1000):
             await self.store.write(partial(insert, rows[first : first + 1000]))
 
-    async def fire(self, count: int, name: str) -> tuple[list[int], int]:
-        """How late each of so many jobs began, and how long after their time all had ended, in milliseconds."""
-        due = now_ms() + round(AHEAD * 1000)
-        rows = [row(f"{name}-{n}", At(at=iso(due))) for n in range(count)]
+    async def fire(self, count: int, name: str, payload: Payload | None = None) -> tuple[list[int], int, float]:
+        """How late each of so many jobs began, how long after their time all had ended, and the processor time it
+        took, in milliseconds. On a busy machine the last tells more than the others."""
+        due = now_ms() + round((AHEAD + count * WRITING) * 1000)
+        rows = [row(f"{name}-{n}", At(at=iso(due)), payload) for n in range(count)]
         await self.store.write(partial(insert, rows))
+        assert now_ms() < due, "the jobs were not stored before their time"
         self.room.clock.wake()
-        names = {made["id"] for made in rows}
+        names, used = {made["id"] for made in rows}, time.process_time()
         while not names <= self.ended.keys():
             self._news.clear()
             await self._news.wait()
-        return sorted(self.began[each] - due for each in names), max(self.ended[each] for each in names) - due
+        over = max(self.ended[each] for each in names) - due
+        work = (time.process_time() - used) * 1000
+        return sorted(self.began[each] - due for each in names), over, work
 
 
 def insert(rows: list[dict[str, Any]], connection: Connection) -> None:
     connection.execute(cron_jobs.insert(), rows)
 
 
-def row(job_id: str, schedule: Schedule) -> dict[str, Any]:
+def row(job_id: str, schedule: Schedule, payload: Payload | None = None) -> dict[str, Any]:
+    turn = isinstance(payload, AgentTurn)
     spec = Spec(
         name=job_id,
         enabled=True,
         schedule=schedule,
-        session_target="main",
+        session_target="isolated" if turn else "main",
         wake_mode="next-heartbeat",
-        payload=SystemEvent(text=f"event of {job_id}"),
+        payload=payload or SystemEvent(text=f"event of {job_id}"),
         delete_after_run=True if isinstance(schedule, At) else None,
     )
     at = now_ms()
@@ -122,11 +140,13 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
             if not jobs:
                 continue
             print(f"{options.jobs} jobs stored; lateness in ms of jobs due at the same moment")
-            for count in (1, options.due):
+            turn = AgentTurn(message="!say done")
+            for count, payload in ((1, None), (options.due, None), (options.turns, turn), (options.jobs, None)):
                 for number in range(ROUNDS):
-                    late, over = await bench.fire(count, f"now-{count}-{number}")
-                    middle, worst = statistics.median(late), late[-1]
-                    print(f"  {count:5} due: median {middle:6.0f}  worst {worst:6}  all ended after {over:6}")
+                    kind = "events" if payload is None else "turns"
+                    late, over, work = await bench.fire(count, f"{kind}-{count}-{number}", payload)
+                    told = f"median {statistics.median(late):6.0f}  worst {late[-1]:6}  all ended after {over:6}"
+                    print(f"  {count:5} {kind:6}: {told}  processor {work:6.0f}")
     print(f"idle: {rested[0]:.2f} % of a core without jobs, {rested[options.jobs]:.2f} % with {options.jobs}")
 
 
@@ -134,6 +154,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--due", type=int, default=500)
+    parser.add_argument("--turns", type=int, default=100)
     parser.add_argument("--idle", type=float, default=30.0, metavar="SECONDS")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

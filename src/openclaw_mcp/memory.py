@@ -11,6 +11,7 @@ from .agents.demo import DemoAgent
 from .agents.missing import Missing
 from .agents.runs import Runs
 from .core.model import Caller, Grant, Json
+from .core.owner import is_owner
 from .core.ports import AgentRuntime, Toolbox
 from .core.records import Claim, Run, Session
 from .core.roster import Roster
@@ -24,7 +25,6 @@ from .store.runs import Runs as RunBook
 from .store.sessions import Sessions
 from .store.store import Store, opened
 from .tools.rulebook import RuleBook
-from .tools.standing import DEFAULT_ACCOUNT, is_owner
 
 
 class Memory(Struct, frozen=True, kw_only=True):
@@ -65,8 +65,7 @@ def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, app
     given = msgspec.convert(options.get("grant", {}), Grant)
     owner = given.owner
     if given.sender is not None:
-        account = given.account or DEFAULT_ACCOUNT
-        owner = is_owner(book, given.sender, channel=given.channel or "", account=account)
+        owner = is_owner(given.sender, book.commands.owner_allow_from, channel=given.channel or "")
     grant = msgspec.structs.replace(
         given,
         agent=session.agent_id,

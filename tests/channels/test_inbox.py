@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from openclaw_mcp.channels import fetching
 from openclaw_mcp.channels.receiving import granted
 from openclaw_mcp.core.agent import AgentEvent, Attachment, Did, Final, Turn
-from openclaw_mcp.core.channel import Address, ChannelError, Heard
+from openclaw_mcp.core.channel import Address, ChannelError, ChannelRefused, Heard
 from openclaw_mcp.core.effects import Effects, Sent
 from openclaw_mcp.core.mail import LocalNote
 from openclaw_mcp.core.model import Sender
@@ -287,6 +288,123 @@ def test_what_a_channel_can_not_carry_is_named_and_the_answer_still_sent(tmp_pat
             picture = Attachment(mime_type="image/png", name="a.png", data=b"x")
             await told(here, "!say look\n!return", id="1", attachments=(picture,))
             assert await here.twin.has(1) == [("ann", "look\n[a.png: this channel can't carry it]")]
+
+    within(story())
+
+
+def quickly(debounce: int = 300, **inbound: Any) -> Any:
+    rules = {"allowFrom": ["*"], "dmPolicy": "open", "groupPolicy": "open"}
+    messages = {"inbound": {"debounceMs": debounce, **inbound}, "queue": {"mode": "followup"}}
+    return {"channels": {"twin": rules}, "messages": messages}
+
+
+def test_what_one_person_writes_quickly_is_one_turn(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path, config=quickly()) as here:
+            await told(here, "one", id="1")
+            await told(here, "two", id="2", files=lying("b.png"))
+            await told(here, "three", id="3")
+            ((to, text),) = await here.twin.has(1)
+            assert (to, text.partition("You said: ")[2]) == (
+                "ann", "one\ntwo\nthree\nAttached: b.png (image/png, 0 bytes)",
+            )  # fmt: skip
+            await settled(here)
+            await told(here, "two", id="2")  # told again: known
+            await told(here, "!say four", id="4")
+            assert (await here.twin.has(2))[1] == ("ann", "four")
+
+    within(story())
+
+
+def test_others_orders_and_channels_without_patience_are_not_joined(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path, config=quickly()) as here:
+            group: Any = {"chat": "group", "address": here.at("family"), "mentioned": True}
+            await told(here, "for me", id="1", sender=Sender(id="ann"), **group)
+            await told(here, "and for me", id="2", sender=Sender(id="bob"), **group)
+            said = [text.partition("You said: ")[2] for _, text in await here.twin.has(2)]
+            assert said == ["ann: for me", "bob: and for me"]
+            await told(here, "/status", id="3")
+            await told(here, "!say five", id="4")
+            texts = [text for _, text in await here.twin.has(4)]
+            assert [text.startswith("Session ") for text in texts].count(True) == 1
+            assert "five" in texts
+        async with house(tmp_path, config=quickly(byChannel={"twin": 0})) as here:
+            for number in range(5, 8):
+                await told(here, f"!say {number}", id=str(number))
+            assert [text for _, text in await here.twin.has(3)] == ["5", "6", "7"]
+
+    within(story())
+
+
+def test_joined_messages_survive_a_crash_whole_and_nothing_is_added_to_what_was_left(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            first = await here.books.inbox.hear(here.twin.heard("one", id="1"))
+            second = await here.books.inbox.hear(here.twin.heard("two", id="2"))
+            assert first is not None
+            assert second is not None
+            whole = here.twin.heard("one\ntwo", id="1")
+            await here.books.inbox.join(first.id, whole, others=[second.id])  # and then the process died
+        async with house(tmp_path, config=quickly()) as again:
+            await told(again, "three", id="3")
+            said = [text.partition("You said: ")[2] for _, text in await again.twin.has(2)]
+            assert said == ["one\ntwo", "three"]
+
+    within(story())
+
+
+class Shelf(Twin):
+    """A twin whose messages name files that lie on its server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.trouble: list[ChannelError] = []
+
+    async def fetch(self, file: Any) -> Attachment:
+        self.asked.append(file["name"])
+        if self.trouble:
+            raise self.trouble.pop(0)
+        return Attachment(mime_type=file["mime_type"], name=file["name"], data=b"x")
+
+
+def lying(name: str) -> Any:
+    return ({"name": name, "mime_type": "image/png"},)
+
+
+def test_a_file_is_fetched_only_once_its_sender_may_write_and_speaks_to_us(tmp_path: Path) -> None:
+    async def story() -> None:
+        shelf = Shelf()
+        config = {"channels": {"twin": {"allowFrom": ["ann"], "dmPolicy": "pairing"}}}
+        async with house(tmp_path, config=config, twin=shelf) as here:
+            await told(here, "open this", id="1", to="mallory", files=lying("trap.png"))
+            group = {"chat": "group", "address": here.at("family"), "sender": Sender(id="ann")}
+            await told(here, "for the others", id="2", files=lying("family.png"), **group)
+            await told(here, "!say look\n!return", id="3", files=lying("mine.png"))
+            taken = await shelf.has(2)
+            await settled(here)
+            assert ("ann", "look\n[mine.png: this channel can't carry it]") in taken
+            assert shelf.asked == ["mine.png"]
+
+    within(story())
+
+
+def test_a_file_is_fetched_after_a_crash_too_and_one_that_can_not_be_had_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "FIRST_WAIT", 0.0)
+
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            heard = here.twin.heard("!say both\n!return", id="1", files=lying("a.png") + lying("b.png"))
+            assert await here.books.inbox.hear(heard) is not None  # on disk, and then the process died
+        shelf = Shelf()
+        shelf.trouble = [ChannelError("a moment"), ChannelRefused("gone")]
+        async with house(tmp_path, twin=shelf):
+            ((_, text),) = await shelf.has(1)
+            assert shelf.asked == ["a.png", "a.png", "b.png"]
+            assert text == "both\n[a.png: this channel can't carry it]\n[b.png: this channel can't carry it]"
 
     within(story())
 

@@ -14,7 +14,7 @@ from openclaw_mcp.core.agent import Attachment
 from openclaw_mcp.core.channel import Address, Channel, ChannelBusy, ChannelError, ChannelRefused, Heard, Letter, Seen
 from openclaw_mcp.core.model import Sender
 
-from .contract import PIXEL, WAIT, ChannelContract, Worlds, has, heard, key, one, until
+from .contract import PIXEL, WAIT, ChannelContract, Worlds, files_of, has, heard, key, one, until
 from .synapse import Person, Synapse
 
 
@@ -397,7 +397,8 @@ def test_a_file_larger_than_we_take_is_named_and_the_message_is_heard(synapse: S
         large = Attachment(mime_type="image/png", name="big.png", data=b"\x89" * 2_000_000)
         await world.say("see this", attachments=[large])
         message = await heard(world)
-        assert (message.text, message.attachments[0].name, message.attachments[0].data) == ("see this", "big.png", None)
+        (file,) = await files_of(world, message)
+        assert (message.text, file.name, file.data) == ("see this", "big.png", None)
 
     told(lambda: matrix_world(synapse, tmp_path, mediaMaxMb=1), story)
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from openclaw_mcp.core.agent import Attachment
 from tests.running import END_WAIT, OPENCLAW
 from tests.test_gateway import Served, environment
 
@@ -24,9 +25,9 @@ from .contract import WAIT
 from .synapse import Person, Synapse
 from .telegram_server import TOKEN, TelegramServer, served, telegram_server
 
-KILLS = 4
+KILLS = int(os.environ.get("OPENCLAW_KILLS", "4"))
 """Each costs a start of the gateway; the moment of the kill is exact, so that a few show as much as many."""
-LONG = 600.0  # seconds; a busy machine starts a gateway in ten
+LONG = 200.0 + 100.0 * KILLS  # seconds; a busy machine starts a gateway in ten
 
 
 class Gateway:
@@ -190,6 +191,7 @@ def test_a_gateway_killed_while_it_sends_to_matrix_has_sent_once(synapse: Synaps
             await until(answered)
             assert set((await matrix_answers(ann, room)).values()) == {1}
             assert len(between.seen) == KILLS + 1
+            print(f"{KILLS} kills, {len(said) + 1} answers on Matrix, each once")
             await running.aclose()
             await between.http.aclose()
 
@@ -237,10 +239,32 @@ def test_a_gateway_killed_while_it_sends_to_telegram_loses_nothing(tmp_path: Pat
 
             await until(answered)
             assert max(telegram_answers(server).values()) == 2  # what was in flight, and never more
+            twice = sum(count == 2 for count in telegram_answers(server).values())
+            print(f"{KILLS} kills, {len(said) + 1} answers on Telegram, none lost, {twice} of them twice")
             assert TOKEN.partition(":")[2] not in (tmp_path / "gateway.log").read_text()
             await running.aclose()
 
     bounded(story, LONG)
+
+
+def test_a_strangers_file_is_not_fetched(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with telegram_server() as server, gateway(tmp_path, telegram(server)) as running:
+            server.chat(ANN, "private", first_name="Ann")
+            server.chat(666, "private", first_name="Mallory")
+            await running.start()
+            for who in (666, ANN):
+                file = server.file(Attachment(mime_type="text/plain", name=f"{who}.txt", data=b"hello"))
+                server.say(who, f"a file of {who}", person={"id": who, "first_name": "X"}, document=file)
+
+            async def answered() -> bool:
+                return any(f"a file of {ANN}" in text for text in telegram_answers(server))
+
+            await until(answered)
+            assert [name for name, _ in server.calls].count("getFile") == 1
+            await running.aclose()
+
+    bounded(story)
 
 
 def test_a_webhook_of_a_running_gateway_is_reached_with_the_secret_alone(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from openclaw_mcp.channels import commands
-from openclaw_mcp.channels.access import is_owner, judged
+from openclaw_mcp.channels.access import judged
 from openclaw_mcp.channels.replies import NOT_SCHEDULED, Effects, Reply, Sent, filtered
 from openclaw_mcp.channels.routing import session_for
 from openclaw_mcp.channels.settings import Rules, accounts, default_account
@@ -14,6 +14,7 @@ from openclaw_mcp.core.agent import Attachment
 from openclaw_mcp.core.channel import Address, ChatKind, Heard
 from openclaw_mcp.core.errors import BadRequest
 from openclaw_mcp.core.model import Sender
+from openclaw_mcp.core.owner import is_owner
 from openclaw_mcp.core.roster import AgentCard, Roster
 
 HERE = Address(channel="telegram", account="default", to="123")
@@ -83,12 +84,13 @@ def test_groups_need_a_place_a_person_and_a_mention(given: Any, mentioned: bool,
 
 
 def test_the_owner_is_whoever_sits_at_the_terminal_and_whom_the_config_names() -> None:
-    local = Address(channel="local", account="default", to="main")
-    assert is_owner(heard(address=local, sender=Sender(id="owner")), {})
-    assert not is_owner(heard(address=local, sender=Sender(id="bob")), {})
-    assert not is_owner(heard(sender=Sender(id="owner")), {})
-    assert is_owner(heard(), {"commands": {"ownerAllowFrom": ["telegram:123"]}})
-    assert not is_owner(heard(), {"commands": {"ownerAllowFrom": ["*"]}})
+    assert is_owner(Sender(id="owner"), None, channel="local")
+    assert not is_owner(Sender(id="bob"), None, channel="local")
+    assert not is_owner(Sender(id="owner"), None, channel="telegram")
+    assert is_owner(Sender(id="123"), ["telegram:123"], channel="telegram")
+    assert not is_owner(Sender(id="123"), ["telegram:123"], channel="matrix")
+    assert not is_owner(Sender(id="123"), ["*"], channel="telegram")
+    assert not is_owner(Sender(id="123", username="ann"), ["ann", "@ann"], channel="telegram")
 
 
 # ---- accounts --------------------------------------------------------------------------------------------------------

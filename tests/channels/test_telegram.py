@@ -23,7 +23,7 @@ from openclaw_mcp.core.channel import (
     Seen,
 )
 
-from .contract import PIXEL, WAIT, ChannelContract, Worlds, heard, key, one
+from .contract import PIXEL, WAIT, ChannelContract, Worlds, files_of, heard, key, one
 from .telegram_server import ANN, TOKEN, Refusal, TelegramServer, served, telegram_server
 
 DIRECT, OTHER, GROUP, FORUM = 4242, 4343, -100777, -100888
@@ -337,7 +337,7 @@ def test_the_token_is_in_no_log_and_in_no_error(world: Worlds, caplog: pytest.Lo
     async def story(world: TelegramWorld) -> None:
         await world.channel.send(world.address, Letter(text="hello"), key=key())
         await world.say("a file", attachments=[Attachment(mime_type="image/png", name="a.png", data=PIXEL)])
-        await heard(world)
+        await files_of(world, await heard(world))
 
     async def away() -> None:
         channel = Telegram(TelegramSettings.read({"botToken": TOKEN, "baseUrl": "http://127.0.0.1:9"}), account="x")
@@ -416,7 +416,7 @@ def test_an_album_is_one_message(world: Worlds) -> None:
             world.server.say(DIRECT, photo=picture(name), media_group_id="g")
         world.server.say(DIRECT, "after")
         album, after = await heard(world), await heard(world)
-        assert [file.data for file in album.attachments] == [b"a", b"b", b"c"]
+        assert [file.data for file in await files_of(world, album)] == [b"a", b"b", b"c"]
         assert (album.text, album.id, after.text) == ("the three", f"{DIRECT}:{first}", "after")
 
     told(world, story)
@@ -441,11 +441,8 @@ def test_a_file_larger_than_we_take_is_named_and_the_message_is_heard(world: Wor
         large = Attachment(mime_type="video/mp4", name="film.mp4", data=b"0" * 2_000_000)
         await world.say("see this", attachments=[large])
         message = await heard(world)
-        assert (message.text, message.attachments[0].name, message.attachments[0].data) == (
-            "see this",
-            "film.mp4",
-            None,
-        )
+        (file,) = await files_of(world, message)
+        assert (message.text, file.name, file.data) == ("see this", "film.mp4", None)
 
     told(lambda: telegram_world(mediaMaxMb=1), story)
 

@@ -19,6 +19,7 @@ from .house import EVENT, TURN, Clockwork, Mailbox, clockwork, ms
 
 AT = {"kind": "at", "at": "2027-02-01T09:00:00Z"}
 EVERY = {"kind": "every", "everyMs": 60_000}
+STREAM = {"kind": "stream", "command": ["true"]}
 
 
 @pytest.fixture
@@ -91,8 +92,12 @@ def test_a_job_may_be_written_in_several_ways(story: Callable[..., None], given:
         ({"schedule": EVERY, "payload": TURN, "delivery": {"mode": "webhook", "to": "ftp://x"}}, "http\\(s\\) URL"),
         ({"schedule": EVERY, "payload": TURN, "delivery": {"mode": "webhook", "to": "http://a:b@x/"}}, "http\\(s\\)"),
         ({"schedule": EVERY, "payload": {"kind": "script", "script": "1"}}, "script payloads are not served here"),
-        ({"schedule": {"kind": "stream", "command": ["x"]}, "payload": TURN}, "stream schedules are not served"),
+        ({"schedule": {**STREAM, "mode": "match", "match": "x"}, "payload": TURN}, "a stream's match is not served"),
+        ({"schedule": STREAM, "payload": {"kind": "command", "argv": ["x"]}}, "a stream tells an agent"),
+        ({"schedule": {"kind": "stream", "command": []}, "payload": TURN}, "/schedule/command"),
         ({"schedule": EVERY, "payload": TURN, "trigger": {"script": "1"}}, "trigger is not served here"),
+        ({"schedule": EVERY, "payload": TURN, "pacing": {"min": "15m"}}, "pacing is not served here"),
+        ({"schedule": EVERY, "payload": {"kind": "heartbeat"}}, "heartbeat payloads are not served here"),
         ({"schedule": EVERY, "payload": TURN, "agentId": "nobody"}, 'unknown agent id "nobody"'),
         ({"schedule": EVERY, "payload": {"kind": "agentTurn", "message": "x" * 100_001}}, "longer than 100000"),
         ([], "must be object"),
@@ -238,7 +243,6 @@ def test_only_so_many_jobs_are_kept(story: Callable[..., None], monkeypatch: pyt
 
 
 def test_the_log_of_a_job_is_bounded(story: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openclaw_mcp.store.cron.KEPT_PER_JOB", 3)
     monkeypatch.setattr("openclaw_mcp.store.cron.PRUNE_EVERY", 1)
 
     async def what(works: Clockwork) -> None:
@@ -250,7 +254,7 @@ def test_the_log_of_a_job_is_bounded(story: Callable[..., None], monkeypatch: py
                 await works.until("cron", action="finished", runId=run["runId"])
         assert len(await works.runs(id=job["id"])) == len(await works.runs(id=other["id"])) == 3
 
-    story(what)
+    story(what, runLog={"keepLines": 3})
 
 
 def test_sessions_of_old_runs_are_forgotten(story: Callable[..., None]) -> None:
@@ -353,6 +357,7 @@ def test_an_agent_may_not_have_programs_started(story: Callable[..., None]) -> N
         for job in (
             {"schedule": AT, "payload": {"kind": "command", "argv": ["true"]}},
             {"schedule": {"kind": "on-exit", "command": "true"}, "payload": TURN},
+            {"schedule": STREAM, "payload": TURN},
         ):
             with pytest.raises(ToolError, match="made by operators"):
                 await tool(works, action="add", job=job)
@@ -361,6 +366,14 @@ def test_an_agent_may_not_have_programs_started(story: Callable[..., None]) -> N
             await tool(works, action="update", jobId=mine["id"], patch={"payload": {"kind": "command", "argv": ["x"]}})
 
     story(what)
+
+
+def test_streams_can_be_switched_off(story: Callable[..., None]) -> None:
+    async def what(works: Clockwork) -> None:
+        with pytest.raises(Fault, match=r"cron\.triggers\.enabled"):
+            await works.add(STREAM)
+
+    story(what, triggers={"enabled": False})
 
 
 def test_the_tool_does_all_the_methods_do(story: Callable[..., None]) -> None:

@@ -223,6 +223,14 @@ def test_a_webhook_to_this_machine_or_its_network_is_refused_unless_named(
     story(what)
 
 
+def test_a_webhook_to_a_blocked_host_is_refused_though_it_is_named(story: Callable[..., None]) -> None:
+    async def what(works: Clockwork) -> None:
+        ended = await ran(works, delivery={"mode": "webhook", "to": "http://127.0.0.1:9/x"})
+        assert "blockedHostnames" in ended["deliveryError"]
+
+    story(what, webhookSsrfPolicy={"allowedHostnames": ["127.0.0.1"], "blockedHostnames": ["127.0.0.1"]})
+
+
 # ---- programs --------------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +296,72 @@ def test_a_job_can_wait_for_a_command_to_end(story: Callable[..., None]) -> None
         await until(twice)
 
     story(what)
+
+
+def stream(file: Path, script: str) -> dict[str, Any]:
+    return {"kind": "stream", "command": ["sh", "-c", f"echo $$ >> {file}; {script}"], "batchMs": 300}
+
+
+async def ended(file: Path) -> None:
+    """Until the programs that wrote their ids there are gone."""
+
+    async def gone() -> bool:
+        return not any(psutil.pid_exists(int(pid)) for pid in pids)
+
+    pids = file.read_text().split()  # noqa: ASYNC240  (a line)
+    await until(gone)
+
+
+def test_what_a_program_says_is_told_in_batches_as_long_as_it_is_wanted(
+    story: Callable[..., None], tmp_path: Path
+) -> None:
+    file, more = tmp_path / "pids", tmp_path / "more"
+    os.mkfifo(more)
+
+    async def what(works: Clockwork) -> None:
+        schedule = stream(file, f"echo one; echo two >&2; cat < {more}; exec sleep 600")
+        job = await works.add(schedule, {"kind": "agentTurn", "message": "look:"})
+        assert "nextRunAtMs" not in job
+        first = await works.until("cron", action="finished", jobId=job["id"])
+        assert sorted(first["summary"].split("look:\n\n")[1].split("\n\n")[0].split()) == ["one", "two"]
+        await asyncio.to_thread(more.write_text, "three\n")  # between two firings: it waits
+        works.time.after(31)
+        second = await works.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 31_000)
+        assert "look:\n\nthree\n\n" in second["summary"]
+        assert len(file.read_text().split()) == 1  # the same program all the while
+        works.time.after(31)
+        await works.until("cron", action="started", jobId=job["id"], runAtMs=first["runAtMs"] + 62_000)
+        await works.call("cron.update", {"id": job["id"], "patch": {"enabled": False}})
+        await ended(file)
+        assert [entry["status"] for entry in await works.runs(id=job["id"])] == ["ok", "ok", "skipped"]
+
+    story(what)
+
+
+def test_a_stream_that_ends_is_reported_and_begun_again_and_ends_with_the_house(
+    story: Callable[..., None], tmp_path: Path
+) -> None:
+    file = tmp_path / "pids"
+
+    async def what(works: Clockwork) -> None:
+        job = await works.add(stream(file, "exit 3"), {"kind": "agentTurn", "message": "look:"})
+        first = await works.until("cron", action="finished", jobId=job["id"])
+        assert "exit status 3" in first["error"]
+        assert (await works.call("cron.get", {"id": job["id"]}))["enabled"] is True
+        works.time.after(31)
+        await works.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 31_000)
+        assert len(file.read_text().split()) == 2
+        await works.call("cron.remove", {"id": job["id"]})
+        last = await works.add(stream(file, "exec sleep 600"), {"kind": "agentTurn", "message": "look:"})
+        await works.until("cron", action="started", jobId=last["id"])
+
+        async def begun() -> bool:
+            return len(file.read_text().split()) == 3
+
+        await until(begun)
+
+    story(what)
+    asyncio.run(ended(file))
 
 
 def test_closing_the_house_ends_the_programs_it_started(story: Callable[..., None], tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def grant(options: dict[str, Any], config: dict[str, Any] | None = None, **more:
         ({"commands": {"ownerAllowFrom": ["Ann"]}}, False),
         ({"commands": {"ownerAllowFrom": ["*"]}}, False),
         ({"commands": {"ownerAllowFrom": []}, "channels": {"telegram": {"allowFrom": ["111"]}}}, False),
-        ({"channels": {"telegram": {"allowFrom": [111]}}}, True),
+        ({"channels": {"telegram": {"allowFrom": [111]}}}, False),
         ({"channels": {"telegram": {"allowFrom": ["*"]}}}, False),
     ],
 )

@@ -1,10 +1,12 @@
 """The book of jobs, on each database: a due job is claimed once, and what a dead process had claimed is taken over."""
 
 import asyncio
+import re
 
 import pytest
 
 from openclaw_mcp.core.jobs import (
+    Ending,
     Every,
     Firing,
     Job,
@@ -48,7 +50,7 @@ def test_of_several_processes_one_claims_a_due_job(where: str) -> None:
             for n in range(40):
                 await books[0].add(job(f"j{n}", n), most=100)
             claims = await asyncio.gather(*(books[n % 2].claim(19, most=7, plan=later) for n in range(8)))
-            taken = [firing.job.id for claim in claims for firing in claim]
+            taken = [one.firing.job.id for claim in claims for one in claim]
             assert sorted(taken) == sorted(f"j{n}" for n in range(20))
             assert await books[1].next_due() == 20
             found = await books[1].get("j3")
@@ -66,14 +68,14 @@ def test_what_a_process_left_is_taken_over_once_and_its_own_end_comes_too_late(w
             async with opened(where) as first:
                 dead = CronJobs(first)
                 await dead.add(job("a", 1), most=10)
-                (firing,) = await dead.claim(5, most=10, plan=later)
+                firing = (await dead.claim(5, most=10, plan=later))[0].firing
                 assert await dead.begin(firing.run_id) is True
             found = [*await CronJobs(second).adopt(), *await CronJobs(third).adopt()]
             assert [(one.run_id, one.begun, one.job.spec) for one in found] == [(firing.run_id, True, firing.job.spec)]
             with pytest.raises(Unclaimed):
-                await CronJobs(third).finish(firing, entry(firing), lambda j: j, event=None, reap_at=None)
+                await CronJobs(third).finish(firing, Ending(entry=entry(firing), settle=lambda j: j))
             done = await CronJobs(second).finish(
-                firing, entry(firing), lambda j: replaced(j, last_run_status="ok"), event=None, reap_at=None
+                firing, Ending(entry=entry(firing), settle=lambda j: replaced(j, last_run_status="ok"))
             )
             assert done is not None
             assert (done.running, done.state.running_at_ms, done.state.last_run_status) == (None, None, "ok")
@@ -86,16 +88,16 @@ def test_an_end_is_all_or_nothing(where: str) -> None:
         async with opened(where) as store:
             book = CronJobs(store)
             await book.add(job("a", 1), most=10)
-            (firing,) = await book.claim(5, most=10, plan=later)
+            firing = (await book.claim(5, most=10, plan=later))[0].firing
             event = Queued(session="agent:main:main", text="told", at=5, key="k")
 
             def fails(job: Job) -> Job:
                 raise RuntimeError("settling went wrong")
 
             with pytest.raises(RuntimeError):
-                await book.finish(firing, entry(firing), fails, event=event, reap_at=None)
+                await book.finish(firing, Ending(entry=entry(firing), settle=fails, event=event))
             assert await book.log(LogQuery()) == ([], 0)
-            await book.finish(firing, entry(firing), lambda job: None, event=event, reap_at=7)
+            await book.finish(firing, Ending(entry=entry(firing), settle=lambda job: None, event=event, reap_at=7))
             assert await book.get("a") is None
             assert (await book.log(LogQuery(words="hello 100%", statuses=("ok",))))[1] == 1
             assert (await book.log(LogQuery(words="hello 1000")))[1] == 0
@@ -107,6 +109,55 @@ def test_an_end_is_all_or_nothing(where: str) -> None:
             assert admission.claim is not None
             assert admission.claim.prompt.endswith("told\n\nhi")
             assert [message.role for message in admission.claim.messages] == ["user", "user"]
+
+    asyncio.run(story())
+
+
+def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> None:
+    broken: str | None = "broken"
+
+    def at_once(firing: Firing) -> Ending | None:
+        if firing.job.id == "agent":
+            return None
+        event = Queued(session="agent:main:main", text=f"tick {firing.job.id}", at=5, key=firing.run_id)
+        gone = firing.job.id == "once"
+
+        def settle(job: Job) -> Job | None:
+            if firing.job.id == broken:
+                raise RuntimeError("settling went wrong")
+            return None if gone else replaced(job, last_run_status="ok")
+
+        return Ending(entry=entry(firing), settle=settle, event=event)
+
+    async def story() -> None:
+        nonlocal broken
+        async with opened(where) as store:
+            book = CronJobs(store)
+            for name in ("again", "once", "agent", "broken"):
+                await book.add(job(name, 1), most=10)
+            with pytest.raises(RuntimeError):
+                await book.claim(5, most=10, plan=later, at_once=at_once)
+            assert await book.log(LogQuery()) == ([], 0)
+            assert await book.next_due() == 1  # nothing was taken
+            broken = None
+            taken = {one.firing.job.id: one for one in await book.claim(5, most=10, plan=later, at_once=at_once)}
+            assert {name for name, one in taken.items() if one.ending is None} == {"agent"}
+            entries, total = await book.log(LogQuery())
+            assert {line["jobId"]: line.get("nextRunAtMs") for line in entries} == {
+                "again": 1005, "broken": 1005, "once": None,
+            }  # fmt: skip
+            assert (total, await book.get("once")) == (3, None)
+            again = await book.get("again")
+            assert again is not None
+            assert (again.running, again.state.next_run_at_ms, again.state.last_run_status) == (None, 1005, "ok")
+            assert not await book.claim(5, most=10, plan=later, at_once=at_once)
+        async with opened(where) as store:  # of those that are over nothing is taken up again
+            assert [one.job.id for one in await CronJobs(store).adopt()] == ["agent"]
+            new = NewSession(key="agent:main:main", agent_id="main", classification="main")
+            admission = await Runs(store).admit(RunRequest(run_id="r", session=new, message="hi"))
+            assert admission.claim is not None
+            told = sorted(re.findall("tick [a-z]+", admission.claim.prompt))
+            assert told == ["tick again", "tick broken", "tick once"]
 
     asyncio.run(story())
 

@@ -7,6 +7,7 @@ import pytest
 
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json, Sender, ToolCall, ToolSpec
+from openclaw_mcp.core.owner import is_owner
 from openclaw_mcp.core.ports import SILENCE
 from openclaw_mcp.mcp.server import Info, McpServer
 from openclaw_mcp.tools import rulebook
@@ -17,7 +18,6 @@ from openclaw_mcp.tools.names import CLAW_TOOLS
 from openclaw_mcp.tools.policy import by_scope, every
 from openclaw_mcp.tools.registry import Registry
 from openclaw_mcp.tools.rulebook import RuleBook, from_config
-from openclaw_mcp.tools.standing import is_owner
 from tests.conversation import Conversation, Tools
 from tests.tools.test_policy_cases import answer
 
@@ -144,16 +144,16 @@ def test_the_owner_is_known_by_the_credential(caller: Caller, owner: bool) -> No
         ({"commands": {"ownerAllowFrom": ["*"]}}, Sender(id="7"), False),
         ({"commands": {"ownerAllowFrom": ["ann"]}}, Sender(id="7", name="ann", username="ann"), False),
         ({"commands": {"ownerAllowFrom": []}, "channels": {"telegram": {"allowFrom": ["7"]}}}, Sender(id="7"), False),
-        ({"channels": {"telegram": {"allowFrom": ["7"]}}}, Sender(id="7"), True),
-        ({"channels": {"telegram": {"allowFrom": ["*"]}}}, Sender(id="7"), False),
-        ({"channels": {"telegram": {"allowFrom": ["+15550001"]}}}, Sender(e164="+15550001"), True),
+        ({"channels": {"telegram": {"allowFrom": ["7"]}}}, Sender(id="7"), False),
+        ({"commands": {"ownerAllowFrom": ["+15550001"]}}, Sender(e164="+15550001"), True),
         ({}, Sender(id="7"), False),
         ({"commands": {"ownerAllowFrom": ["7"]}}, None, False),
         ({"commands": {"ownerAllowFrom": [""]}}, Sender(id=""), False),
     ],
 )
 def test_a_sender_is_the_owner_when_the_rules_name_them(config: Json, sender: Sender | None, owner: bool) -> None:
-    assert is_owner(from_config(config), sender, channel="telegram") == owner
+    owners = from_config(config).commands.owner_allow_from
+    assert is_owner(sender, owners, channel="telegram") == owner
 
 
 def test_a_tool_may_say_of_itself_that_it_is_the_owners() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import Caller, Grant, Sender, ToolCall, ToolSpec
+from openclaw_mcp.core.owner import is_owner
 from openclaw_mcp.core.ports import SILENCE
 from openclaw_mcp.tools import rulebook
 from openclaw_mcp.tools.desk import Desk
@@ -18,7 +19,6 @@ from openclaw_mcp.tools.names import CLAW_TOOLS, FAMILIES, GROUPS, PROFILES
 from openclaw_mcp.tools.policy import by_scope, every
 from openclaw_mcp.tools.registry import Registry
 from openclaw_mcp.tools.rulebook import from_config
-from openclaw_mcp.tools.standing import is_owner
 from tests.conversation import Tools
 from tests.tools.test_policy_cases import answer
 
@@ -160,7 +160,7 @@ def test_an_empty_list_of_senders_lets_nobody_in(id: str, group: bool, policy: s
 
     assert menu({"channels": {"irc": channel}}, caller) == set()
     book = from_config({"commands": {"ownerAllowFrom": []}, "channels": {"irc": {"allowFrom": [id]}}})
-    assert not is_owner(book, grant.sender, channel="irc")
+    assert not is_owner(grant.sender, book.commands.owner_allow_from, channel="irc")
 
 
 @trying

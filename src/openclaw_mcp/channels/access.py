@@ -5,8 +5,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..core.channel import Heard, at_home
-from ..core.model import Json, Sender
+from ..core.channel import Heard
+from ..core.model import Sender
 from .settings import GroupRules, Rules
 
 
@@ -17,24 +17,14 @@ class Verdict(Struct, frozen=True):
     reason: str
 
 
-def is_owner(heard: Heard, config: Json) -> bool:
-    if at_home(heard.address.channel, heard.sender):
-        return True
-    owners = config.get("commands", {}).get("ownerAllowFrom", [])
-    return named(heard.sender, owners, channel=heard.address.channel, anyone=False)
-
-
-def named(sender: Sender, listed: Iterable[str | int], *, channel: str, anyone: bool = True) -> bool:
+def named(sender: Sender, listed: Iterable[str | int], *, channel: str) -> bool:
     """Whether a list names this sender, by id, user name or number, with or without the channel's name before it."""
     known = {value.casefold() for value in (sender.id, sender.e164) if value}
     if sender.username:
         known |= {sender.username.casefold().lstrip("@"), f"@{sender.username.casefold().lstrip('@')}"}
     for entry in listed:
         text = str(entry).strip().casefold()
-        if text == "*":
-            if anyone:
-                return True
-        elif text.removeprefix(f"{channel}:") in known:
+        if text == "*" or text.removeprefix(f"{channel}:") in known:
             return True
     return False
 

@@ -9,6 +9,7 @@ from typing import Final, Self
 import msgspec
 from msgspec import Struct
 
+from ..core.agent import Attachment
 from ..core.books import SessionBook
 from ..core.channel import Ability, Address, Channel, ChannelRefused, Heard, Letter, Posted
 from ..core.errors import BadRequest
@@ -19,6 +20,7 @@ from ..core.records import Draft, Run
 from ..core.roster import Roster
 from .answering import Answers, Deps
 from .chunks import split
+from .fetching import fetched
 from .receiving import Around, Receiving
 from .sending import Sending
 from .settings import Rules, accounts, default_account
@@ -74,7 +76,7 @@ class Mailroom:
             Around(
                 inbox=books.inbox, people=books.people, sessions=books.sessions, runner=runner, roster=roster,
                 config=config, rules=self._rules, reset=reset, tell=self._tell, answer=self.answers.answer,
-                routed=self._routed,
+                fetch=self._fetch, routed=self._routed,
             )
         )  # fmt: skip
         self._routes: dict[str, Address] = {}
@@ -207,6 +209,9 @@ class Mailroom:
     def _rules(self, address: Address) -> Rules | None:
         station = self.stations.get(address.channel, address.account)
         return None if station is None else station.account.rules
+
+    async def _fetch(self, heard: Heard) -> tuple[Attachment, ...]:
+        return await fetched(self.stations.find(heard.address), heard.files)
 
     async def _tell(self, address: Address, text: str, key: str) -> None:
         await self.send(address, Letter(text=text), key=key, origin="reply")

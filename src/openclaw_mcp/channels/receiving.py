@@ -5,22 +5,24 @@ import hashlib
 import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Self
 
 import msgspec
 from msgspec import Struct
 
+from ..core.agent import Attachment
 from ..core.books import SessionBook
 from ..core.channel import Address, ChannelError, ChannelRefused, Heard
 from ..core.errors import StoreError
 from ..core.mail import Acquaintance, Arrival, Inbox, People
 from ..core.model import Grant, Json
+from ..core.owner import is_owner
 from ..core.ports import Runner
 from ..core.records import NewSession, QueueMode, RunRequest, now_ms
 from ..core.roster import Roster
 from ..core.rpc import Fault
-from . import access, commands
+from . import access, commands, joining
 from .routing import session_for
 from .settings import Rules
 
@@ -57,6 +59,8 @@ class Around(Struct, frozen=True, kw_only=True):
     """Send a text of our own: address, text, idempotency key."""
     answer: Callable[[Arrival, asyncio.Event | None], Awaitable[None]]
     """Wait for an asked run and send its answer, not before the event; returns when that is in the outbox."""
+    fetch: Callable[[Heard], Awaitable[tuple[Attachment, ...]]]
+    """The files a message named; asked for only once its sender was let in."""
     routed: Callable[[str, Address], Awaitable[None]]
     """Remember where the person behind a session is."""
 
@@ -158,8 +162,42 @@ class Receiving:
     async def _drive(self, lane: Lane) -> None:
         waiting = self._lanes[lane]
         while waiting:
-            await self._work_off(waiting.popleft())
+            await self._work_off(await self._gathered(waiting))
         del self._lanes[lane]
+
+    async def _gathered(self, waiting: deque[Arrival]) -> Arrival:
+        """The next one, with what the same person adds while we wait for more."""
+        first = waiting.popleft()
+        wait = joining.patience(self._around.config(), first.heard.address.channel)
+        # What a crash left may be with an agent already: nothing is added to it.
+        if not wait or first.id <= self._resumed_to or not joining.opens(first.heard):
+            return first
+        parts = [first]
+        known = 0
+        while known < len(parts) < joining.MOST_JOINED:
+            known = len(parts)
+            await asyncio.sleep(wait)
+            while waiting and len(parts) < joining.MOST_JOINED and joining.follows(first.heard, waiting[0].heard):
+                parts.append(waiting.popleft())
+            if waiting:
+                break  # somebody else's turn, or an order
+        return await self._one(parts, waiting)
+
+    async def _one(self, parts: Sequence[Arrival], waiting: deque[Arrival]) -> Arrival:
+        """Joined, on disk too."""
+        first, *others = parts
+        if not others:
+            return first
+        whole = joining.joined([part.heard for part in parts])
+        try:
+            await self._around.inbox.join(first.id, whole, others=[part.id for part in others])
+        except StoreError as exc:
+            logger.warning("inbox: messages can't be joined now, each is taken by itself: %s", exc)
+            waiting.extendleft(reversed(others))
+            return first
+        for _ in others:
+            self._room.release()
+        return Arrival(id=first.id, heard=whole, status="new")
 
     async def _work_off(self, arrival: Arrival) -> None:
         """Judge it and hand it on; whatever is wrong with one message, the next has its turn."""
@@ -216,8 +254,8 @@ class Receiving:
             logger.info("a message for %s, which is no longer configured", heard.address.channel)
             self._done(arrival)
             return
-        config = self._around.config()
-        owner = access.is_owner(heard, config)
+        owners = self._around.config().get("commands", {}).get("ownerAllowFrom")
+        owner = is_owner(heard.sender, owners, channel=heard.address.channel)
         approved = self._approved.get((heard.address.channel, heard.address.account), set())
         verdict = access.judged(heard, rules, owner=owner, approved=approved)
         if verdict.outcome == "in":
@@ -241,7 +279,7 @@ class Receiving:
                 self._done(arrival)
                 return
         text = heard.text if command is None else command.rest
-        if not text.strip() and not heard.attachments:
+        if not text.strip() and not heard.attachments and not heard.files:
             self._done(arrival)
             return
         await self._submit(heard, session, text, run_id, owner=owner)
@@ -255,9 +293,10 @@ class Receiving:
         mode = self._around.config().get("messages", {}).get("queue", {}).get("mode", "collect")
         sent_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
         options = {"sender": heard.sender.name or heard.sender.id, "grant": granted(heard, owner=owner)}
+        files = (*heard.attachments, *await self._around.fetch(heard)) if heard.files else heard.attachments
         request = RunRequest(
-            run_id=run_id, session=session, message=_worded(heard, text), attachments=heard.attachments,
-            mode=sent_mode, options=options,
+            run_id=run_id, session=session, message=_worded(heard, text), attachments=files, mode=sent_mode,
+            options=options,
         )  # fmt: skip
         while True:
             try:

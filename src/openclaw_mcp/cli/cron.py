@@ -72,6 +72,7 @@ def _job_arguments(parser: argparse.ArgumentParser) -> None:
     when.add_argument("--every", metavar="SPAN", help="again and again: 90s, 10m, 1h30m, 2d")
     when.add_argument("--cron", metavar="EXPR", help='"0 9 * * 1-5"; six fields with seconds, seven with the year')
     when.add_argument("--on-exit", metavar="COMMAND", help="once this shell command, started by the gateway, has ended")
+    when.add_argument("--stream-command", metavar="COMMAND", help="whenever this program, kept running, says something")
     when.add_argument("--tz", metavar="ZONE", help="of --cron and --at, such as Europe/Vienna (default: the gateway's)")
     when.add_argument("--stagger", metavar="SPAN", help="a fixed delay of its own within this window")
     when.add_argument("--exact", action="store_true", help="no such delay, also at the full hour")
@@ -224,15 +225,18 @@ def _wanted(options: argparse.Namespace, *, adding: bool) -> Json:
 
 
 def _schedule(options: argparse.Namespace, *, adding: bool) -> Json | None:
-    given = [name for name in ("at", "every", "cron", "on_exit") if getattr(options, name) is not None]
+    ways = ("at", "every", "cron", "on_exit", "stream_command")
+    given = [name for name in ways if getattr(options, name) is not None]
     if len(given) > 1 or (adding and not given):
-        raise BadRequest("say when, in one way: --at, --every, --cron or --on-exit")
+        raise BadRequest("say when, in one way: --at, --every, --cron, --on-exit or --stream-command")
     if not given:
         return None
     if options.tz and given[0] not in ("at", "cron"):
         raise BadRequest("--tz goes with --cron and --at")
     if given[0] == "every":
         return {"kind": "every", "everyMs": span_ms(options.every)}
+    if given[0] == "stream_command":
+        return {"kind": "stream", "command": _argv(options.stream_command)}
     if given[0] == "on_exit":
         return {"kind": "on-exit", "command": options.on_exit}
     if given[0] == "at":
@@ -240,6 +244,16 @@ def _schedule(options: argparse.Namespace, *, adding: bool) -> Json | None:
     stagger = 0 if options.exact else span_ms(options.stagger) if options.stagger else None
     schedule = {"kind": "cron", "expr": options.cron, "tz": options.tz, "staggerMs": stagger}
     return {name: value for name, value in schedule.items() if value is not None}
+
+
+def _argv(text: str) -> list[str]:
+    """A JSON array of words, or a line for the shell."""
+    if not text.lstrip().startswith("["):
+        return ["sh", "-c", text]
+    try:
+        return msgspec.json.decode(text, type=list[str])
+    except msgspec.DecodeError:
+        raise BadRequest('--stream-command is a shell command, or words as JSON: ["tail", "-F", "log"]') from None
 
 
 def _moment(text: str, tz: str | None) -> str:

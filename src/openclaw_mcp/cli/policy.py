@@ -10,11 +10,12 @@ import msgspec
 
 from ..core.errors import BadRequest
 from ..core.model import Caller, Door, Grant, Sender, ToolSpec
+from ..core.owner import is_owner
 from ..tools import rulebook
 from ..tools.house import Explanation, HouseRules
 from ..tools.names import CLAW_TOOLS
 from ..tools.rulebook import RuleBook
-from ..tools.standing import DEFAULT_ACCOUNT, conversation, is_owner
+from ..tools.standing import conversation
 
 LARGEST_CONFIG: Final = 16 * 1024 * 1024  # a configuration is written by hand; what is larger is another file
 
@@ -100,8 +101,8 @@ def caller_of(options: argparse.Namespace, book: RuleBook) -> Caller:
     owner = options.owner
     if owner is None:
         channel = options.channel or conversation(options.session).channel
-        account = options.account or DEFAULT_ACCOUNT
-        owner = is_owner(book, sender, channel=channel, account=account) if known else options.door == "cli"
+        owners = book.commands.owner_allow_from
+        owner = is_owner(sender, owners, channel=channel) if known else options.door == "cli"
     grant = Grant(
         agent=options.agent,
         model=options.provider,

@@ -18,7 +18,8 @@ from ..core.records import ConfigChange, now_ms
 from ..core.rpc import ADMIN, READ, Event, Fault, Method, Publish, RpcCall, read_params
 from . import merge, text
 from .file import ConfigFile, ConfigInvalid, ConfigStale, Snapshot, check_base, invalid
-from .schema import Reload, hint_of
+from .parts import Reload
+from .schema import hint_of
 
 logger = logging.getLogger(__name__)
 

@@ -2,50 +2,18 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import jsonschema_rs
 
 from ..core.model import Json
 from ..core.roster import RUNTIMES
+from .clock import CRON, MESSAGES
 from .messengers import messengers
+from .parts import Reload, flag, free, number, section, text, texts
 from .text import SECRET_NAME, Path
 
-Reload = Literal["hot", "restart", "none"]
 ID: Final = "https://json-schema.org/draft/2020-12/schema"
-
-
-def section(title: str, properties: Json, *, reload: Reload = "none", open: bool = False, **more: Any) -> Json:
-    """An object of the config. `open`: further keys are somebody else's and pass."""
-    return {
-        "type": "object",
-        "title": title,
-        "properties": properties,
-        "additionalProperties": open,
-        "x-reload": reload,
-        **more,
-    }
-
-
-def text(title: str, **more: Any) -> Json:
-    return {"type": "string", "title": title, **more}
-
-
-def flag(title: str, default: bool | None = None) -> Json:
-    return {"type": "boolean", "title": title} | ({} if default is None else {"default": default})
-
-
-def number(title: str, *, least: int = 0, most: int | None = None, **more: Any) -> Json:
-    return {"type": "integer", "title": title, "minimum": least} | ({} if most is None else {"maximum": most}) | more
-
-
-def texts(title: str) -> Json:
-    return {"type": "array", "title": title, "items": {"type": "string"}}
-
-
-def free(title: str, *, reload: Reload = "none") -> Json:
-    """A part that other rooms describe, or that is passed on as it is."""
-    return {"type": "object", "title": title, "additionalProperties": True, "x-reload": reload}
 
 
 MODEL: Final[Json] = {
@@ -285,8 +253,8 @@ SECTIONS: Final[Mapping[str, Json]] = {
     "commands": section(
         "Commands people write", {"restart": flag("/restart and config-caused restarts", True)}, open=True
     ),
-    "messages": free("How messages are treated"),
-    "cron": free("The clock", reload="hot"),
+    "messages": MESSAGES,
+    "cron": CRON,
     "hooks": free("Web hooks", reload="hot"),
     "node": free("This machine as a node", reload="restart"),
     "proxy": free("The app-tool proxy", reload="restart"),

@@ -87,6 +87,8 @@ class Heard(Struct, frozen=True, kw_only=True):
     text: str
     at: int
     attachments: tuple[Attachment, ...] = ()
+    files: tuple[Json, ...] = ()
+    """Attachments that still lie on the channel's server, in its own words; fetched if the sender may write to us."""
     reply_to: str | None = None
     mentioned: bool = False
     """Whether the text speaks to us by name, or answers a message of ours."""

@@ -6,7 +6,7 @@ Times are Unix milliseconds. On the wire and on disk names are camelCase, as Ope
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from .model import Json
 
@@ -56,7 +56,17 @@ class OnExit(_Word, frozen=True, kw_only=True, tag_field="kind", tag="on-exit"):
     cwd: Text | None = None
 
 
-Schedule = At | Every | Cron | OnExit
+class Stream(_Word, frozen=True, kw_only=True, tag_field="kind", tag="stream"):
+    """Whenever this program, which is kept running, has said something."""
+
+    command: Annotated[list[Text], Meta(min_length=1)]
+    cwd: Text | None = None
+    mode: Literal["line"] | None = None
+    batch_ms: int | None = None
+    max_batch_bytes: int | None = None
+
+
+Schedule = At | Every | Cron | OnExit | Stream
 
 
 # ---- what ------------------------------------------------------------------------------------------------------------
@@ -249,6 +259,31 @@ Change = Callable[[Job], Job | None]
 """The job as it is to be; None = it is to go. Runs inside the store's transaction: quick, no I/O."""
 
 
+class Ending(Struct, frozen=True, kw_only=True):
+    """What is written down when a firing is over: all of it or nothing."""
+
+    entry: Json
+    """The line of the log."""
+    settle: Change
+    event: Queued | None = None
+    reap_at: int | None = None
+    """When the session of its run may be forgotten."""
+    keep: int = 2000
+    """Entries of the job's log that stay."""
+
+
+AtOnce = Callable[[Firing], Ending | None]
+"""How a firing ends that needs nobody: nothing happens but what is written down. None: somebody must do something."""
+
+
+class Claimed(Struct, frozen=True, kw_only=True):
+    """A due job taken. With `ending`, it is over already: claimed and ended in one commit, `job` is what is left."""
+
+    firing: Firing
+    ending: Ending | None = None
+    job: Job | None = None
+
+
 class CronBook(Protocol):
     """Jobs and their firings. A job that is due is claimed once, by one process, whichever dies when."""
 
@@ -277,8 +312,8 @@ class CronBook(Protocol):
     async def next_due(self) -> int | None:
         """When the next job is due that does not run already."""
 
-    async def claim(self, now: int, *, most: int, plan: Plan) -> Sequence[Firing]:
-        """Take what is due, the longest due first."""
+    async def claim(self, now: int, *, most: int, plan: Plan, at_once: AtOnce | None = None) -> Sequence[Claimed]:
+        """Take what is due, the longest due first. What `at_once` knows the ending of ends in the same commit."""
 
     async def reserve(self, job_id: str, run_id: str, now: int, *, manual: bool, note: str | None) -> Firing | None:
         """Take a job now, due or not. None: it runs already, or is gone."""
@@ -289,9 +324,7 @@ class CronBook(Protocol):
     async def begin(self, run_id: str) -> bool:
         """A program is about to be started for this firing. False: it is no longer ours."""
 
-    async def finish(
-        self, firing: Firing, entry: Json, settle: Change, *, event: Queued | None, reap_at: int | None
-    ) -> Job | None:
+    async def finish(self, firing: Firing, ending: Ending) -> Job | None:
         """Write the log, settle the job and queue the event, all or nothing. Raises Unclaimed when it is not ours."""
 
     async def overdue(self, before: int) -> Sequence[tuple[str, int]]:
@@ -314,10 +347,5 @@ class Unclaimed(Exception):
 
 def replaced(job: Job, spec: dict[str, Any] | None = None, **state: Any) -> Job:
     """The job with other values in its spec and state."""
-    new_spec = job.spec if spec is None else Spec(**{n: getattr(job.spec, n) for n in Spec.__struct_fields__} | spec)
-    fields = {name: getattr(job.state, name) for name in JobState.__struct_fields__}
-    return Job(
-        **{name: getattr(job, name) for name in Job.__struct_fields__ if name not in ("spec", "state")},
-        spec=new_spec,
-        state=JobState(**fields | state),
-    )
+    new_spec = job.spec if spec is None else structs.replace(job.spec, **spec)
+    return structs.replace(job, spec=new_spec, state=structs.replace(job.state, **state))

@@ -96,6 +96,9 @@ class Inbox(Protocol):
 
     async def asked(self, id: int, *, run_id: str, session: str) -> None: ...
 
+    async def join(self, id: int, heard: Heard, *, others: Sequence[int]) -> None:
+        """From now on this arrival says all of it, and nothing is owed for the others."""
+
     async def done(self, ids: Sequence[int]) -> None:
         """Nothing more is owed for these. Their ids stay known."""
 

@@ -105,8 +105,12 @@ class Clock:
             now = self._time.now()
             if due is None or due > now:
                 return later if due is None else min(later, due)
-            for firing in await self._book.claim(now, most=min(room, MOST_PER_CLAIM), plan=planned):
-                self._errands.begin(firing)
+            most = min(room, MOST_PER_CLAIM)
+            for one in await self._book.claim(now, most=most, plan=planned, at_once=self._errands.at_once()):
+                if one.ending is None:
+                    self._errands.begin(one.firing)
+                else:
+                    self._errands.over(one)
         return later
 
     async def _catch_up(self) -> None:

@@ -120,6 +120,8 @@ class Post:
         rules = self._settings().webhook_ssrf_policy
         parts = urlsplit(url)
         host = parts.hostname or ""
+        if host.lower() in map(str.lower, rules.blocked_hostnames):
+            raise NoRoute(f"webhooks may not go to {host} (cron.webhookSsrfPolicy.blockedHostnames)")
         allowed = rules.dangerously_allow_private_network or host in rules.allowed_hostnames
         address = await _resolved(host, parts.port or (443 if parts.scheme == "https" else 80), anywhere=allowed)
         # To the very address that was looked at: a name may point elsewhere a moment later.

@@ -2,26 +2,43 @@
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ..core.books import SessionBook
 from ..core.errors import OpenClawError, StoreError
-from ..core.jobs import AgentTurn, Command, CronBook, Firing, Job, OnExit, Queued, SystemEvent, Unclaimed
+from ..core.jobs import (
+    AgentTurn,
+    AtOnce,
+    Claimed,
+    Command,
+    CronBook,
+    Ending,
+    Firing,
+    Job,
+    OnExit,
+    Queued,
+    Stream,
+    SystemEvent,
+    Unclaimed,
+)
 from ..core.model import Json
 from ..core.ports import Runner
 from ..core.records import Admission, NewSession, Run, RunRequest
 from ..core.roster import Roster
 from ..core.rpc import Event, Fault, Publish
 from . import programs, shapes
+from .alerts import Alerts
 from .delivery import Post, Report, Target, target_of
+from .homes import Homes
 from .outcome import end_of, judged, result_of, silence
 from .rules import Result, settled
 from .settings import Settings
+from .slots import Slots
+from .streams import Stopped, Streams
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +50,6 @@ NOTE: Final = 4000  # characters of what that command said
 QUEUE_SECONDS: Final = 3600.0  # how long a turn may wait behind others in its session before it is given up
 SUBMIT_TRIES: Final = 6  # about ten seconds in all
 RETRY_FIRST, RETRY_MOST = 0.2, 5.0  # seconds between tries to write while the disk refuses
-ALERT_AFTER: Final = 2  # failures in a row
-ALERT_COOLDOWN_MS: Final = 3_600_000
 INTERRUPTED: Final = "interrupted: the gateway stopped while this program ran; it is not started a second time"
 
 
@@ -47,13 +62,39 @@ class Errands:
     ) -> None:  # fmt: skip
         self._book, self._runner, self._sessions, self._post = book, runner, sessions, post
         self._publish, self._roster, self._settings, self._now = publish, roster, settings, now
+        self._alerts = Alerts(post, settings=settings, now=now)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._slots = _Slots(lambda: max(1, settings().max_concurrent_runs))
+        self._slots = Slots(lambda: max(1, settings().max_concurrent_runs))
+        self.streams = Streams()
         self.ended: Callable[[], None] = _nothing
         """Called when a firing is over: another may begin."""
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+    def at_once(self) -> AtOnce:
+        """Knows how a firing ends that needs nobody: an event that waits for its session's next prompt.
+
+        What it knows of the house it knows now: the store calls it from a thread of its own.
+        """
+        homes, settings = self._homes(), self._settings()
+
+        def ending(firing: Firing) -> Ending | None:
+            spec = firing.job.spec
+            if not isinstance(spec.payload, SystemEvent) or spec.wake_mode != "next-heartbeat":
+                return None
+            if isinstance(spec.schedule, OnExit | Stream) or not spec.payload.text.strip():
+                return None
+            result, event = _noted(firing, spec.payload.text, homes.main(firing.job), firing.at)
+            return _ending(firing, result, event, firing.at, settings)
+
+        return ending
+
+    def over(self, claimed: Claimed) -> None:
+        """Tell of one that ended as it was claimed."""
+        assert claimed.ending is not None
+        self._publish(Event(name="cron", payload=shapes.started(claimed.firing)))
+        self._publish_end(claimed.firing, claimed.ending, claimed.job)
 
     def begin(self, firing: Firing) -> None:
         task = asyncio.get_running_loop().create_task(self._carry_out(firing))
@@ -71,6 +112,7 @@ class Errands:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.streams.aclose()
 
     async def _carry_out(self, firing: Firing) -> None:
         self._publish(Event(name="cron", payload=shapes.started(firing)))
@@ -84,7 +126,7 @@ class Errands:
             logger.exception("cron job %s failed", firing.job.id)
             words = "an internal error; see the gateway's log"
             result, event = Result(status="error", error=words, completion="failed"), None
-        result = await self._alerted(firing, result)
+        result = await self._alerts.told(firing, result, home=self.home(firing.job))
         await self._finish(firing, result, event)
 
     # ---- the work ------------------------------------------------------------------------------------------------
@@ -93,6 +135,11 @@ class Errands:
         payload, schedule = firing.job.spec.payload, firing.job.spec.schedule
         if isinstance(schedule, OnExit) and not firing.manual:
             firing = await self._awaited(firing, schedule)
+        if isinstance(schedule, Stream) and not firing.manual:
+            try:
+                firing = await self._streamed(firing, schedule)
+            except Stopped as exc:
+                return Result(status="skipped", error=str(exc)), None
         if isinstance(payload, SystemEvent):
             return await self._told(firing, payload)
         async with self._slots:
@@ -111,6 +158,20 @@ class Errands:
         said = (ran.out or ran.err)[-NOTE:]
         return msgspec.structs.replace(firing, note=f"{told}\n{said}" if said else told)
 
+    async def _streamed(self, firing: Firing, schedule: Stream) -> Firing:
+        """The firing, with what the job's program said."""
+        job = firing.job
+        if not self._settings().triggers.enabled:
+            raise Stopped("streams are switched off here (cron.triggers.enabled)")
+
+        async def still() -> bool:
+            now = await self._book.get(job.id)
+            return now is not None and now.spec.enabled and now.spec.schedule == schedule
+
+        said = "" if firing.begun else await self.streams.batch(job, schedule, still)
+        await self._first_time(firing)  # what was heard once is not told twice
+        return msgspec.structs.replace(firing, note=said)
+
     async def _first_time(self, firing: Firing) -> None:
         """A program is about to be started: never a second time, whatever became of the first."""
         if firing.begun:
@@ -124,16 +185,15 @@ class Errands:
         text = _with_note(payload.text, firing)
         if not text.strip():
             return Result(status="skipped", error="empty event text", completion="failed"), None
-        event = Queued(session=key, text=text, at=self._now(), key=firing.run_id)
         if job.spec.wake_mode == "next-heartbeat":
-            return Result(status="ok", summary=text, session_key=key), event
+            return _noted(firing, text, key, self._now())
         message = f"System: [{_stamp(self._now())}]\n{text}"
         try:
             run = await self._run(firing, key, message, seconds=TURN_SECONDS, options={})
         except Fault as fault:
             if not fault.retryable:
                 raise
-            return Result(status="ok", summary=text, session_key=key), event  # too much waits there: it is told later
+            return _noted(firing, text, key, self._now())  # too much waits there: it is told later
         result = result_of(run)
         if result.status == "ok" and silence(result.summary) is None and self._post.mailroom is not None:
             target = target_of(job.spec.delivery) if job.spec.delivery else Target()
@@ -151,7 +211,9 @@ class Errands:
         }  # fmt: skip
         seconds = TURN_SECONDS if payload.timeout_seconds is None else payload.timeout_seconds or LONGEST_SECONDS
         options = {name: value for name, value in wanted.items() if value is not None}
-        return result_of(await self._run(firing, self._session(firing), message, seconds=seconds, options=options))
+        return result_of(
+            await self._run(firing, self._homes().of_run(firing), message, seconds=seconds, options=options)
+        )
 
     async def _run(self, firing: Firing, key: str, message: str, *, seconds: float, options: Json) -> Run:
         """The run of this firing's name: the one that was asked for before a crash, or a new one."""
@@ -251,48 +313,13 @@ class Errands:
             target, text, key=firing.run_id, sessions=sessions, mirror=home, run=result.run
         )
 
-    async def _alerted(self, firing: Firing, result: Result) -> Result:
-        """Tell somebody of a job that keeps failing, now and then."""
-        spec, state, own = firing.job.spec, firing.job.state, firing.job.spec.failure_alert
-        alert = None if isinstance(own, bool) else own
-        wide = self._settings().failure_alert
-        if own is False or (alert is None and wide is not None and not wide.enabled):
-            return result
-        rules: Any = alert or wide
-        counted = result.status == "error" or (result.status == "skipped" and rules and rules.include_skipped)
-        streak = (state.consecutive_errors or 0) + (state.consecutive_skipped or 0) + 1
-        cooldown = rules.cooldown_ms if rules and rules.cooldown_ms is not None else ALERT_COOLDOWN_MS
-        rested = self._now() - (state.last_failure_alert_at_ms or 0) >= cooldown
-        if not counted or not rested or streak < ((rules and rules.after) or ALERT_AFTER):
-            return result
-        where: Any = alert if alert and alert.to else (spec.delivery and spec.delivery.failure_destination) or rules
-        if where is None and (spec.delivery is None or spec.delivery.mode != "announce" or spec.delivery.best_effort):
-            return result
-        where = where or spec.delivery
-        text = f"The job {spec.name!r} failed {streak} times in a row: {result.error}"
-        if getattr(where, "mode", None) == "webhook" and where.to:
-            body = shapes.finished(firing, result, self._now(), None) | {"alert": text}
-            report = await self._post.webhook(where.to, body, key=f"{firing.run_id}:alert")
-        else:
-            sessions = tuple(k for k in (spec.session_key, self.home(firing.job)) if k)
-            key = f"{firing.run_id}:alert"
-            report = await self._post.announce(target_of(where), text, key=key, sessions=sessions, mirror=None)
-        told = {"delivered": bool(report.delivered), "status": report.status}
-        return shapes.with_alert(result, told | ({"error": report.error} if report.error else {}))
-
     # ---- the end -------------------------------------------------------------------------------------------------
 
     async def _finish(self, firing: Firing, result: Result, event: Queued | None) -> None:
-        now, wait = self._now(), RETRY_FIRST
-        entry = shapes.entry(firing, result, now)
-        retention = self._settings().retention_ms
-        isolated = result.session_key is not None and ":cron:" in result.session_key
-        reap_at = now + retention if isolated and retention is not None else None
+        ending, wait = _ending(firing, result, event, self._now(), self._settings()), RETRY_FIRST
         while True:
             try:
-                job = await self._book.finish(
-                    firing, entry, lambda job: settled(job, firing, result, now), event=event, reap_at=reap_at
-                )
+                job = await self._book.finish(firing, ending)
                 break
             except Unclaimed:
                 logger.warning("cron firing %s is another process's now", firing.run_id)
@@ -301,60 +328,48 @@ class Errands:
                 logger.error("cron firing %s ended but can't be stored, trying again: %s", firing.run_id, exc)  # noqa: TRY400  (one line; it repeats)
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, RETRY_MOST)
+        self._publish_end(firing, ending, job)
+
+    def _publish_end(self, firing: Firing, ending: Ending, job: Job | None) -> None:
         due = None if job is None else job.state.next_run_at_ms
-        self._publish(Event(name="cron", payload=shapes.finished(firing, result, now, due)))
+        told = ending.entry | ({} if due is None else {"nextRunAtMs": due})
+        self._publish(Event(name="cron", payload=told))
         if job is None:
             self._publish(Event(name="cron", payload={"jobId": firing.job.id, "action": "removed"}))
 
     # ---- where ---------------------------------------------------------------------------------------------------
 
+    def _homes(self) -> Homes:
+        return Homes(self._roster())
+
     def agent(self, job: Job) -> str:
-        return job.spec.agent_id or self._roster().default_id
+        return self._homes().agent(job)
 
     def home(self, job: Job) -> str:
         """The session main jobs speak to, and where results go that find no way out."""
-        if job.spec.session_target == "main" and job.spec.session_key:
-            return self._full(job, job.spec.session_key)
-        return f"agent:{self.agent(job)}:{self._roster().main_key}"
-
-    def _session(self, firing: Firing) -> str:
-        job, target = firing.job, firing.job.spec.session_target
-        if target == "current" and job.spec.session_key:
-            return self._full(job, job.spec.session_key)
-        if target.startswith("session:"):
-            return self._full(job, target.removeprefix("session:"))
-        own = uuid.uuid5(uuid.NAMESPACE_URL, firing.run_id)  # the same when the firing is taken up after a crash
-        return f"agent:{self.agent(job)}:cron:{job.id}:run:{own}"
-
-    def _full(self, job: Job, key: str) -> str:
-        key = key.strip().lower()
-        if key.startswith("agent:"):
-            return key
-        main = self._roster().main_key
-        return f"agent:{self.agent(job)}:{main if key in ('main', main) else key}"
+        return self._homes().main(job)
 
 
 def _nothing() -> None:
     return
 
 
-class _Slots:
-    """As many at once as the setting says when one is wanted."""
+def _noted(firing: Firing, text: str, key: str, now: int) -> tuple[Result, Queued]:
+    """Kept for the next prompt of a session."""
+    event = Queued(session=key, text=text, at=now, key=firing.run_id)
+    return Result(status="ok", summary=text, session_key=key), event
 
-    def __init__(self, most: Callable[[], int]) -> None:
-        self._most = most
-        self._used = 0
-        self._freed = asyncio.Condition()
 
-    async def __aenter__(self) -> None:
-        async with self._freed:
-            await self._freed.wait_for(lambda: self._used < self._most())
-            self._used += 1
-
-    async def __aexit__(self, *_exc: object) -> None:
-        self._used -= 1
-        async with self._freed:
-            self._freed.notify()
+def _ending(firing: Firing, result: Result, event: Queued | None, now: int, settings: Settings) -> Ending:
+    retention = settings.retention_ms
+    isolated = result.session_key is not None and ":cron:" in result.session_key
+    return Ending(
+        entry=shapes.entry(firing, result, now),
+        settle=lambda job: settled(job, firing, result, now),
+        event=event,
+        reap_at=now + retention if isolated and retention is not None else None,
+        keep=settings.run_log.keep_lines,
+    )
 
 
 def _with_note(text: str, firing: Firing) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -14,7 +14,6 @@ from ..core.errors import OpenClawError
 
 MOST_OUTPUT: Final = 256 * 1024  # bytes kept of each stream: a summary for a person, not an archive
 END_GRACE: Final = 2.0  # seconds between asking a group of processes to end and ending it
-LONGEST_LINE: Final = 64 * 1024  # bytes; what is longer is cut
 PIECE: Final = 64 * 1024
 _OURS: Final = ("OPENCLAW_GATEWAY_TOKEN", "OPENCLAW_STORE_URL")
 """What the gateway knows and a program it starts need not."""
@@ -54,7 +53,6 @@ async def started(
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            limit=LONGEST_LINE,
         )
     except (OSError, ValueError) as exc:
         where = f" in {cwd}" if cwd else ""
@@ -146,24 +144,3 @@ async def _finished(process: asyncio.subprocess.Process, heard: _Ears, limits: L
 
 def _text(data: bytearray) -> str:
     return bytes(data).decode(errors="replace").strip()
-
-
-async def lines(process: asyncio.subprocess.Process, hear: Callable[[str], None]) -> None:
-    """Both streams, line by line, until they end."""
-
-    async def read(stream: asyncio.StreamReader | None) -> None:
-        assert stream is not None
-        while True:
-            try:
-                line = await stream.readuntil(b"\n")
-            except asyncio.IncompleteReadError as exc:
-                if exc.partial:
-                    hear(exc.partial.decode(errors="replace"))
-                return
-            except asyncio.LimitOverrunError as exc:
-                line = await stream.readexactly(exc.consumed or 1)
-            hear(line.decode(errors="replace").rstrip("\r\n"))
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(read(process.stdout))
-        tasks.create_task(read(process.stderr))

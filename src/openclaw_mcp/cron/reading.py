@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from ..core.errors import BadRequest
-from ..core.jobs import At, Cron, Every, Job, Spec, SystemEvent
+from ..core.jobs import At, Command, Cron, Every, Job, Spec, Stream, SystemEvent
 from ..core.model import Json
 from ..core.rpc import Fault, in_schema_words
 from .schedule import checked, iso
@@ -15,7 +15,7 @@ LONGEST_TEXT: Final = 100_000  # characters of a message or event; more belongs 
 NAMED_AFTER: Final = 60  # characters of the message a job without a name is called by
 
 _SCHEDULES: Final = {"at": "at", "every": "every", "cron": "cron", "on-exit": "on-exit", "onexit": "on-exit",
-                     "on_exit": "on-exit"}  # fmt: skip
+                     "on_exit": "on-exit", "stream": "stream"}  # fmt: skip
 _PAYLOADS: Final = {"systemevent": "systemEvent", "system_event": "systemEvent", "system-event": "systemEvent",
                     "agentturn": "agentTurn", "agent_turn": "agentTurn", "agent-turn": "agentTurn",
                     "command": "command", "script": "script", "heartbeat": "heartbeat"}  # fmt: skip
@@ -97,6 +97,8 @@ def _fits(spec: Spec, method: str) -> None:
     if spec.session_target != "main" and event:
         words = 'isolated cron jobs require payload.kind="agentTurn" or "command"'
         raise Fault(f"invalid {method} params: {words}; a systemEvent goes to sessionTarget main")
+    if isinstance(spec.schedule, Stream) and isinstance(spec.payload, Command):
+        raise Fault(f"invalid {method} params: a stream tells an agent; use payload agentTurn or systemEvent")
     text = getattr(spec.payload, "message", None) or getattr(spec.payload, "text", None) or ""
     if len(text) > LONGEST_TEXT:
         raise Fault(f"the payload's text is longer than {LONGEST_TEXT} characters; put it in a file and name that")
@@ -142,12 +144,12 @@ def _schedule(said: Json, method: str) -> Json:
     found = {name: value for name, value in found.items() if value is not None}
     found = _spelled(found)
     kind = _SCHEDULES.get(str(found.get("kind", "")).strip().lower())
-    if found.get("kind") == "stream":
-        raise Fault("stream schedules are not served here; let the program call `openclaw cron run`, or use on-exit")
+    if kind == "stream" and (found.get("mode") == "match" or found.get("match")):
+        raise Fault("a stream's match is not served here; have its program say only what counts, as with grep")
     if kind is None and "kind" not in found:
         kind = next((k for k, key in (("at", "at"), ("every", "everyMs"), ("cron", "expr")) if key in found), None)
     if kind is None:
-        raise Fault(f"invalid {method} params: at /schedule/kind: must be one of at, every, cron, on-exit")
+        raise Fault(f"invalid {method} params: at /schedule/kind: must be one of at, every, cron, on-exit, stream")
     return found | {"kind": kind}
 
 

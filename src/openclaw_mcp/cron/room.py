@@ -9,7 +9,20 @@ from msgspec import Meta, Struct
 
 from ..core.books import SessionBook
 from ..core.channel import Mailroom
-from ..core.jobs import Command, CronBook, Every, Job, JobQuery, JobState, LogQuery, OnExit, Queued, Spec, replaced
+from ..core.jobs import (
+    Command,
+    CronBook,
+    Every,
+    Job,
+    JobQuery,
+    JobState,
+    LogQuery,
+    OnExit,
+    Queued,
+    Spec,
+    Stream,
+    replaced,
+)
 from ..core.model import Caller, Json
 from ..core.ports import Runner
 from ..core.records import NewSession, RunRequest
@@ -265,6 +278,7 @@ class CronRoom:
         if not await self._book.remove(job_id):
             raise _unknown(job_id)
         self._publish(Event(name="cron", payload={"jobId": job_id, "action": "removed"}))
+        self._errands.streams.forget(job_id)
         self.clock.wake()
         return {"ok": True, "removed": True}
 
@@ -323,8 +337,11 @@ class CronRoom:
             self._roster().card(spec.agent_id)
         if caller.kind == "agent" and isinstance(spec.payload, Command):
             raise Fault("command jobs are made by operators; use an agentTurn and the tools you have", kind="FORBIDDEN")
-        if caller.kind == "agent" and isinstance(spec.schedule, OnExit):
-            raise Fault("on-exit jobs are made by operators; use an at, every or cron schedule", kind="FORBIDDEN")
+        if isinstance(spec.schedule, Stream) and not self.settings().triggers.enabled:
+            raise Fault("streams are switched off here (cron.triggers.enabled)", kind="FORBIDDEN")
+        if caller.kind == "agent" and isinstance(spec.schedule, OnExit | Stream):
+            kind = spec.schedule.__struct_config__.tag
+            raise Fault(f"{kind} jobs are made by operators; use an at, every or cron schedule", kind="FORBIDDEN")
         return spec
 
     def _changed(self, job: Job, action: str) -> None:
@@ -332,6 +349,7 @@ class CronRoom:
         if job.state.next_run_at_ms is not None:
             payload["nextRunAtMs"] = job.state.next_run_at_ms
         self._publish(Event(name="cron", payload=payload))
+        self._errands.streams.forget(job.id)  # whatever changed: it is started as it is now
         self.clock.wake()
 
     async def _preview(self, job: Job) -> Json:

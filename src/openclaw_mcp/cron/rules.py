@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core.errors import BadRequest
-from ..core.jobs import At, DeliveryStatus, Firing, Job, OnExit, Status, replaced
+from ..core.jobs import At, DeliveryStatus, Firing, Job, OnExit, Status, Stream, replaced
 from ..core.model import Json
 from ..core.records import Run
 from .schedule import at_ms, next_due, recurring
@@ -15,6 +15,7 @@ from .schedule import at_ms, next_due, recurring
 logger = logging.getLogger(__name__)
 
 BACK_OFF_MS: Final = (30_000, 60_000, 300_000, 900_000, 3_600_000)  # after the first, second… failure in a row
+STREAM_GAP_MS: Final = 30_000  # between two firings of a stream, as the reference has it: what is said meanwhile waits
 REFIRE_GAP_MS: Final = 2000  # between two firings of one job: a schedule of every millisecond must not be a busy loop
 
 
@@ -44,7 +45,7 @@ class Result(Struct, frozen=True, kw_only=True):
 def planned(job: Job, now: int) -> int | None:
     """When a job claimed now is due next. A schedule that can't be computed is settled after the run."""
     try:
-        due = next_due(job.spec.schedule, now, job_id=job.id) if recurring(job.spec.schedule) else None
+        due = _following(job, now) if recurring(job.spec.schedule) else None
     except BadRequest:
         logger.exception("cron job %s: its schedule can't be computed", job.id)
         return None
@@ -66,8 +67,14 @@ def _first(job: Job, now: int) -> int | None:
     if isinstance(job.spec.schedule, At):
         due = at_ms(job.spec.schedule.at)
         return None if (job.state.last_run_at_ms or -1) >= due else due
-    if isinstance(job.spec.schedule, OnExit):
+    if isinstance(job.spec.schedule, OnExit | Stream):
         return now  # its command is to be started, and waited for
+    return next_due(job.spec.schedule, now, job_id=job.id)
+
+
+def _following(job: Job, now: int) -> int | None:
+    if isinstance(job.spec.schedule, Stream):
+        return now + STREAM_GAP_MS
     return next_due(job.spec.schedule, now, job_id=job.id)
 
 
@@ -92,7 +99,7 @@ def _rescheduled(job: Job, firing: Firing, result: Result, now: int) -> Job:
     due = job.state.next_run_at_ms
     if due is None or due <= now:
         try:
-            due = next_due(job.spec.schedule, now, job_id=job.id)
+            due = _following(job, now)
         except BadRequest as exc:
             gave_up = {"reason": "schedule-errors", "atMs": now, "consecutiveErrors": 1}
             return replaced(job, {"enabled": False}, next_run_at_ms=None, auto_disabled=gave_up, last_error=str(exc))

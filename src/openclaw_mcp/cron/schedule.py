@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from ..core.errors import BadRequest
-from ..core.jobs import At, Cron, Every, Schedule
+from ..core.jobs import At, Cron, Every, Schedule, Stream
 
 HOURLY_STAGGER_MS: Final = 5 * 60_000  # jobs of every full hour spread over five minutes: not all models at once
 LATEST_AT_MS: Final = 10 * 366 * 86_400_000  # ten years: a time beyond that is a slip of the pen
@@ -40,7 +40,7 @@ def upcoming(schedule: Schedule, after: int, *, job_id: str) -> Iterator[int]:
 
 
 def recurring(schedule: Schedule) -> bool:
-    return isinstance(schedule, Every | Cron)
+    return isinstance(schedule, Every | Cron | Stream)
 
 
 def _cron(schedule: Cron, after: int, job_id: str) -> int | None:

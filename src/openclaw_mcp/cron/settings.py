@@ -21,7 +21,19 @@ DAY_MS: Final = 86_400_000
 class HookRules(Struct, frozen=True, kw_only=True, rename="camel"):
     allowed_hostnames: list[str] = []
     """Hosts a webhook may reach although they are on this machine or its network."""
+    blocked_hostnames: list[str] = []
+    """Hosts a webhook may not reach wherever they are."""
     dangerously_allow_private_network: bool = False
+
+
+class LogRules(Struct, frozen=True, kw_only=True, rename="camel"):
+    keep_lines: int = 2000
+    """Runs kept of each job; the reference's own limit."""
+
+
+class TriggerRules(Struct, frozen=True, kw_only=True):
+    enabled: bool = True
+    """Whether streams may go. Scripts, which this switches too in the reference, are not served here."""
 
 
 class GlobalAlert(Alert, frozen=True, kw_only=True):
@@ -35,15 +47,18 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     webhook_token: str | None = None
     webhook_ssrf_policy: HookRules = HookRules()
     session_retention: str | bool = "24h"
+    run_log: LogRules = LogRules()
     skip_missed_jobs: bool = False
     failure_alert: GlobalAlert | None = None
+    triggers: TriggerRules = TriggerRules()
 
     @property
     def retention_ms(self) -> int | None:
         """How long a run's own session is kept; None = for good."""
         if isinstance(self.session_retention, bool):
             return DAY_MS if self.session_retention else None
-        return span_ms(self.session_retention) or None
+        text = self.session_retention.strip()
+        return span_ms(f"{text}h" if text.isdecimal() else text) or None
 
 
 def settings_of(section: Json) -> Settings:

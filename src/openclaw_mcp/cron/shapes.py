@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.jobs import AgentTurn, Firing, Job, OnExit
+from ..core.jobs import AgentTurn, Firing, Job, OnExit, Stream
 from ..core.model import Json
 from .delivery import Report
 from .rules import Result
@@ -24,7 +24,7 @@ _LIFTED = (
 def job(job: Job, *, agent: str | None = None) -> Json:
     spec: Json = msgspec.to_builtins(job.spec)
     state: Json = msgspec.to_builtins(job.state)
-    if isinstance(job.spec.schedule, OnExit):
+    if isinstance(job.spec.schedule, OnExit | Stream):
         state.pop("nextRunAtMs", None)  # nobody knows when
     shown: Json = {"id": job.id, **spec, "createdAtMs": job.created_at, "updatedAtMs": job.updated_at, "state": state}
     if isinstance(job.spec.payload, AgentTurn):

@@ -9,7 +9,10 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, fun
 
 from ..core.ids import new_id
 from ..core.jobs import (
+    AtOnce,
     Change,
+    Claimed,
+    Ending,
     Firing,
     Job,
     JobQuery,
@@ -20,8 +23,8 @@ from ..core.jobs import (
     replaced,
 )
 from ..core.model import Json
-from .cron_rows import columns, ended, firing_of, going_row, job_of
-from .events import queue
+from .cron_rows import columns, ended, ended_row, firing_of, going_row, job_of
+from .events import queue_all
 from .rows import (
     from_json,
 )
@@ -31,7 +34,6 @@ from .tables import cron_runs as runs
 
 logger = logging.getLogger(__name__)
 
-KEPT_PER_JOB: Final = 2000  # log entries; the reference's own limit
 KEPT_MS: Final = 90 * 86_400_000  # three months of history is what anybody asks for
 PRUNE_EVERY: Final = 64  # log entries between looks whether a job has too many
 
@@ -63,6 +65,8 @@ _END = update(runs).where(runs.c.run_id == bindparam("wanted")).values({name: bi
 _SETTABLE = [column.name for column in jobs.c if column.name not in ("id", "created_at")]
 _SET = update(jobs).where(jobs.c.id == bindparam("wanted")).values({name: bindparam(name) for name in _SETTABLE})
 _DELETE = delete(jobs).where(jobs.c.id == bindparam("wanted"))
+_GOING, _OVER = insert(runs), insert(runs)
+_LAST = select(func.max(runs.c.id))
 
 
 class CronJobs:
@@ -133,9 +137,9 @@ class CronJobs:
     async def next_due(self) -> int | None:
         return await self._store.read(lambda connection: connection.execute(_NEXT).scalar())
 
-    async def claim(self, now: int, *, most: int, plan: Plan) -> Sequence[Firing]:
-        def work(connection: Connection) -> Sequence[Firing]:
-            taken, following = [], []
+    async def claim(self, now: int, *, most: int, plan: Plan, at_once: AtOnce | None = None) -> Sequence[Claimed]:
+        def work(connection: Connection) -> Sequence[Claimed]:
+            claim = _Claim(connection, self.instance, now)
             for row in connection.execute(_DUE, {"now": now, "most": most}).all():
                 try:
                     job = job_of(row)
@@ -145,12 +149,10 @@ class CronJobs:
                     connection.execute(update(jobs).where(jobs.c.id == row.id).values(enabled=False, next_at=None))
                     continue
                 run_id = f"cron:{job.id}:{row.next_at}:{new_id()}"
-                taken.append(Firing(run_id=run_id, job=job, due_at=row.next_at, at=now))
-                following.append({"wanted": job.id, "run": run_id, "now": now, "next": plan(job, now)})
-            if taken:
-                connection.execute(_TAKE, following)
-                connection.execute(insert(runs), [going_row(firing, self.instance) for firing in taken])
-            return taken
+                firing = Firing(run_id=run_id, job=job, due_at=row.next_at, at=now)
+                claim.take(firing, plan(job, now), None if at_once is None else at_once(firing))
+            claim.write()
+            return claim.taken
 
         return await self._store.write(work)
 
@@ -192,9 +194,7 @@ class CronJobs:
         statement = update(runs).where(*mine).values(begun=True)
         return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
 
-    async def finish(
-        self, firing: Firing, entry: Json, settle: Change, *, event: Queued | None, reap_at: int | None
-    ) -> Job | None:
+    async def finish(self, firing: Firing, ending: Ending) -> Job | None:
         def work(connection: Connection) -> Job | None:
             known = {"wanted": firing.run_id}
             place = connection.execute(_MINE, {**known, "us": self.instance}).scalar()
@@ -202,14 +202,13 @@ class CronJobs:
                 raise Unclaimed(firing.run_id)
             job = _find(connection, firing.job.id, lock=True)
             if job is not None and job.running == firing.run_id:
-                job = _put(connection, job, settle(job), running=None)
+                job = _put(connection, job, ending.settle(job), running=None)
             due = None if job is None else job.state.next_run_at_ms
-            told = entry if due is None else {**entry, "nextRunAtMs": due}
-            connection.execute(_END, {**known, **ended(told, reap_at)})
-            if place % PRUNE_EVERY == 0:
-                _prune(connection, firing.job.id)
-            if event is not None:
-                queue(connection, event)
+            connection.execute(_END, {**known, **ended(_told(ending, due), ending.reap_at)})
+            if _to_prune(place):
+                _prune(connection, firing.job.id, ending.keep)
+            if ending.event is not None:
+                queue_all(connection, [ending.event])
             return job
 
         return await self._store.write(work)
@@ -253,7 +252,63 @@ class CronJobs:
         return await self._store.write(work)
 
     async def queue(self, event: Queued) -> None:
-        await self._store.write(lambda connection: queue(connection, event))
+        await self._store.write(lambda connection: queue_all(connection, [event]))
+
+
+class _Claim:
+    """The rows of one claim, gathered so that each table is written once however many jobs are due."""
+
+    def __init__(self, connection: Connection, owner: str, now: int) -> None:
+        self._connection, self._owner, self._now = connection, owner, now
+        self.taken: list[Claimed] = []
+        self._following: list[dict[str, Any]] = []
+        self._settled: list[dict[str, Any]] = []
+        self._gone: list[dict[str, Any]] = []
+        self._runs: list[dict[str, Any]] = []
+        self._over: list[dict[str, Any]] = []
+        self._events: list[Queued] = []
+
+    def take(self, firing: Firing, due: int | None, ending: Ending | None) -> None:
+        job = firing.job
+        if ending is None:
+            self._following.append({"wanted": job.id, "run": firing.run_id, "now": self._now, "next": due})
+            self._runs.append(going_row(firing, self._owner))
+            self.taken.append(Claimed(firing=firing))
+            return
+        left = ending.settle(replaced(job, next_run_at_ms=due))
+        if left is None:
+            self._gone.append({"wanted": job.id})
+        else:
+            self._settled.append({"wanted": job.id, **columns(left), "running": None, "running_at": None})
+        following = None if left is None else left.state.next_run_at_ms
+        self._over.append(ended_row(firing, _told(ending, following), ending.reap_at, self._owner))
+        if ending.event is not None:
+            self._events.append(ending.event)
+        self.taken.append(Claimed(firing=firing, ending=ending, job=left))
+
+    def write(self) -> None:
+        for statement, rows in (
+            (_TAKE, self._following), (_SET, self._settled), (_DELETE, self._gone), (_GOING, self._runs),
+            (_OVER, self._over),
+        ):  # fmt: skip
+            if rows:
+                self._connection.execute(statement, rows)
+        if self._over:
+            last = self._connection.execute(_LAST).scalar() or 0
+            # As many places as were just taken: one in PRUNE_EVERY of them has its job's log looked at.
+            ended = [one for one in self.taken if one.ending is not None]
+            for place, one in enumerate(ended, last - len(ended) + 1):
+                if one.ending is not None and _to_prune(place):
+                    _prune(self._connection, one.firing.job.id, one.ending.keep)
+        queue_all(self._connection, self._events)
+
+
+def _to_prune(place: int) -> bool:
+    return place % PRUNE_EVERY == 0
+
+
+def _told(ending: Ending, due: int | None) -> Json:
+    return ending.entry if due is None else {**ending.entry, "nextRunAtMs": due}
 
 
 def _find(connection: Connection, job_id: str, *, lock: bool = False) -> Job | None:
@@ -275,9 +330,9 @@ def _put(connection: Connection, before: Job, job: Job | None, *, running: str |
     return msgspec.structs.replace(replaced(job, running_at_ms=since), running=running)
 
 
-def _prune(connection: Connection, job_id: str) -> None:
+def _prune(connection: Connection, job_id: str, keep: int) -> None:
     """Keep the newest entries of a job: the oldest to go is found by its place."""
-    place = select(runs.c.id).where(runs.c.job_id == job_id).order_by(runs.c.id.desc()).offset(KEPT_PER_JOB).limit(1)
+    place = select(runs.c.id).where(runs.c.job_id == job_id).order_by(runs.c.id.desc()).offset(keep).limit(1)
     oldest = connection.execute(place).scalar()
     if oldest is not None:
         ended = (runs.c.job_id == job_id, runs.c.id <= oldest, runs.c.status != "running")

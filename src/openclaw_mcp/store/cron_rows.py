@@ -19,8 +19,7 @@ _state = msgspec.json.Decoder(JobState).decode
 def columns(job: Job) -> dict[str, Any]:
     spec, state = job.spec, job.state
     said = getattr(spec.payload, "message", None) or getattr(spec.payload, "text", None) or ""
-    kept = {name: getattr(state, name) for name in JobState.__struct_fields__}
-    kept |= {"next_run_at_ms": None, "running_at_ms": None}  # these have columns of their own
+    kept = msgspec.structs.replace(state, next_run_at_ms=None, running_at_ms=None)  # these have columns of their own
     return {
         "name": spec.name,
         "enabled": spec.enabled,
@@ -34,18 +33,16 @@ def columns(job: Job) -> dict[str, Any]:
         "last_status": state.last_run_status,
         "words": f"{spec.name}\n{spec.display_name or ''}\n{spec.description or ''}\n{said}".lower()[:WORDS],
         "spec": to_json(spec),
-        "state": to_json(JobState(**kept)),
+        "state": to_json(kept),
     }
 
 
 def job_of(row: Row[Any]) -> Job:
-    state = _state(row.state)
-    fields = {name: getattr(state, name) for name in JobState.__struct_fields__}
-    fields |= {"next_run_at_ms": row.next_at, "running_at_ms": row.running_at}
+    state = msgspec.structs.replace(_state(row.state), next_run_at_ms=row.next_at, running_at_ms=row.running_at)
     return Job(
         id=row.id,
         spec=_spec(row.spec),
-        state=JobState(**fields),
+        state=state,
         created_at=row.created_at,
         updated_at=row.updated_at,
         origin=row.origin,
@@ -67,6 +64,22 @@ def going_row(firing: Firing, owner: str) -> dict[str, Any]:
         "at": firing.at,
         "note": firing.note,
         "job": to_json({**kept, "origin": job.origin}),
+    }
+
+
+def ended_row(firing: Firing, entry: Json, reap_at: int | None, owner: str) -> dict[str, Any]:
+    """Of a firing that is over as soon as it is claimed."""
+    job = firing.job
+    return {
+        "run_id": firing.run_id,
+        "job_id": job.id,
+        "agent_id": job.spec.agent_id,
+        "manual": firing.manual,
+        "owner": owner,
+        "due_at": firing.due_at,
+        "at": firing.at,
+        "note": firing.note,
+        **ended(entry, reap_at),
     }
 
 

@@ -20,18 +20,36 @@ _KNOWN = select(system_events.c.id).where(system_events.c.key == bindparam("want
 _ADD = insert(system_events)
 
 
-def queue(connection: Connection, event: Queued) -> None:
-    """Keep it, once per key."""
-    if connection.execute(_KNOWN, {"wanted": event.key}).first() is not None:
+def queue_all(connection: Connection, events: Sequence[Queued]) -> None:
+    """Keep them in order, each once per key. Of more than may wait, only the newest are written at all."""
+    by_session: dict[str, list[Queued]] = {}
+    for event in events:
+        by_session.setdefault(event.session, []).append(event)
+    for session, told in by_session.items():
+        _queue(connection, session, told)
+
+
+def _queue(connection: Connection, session: str, events: Sequence[Queued]) -> None:
+    waiting = _OF_SESSION.all(connection, {"wanted": session})
+    last = waiting[-1].text if waiting else None
+    rows: dict[str, dict[str, Any]] = {}
+    for event in events:
+        text = event.text.replace("\0", "")[:LONGEST]
+        if text == last:
+            continue  # said already and not heard yet
+        rows[event.key] = {"session_key": session, "key": event.key, "at": event.at, "text": text}
+        last = text
+    fresh = [row for key, row in [*rows.items()][-MOST_WAITING:] if not _known(connection, key)]
+    if not fresh:
         return
-    waiting = _OF_SESSION.all(connection, {"wanted": event.session})
-    if waiting and waiting[-1].text == event.text:
-        return  # said already and not heard yet
-    text = event.text.replace("\0", "")[:LONGEST]
-    connection.execute(_ADD, {"session_key": event.session, "key": event.key, "at": event.at, "text": text})
-    surplus = [row.id for row in waiting[: len(waiting) + 1 - MOST_WAITING]]
-    if len(waiting) + 1 > MOST_WAITING:
+    connection.execute(_ADD, fresh)
+    surplus = [row.id for row in waiting[: max(0, len(waiting) + len(fresh) - MOST_WAITING)]]
+    if surplus:
         connection.execute(delete(system_events).where(system_events.c.id.in_(surplus)))
+
+
+def _known(connection: Connection, key: str) -> bool:
+    return connection.execute(_KNOWN, {"wanted": key}).first() is not None
 
 
 def drained(connection: Connection, session_key: str) -> Sequence[Row[Any]]:

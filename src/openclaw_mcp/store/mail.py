@@ -128,6 +128,15 @@ class Arrivals:
         statement = update(inbox).where(inbox.c.id == id).values(status="asked", run_id=run_id, session=session)
         await self._store.write(lambda connection: connection.execute(statement) and None)
 
+    async def join(self, id: int, heard: Heard, *, others: Sequence[int]) -> None:
+        whole = update(inbox).where(inbox.c.id == id).values(heard=to_json(heard))
+
+        def work(connection: Connection) -> None:
+            connection.execute(whole)
+            connection.execute(_DONE, [{"one": other} for other in others])
+
+        await self._store.write(work)
+
     async def done(self, ids: Sequence[int]) -> None:
         rows = [{"one": id} for id in ids]
         await self._store.write(lambda connection: connection.execute(_DONE, rows) and None)

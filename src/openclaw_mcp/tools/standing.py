@@ -1,11 +1,10 @@
 """Where a caller stands: agent, model, conversation, sender, owner, depth. From the credential alone. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from msgspec import Struct, structs
 
-from ..core.channel import at_home
 from ..core.model import Caller, Door, Sender
 from .rulebook import Channel, Group, Lists, Place, RuleBook
 
@@ -96,26 +95,6 @@ def standing(caller: Caller, book: RuleBook) -> Standing:
         door=caller.door,
         menu=None if grant.tools is None else tuple(sorted(grant.tools)),
     )
-
-
-def is_owner(book: RuleBook, sender: Sender | None, *, channel: str, account: str = DEFAULT_ACCOUNT) -> bool:
-    """Whether a channel's sender is the owner: named in `commands.ownerAllowFrom`, or, where that is not set, in the
-    channel's `allowFrom`. `*` makes nobody an owner; an empty list has none. Whoever sits at this machine is one."""
-    if sender is not None and at_home(channel, sender):
-        return True
-    owners = book.commands.owner_allow_from
-    if owners is None:
-        place = find_place(book, channel, account)
-        owners = place.allow_from if place else None
-    named = [str(owner) for owner in owners or () if str(owner).strip() != "*"]
-    return sender is not None and is_named(sender, named, channel=channel)
-
-
-def is_named(sender: Sender, people: Iterable[str], *, channel: str) -> bool:
-    """Whether a list of people names the sender by id or number, bare or as `<channel>:<id>`. `*` names everybody."""
-    listed = {str(person).strip().lower() for person in people}
-    ids = {value.strip().lower() for value in (sender.id, sender.e164) if value and value.strip()}
-    return "*" in listed or bool(listed & (ids | {f"{channel.lower()}:{id}" for id in ids}))
 
 
 def rules_for_sender(rules: Mapping[str, Lists], sender: Sender | None, *, channel: str) -> tuple[str, Lists] | None:

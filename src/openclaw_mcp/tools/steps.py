@@ -4,9 +4,10 @@ from typing import Final, Literal
 
 from msgspec import Struct, structs
 
+from ..core.owner import is_named
 from .names import FOR_OWNERS, PROFILES, Names, Tool, names, normal
 from .rulebook import Ids, Lists, Place, ProviderLists, RuleBook, ToolRules
-from .standing import SENDER_KINDS, Standing, find_groups, find_place, is_named, rules_for_sender
+from .standing import SENDER_KINDS, Standing, find_groups, find_place, rules_for_sender
 
 SUBAGENT_DENY: Final = (
     "gateway", "agents_list", "whatsapp_login", "session_status", "cron", "memory_search", "memory_get",

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
+import msgspec
+
 from ...core.agent import Attachment
 from ...core.channel import Abilities, Address, ChannelError, ChannelRefused, Hear, Letter, Receipt, Seen
 from ...core.model import Json
@@ -90,6 +92,10 @@ class Matrix:
             raise ChannelError("the homeserver ended our login; logging in again") from exc
         finally:
             self._running = False
+
+    async def fetch(self, file: Json) -> Attachment:
+        listener = await self._prepared()
+        return await listener.fetched(msgspec.convert(file, events.Media), self._sealer)
 
     async def status(self) -> Json:
         known = self._identity.me if self._identity.entered else None

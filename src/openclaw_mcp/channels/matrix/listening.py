@@ -142,12 +142,12 @@ class Listener:
             if opened is None:
                 return not sealer.can
             event = opened
-        heard = await self._heard(room, event, sealer)
+        heard = await self._heard(room, event)
         if heard is not None:
             await hear(heard)
         return True
 
-    async def _heard(self, room: Room, event: Json, sealer: Sealer) -> Heard | None:
+    async def _heard(self, room: Room, event: Json) -> Heard | None:
         content = events.content_of(event)
         if event.get("type") not in events.MESSAGES or not content or events.is_edit(event):
             return None
@@ -164,7 +164,7 @@ class Listener:
             sender=Sender(id=user, name=room.display(user)),
             text=events.text_of(event, content),
             at=events.moment(event),
-            attachments=() if media is None else (await self.fetched(media, sealer),),
+            files=() if media is None else (msgspec.to_builtins(media),),
             reply_to=reply_to,
             mentioned=await self._to_us(room, content, reply_to),
             title=room.name or room.alias,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from typing import Any, Final
 
+from ...core.agent import Attachment
 from ...core.channel import Abilities, Address, ChannelRefused, Hear, Letter, Receipt, Seen
 from ...core.model import Json
 from ..markup import flat
@@ -72,6 +73,9 @@ class Telegram:
 
     async def run(self, hear: Hear) -> None:
         await self._listener.listen(hear)
+
+    async def fetch(self, file: Json) -> Attachment:
+        return await self._listener.fetch(file)
 
     async def status(self) -> Json:
         return self._listener.status()

@@ -138,12 +138,12 @@ class Listener:
     async def _tell(self, updates: Sequence[Json]) -> None:
         """One message; several updates are the pictures of one album."""
         found = [message for message in map(messages.message_of, updates) if message is not None]
-        heard = await self._heard(found) if found else None
+        heard = self._heard(found) if found else None
         if heard is not None:
             assert self._hear is not None
             await self._hear(heard)
 
-    async def _heard(self, album: Sequence[Json]) -> Heard | None:
+    def _heard(self, album: Sequence[Json]) -> Heard | None:
         assert self._me is not None
         message = album[0]
         text = next(filter(None, map(messages.text_of, album)), messages.text_of(message))
@@ -162,7 +162,7 @@ class Listener:
             sender=messages.sender_of(message),
             text=text,
             at=messages.moment(message),
-            attachments=tuple([await self._fetched(media) for media in files]),
+            files=tuple(map(msgspec.to_builtins, files)),
             reply_to=messages.reply_of(message),
             mentioned=any(messages.speaks_to(one, self._me) for one in album),
             title=messages.title_of(message),
@@ -174,8 +174,9 @@ class Listener:
                 self._chats.pop(next(iter(self._chats)))
             self._chats[f"@{chat['username'].lower()}"] = str(chat.get("id"))
 
-    async def _fetched(self, media: Media) -> Attachment:
+    async def fetch(self, file: Json) -> Attachment:
         """The file, or its name alone when it is too large or gone."""
+        media = msgspec.convert(file, Media)
         try:
             if media.size > self._settings.media_limit:
                 raise ChannelRefused(f"it is larger than {self._settings.media_limit} bytes")
