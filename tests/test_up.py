@@ -78,6 +78,7 @@ def test_it_goes_on_in_the_background_until_it_is_told_to_stop(detached: tuple[P
     rows = table(said.splitlines())
     assert send(rows["proxy"][0] + "/health", "GET").body == b"ok"
     pid = json.loads((folder / "up.json").read_text())["pid"]
+    assert openclaw("logs", folder).stdout
     again = openclaw("up", folder, *ANY_PORT)
     assert again.returncode == 1
     assert f"process {pid}" in again.stderr
@@ -98,10 +99,9 @@ def test_after_a_kill_it_starts_anew(detached: tuple[Path, str]) -> None:
     assert openclaw("up", folder, "--detach", *ANY_PORT).returncode == 0
 
 
-def test_the_log_can_be_read_and_followed(detached: tuple[Path, str]) -> None:
-    folder, _ = detached
-    with (folder / "gateway.log").open("a") as log:
-        log.write("one\ntwo\n")
+def test_the_log_can_be_read_and_followed(tmp_path: Path) -> None:
+    folder = tmp_path
+    (folder / "gateway.log").write_text("zero\none\ntwo\n")
     assert openclaw("logs", folder, "-n", "2").stdout == "one\ntwo\n"
 
     with process(*words("logs", folder, "-f", "-n", "1"), stdout=subprocess.PIPE) as child:

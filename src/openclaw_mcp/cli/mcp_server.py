@@ -68,7 +68,7 @@ def _serve_http(number: int) -> int:
     from ..mcp.gate import LOOPBACK_HOSTS, Gate, bearer
     from ..mcp.http import McpHttp
     from ..web import listen
-    from .gateway import token_of
+    from .gateway import token_of  # here for start-up, as above
 
     folder = state_dir()
     listener = listen.bind("127.0.0.1", number)

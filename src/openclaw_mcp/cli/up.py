@@ -108,9 +108,7 @@ async def _live(options: argparse.Namespace, folder: Path) -> None:
         near = f"ws://{HOST}:{number}"
         surfaces = (proxy, await stack.enter_async_context(_node(folder, options.node_port, near)))
         while True:
-            gateway = Surface(
-                name="gateway", address=f"http://{HOST}:{number}/mcp", token=token, use=GATEWAY_USE
-            )
+            gateway = Surface(name="gateway", address=f"http://{HOST}:{number}/mcp", token=token, use=GATEWAY_USE)
             again = await _gateway(folder, listener, (*surfaces, gateway), house, again=again)
             if not again:
                 return

@@ -234,9 +234,7 @@ class Stage:
             size = {"width": window.width, "height": window.height}
             await self._guarded("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
             return
-        # The frame around the page belongs to the window, so it is measured and added.
-        script = "[screen.availWidth, screen.availHeight, outerWidth - innerWidth, outerHeight - innerHeight]"
-        wide, high, more_width, more_height = await self.evaluate(script)
+        wide, high, more_width, more_height = await self._measured()
         width, height = window.width + more_width, window.height + more_height
         left = window.x if window.x != -1 else max(0, (wide - width) // 2)
         top = window.y if window.y != -1 else max(0, (high - height) // 2)
@@ -245,6 +243,18 @@ class Stage:
             number = (await self._chromium.call("Browser.getWindowForTarget", targetId=self._target))["windowId"]
             bounds = {"left": left, "top": top, "width": width, "height": height}
             await self._chromium.call("Browser.setWindowBounds", windowId=number, bounds=bounds)
+
+    async def _measured(self) -> list[int]:
+        """The screen, and the frame around the page: it belongs to the window, so it is to be added."""
+        script = "[screen.availWidth, screen.availHeight, outerWidth - innerWidth, outerHeight - innerHeight]"
+        for _ in range(LOAD_TRIES):
+            try:
+                return list(await self.evaluate(script))
+            except ToolTimeout:
+                raise
+            except ToolError:  # a new window brings a page of its own, which may go away under the script
+                await asyncio.sleep(SHOT_PAUSE)
+        return list(await self.evaluate(script))
 
     async def _load(self, scene: Scene) -> None:
         answer = await self._guarded("Page.navigate", url=scene.url)
