@@ -132,15 +132,19 @@ def _lacking(reason: str) -> NoReturn:
 
 
 def _install_debian(packages: list[str]) -> None:
-    command = ["apt-get"] if os.geteuid() == 0 else ["sudo", "-n", "apt-get"]
-    if shutil.which("apt-get") is None or shutil.which(command[0]) is None:
-        print(f"programs: not Debian or no right to install; please install {', '.join(packages)}")
+    by_hand = f"apt-get install --no-install-recommends {' '.join(packages)}"
+    if shutil.which("apt-get") is None:
+        print(f"programs: this is no Debian; please install what it calls {', '.join(packages)}")
+        return
+    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    if root and not _may([*root, "true"]):
+        print(f"programs: only root may install packages here; please run as root: {by_hand}")
         return
     print(f"programs: installing {', '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for words in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
         result = subprocess.run(
-            [*command, "-qq", *words],
+            [*root, "apt-get", "-qq", *words],
             env=environment,
             timeout=INSTALL_WAIT,
             capture_output=True,
@@ -148,8 +152,17 @@ def _install_debian(packages: list[str]) -> None:
             check=False,
         )
         if result.returncode:
-            print(f"programs: apt-get {words[0]} failed: {result.stderr.strip().splitlines()[-1:]}")
+            reason = "".join(result.stderr.strip().splitlines()[-1:])
+            print(f"programs: apt-get {words[0]} failed ({reason}); please run as root: {by_hand}")
             return
+
+
+def _may(words: list[str]) -> bool:
+    """Whether a command can be run, without a question."""
+    try:
+        return subprocess.run(words, capture_output=True, timeout=30, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def _install_npm(folder: Path, manifest: Path) -> None:
@@ -168,7 +181,7 @@ def _install_npm(folder: Path, manifest: Path) -> None:
     for packages in ([], extra):
         result = subprocess.run([*words, *packages], timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
         if result.returncode:
-            print(f"programs: npm install failed: {result.stderr.strip().splitlines()[-1:]}")
+            print(f"programs: npm install failed: {''.join(result.stderr.strip().splitlines()[-1:])}")
             return
     shutil.rmtree(folder / "node_modules", ignore_errors=True)
     (work / "node_modules").rename(folder / "node_modules")
@@ -188,7 +201,7 @@ def _install_pypi(folder: Path, packages: dict[str, str]) -> None:
     for words in (make, fill):
         result = subprocess.run(words, timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
         if result.returncode:
-            print(f"programs: installing Python programs failed: {result.stderr.strip().splitlines()[-1:]}")
+            print(f"programs: installing Python programs failed: {''.join(result.stderr.strip().splitlines()[-1:])}")
             return
     stamp.write_text(wanted)
 
