@@ -21,7 +21,7 @@ TOOLS = ROOT / ".tools"
 NPM = {TOOLS: Path(__file__).parent / "package.json"}
 NPM_INTEROP = {TOOLS / "interop": Path(__file__).parent / "interop" / "package.json"}
 """Where npm packages go, and the manifest that names them with exact versions."""
-INSTALL_WAIT = 900  # seconds one package manager may take
+INSTALL_WAIT = 1800  # seconds one package manager may take; a slow disk makes it a matter of minutes
 
 DEBIAN = {
     "node": "nodejs",
@@ -137,32 +137,25 @@ def _install_debian(packages: list[str]) -> None:
         print(f"programs: this is no Debian; please install what it calls {', '.join(packages)}")
         return
     root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    if root and not _may([*root, "true"]):
+    if root and _trouble([*root, "true"]):
         print(f"programs: only root may install packages here; please run as root: {by_hand}")
         return
     print(f"programs: installing {', '.join(packages)}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for words in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
-        result = subprocess.run(
-            [*root, "apt-get", "-qq", *words],
-            env=environment,
-            timeout=INSTALL_WAIT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if result.returncode:
-            reason = "".join(result.stderr.strip().splitlines()[-1:])
-            print(f"programs: apt-get {words[0]} failed ({reason}); please run as root: {by_hand}")
+        trouble = _trouble([*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", *words])
+        if trouble:
+            print(f"programs: apt-get {words[0]} failed ({trouble}); please run as root: {by_hand}")
             return
 
 
-def _may(words: list[str]) -> bool:
-    """Whether a command can be run, without a question."""
+def _trouble(words: list[str]) -> str:
+    """Run a program to its end; why it failed, in its own last words, or nothing."""
     try:
-        return subprocess.run(words, capture_output=True, timeout=30, check=False).returncode == 0
-    except OSError:
-        return False
+        result = subprocess.run(words, timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        return str(exc)[:200]
+    last = "".join(result.stderr.strip().splitlines()[-1:])
+    return (last or f"status {result.returncode}") if result.returncode else ""
 
 
 def _install_npm(folder: Path, manifest: Path) -> None:
@@ -179,9 +172,8 @@ def _install_npm(folder: Path, manifest: Path) -> None:
     enough = folder != TOOLS or (own is not None and _node_version(own) >= NODE_AT_LEAST)
     extra = [] if enough else [f"node-{_platform()}@24"]
     for packages in ([], extra):
-        result = subprocess.run([*words, *packages], timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
-        if result.returncode:
-            print(f"programs: npm install failed: {''.join(result.stderr.strip().splitlines()[-1:])}")
+        if trouble := _trouble([*words, *packages]):
+            print(f"programs: npm install failed: {trouble}")
             return
     shutil.rmtree(folder / "node_modules", ignore_errors=True)
     (work / "node_modules").rename(folder / "node_modules")
@@ -199,9 +191,8 @@ def _install_pypi(folder: Path, packages: dict[str, str]) -> None:
     make = [sys.executable, "-m", "venv", str(folder)]
     fill = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *wanted.split()]
     for words in (make, fill):
-        result = subprocess.run(words, timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
-        if result.returncode:
-            print(f"programs: installing Python programs failed: {''.join(result.stderr.strip().splitlines()[-1:])}")
+        if trouble := _trouble(words):
+            print(f"programs: installing Python programs failed: {trouble}")
             return
     stamp.write_text(wanted)
 
@@ -218,6 +209,7 @@ def _node_version(path: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what goes on is seen in a log as well
     if sys.argv[1:] not in (["install"], ["install", "interop"]):
         sys.exit("usage: python -m tests.programs install [interop]")
     sys.exit(install(interop="interop" in sys.argv))
