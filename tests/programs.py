@@ -26,6 +26,7 @@ INSTALL_WAIT = 1800  # seconds one package manager may take; a slow disk makes i
 DEBIAN = {
     "node": "nodejs",
     "npm": "npm",
+    "chromium": "chromium",
     "Xvfb": "xvfb",
     "xsetroot": "x11-xserver-utils",
     "sway": "sway",
@@ -36,6 +37,7 @@ DEBIAN = {
     "pulseaudio": "pulseaudio",
     "paplay": "pulseaudio-utils",
     "soxi": "sox",
+    "dbus-daemon": "dbus-daemon",
     "dbus-run-session": "dbus",
     "gnome-keyring-daemon": "gnome-keyring",
     "/usr/libexec/geoclue": "geoclue-2.0",
