@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import pytest
 
@@ -71,6 +71,17 @@ def need(name: str, *, package: str) -> str:
     if path is None:
         _lacking(f"{name} is not installed (Debian package {package})")
     return path
+
+
+def need_own(what: Literal["network", "mounts"]) -> list[str]:
+    """The beginning of a command line that gives the rest a network or mounts of its own, gone with it."""
+    kind = what[0]
+    unshare = need("unshare", package="util-linux")
+    ways = ([unshare, f"-Ur{kind}"], [unshare, f"-{kind}"])  # as anybody; as root where a changed root forbids that
+    found = next((way for way in ways if not _trouble([*way, "true"])), None)
+    if found is None:
+        _lacking(f"this machine lets nobody have {what} of their own")
+    return found
 
 
 def need_node() -> str:
