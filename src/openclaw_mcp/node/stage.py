@@ -20,6 +20,8 @@ from .files import make_private
 
 LOAD_WAIT: Final = 10.0  # seconds for a page to finish loading; it goes on loading afterwards
 LOAD_TRIES: Final = 20  # times a page that was cut short is asked for again
+PAINT_WAIT: Final = 1.0  # seconds for its first picture; a window nobody can see may never paint one
+PAINTED: Final = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 CUT_SHORT: Final = "net::ERR_ABORTED"
 PAGE_WAIT: Final = 10.0  # seconds for the first window to appear
 EVAL_WAIT: Final = 15.0
@@ -274,6 +276,9 @@ class Stage:
                     await self._loaded.wait()
         if self._crashed or not self._usable():
             raise ToolError("CANVAS_CRASHED: the page took its browser down")
+        # Loaded is not yet painted: a picture taken now could be of the white before.
+        with contextlib.suppress(TimeoutError, cdp.Refused):
+            await self._ask("Runtime.evaluate", wait=PAINT_WAIT, expression=PAINTED, awaitPromise=True)
 
     async def _shot(self, form: str, width: int, quality: int) -> Shot:
         view = (await self._ask("Page.getLayoutMetrics"))["cssVisualViewport"]
