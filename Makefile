@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: up test check interop bench reference openings lock programs clean help
+.PHONY: up test long check interop bench reference openings lock programs clean help
 
 help:            ## what there is
 	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -11,9 +11,15 @@ help:            ## what there is
 up: .venv/.run   ## start every surface on this machine
 	@$(BIN)/openclaw up
 
+# A file's tests stay together, in their order; 8 at once is what a machine with little memory bears.
+PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 test: .venv/.dev programs   ## run the tests
-	@echo "make: running the tests"
-	@$(BIN)/python -m pytest -m "not interop"
+	@echo "make: running the tests, on every processor"
+	@$(PYTEST) -m "not interop"
+
+long: .venv/.dev programs   ## run the tests, and what is random in them ten times as often or more (an hour)
+	@echo "make: running the tests for long"
+	@OPENCLAW_LONG=1 $(PYTEST) -m "not interop"
 
 interop: .venv/.dev   ## run the suites against real counterparts (conformance suite, the real OpenClaw, the CLI agents)
 	@$(BIN)/python -m tests.programs install interop

@@ -1,12 +1,31 @@
-"""Under CI nothing is skipped: a test that could not run has not passed."""
+"""Under CI nothing is skipped: a test that could not run has not passed. And what takes long begins first."""
 
 import os
 
 import pytest
+from hypothesis import settings
+
+from tests.effort import often
+
+LONGEST = (
+    "tests/fuzz/", "tests/faults/", "tests/channels/test_kill.py", "tests/test_docs.py", "tests/test_up.py",
+    "tests/cron/", "tests/node/", "tests/desk/", "tests/agents/", "tests/servers/", "tests/channels/",
+)  # fmt: skip
+"""Files are handed to the processors whole and in this order, so that at the end none waits long for another."""
+
+settings.register_profile("ours", max_examples=often(50, 1000))
+settings.load_profile("ours")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((n for n, name in enumerate(LONGEST) if item.nodeid.startswith(name)), 99))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput"):
+        return  # one of several processes: the one that reports decides
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     assert reporter is not None
     skipped = reporter.stats.get("skipped", [])

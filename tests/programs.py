@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import pytest
 
@@ -21,11 +21,12 @@ TOOLS = ROOT / ".tools"
 NPM = {TOOLS: Path(__file__).parent / "package.json"}
 NPM_INTEROP = {TOOLS / "interop": Path(__file__).parent / "interop" / "package.json"}
 """Where npm packages go, and the manifest that names them with exact versions."""
-INSTALL_WAIT = 900  # seconds one package manager may take
+INSTALL_WAIT = 1800  # seconds one package manager may take; a slow disk makes it a matter of minutes
 
 DEBIAN = {
     "node": "nodejs",
     "npm": "npm",
+    "chromium": "chromium",
     "Xvfb": "xvfb",
     "xsetroot": "x11-xserver-utils",
     "sway": "sway",
@@ -36,6 +37,7 @@ DEBIAN = {
     "pulseaudio": "pulseaudio",
     "paplay": "pulseaudio-utils",
     "soxi": "sox",
+    "dbus-daemon": "dbus-daemon",
     "dbus-run-session": "dbus",
     "gnome-keyring-daemon": "gnome-keyring",
     "/usr/libexec/geoclue": "geoclue-2.0",
@@ -69,6 +71,17 @@ def need(name: str, *, package: str) -> str:
     if path is None:
         _lacking(f"{name} is not installed (Debian package {package})")
     return path
+
+
+def need_own(what: Literal["network", "mounts"]) -> list[str]:
+    """The beginning of a command line that gives the rest a network or mounts of its own, gone with it."""
+    kind = what[0]
+    unshare = need("unshare", package="util-linux")
+    ways = ([unshare, f"-Ur{kind}"], [unshare, f"-{kind}"])  # as anybody; as root where a changed root forbids that
+    found = next((way for way in ways if not _trouble([*way, "true"])), None)
+    if found is None:
+        _lacking(f"this machine lets nobody have {what} of their own")
+    return found
 
 
 def need_node() -> str:
@@ -132,24 +145,30 @@ def _lacking(reason: str) -> NoReturn:
 
 
 def _install_debian(packages: list[str]) -> None:
-    command = ["apt-get"] if os.geteuid() == 0 else ["sudo", "-n", "apt-get"]
-    if shutil.which("apt-get") is None or shutil.which(command[0]) is None:
-        print(f"programs: not Debian or no right to install; please install {', '.join(packages)}")
+    by_hand = f"apt-get install --no-install-recommends {' '.join(packages)}"
+    if shutil.which("apt-get") is None:
+        print(f"programs: this is no Debian; please install what it calls {', '.join(packages)}")
+        return
+    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    if root and _trouble([*root, "true"]):
+        print(f"programs: only root may install packages here; please run as root: {by_hand}")
         return
     print(f"programs: installing {', '.join(packages)}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for words in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
-        result = subprocess.run(
-            [*command, "-qq", *words],
-            env=environment,
-            timeout=INSTALL_WAIT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if result.returncode:
-            print(f"programs: apt-get {words[0]} failed: {result.stderr.strip().splitlines()[-1:]}")
+        trouble = _trouble([*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", *words])
+        if trouble:
+            print(f"programs: apt-get {words[0]} failed ({trouble}); please run as root: {by_hand}")
             return
+
+
+def _trouble(words: list[str]) -> str:
+    """Run a program to its end; why it failed, in its own last words, or nothing."""
+    try:
+        result = subprocess.run(words, timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        return str(exc)[:200]
+    last = "".join(result.stderr.strip().splitlines()[-1:])
+    return (last or f"status {result.returncode}") if result.returncode else ""
 
 
 def _install_npm(folder: Path, manifest: Path) -> None:
@@ -166,9 +185,8 @@ def _install_npm(folder: Path, manifest: Path) -> None:
     enough = folder != TOOLS or (own is not None and _node_version(own) >= NODE_AT_LEAST)
     extra = [] if enough else [f"node-{_platform()}@24"]
     for packages in ([], extra):
-        result = subprocess.run([*words, *packages], timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
-        if result.returncode:
-            print(f"programs: npm install failed: {result.stderr.strip().splitlines()[-1:]}")
+        if trouble := _trouble([*words, *packages]):
+            print(f"programs: npm install failed: {trouble}")
             return
     shutil.rmtree(folder / "node_modules", ignore_errors=True)
     (work / "node_modules").rename(folder / "node_modules")
@@ -186,9 +204,8 @@ def _install_pypi(folder: Path, packages: dict[str, str]) -> None:
     make = [sys.executable, "-m", "venv", str(folder)]
     fill = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *wanted.split()]
     for words in (make, fill):
-        result = subprocess.run(words, timeout=INSTALL_WAIT, capture_output=True, text=True, check=False)
-        if result.returncode:
-            print(f"programs: installing Python programs failed: {result.stderr.strip().splitlines()[-1:]}")
+        if trouble := _trouble(words):
+            print(f"programs: installing Python programs failed: {trouble}")
             return
     stamp.write_text(wanted)
 
@@ -205,6 +222,7 @@ def _node_version(path: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what goes on is seen in a log as well
     if sys.argv[1:] not in (["install"], ["install", "interop"]):
         sys.exit("usage: python -m tests.programs install [interop]")
     sys.exit(install(interop="interop" in sys.argv))

@@ -78,6 +78,7 @@ def test_it_goes_on_in_the_background_until_it_is_told_to_stop(detached: tuple[P
     rows = table(said.splitlines())
     assert send(rows["proxy"][0] + "/health", "GET").body == b"ok"
     pid = json.loads((folder / "up.json").read_text())["pid"]
+    assert openclaw("logs", folder).stdout
     again = openclaw("up", folder, *ANY_PORT)
     assert again.returncode == 1
     assert f"process {pid}" in again.stderr
@@ -98,10 +99,9 @@ def test_after_a_kill_it_starts_anew(detached: tuple[Path, str]) -> None:
     assert openclaw("up", folder, "--detach", *ANY_PORT).returncode == 0
 
 
-def test_the_log_can_be_read_and_followed(detached: tuple[Path, str]) -> None:
-    folder, _ = detached
-    with (folder / "gateway.log").open("a") as log:
-        log.write("one\ntwo\n")
+def test_the_log_can_be_read_and_followed(tmp_path: Path) -> None:
+    folder = tmp_path
+    (folder / "gateway.log").write_text("zero\none\ntwo\n")
     assert openclaw("logs", folder, "-n", "2").stdout == "one\ntwo\n"
 
     with process(*words("logs", folder, "-f", "-n", "1"), stdout=subprocess.PIPE) as child:
@@ -132,3 +132,59 @@ def test_its_node_joins_its_own_gateway_when_the_settings_say_so(tmp_path: Path)
         assert '"displayName": "here"' in asked.stdout, asked.stdout + asked.stderr
     finally:
         openclaw("down", tmp_path)
+
+
+def sessions_listed(command: str, settings: dict[str, str]) -> dict[str, object]:
+    """What a client gets that starts the tools' server with these settings."""
+    asked = json.dumps(rpc("tools/call", {"name": "sessions_list", "arguments": {}})) + "\n"
+    said = subprocess.run([command], input=asked, env=settings, capture_output=True, text=True, timeout=60, check=True)
+    result: dict[str, object] = json.loads(said.stdout)["result"]
+    return result
+
+
+def test_a_token_of_ones_own_in_the_config_is_the_one_every_program_here_uses(tmp_path: Path) -> None:
+    """The table, the clients' entries and our own commands all look into one file: it holds the token that is asked
+    for, and a new one once the config names none."""
+    settings = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_STATE_DIR": str(tmp_path)}
+    before = openclaw("connect", tmp_path, "cursor", "--surface", "tools", "--yes")
+    assert before.returncode == 0, before.stderr
+    own = (tmp_path / "gateway-token.txt").read_text()
+    subprocess.run([OPENCLAW, "config", "set", "gateway.auth.token", "of-my-own-choice"], env=settings, check=True)
+
+    started = openclaw("up", tmp_path, "--detach", *ANY_PORT)
+    assert started.returncode == 0, started.stderr
+    try:
+        address, token = table(started.stdout.splitlines())["gateway"]
+        assert Path(token).read_text() == "of-my-own-choice"
+        assert Path(token).stat().st_mode & 0o077 == 0
+        listed = send(address, "POST", rpc("tools/list"), Authorization="Bearer of-my-own-choice")
+        assert listed.status == 200, listed.body
+        assert send(address, "POST", rpc("tools/list"), Authorization=f"Bearer {own}").status == 401
+        entry = json.loads((tmp_path / ".cursor" / "mcp.json").read_text())["mcpServers"]["openclaw-tools"]
+        number = address.rpartition(":")[2].partition("/")[0]
+        given = {**settings, **entry["env"], "REMOTECLAW_GATEWAY_URL": f"ws://127.0.0.1:{number}"}
+        assert not sessions_listed(entry["command"], given).get("isError")
+    finally:
+        openclaw("down", tmp_path)
+
+    (tmp_path / "openclaw.json").write_text("{}")
+    assert openclaw("connect", tmp_path, "cursor", "--surface", "tools", "--yes").returncode == 0
+    assert (tmp_path / "gateway-token.txt").read_text() not in ("of-my-own-choice", own)
+    assert not (tmp_path / "gateway-token-chosen").exists()
+
+
+def test_a_token_from_the_environment_is_put_on_no_disk(tmp_path: Path) -> None:
+    settings = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_GATEWAY_TOKEN": "only-in-mind"}
+    with process(*words("up", tmp_path, *ANY_PORT), stdout=subprocess.PIPE, env=settings) as child:
+        rows = table([read_line(child, 60).decode() for _ in range(4)])
+        assert rows["gateway"][1] == "$OPENCLAW_GATEWAY_TOKEN"
+        done = subprocess.run(
+            words("connect", tmp_path, "cursor", "--surface", "tools", "--yes"), env=settings, capture_output=True,
+            text=True, timeout=60, check=True,
+        )  # fmt: skip
+        assert "start Cursor with it in its environment" in done.stdout
+        entry = json.loads((tmp_path / ".cursor" / "mcp.json").read_text())["mcpServers"]["openclaw-tools"]
+        given = {**settings, **entry["env"]}
+        assert not sessions_listed(entry["command"], given).get("isError")
+    kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"only-in-mind" in path.read_bytes()]
+    assert kept == []

@@ -5,10 +5,11 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from .core.disk import StateBroken, keep_once, private_folder
+from .core.disk import StateBroken, keep_once, private_folder, read_whole, write_whole
 
 AUDIT_KEY_FILE: Final = "audit-key.bin"
 TOKEN_FILE: Final = "gateway-token.txt"  # noqa: S105 - a file name
+CHOSEN_FILE: Final = "gateway-token-chosen"  # there while the config names the token, and not we
 
 
 def state_dir(chosen: str | None = None) -> Path:
@@ -28,6 +29,19 @@ def gateway_token(folder: Path) -> str:
     if not token:
         raise StateBroken(f"{path} is empty; put the gateway's token in it, or remove it to have a new one made")
     return token
+
+
+def publish_token(folder: Path, chosen: str) -> None:
+    """Have the token file hold the token the config names, since that file is where every program of this machine
+    looks; once the config names none any more, a new token takes its place: the old one may have been let go."""
+    path, mark = folder / TOKEN_FILE, folder / CHOSEN_FILE
+    if chosen:
+        if read_whole(path) != chosen.encode():
+            write_whole(mark, b"")  # first: cut short here, we would make a new token too many, not keep an old one
+            write_whole(path, chosen.encode())
+    elif mark.exists():
+        path.unlink(missing_ok=True)
+        mark.unlink(missing_ok=True)
 
 
 def audit_key(folder: Path) -> bytes:

@@ -16,10 +16,11 @@ from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Fault
 from openclaw_mcp.rpc.client import Client
 from openclaw_mcp.rpc.handshake import Credentials, Introduction
+from tests.effort import often
 from tests.rpc.house import BACKEND
 from tests.test_gateway import Served, serving
 
-KILLS = int(os.environ.get("OPENCLAW_KILLS", "8"))
+KILLS = int(os.environ.get("OPENCLAW_KILLS", often(5, 100)))
 LANES = ("kitchen", "garden", "#team")
 SETTLE = 60.0  # seconds for the last gateway to send what the others left
 BURST = 20  # messages under way at once in one conversation

@@ -54,7 +54,7 @@ async def local_world(where: str) -> AsyncIterator[LocalWorld]:
     async with opened(where) as store:
         world = LocalWorld(LocalChannel(LocalConversations(store)))
         running = asyncio.create_task(world.channel.run(world.heard.put))
-        await asyncio.sleep(0)
+        await world.channel._caught_up.wait()  # or what is said now is told again
         try:
             yield world
         finally:

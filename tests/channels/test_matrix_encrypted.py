@@ -4,7 +4,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -185,7 +185,7 @@ def test_keys_survive_a_restart(world: Worlds, synapse: Synapse, tmp_path: Path)
         messages = await again.read(world.address, limit=5)
         await again.aclose()
         assert [message.text for message in messages] == ["before"]
-        with sqlite3.connect(tmp_path / "bot" / "keys.sqlite") as keys:
+        with closing(sqlite3.connect(tmp_path / "bot" / "keys.sqlite")) as keys, keys:
             assert keys.execute("select count(*) from accounts").fetchone() == (1,)
         keys.close()
 

@@ -1,6 +1,7 @@
 """The telegram channel against a stand-in of the Bot API that answers as Telegram does."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -347,7 +348,9 @@ def test_the_token_is_in_no_log_and_in_no_error(world: Worlds, caplog: pytest.Lo
         assert caught.value.__suppress_context__
         await channel.aclose()
 
-    with caplog.at_level(logging.DEBUG):
+    with contextlib.ExitStack() as talkative:
+        for name in (None, "httpx", "httpcore"):
+            talkative.enter_context(caplog.at_level(logging.DEBUG, logger=name))
         told(world, story)
         asyncio.run(away())
     assert "sendMessage" in caplog.text

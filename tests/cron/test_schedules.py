@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from openclaw_mcp.core.errors import BadRequest
 from openclaw_mcp.core.jobs import At, Cron, Every
 from openclaw_mcp.cron.schedule import HOURLY_STAGGER_MS, at_ms, checked, iso, next_due, upcoming
+from tests.effort import often
 
 YEAR = 2028  # a leap year
 ZONES = ("Europe/Vienna", "America/New_York", "Australia/Lord_Howe", "America/Santiago", "Asia/Kolkata")
@@ -168,7 +169,7 @@ def test_jobs_of_the_full_hour_are_spread_and_each_keeps_its_place() -> None:
 
 
 @given(anchor=st.integers(0, 10**13), span=st.integers(1, 10**10), after=st.integers(0, 2 * 10**13))
-@settings(max_examples=200)
+@settings(max_examples=often(100, 1000))
 def test_every_keeps_its_beat_whenever_it_is_asked(anchor: int, span: int, after: int) -> None:
     due = next_due(Every(every_ms=span, anchor_ms=anchor), after, job_id="j")
     assert due is not None

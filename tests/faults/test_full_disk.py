@@ -6,12 +6,10 @@ import subprocess
 import uuid
 from pathlib import Path
 
-import pytest
-
 from openclaw_mcp.core.rpc import Fault
 from openclaw_mcp.rpc.client import Client
 from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
-from tests.programs import need
+from tests.programs import need_own
 from tests.running import OPENCLAW, process, read_line
 
 SIZE = "12m"
@@ -43,9 +41,7 @@ async def check(gateway: Client, runs: list[str]) -> None:
 
 
 def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    need("unshare", package="util-linux")
-    if subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets nobody mount a disk of their own")
+    own = need_own("mounts")
     disk = tmp_path / "disk"
     disk.mkdir()
     gateway_words = shlex.join([OPENCLAW, "gateway", "--port", "0", "--state-dir", str(disk)])
@@ -68,6 +64,6 @@ def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(tmp_path: Path) ->
             await check(gateway, [*sent, late])
 
     # A small disk of its own, seen by this one process alone and gone with it.
-    with process("unshare", "-Urm", "sh", "-c", f"{mount} && exec {gateway_words}", stdout=subprocess.PIPE) as child:
+    with process(*own, "sh", "-c", f"{mount} && exec {gateway_words}", stdout=subprocess.PIPE) as child:
         url = read_line(child).decode().split()[1]
         asyncio.run(story(url, Path(f"/proc/{child.pid}/root{disk}")))

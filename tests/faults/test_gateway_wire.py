@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from .. import web_client
+from ..effort import often
 from ..rpc.house import CONNECT, within
 from ..test_gateway import Served, serving
 
@@ -138,6 +139,10 @@ def test_two_thousand_idle_connections_are_light_and_all_hear_the_news(gateway: 
                 assert json.loads(await guest.recv())["ok"]
                 return guest
 
+        async def hears_of_it(guest: ClientConnection) -> None:
+            while (event := json.loads(await guest.recv())["event"]) != "presence":
+                assert event == "tick"
+
         guests = await asyncio.gather(*(idle() for _ in range(IDLE)))
         try:
             each = (memory(gateway) - before) * 1024 / IDLE
@@ -148,8 +153,7 @@ def test_two_thousand_idle_connections_are_light_and_all_hear_the_news(gateway: 
                 await newcomer.recv()
                 await newcomer.send(hello(gateway, client=client))
                 async with asyncio.timeout(30):
-                    heard = await asyncio.gather(*(guest.recv() for guest in guests))
-            assert {json.loads(each)["event"] for each in heard} == {"presence"}
+                    await asyncio.gather(*(hears_of_it(guest) for guest in guests))
         finally:
             for guest in guests:
                 guest.transport.abort()
@@ -182,7 +186,7 @@ FUZZED = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=often(100, 1000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(chunks=FUZZED, known=st.booleans(), seed=st.integers(0, 1 << 30))
 def test_no_bytes_a_peer_can_send_bring_the_gateway_down(
     gateway: Served, chunks: list[bytes], known: bool, seed: int
@@ -218,11 +222,11 @@ def test_a_reader_that_stops_costs_only_itself(gateway: Served) -> None:
         writer.write(frame(hello(gateway).encode()))
         await reader.readuntil(b"hello-ok")
         writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport has it
-        ask = frame(b'{"type":"req","id":"1","method":"status"}')
+        ask = frame(b'{"type":"req","id":"1","method":"config.schema"}')  # a short question with a long answer
         with contextlib.suppress(ConnectionError, ConnectionClosed):
             async with asyncio.timeout(60):
                 while not writer.transport.is_closing():
-                    writer.write(ask * 500)
+                    writer.write(ask * 50)
                     await writer.drain()
         await still_serves(gateway)
         assert memory(gateway) < 300

@@ -14,10 +14,10 @@ from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.rpc.client import Client
 from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
 from openclaw_mcp.state import known_gateway_token
+from tests.effort import often
 from tests.running import OPENCLAW, process, read_line
 
-KILLS = int(os.environ.get("OPENCLAW_KILLS", "8"))
-"""A hundred in the long run; a few each time."""
+KILLS = int(os.environ.get("OPENCLAW_KILLS", often(5, 100)))
 SESSIONS = 6
 SETTLE = 60  # seconds a run may take to be over after a restart
 SCOPES = ("operator.read", "operator.write", "operator.admin")

@@ -1,4 +1,5 @@
-"""Generated and mutated messages, by the hundred thousand: no crash, no hang, no request without its answer."""
+"""Generated and mutated messages by the thousand, in a long run by the hundred thousand: no crash, no hang, no request
+without its answer."""
 
 import asyncio
 import json
@@ -12,14 +13,15 @@ from openclaw_mcp.core.model import LOCAL
 from openclaw_mcp.mcp.exchange import Exchange, Peer
 from openclaw_mcp.wire import jsonrpc, mcp
 from tests.conformance import everything
+from tests.effort import often
 from tests.fuzz.messages import Maker
 from tests.running import echo_over_http, echo_over_stdio
 from tests.web_client import send
 
 SEED = int(os.environ.get("FUZZ_SEED", "20260728"))
-IN_PROCESS = int(os.environ.get("FUZZ_COUNT", "200000"))
-OVER_STDIO = 40_000
-OVER_HTTP = 3_000
+IN_PROCESS = often(20_000, 200_000)
+OVER_STDIO = often(10_000, 40_000)
+OVER_HTTP = often(1_000, 3_000)
 BATCH = 500
 PIPE_WAIT = 120.0
 MOST_STEPS = 200

@@ -13,6 +13,7 @@ from openclaw_mcp.models.http import understood
 from openclaw_mcp.models.openai import OpenAIReader
 from openclaw_mcp.models.speech import Call, Reader, Words
 from openclaw_mcp.models.troubles import ModelTrouble
+from tests.effort import often
 
 WORDS = (
     "type", "index", "delta", "content_block", "message", "usage", "choices", "tool_calls", "function", "name", "id",
@@ -29,7 +30,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=often(100, 1000), deadline=None)
 @given(st.lists(values, max_size=6), st.binary(max_size=20))
 def test_nothing_a_server_sends_surprises_us(events: list[Any], noise: bytes) -> None:
     for reader in (OpenAIReader("x/y"), AnthropicReader("x/y")):

@@ -22,7 +22,7 @@ from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.node.asking import Asking
 from openclaw_mcp.node.consent import FILE, BadConsents, Consents
 from tests.programs import need
-from tests.running import OPENCLAW, process, read_line
+from tests.running import OPENCLAW, process, read_line, stdio_server
 from tests.web_client import Answer, rpc, send
 
 from .making import call
@@ -125,6 +125,28 @@ def test_a_person_who_leaves_the_terminal_has_not_said_yes(node: RunningNode) ->
         until(screen, b"[n]o")
 
     assert "nobody answered" in calling.text
+
+
+def test_the_socket_of_a_killed_node_is_swept_by_the_next_and_a_living_ones_stays(tmp_path: Path) -> None:
+    words = (OPENCLAW, "node", "--stdio", "--state-dir", str(tmp_path))
+
+    def sockets() -> set[str]:
+        return {path.name for path in tmp_path.glob("approvals-*.sock")}
+
+    with stdio_server(*words) as living, stdio_server(*words) as killed:
+        for server in (living, killed):
+            assert "result" in server.ask("tools/call", {"name": "device.info", "arguments": {}})
+        stays, stale = (f"approvals-{server.child.pid}.sock" for server in (living, killed))
+        killed.child.kill()
+        killed.child.wait(WAIT)
+        assert sockets() == {stays, stale}
+
+        with stdio_server(*words) as next_one:
+            assert "result" in next_one.ask("tools/call", {"name": "device.info", "arguments": {}})
+            assert sockets() == {stays, f"approvals-{next_one.child.pid}.sock"}
+            assert next_one.hang_up() == 0
+        assert living.hang_up() == 0
+    assert sockets() == set()
 
 
 def test_rules_and_consents_are_kept_from_the_command_line(tmp_path: Path) -> None:

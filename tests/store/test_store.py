@@ -6,6 +6,7 @@ import resource
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_the_tables_are_what_the_migrations_make(where: str) -> None:
 
 def test_a_new_database_is_laid_out_as_the_migrations_would(tmp_path: Path) -> None:
     def layout(file: Path) -> dict[str, str]:
-        with sqlite3.connect(file) as plain:
+        with closing(sqlite3.connect(file)) as plain, plain:
             rows = plain.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
         return {name: " ".join(sql.split()) for name, sql in rows}
 
@@ -72,7 +73,7 @@ def test_a_new_database_is_laid_out_as_the_migrations_would(tmp_path: Path) -> N
     reader.dispose()
 
     assert layout(tmp_path / "new.sqlite") == layout(tmp_path / "walked.sqlite")
-    with sqlite3.connect(tmp_path / "new.sqlite") as plain:
+    with closing(sqlite3.connect(tmp_path / "new.sqlite")) as plain, plain:
         assert plain.execute("SELECT version_num FROM alembic_version").fetchall() == [(HEAD,)]
 
 
@@ -282,7 +283,8 @@ def test_a_damaged_database_stops_the_start_and_is_left_alone(tmp_path: Path, ha
                 await Sessions(store).append("agent:main:a", [said("word " * 500)])
 
     asyncio.run(fill())
-    sqlite3.connect(path).execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+    with closing(sqlite3.connect(path)) as plain:
+        plain.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
     harmed = bytearray(path.read_bytes())
     if harm == "header":
         harmed[:16] = b"\0" * 16

@@ -16,9 +16,9 @@ from ..core.errors import OpenClawError
 from ..node.token import FILE as NODE_TOKEN_FILE
 from ..node.token import TokenFile
 from ..proxy import settings as proxy_settings
-from ..state import TOKEN_FILE, gateway_token, state_dir
+from ..state import state_dir
 from . import standing
-from .gateway import port_of
+from .gateway import port_of, token_file
 from .operator import DEFAULT_PORT
 
 SURFACES: Final = ("node", "order", "tools", "proxy")
@@ -80,6 +80,9 @@ def run(options: argparse.Namespace) -> int:
     for entry in entries:
         if isinstance(entry, Address) and entry.token_env and not (chosen.reads_token_file and entry.token_file):
             print(_hint(entry))
+        elif entry.name == NAMES["tools"] and token_file(folder) is None:
+            named = "$OPENCLAW_GATEWAY_TOKEN"
+            print(f"The token of {entry.name} is read from {named}: start {chosen.title} with it in its environment.")
     return 0
 
 
@@ -137,10 +140,9 @@ def _program(surface: str, options: argparse.Namespace, folder: Path) -> Program
         case "proxy":
             which = ("--session", options.session) if options.session else ("--device", options.device)
             return Program(name=name, command=script("openclaw"), args=("proxy", "--stdio", *which), env=env)
-    gateway_token(folder)  # made now, so that the file the entry names is there
     tools = {
         "REMOTECLAW_GATEWAY_URL": _gateway_url("ws", folder),
-        "REMOTECLAW_GATEWAY_TOKEN_FILE": str(folder / TOKEN_FILE),
+        **({"REMOTECLAW_GATEWAY_TOKEN_FILE": str(file)} if (file := token_file(folder)) else {}),
         "REMOTECLAW_SESSION_KEY": "main",
         "REMOTECLAW_SIDE_EFFECTS_FILE": str(folder / f"side-effects-{options.client.id}.ndjson"),
         "REMOTECLAW_SENDER_IS_OWNER": "true",
@@ -158,10 +160,9 @@ def _address(surface: str, options: argparse.Namespace, folder: Path) -> Address
                 token_file=folder / NODE_TOKEN_FILE,
             )  # fmt: skip
         case "tools":
-            gateway_token(folder)
             return Address(
                 name=name, url=f"{_gateway_url('http', folder)}/mcp", token_env="OPENCLAW_GATEWAY_TOKEN",  # noqa: S106 - a variable's name
-                token_file=folder / TOKEN_FILE,
+                token_file=token_file(folder),
             )  # fmt: skip
     if not options.session:
         raise WrongUse("an address names one session: say which with --session ID")

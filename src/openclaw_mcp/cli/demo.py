@@ -17,7 +17,7 @@ from ..core.errors import OpenClawError
 from ..core.model import Image, Json, Text, ToolResult
 from ..servers.client import Client
 from ..servers.roster import Roster
-from ..state import gateway_token, state_dir
+from ..state import known_gateway_token, state_dir
 from . import standing
 from .connect import script
 from .standing import Standing
@@ -103,7 +103,7 @@ async def _tools(folder: Path, found: Standing) -> None:
     with tempfile.TemporaryDirectory(prefix="openclaw-demo-") as place:
         settings = {
             "REMOTECLAW_GATEWAY_URL": _gateway(found),
-            "REMOTECLAW_GATEWAY_TOKEN": gateway_token(folder),
+            "REMOTECLAW_GATEWAY_TOKEN": known_gateway_token(folder) or "",
             "REMOTECLAW_SESSION_KEY": "demo",
             "REMOTECLAW_SIDE_EFFECTS_FILE": str(Path(place) / "side-effects.ndjson"),
             "REMOTECLAW_CHANNEL": "local",

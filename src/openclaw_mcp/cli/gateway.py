@@ -11,7 +11,7 @@ from typing import Any
 from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.rpc import Fault
-from ..state import gateway_token, state_dir
+from ..state import TOKEN_FILE, gateway_token, publish_token, state_dir
 from .commands import port
 from .journal import log_to
 from .operator import DEFAULT_PORT, operator
@@ -73,8 +73,17 @@ def port_of(chosen: int | str | None, folder: Path) -> int:
 
 def token_of(folder: Path) -> str:
     """The token the gateway asks for: $OPENCLAW_GATEWAY_TOKEN, else as configured, else the one kept in the folder."""
-    token = os.environ.get("OPENCLAW_GATEWAY_TOKEN") or configured(folder, "gateway", "auth", "token")
-    return str(token or gateway_token(folder))
+    if not os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip():
+        token = configured(folder, "gateway", "auth", "token")
+        publish_token(folder, str(token or "").strip())
+    return gateway_token(folder)
+
+
+def token_file(folder: Path) -> Path | None:
+    """The file that holds that token, there when this returns; None when it comes from $OPENCLAW_GATEWAY_TOKEN, which
+    is for those who want it on no disk."""
+    token = token_of(folder)
+    return folder / TOKEN_FILE if token != os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() else None
 
 
 def configured(folder: Path, *path: str) -> object:

@@ -13,7 +13,7 @@ from ..mcp.stdio import serve as serve_pipe
 from ..order.shelf import SessionShelf
 from ..order.tools import OrderTools, Spoken
 from ..orders import Orders
-from ..state import gateway_token, state_dir
+from ..state import state_dir
 from ..tools.desk import Desk
 from ..tools.registry import Registry
 
@@ -68,12 +68,13 @@ def _serve_http(number: int) -> int:
     from ..mcp.gate import LOOPBACK_HOSTS, Gate, bearer
     from ..mcp.http import McpHttp
     from ..web import listen
+    from .gateway import token_of  # here for start-up, as above
 
     folder = state_dir()
     listener = listen.bind("127.0.0.1", number)
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
     gate = Gate(
-        identify=bearer(gateway_token(folder), LOCAL), loopback_peers=True, origins=frozenset(), hosts=LOOPBACK_HOSTS,
+        identify=bearer(token_of(folder), LOCAL), loopback_peers=True, origins=frozenset(), hosts=LOOPBACK_HOSTS,
         browsers=False, json_only=True, largest_body=LONGEST_LINE, slots=ORDERS_AT_ONCE,
     )  # fmt: skip
 

@@ -39,9 +39,14 @@ def main() -> int:
 
 
 def _token_from_file() -> str | None:
-    """Take the token from the file REMOTECLAW_GATEWAY_TOKEN_FILE names, so that no client's settings need hold it."""
+    """Take the token from the file REMOTECLAW_GATEWAY_TOKEN_FILE names, so that no client's settings need hold it;
+    without one, from where the gateway itself was given it."""
     path = os.environ.get("REMOTECLAW_GATEWAY_TOKEN_FILE")
-    if not path or os.environ.get("REMOTECLAW_GATEWAY_TOKEN"):
+    if os.environ.get("REMOTECLAW_GATEWAY_TOKEN"):
+        return None
+    if not path:
+        if given := os.environ.get("OPENCLAW_GATEWAY_TOKEN"):
+            os.environ["REMOTECLAW_GATEWAY_TOKEN"] = given
         return None
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib would cost the start

@@ -22,11 +22,11 @@ from ..nodelink import gateway_link
 from ..proxy import settings as proxy_settings
 from ..proxy.front import Front
 from ..proxy.house import House
-from ..state import TOKEN_FILE, state_dir
+from ..state import state_dir
 from ..web import listen
 from . import standing
 from .commands import port
-from .gateway import port_of, token_of
+from .gateway import port_of, token_file, token_of
 from .journal import log_to
 from .operator import DEFAULT_PORT
 from .proxy import DEFAULT_PORT as PROXY_PORT
@@ -100,15 +100,14 @@ async def _live(options: argparse.Namespace, folder: Path) -> None:
     async with AsyncExitStack() as stack:
         listener, again = listen.bind(HOST, port_of(options.gateway_port, folder)), False
         stack.callback(listener.close)
-        token_of(folder)  # made now: the node needs it before the gateway asks for it
+        # Made now: the node needs it before the gateway asks for it.
+        token = str(token_file(folder) or "$OPENCLAW_GATEWAY_TOKEN")
         number = listener.getsockname()[1]
         house, proxy = await stack.enter_async_context(_proxy(options.proxy_port))
         near = f"ws://{HOST}:{number}"
         surfaces = (proxy, await stack.enter_async_context(_node(folder, options.node_port, near)))
         while True:
-            gateway = Surface(
-                name="gateway", address=f"http://{HOST}:{number}/mcp", token=str(folder / TOKEN_FILE), use=GATEWAY_USE
-            )
+            gateway = Surface(name="gateway", address=f"http://{HOST}:{number}/mcp", token=token, use=GATEWAY_USE)
             again = await _gateway(folder, listener, (*surfaces, gateway), house, again=again)
             if not again:
                 return

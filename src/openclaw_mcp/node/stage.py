@@ -20,6 +20,8 @@ from .files import make_private
 
 LOAD_WAIT: Final = 10.0  # seconds for a page to finish loading; it goes on loading afterwards
 LOAD_TRIES: Final = 20  # times a page that was cut short is asked for again
+PAINT_WAIT: Final = 1.0  # seconds for its first picture; a window nobody can see may never paint one
+PAINTED: Final = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 CUT_SHORT: Final = "net::ERR_ABORTED"
 PAGE_WAIT: Final = 10.0  # seconds for the first window to appear
 EVAL_WAIT: Final = 15.0
@@ -234,9 +236,7 @@ class Stage:
             size = {"width": window.width, "height": window.height}
             await self._guarded("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
             return
-        # The frame around the page belongs to the window, so it is measured and added.
-        script = "[screen.availWidth, screen.availHeight, outerWidth - innerWidth, outerHeight - innerHeight]"
-        wide, high, more_width, more_height = await self.evaluate(script)
+        wide, high, more_width, more_height = await self._measured()
         width, height = window.width + more_width, window.height + more_height
         left = window.x if window.x != -1 else max(0, (wide - width) // 2)
         top = window.y if window.y != -1 else max(0, (high - height) // 2)
@@ -245,6 +245,18 @@ class Stage:
             number = (await self._chromium.call("Browser.getWindowForTarget", targetId=self._target))["windowId"]
             bounds = {"left": left, "top": top, "width": width, "height": height}
             await self._chromium.call("Browser.setWindowBounds", windowId=number, bounds=bounds)
+
+    async def _measured(self) -> list[int]:
+        """The screen, and the frame around the page: it belongs to the window, so it is to be added."""
+        script = "[screen.availWidth, screen.availHeight, outerWidth - innerWidth, outerHeight - innerHeight]"
+        for _ in range(LOAD_TRIES):
+            try:
+                return list(await self.evaluate(script))
+            except ToolTimeout:
+                raise
+            except ToolError:  # a new window brings a page of its own, which may go away under the script
+                await asyncio.sleep(SHOT_PAUSE)
+        return list(await self.evaluate(script))
 
     async def _load(self, scene: Scene) -> None:
         answer = await self._guarded("Page.navigate", url=scene.url)
@@ -264,6 +276,9 @@ class Stage:
                     await self._loaded.wait()
         if self._crashed or not self._usable():
             raise ToolError("CANVAS_CRASHED: the page took its browser down")
+        # Loaded is not yet painted: a picture taken now could be of the white before.
+        with contextlib.suppress(TimeoutError, cdp.Refused):
+            await self._ask("Runtime.evaluate", wait=PAINT_WAIT, expression=PAINTED, awaitPromise=True)
 
     async def _shot(self, form: str, width: int, quality: int) -> Shot:
         view = (await self._ask("Page.getLayoutMetrics"))["cssVisualViewport"]

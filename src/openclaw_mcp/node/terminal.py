@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import errno
 import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +42,8 @@ class Terminal:
             raise NoSocket(f"questions can't be answered in a terminal: no socket can be made at {self.path}")
         make_private(self.path.parent)
         self.path.unlink(missing_ok=True)
+        for left in self.path.parent.glob(SOCKETS):
+            _sweep(left)
         self._server = await asyncio.start_unix_server(self._serve, str(self.path), limit=LONGEST_LINE)
         self.path.chmod(0o600)
 
@@ -142,6 +146,28 @@ async def watching(path: Path) -> AsyncIterator[Watcher]:
         with contextlib.suppress(ConnectionError):
             await writer.drain()
         writer.close()
+
+
+def _sweep(path: Path) -> None:
+    """Remove the socket of a node that was killed. Nobody is disturbed: only when no process here has its number is
+    the socket tried, since the node may live in a container that shares this folder."""
+    number = path.stem.rpartition("-")[2]
+    if not number.isdecimal() or _exists(int(number)):
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        if probe.connect_ex(str(path)) == errno.ECONNREFUSED:
+            path.unlink(missing_ok=True)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True
 
 
 def _line(message: Json) -> bytes:

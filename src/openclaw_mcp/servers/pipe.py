@@ -30,6 +30,7 @@ EOF_GRACE: Final = 2.0  # seconds a server may take to end after its input does
 TERM_GRACE: Final = 2.0  # seconds its process group gets between SIGTERM and SIGKILL
 KILL_GRACE: Final = 1.0  # seconds to see a killed group empty; its dead may stay uncounted where nobody collects them
 KILL_WAIT: Final = 5.0  # seconds for the kernel to end a killed process; one stuck in a dead disk must not hold us
+LAST_WORD: Final = 1.0  # seconds for the exit status of a server that has closed its output; most are ending then
 GROUP_LOOK: Final = 0.02  # seconds between two looks whether the group is empty
 
 
@@ -267,8 +268,8 @@ class _Child(asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 1:
-            # The exit, if that is what happened, says more: it comes within a turn or two.
-            asyncio.get_running_loop().call_later(GROUP_LOOK, self._pipe.hung_up)
+            # The exit, if that is what happened, says more: it comes within a turn or two, on a busy machine later.
+            asyncio.get_running_loop().call_later(LAST_WORD, self._pipe.hung_up)
 
     def process_exited(self) -> None:
         status = self._transport.get_returncode() if self._transport is not None else None
