@@ -19,11 +19,19 @@ class Rounds(Generic[Thing]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, thing: Thing, loop: asyncio.AbstractEventLoop) -> None:
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running one. Kept: to ask for it is a system call, since it may be another after a fork."""
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            loop = self._loop = asyncio.get_running_loop()
+            self._timer = None
+        return loop
+
+    def add(self, thing: Thing) -> None:
         self._things.add(thing)
-        if self._timer is None or self._loop is not loop:
-            self._loop = loop
-            self._timer = loop.call_later(self._every, self._round)
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._every, self._round)
 
     def discard(self, thing: Thing) -> None:
         self._things.discard(thing)

@@ -102,14 +102,14 @@ class _Watch:
     __slots__ = ("_longest", "_minding", "_reply", "_rounds", "_serving", "_verdict")
 
     def __init__(self, reply: Reply, longest: float, rounds: "Rounds[_Watch]") -> None:
-        loop = asyncio.get_running_loop()
+        loop = rounds.loop
         self._reply = reply
         self._longest = longest
         self._rounds = rounds
         self._serving = asyncio.current_task(loop)
         self._minding: asyncio.Task[None] | None = None
         self._verdict: str | None = None
-        rounds.add(self, loop)
+        rounds.add(self)
 
     def begin(self, _: float) -> None:
         """The call is slow enough to be minded."""

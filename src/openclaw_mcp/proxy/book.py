@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
@@ -23,7 +24,8 @@ class Book:
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self._lines: list[bytes] = []
+        self._lines: list[Record] = []
+        self._told = False
         self._dropped = 0
         self._news = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
@@ -54,34 +56,24 @@ class Book:
         if len(self._lines) >= MOST_LINES:
             self._dropped += 1
             return
-        traffic = record.traffic
-        self._lines.append(
-            _encode(
-                {
-                    "time": _now(),
-                    "session": record.session,
-                    "tool": record.tool[:200],
-                    "caller": record.caller,
-                    "outcome": record.outcome,
-                    "milliseconds": round(record.milliseconds, 3),
-                    "sent": traffic.sent if traffic else None,
-                    "received": traffic.received if traffic else None,
-                }
-            )
-        )
-        self._news.set()
+        self._lines.append(record)
+        if not self._told:
+            self._told = True
+            self._news.set()
 
     async def _write(self) -> None:
         while True:
             await self._news.wait()
             await asyncio.sleep(GATHER)
             self._news.clear()
+            self._told = False
             await asyncio.shield(asyncio.to_thread(self._put, self._take()))
 
     def _take(self) -> bytes:
-        lines, self._lines = self._lines, []
+        records, self._lines = self._lines, []
+        lines = [_line(record) for record in records]
         if self._dropped:
-            note: dict[str, Any] = {"time": _now(), "dropped": self._dropped}
+            note: dict[str, Any] = {"time": _written(time.time()), "dropped": self._dropped}
             lines.append(_encode(note))
             self._dropped = 0
         return b"".join(line + b"\n" for line in lines)
@@ -95,5 +87,21 @@ class Book:
             self._dropped += data.count(b"\n")
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _line(record: Record) -> bytes:
+    traffic = record.traffic
+    return _encode(
+        {
+            "time": _written(record.at + record.milliseconds / 1000),
+            "session": record.session,
+            "tool": record.tool[:200],
+            "caller": record.caller,
+            "outcome": record.outcome,
+            "milliseconds": round(record.milliseconds, 3),
+            "sent": traffic.sent if traffic else None,
+            "received": traffic.received if traffic else None,
+        }
+    )
+
+
+def _written(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -36,7 +36,7 @@ class Bound:
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> "Bound":
-        loop = asyncio.get_running_loop()
+        loop = self._rounds.loop
         task = asyncio.current_task(loop)
         assert task is not None
         self._task = task
@@ -45,7 +45,7 @@ class Bound:
         if self._seconds < ROUND:
             self._timer = loop.call_at(self.due, self.expire)
         else:
-            self._rounds.add(self, loop)
+            self._rounds.add(self)
         return self
 
     def __exit__(
