@@ -22,6 +22,7 @@ from typing import Any, Final, Self, TypeVar, overload
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
+from ..core.cork import corked
 from ..core.errors import BadRequest, OpenClawError, ToolError, ToolNotFound
 from ..core.model import Audio, Contents, Embedded, Image, Link, Text, ToolResult
 from . import hints
@@ -271,6 +272,8 @@ class AppTools:
         )
         try:
             async with dial as socket:
+                # Calls come in batches; so may their answers.
+                socket.transport = corked(socket.transport, asyncio.get_running_loop())
                 try:
                     # A refusal comes as a close code after the handshake, so only an answer says that we are in.
                     await socket.send(PING)
