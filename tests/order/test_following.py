@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.order.test_whole import DRAW, config
 from tests.running import OPENCLAW, StdioServer
 
 WAIT = 60.0  # seconds
+POLL = 0.05
 ERAS = ("legacy", "2026-07-28")
 POLLS = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -102,10 +104,12 @@ def started(one: StdioServer, message: str, **more: Any) -> None:
 
 
 def polled(one: StdioServer, task: str, until: set[str]) -> Any:
-    for id in range(100, 5000):
+    """As a client does it: asked now and then."""
+    for id in range(100, 100 + int(WAIT / POLL)):
         found = one.ask("tasks/get", {"taskId": task, "_meta": POLLS}, id=id)["result"]
         if found["status"] in until:
             return found
+        time.sleep(POLL)
     pytest.fail(f"still {found}")
 
 

@@ -53,6 +53,7 @@ class Socket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parts: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._waits: asyncio.TimerHandle | None = None
         self._closing = False
         self._gone: tuple[int, str] | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -171,8 +172,9 @@ class Socket(asyncio.Protocol):
         self._transport = None
         if self._lost is not None:
             self._lost.set_result(None)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._waits):
+            if timer is not None:
+                timer.cancel()
         self.resume_writing()
         closed = self._codec.close_rcvd
         self._report(closed.code if closed else ABNORMAL, closed.reason if closed else "")
@@ -229,7 +231,7 @@ class Socket(asyncio.Protocol):
                 transport.write(data)
             elif self._codec.parser_exc is not None:
                 # Some clients trip over our half of the connection ending while they are still writing.
-                asyncio.get_running_loop().call_later(QUIET, self._hang_up, self.received)
+                self._hang_up(-1)
             else:
                 self._hang_up(self.received)
 
@@ -239,7 +241,7 @@ class Socket(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         if received != self.received:
-            asyncio.get_running_loop().call_later(QUIET, self._hang_up, self.received)
+            self._waits = asyncio.get_running_loop().call_later(QUIET, self._hang_up, self.received)
         elif transport.can_write_eof():
             transport.write_eof()
         else:

@@ -25,6 +25,11 @@ class CorkedHttp(HttpToolsProtocol):
         if self._minder is not None:
             self._minder.cancel()
 
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        if self._minder is not None:  # from here on the connection is another's
+            self._minder.cancel()
+
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
         if self.transport.is_closing():
