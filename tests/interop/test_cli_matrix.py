@@ -42,7 +42,9 @@ def house(request: pytest.FixtureRequest, synapse: Synapse, tmp_path: Path) -> I
         env = {**path(), **environment(cli, tmp_path / "home", model.url)}
         agent = {"id": "main", "runtime": cli, "runtimeCommand": program(cli, tmp_path), "runtimeEnv": env}
         agent |= {"workspace": str(tmp_path / "work")} | ({"model": MODEL[cli]} if cli in MODEL else {})
-        config = {"agents": {"list": [agent]}, "channels": {"matrix": matrix}}
+        # Jobs are the owner's to make.
+        owner = {"ownerAllowFrom": [ann.user]}
+        config = {"agents": {"list": [agent]}, "channels": {"matrix": matrix}, "commands": owner}
         (state / "openclaw.json").write_text(json.dumps(config))
         with serving(state) as served:
             yield House(served, ann, bot)
