@@ -58,5 +58,9 @@ async def serve(settings: Settings, *, host: str, port: int) -> None:
     address = f"http://{shown}:{listener.getsockname()[1]}"
     async with House(settings) as house:
         front = Front(house)
-        ready = lambda: print(f"proxy: {address}", flush=True)  # noqa: E731
-        await listen.serve(front, listener, ready=ready, websockets=front.socket)
+        await listen.serve(
+            front,
+            listener,
+            ready=lambda: print(f"proxy: {address}", flush=True),
+            websockets=front.socket,
+        )
