@@ -1,13 +1,14 @@
 """Results that are for a person: through the outbox of whatever channel they write on, once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from openclaw_mcp.core.channel import Address, Letter, Posted
-from openclaw_mcp.core.records import Run
+from openclaw_mcp.core.keys import new_session
+from openclaw_mcp.core.records import Run, RunRequest
 from openclaw_mcp.core.roster import Roster
 from openclaw_mcp.delegation import family as room
 from openclaw_mcp.delegation.family import Errand, Family
@@ -127,6 +128,30 @@ def test_what_a_crash_kept_from_the_outbox_goes_out_later_and_once(tmp_path: Pat
 
     play(tmp_path, before)
     play(tmp_path, after)
+
+
+def test_a_run_that_ends_while_it_is_looked_for_is_not_said_never_to_have_begun(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        runs, active = scene.memory.runs, scene.memory.sessions.active
+        key = await scene.spawn("!sleep 600")
+        child = await Subagents(scene.memory.store).get(key)
+        assert child is not None
+
+        async def too_late(keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+            if key in keys:
+                await runs.abort(key)
+                assert await runs.wait(child.run_id, seconds=20) is not None
+            return await active(keys)
+
+        scene.memory.sessions.active = too_late  # type: ignore[method-assign]
+        await runs.submit(RunRequest(run_id="r2", session=new_session(key, Roster()), message="x", mode="followup"))
+        await runs.abort(key, run_id="r2")  # an end in its session: it is looked after
+        await scene.box.news.wait()
+        ended = await Subagents(scene.memory.store).get(key)
+        assert ended is not None
+        assert ended.outcome == "aborted"
+
+    play(tmp_path, story)
 
 
 def test_an_exchange_of_agents_ends_in_the_targets_channel_unless_it_is_skipped(tmp_path: Path) -> None:

@@ -262,6 +262,19 @@ def test_a_dead_processs_run_is_ended_as_cut_short_and_what_waited_goes_on(where
     asyncio.run(story())
 
 
+def test_who_comes_to_a_dead_processs_session_is_told_what_was_ended_there(where: str) -> None:
+    assert subprocess.run([sys.executable, "-c", CLAIM_AND_DIE, where], timeout=60, check=False).returncode == -9
+
+    async def story() -> None:
+        async with opened(where) as store:
+            admission = await Runs(store).admit(asking("r3", mode="followup"))
+            assert [(run.run_id, run.stop_reason, run.ended) for run in admission.cut] == [("r1", "restart", True)]
+            assert admission.claim is not None
+            assert admission.claim.run.run_id == "r2"
+
+    asyncio.run(story())
+
+
 def test_the_database_is_its_owners_alone(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(str(tmp_path / "s" / "db")) as store:

@@ -101,6 +101,7 @@ class Runs:
         if self._closing:  # it would be begun only to be cut short
             raise Fault("the gateway is stopping; send it again once it is back", kind="UNAVAILABLE", retryable=True)
         admission = await self._book.admit(request)
+        self._cut(admission.cut)
         if admission.claim is not None:
             self._begin(admission.claim)
         elif admission.fresh and admission.busy is not None:
@@ -314,11 +315,14 @@ class Runs:
 
     async def _sweep(self) -> None:
         claims, cut = await self._book.sweep()
-        for run in cut:
-            logger.warning("run %s was cut short by the end of its process", run.run_id)
-            self._over(RunOver(run=run))
+        self._cut(cut)
         for claim in claims:
             self._begin(claim)
+
+    def _cut(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            logger.warning("run %s was cut short by the end of its process", run.run_id)
+            self._over(RunOver(run=run))
 
 
 class _Going:

@@ -207,6 +207,8 @@ class Admission(Struct, frozen=True, kw_only=True):
     claim: Claim | None = None
     busy: Run | None = None
     """The run that is in the way."""
+    cut: tuple[Run, ...] = ()
+    """Runs of dead processes that were in the way and are ended now."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

@@ -248,20 +248,25 @@ class Family:
     async def _noted(self, child: Subagent) -> Subagent | None:
         if child.ended_at is not None:
             return child
-        run = await self._runner.wait(child.run_id, seconds=0)
-        if run is not None and run.merged_into is not None:
-            child = await self._book.change(child.child_key, run_id=run.merged_into) or child
-            run = await self._runner.wait(child.run_id, seconds=0)
-        if run is None:
-            if (await self._sessions.active([child.child_key])).get(child.child_key):
-                return child  # its end will be heard
-            if await self._sessions.get(child.child_key) is None:
-                await self._book.drop(child.child_key)
-                return None
+        run = await self._run(child)
+        if run is None and (await self._sessions.active([child.child_key])).get(child.child_key):
+            return child  # its end will be heard
+        run = run or await self._run(child)  # it may have ended between the two looks
+        if run is None and await self._sessions.get(child.child_key) is None:
+            await self._book.drop(child.child_key)
+            return None
         ended = await self._book.change(child.child_key, **_ending(run))
         if ended is not None:
             self._tell(ended)
         return ended
+
+    async def _run(self, child: Subagent) -> Run | None:
+        """The run that did its work, once that has ended."""
+        run = await self._runner.wait(child.run_id, seconds=0)
+        if run is not None and run.merged_into is not None:
+            await self._book.change(child.child_key, run_id=run.merged_into)
+            run = await self._runner.wait(run.merged_into, seconds=0)
+        return run
 
     async def _is_quiet(self, child: Subagent) -> bool:
         if (await self._sessions.active([child.child_key])).get(child.child_key):

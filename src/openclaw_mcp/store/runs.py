@@ -74,19 +74,20 @@ class Runs:
             if known is not None:
                 return Admission(run=known, fresh=False)
             session, made = ensure_session(connection, request.session)
-            busy, waiting = (None, []) if made else self._open(connection, session)
+            busy, waiting, cut = (None, [], []) if made else self._open(connection, session)
             if len(waiting) >= QUEUE_CAP:
                 raise _crowded(session)
             now = busy is None and not waiting
             run = self._put(connection, session, request, now=now)
             if busy is not None:
-                return Admission(run=run, fresh=True, busy=busy)
+                return Admission(run=run, fresh=True, busy=busy)  # and so nothing was cut
             at_hand = _at_hand(run, request)
             if now:
-                return Admission(run=run, fresh=True, claim=self._begin(connection, session, run, [run], at_hand))
-            claim = self._claim(connection, session, [*waiting, run], at_hand)
-            known = claim.run if claim.run.run_id == run.run_id else _must(connection, run.run_id)
-            return Admission(run=known, fresh=True, claim=claim)
+                claim = self._begin(connection, session, run, [run], at_hand)
+            else:
+                claim = self._claim(connection, session, [*waiting, run], at_hand)
+                run = claim.run if claim.run.run_id == run.run_id else _must(connection, run.run_id)
+            return Admission(run=run, fresh=True, claim=claim, cut=tuple(cut))
 
         return await self._store.write(work)
 
@@ -154,11 +155,11 @@ class Runs:
     async def sweep(self) -> tuple[Sequence[Claim], Sequence[Run]]:
         def work(connection: Connection) -> tuple[Sequence[Claim], Sequence[Run]]:
             self._store.pulse.beat()
-            cut = []
+            cut: list[Run] = []
             for run in runs_where(connection, RUN.where(runs.c.status == "running", runs.c.owner != self.instance)):
                 session = find_session(connection, run.session_key, lock=True)
-                if session is not None and self._open(connection, session)[0] is None:
-                    cut.append(_must(connection, run.run_id))
+                if session is not None:
+                    cut += self._open(connection, session)[2]
             return [self._claim(connection, session, waiting) for session, waiting in self._left(connection)], cut
 
         return await self._store.write(work)
@@ -182,18 +183,18 @@ class Runs:
         row = _LOCKED.first(connection, {"wanted": run_id})
         return run_of(row) if row is not None and row.status == "running" and row.owner == self.instance else None
 
-    def _open(self, connection: Connection, session: Session) -> tuple[Run | None, list[Run]]:
-        """The run that goes in this session, and those that wait. One whose process is dead is ended here."""
+    def _open(self, connection: Connection, session: Session) -> tuple[Run | None, list[Run], list[Run]]:
+        """The run that goes in this session; those that wait; those ended here, since their process is dead."""
         going: Run | None = None
-        waiting = []
+        waiting, cut = [], []
         for run in [run_of(row) for row in _IN_SESSION.all(connection, {"wanted": session.position})]:
             if run.status == "queued":
                 waiting.append(run)
             elif run.owner is not None and self._store.pulse.alive(connection, run.owner):
                 going = run
             else:
-                _end(connection, run, Outcome(status="error", stop_reason="restart", error=CUT_SHORT))
-        return going, waiting
+                cut.append(_end(connection, run, Outcome(status="error", stop_reason="restart", error=CUT_SHORT))[0])
+        return going, waiting, cut
 
     def _left(self, connection: Connection) -> list[tuple[Session, list[Run]]]:
         """Sessions where something waits and nothing goes."""
@@ -204,7 +205,7 @@ class Runs:
         for key in connection.execute(free).scalars().all():
             session = find_session(connection, key, lock=True)
             if session is not None:
-                busy, waiting = self._open(connection, session)
+                busy, waiting, _ = self._open(connection, session)
                 if busy is None and waiting:  # another process may have been quicker
                     found.append((session, waiting))
         return found
