@@ -300,18 +300,20 @@ def quickly(debounce: int = 300, **inbound: Any) -> Any:
 
 def test_what_one_person_writes_quickly_is_one_turn(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(tmp_path, config=quickly()) as here:
+        async with house(tmp_path, config=quickly(debounce=60_000)) as here:
             await told(here, "one", id="1")
             await told(here, "two", id="2", files=lying("b.png"))
             await told(here, "three", id="3")
-            ((to, text),) = await here.twin.has(1)
+            await told(here, "/whoami", id="4")  # an order: nothing more is waited for
+            ((to, text),) = [each for each in await here.twin.has(2) if "You said: " in each[1]]
             assert (to, text.partition("You said: ")[2]) == (
                 "ann", "one\ntwo\nthree\nAttached: b.png (image/png, 0 bytes)",
             )  # fmt: skip
             await settled(here)
+        async with house(tmp_path, config=quickly()) as here:
             await told(here, "two", id="2")  # told again: known
-            await told(here, "!say four", id="4")
-            assert (await here.twin.has(2))[1] == ("ann", "four")
+            await told(here, "!say five", id="5")  # and a pause
+            assert await here.twin.has(1) == [("ann", "five")]
 
     within(story())
 

@@ -1,6 +1,7 @@
 """Messages in: on disk, then judged, routed and given to an agent, in order for each conversation."""
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import secrets
@@ -39,7 +40,7 @@ CODE_AGE: Final = 3600 * 1000  # milliseconds a pairing code is good for
 MOST_ASKING: Final = 3  # unknown senders that may wait for one account: codes are not to be fished for
 LONGEST_RUN_ID: Final = 200
 
-Lane = tuple[str, str, str]
+Place = tuple[str, str, str]
 
 
 class Around(Struct, frozen=True, kw_only=True):
@@ -71,12 +72,32 @@ def run_id_of(heard: Heard) -> str:
     return id if len(id) <= LONGEST_RUN_ID else f"{heard.address.channel}:{hashlib.sha256(id.encode()).hexdigest()}"
 
 
+class _Lane:
+    """What waits in one conversation."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Arrival] = deque()
+        self._came = asyncio.Event()
+
+    def add(self, arrival: Arrival) -> None:
+        self.waiting.append(arrival)
+        self._came.set()
+
+    async def comes(self, seconds: float) -> bool:
+        """Whether something waits, now or within these seconds."""
+        if not self.waiting:
+            self._came.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._came.wait(), seconds)
+        return bool(self.waiting)
+
+
 class Receiving:
     """`async with` it: what a crash left is taken up first."""
 
     def __init__(self, around: Around) -> None:
         self._around = around
-        self._lanes: dict[Lane, deque[Arrival]] = {}
+        self._lanes: dict[Place, _Lane] = {}
         self._room = asyncio.Semaphore(MOST_IN_HAND)
         self._tasks: set[asyncio.Task[None]] = set()
         self._finished: list[int] = []
@@ -152,35 +173,33 @@ class Receiving:
 
     def _enqueue(self, arrival: Arrival) -> None:
         address = arrival.heard.address
-        lane = address.channel, address.account, address.to
-        if lane in self._lanes:
-            self._lanes[lane].append(arrival)
+        place = address.channel, address.account, address.to
+        if place in self._lanes:
+            self._lanes[place].add(arrival)
             return
-        self._lanes[lane] = deque([arrival])
-        self._own(self._drive(lane))
+        self._lanes[place] = _Lane()
+        self._lanes[place].add(arrival)
+        self._own(self._drive(place))
 
-    async def _drive(self, lane: Lane) -> None:
-        waiting = self._lanes[lane]
-        while waiting:
-            await self._work_off(await self._gathered(waiting))
-        del self._lanes[lane]
+    async def _drive(self, place: Place) -> None:
+        lane = self._lanes[place]
+        while lane.waiting:
+            await self._work_off(await self._gathered(lane))
+        del self._lanes[place]
 
-    async def _gathered(self, waiting: deque[Arrival]) -> Arrival:
-        """The next one, with what the same person adds while we wait for more."""
+    async def _gathered(self, lane: "_Lane") -> Arrival:
+        """The next one, with what the same person adds before they pause, and before an order or somebody else."""
+        waiting = lane.waiting
         first = waiting.popleft()
         wait = joining.patience(self._around.config(), first.heard.address.channel)
         # What a crash left may be with an agent already: nothing is added to it.
         if not wait or first.id <= self._resumed_to or not joining.opens(first.heard):
             return first
         parts = [first]
-        known = 0
-        while known < len(parts) < joining.MOST_JOINED:
-            known = len(parts)
-            await asyncio.sleep(wait)
-            while waiting and len(parts) < joining.MOST_JOINED and joining.follows(first.heard, waiting[0].heard):
-                parts.append(waiting.popleft())
-            if waiting:
-                break  # somebody else's turn, or an order
+        while len(parts) < joining.MOST_JOINED and await lane.comes(wait):
+            if not joining.follows(first.heard, waiting[0].heard):
+                break
+            parts.append(waiting.popleft())
         return await self._one(parts, waiting)
 
     async def _one(self, parts: Sequence[Arrival], waiting: deque[Arrival]) -> Arrival:
