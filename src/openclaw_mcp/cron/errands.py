@@ -361,13 +361,13 @@ def _noted(firing: Firing, text: str, key: str, now: int) -> tuple[Result, Queue
 
 
 def _ending(firing: Firing, result: Result, event: Queued | None, now: int, settings: Settings) -> Ending:
-    retention = settings.retention_ms
     isolated = result.session_key is not None and ":cron:" in result.session_key
+    retention = settings.retention_ms if isolated else None
     return Ending(
         entry=shapes.entry(firing, result, now),
         settle=lambda job: settled(job, firing, result, now),
         event=event,
-        reap_at=now + retention if isolated and retention is not None else None,
+        reap_at=None if retention is None else now + retention,
         keep=settings.run_log.keep_lines,
     )
 

@@ -25,9 +25,8 @@ from ..core.jobs import (
 from ..core.model import Json
 from .cron_rows import columns, ended, ended_row, firing_of, going_row, job_of
 from .events import queue_all
-from .rows import (
-    from_json,
-)
+from .prepared import Prepared
+from .rows import from_json
 from .store import Store
 from .tables import cron_jobs as jobs
 from .tables import cron_runs as runs
@@ -42,14 +41,14 @@ _BY_ID = select(jobs).where(jobs.c.id == bindparam("wanted"))
 _BY_ID_LOCKED = _BY_ID.with_for_update()
 _FREE = (jobs.c.running.is_(None), jobs.c.next_at.is_not(None))
 _NEXT = select(jobs.c.next_at).where(*_FREE).order_by(jobs.c.next_at).limit(1)
-_DUE = (
+_DUE = Prepared(
     select(jobs)
     .where(*_FREE, jobs.c.next_at <= bindparam("now"))
     .order_by(jobs.c.next_at)
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
 )
-_TAKE = (
+_TAKE = Prepared(
     update(jobs)
     .where(jobs.c.id == bindparam("wanted"))
     .values(running=bindparam("run"), running_at=bindparam("now"), next_at=bindparam("next"))
@@ -63,9 +62,11 @@ _MINE = (
 _ENDED = ("status", "ended_at", "delivery_status", "words", "entry", "session_key", "reap_at", "job")
 _END = update(runs).where(runs.c.run_id == bindparam("wanted")).values({name: bindparam(name) for name in _ENDED})
 _SETTABLE = [column.name for column in jobs.c if column.name not in ("id", "created_at")]
-_SET = update(jobs).where(jobs.c.id == bindparam("wanted")).values({name: bindparam(name) for name in _SETTABLE})
-_DELETE = delete(jobs).where(jobs.c.id == bindparam("wanted"))
-_GOING, _OVER = insert(runs), insert(runs)
+_SET = Prepared(
+    update(jobs).where(jobs.c.id == bindparam("wanted")).values({name: bindparam(name) for name in _SETTABLE})
+)
+_DELETE = Prepared(delete(jobs).where(jobs.c.id == bindparam("wanted")))
+_PUT = Prepared(insert(runs))
 _LAST = select(func.max(runs.c.id))
 
 
@@ -139,8 +140,8 @@ class CronJobs:
 
     async def claim(self, now: int, *, most: int, plan: Plan, at_once: AtOnce | None = None) -> Sequence[Claimed]:
         def work(connection: Connection) -> Sequence[Claimed]:
-            claim = _Claim(connection, self.instance, now)
-            for row in connection.execute(_DUE, {"now": now, "most": most}).all():
+            claim, name = _Claim(connection, self.instance, now), new_id()
+            for row in _DUE.all(connection, {"now": now, "most": most}):
                 try:
                     job = job_of(row)
                 except msgspec.MsgspecError:
@@ -148,7 +149,7 @@ class CronJobs:
                     logger.exception("cron job %s can't be read; it is disabled", row.id)
                     connection.execute(update(jobs).where(jobs.c.id == row.id).values(enabled=False, next_at=None))
                     continue
-                run_id = f"cron:{job.id}:{row.next_at}:{new_id()}"
+                run_id = f"cron:{job.id}:{row.next_at}:{name}"
                 firing = Firing(run_id=run_id, job=job, due_at=row.next_at, at=now)
                 claim.take(firing, plan(job, now), None if at_once is None else at_once(firing))
             claim.write()
@@ -288,11 +289,10 @@ class _Claim:
 
     def write(self) -> None:
         for statement, rows in (
-            (_TAKE, self._following), (_SET, self._settled), (_DELETE, self._gone), (_GOING, self._runs),
-            (_OVER, self._over),
+            (_TAKE, self._following), (_SET, self._settled), (_DELETE, self._gone), (_PUT, self._runs),
+            (_PUT, self._over),
         ):  # fmt: skip
-            if rows:
-                self._connection.execute(statement, rows)
+            statement.run_each(self._connection, rows)
         if self._over:
             last = self._connection.execute(_LAST).scalar() or 0
             # As many places as were just taken: one in PRUNE_EVERY of them has its job's log looked at.
@@ -322,11 +322,11 @@ def _declared(key: str) -> Select[Any]:
 
 def _put(connection: Connection, before: Job, job: Job | None, *, running: str | None) -> Job | None:
     if job is None:
-        connection.execute(_DELETE, {"wanted": before.id})
+        _DELETE.run(connection, {"wanted": before.id})
         return None
     since = None if running is None else before.state.running_at_ms
     now = {"running": running, "running_at": since}
-    connection.execute(_SET, {"wanted": before.id, **columns(job), **now})
+    _SET.run(connection, {"wanted": before.id, **columns(job), **now})
     return msgspec.structs.replace(replaced(job, running_at_ms=since), running=running)
 
 

@@ -16,8 +16,8 @@ _OF_SESSION = Prepared(
     select(system_events).where(system_events.c.session_key == bindparam("wanted")).order_by(system_events.c.id)
 )
 
-_KNOWN = select(system_events.c.id).where(system_events.c.key == bindparam("wanted"))
-_ADD = insert(system_events)
+_KNOWN = Prepared(select(system_events.c.id).where(system_events.c.key == bindparam("wanted")))
+_ADD = Prepared(insert(system_events))
 
 
 def queue_all(connection: Connection, events: Sequence[Queued]) -> None:
@@ -42,14 +42,14 @@ def _queue(connection: Connection, session: str, events: Sequence[Queued]) -> No
     fresh = [row for key, row in [*rows.items()][-MOST_WAITING:] if not _known(connection, key)]
     if not fresh:
         return
-    connection.execute(_ADD, fresh)
+    _ADD.run_each(connection, fresh)
     surplus = [row.id for row in waiting[: max(0, len(waiting) + len(fresh) - MOST_WAITING)]]
     if surplus:
         connection.execute(delete(system_events).where(system_events.c.id.in_(surplus)))
 
 
 def _known(connection: Connection, key: str) -> bool:
-    return connection.execute(_KNOWN, {"wanted": key}).first() is not None
+    return _KNOWN.first(connection, {"wanted": key}) is not None
 
 
 def drained(connection: Connection, session_key: str) -> Sequence[Row[Any]]:

@@ -3,6 +3,7 @@
 import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Boolean, Connection, Dialect
@@ -28,6 +29,19 @@ class Prepared:
     def run(self, connection: Connection, values: Mapping[str, Any]) -> None:
         self._fetch(connection, values)
 
+    def run_each(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """For every row, whose names are all the same."""
+        if not rows:
+            return
+        if connection.dialect.name != "sqlite":
+            connection.execute(self._statement, rows)
+            return
+        plan = self._planned(connection, rows[0])
+        if not plan.constants.keys() <= rows[0].keys():
+            rows = [{**plan.constants, **row} for row in rows]
+        values = itemgetter(*plan.names) if len(plan.names) > 1 else lambda row: (row[plan.names[0]],)
+        _driver(connection).executemany(plan.sql, map(values, rows))
+
     def first(self, connection: Connection, values: Mapping[str, Any]) -> Any:
         """The first row, or None."""
         rows = self._fetch(connection, values)
@@ -40,11 +54,13 @@ class Prepared:
         if connection.dialect.name != "sqlite":
             result = connection.execute(self._statement, values)
             return result.all() if result.returns_rows else ()
-        plan = self._plans.get(tuple(values)) or self._plan(connection.dialect, tuple(values))
+        plan = self._planned(connection, values)
         bound = [values[name] if name in values else plan.constants[name] for name in plan.names]
-        driver: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]  # it is SQLite's
-        rows = driver.execute(plan.sql, bound).fetchall()
+        rows = _driver(connection).execute(plan.sql, bound).fetchall()
         return rows if plan.shape is None else list(map(plan.shape, rows))
+
+    def _planned(self, connection: Connection, values: Mapping[str, Any]) -> _Plan:
+        return self._plans.get(tuple(values)) or self._plan(connection.dialect, tuple(values))
 
     def _plan(self, dialect: Dialect, names: tuple[str, ...]) -> _Plan:
         compiled = self._statement.compile(dialect=dialect, column_keys=list(names))
@@ -52,6 +68,10 @@ class Prepared:
         plan = _Plan(str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params), _shape(columns))
         self._plans[names] = plan
         return plan
+
+
+def _driver(connection: Connection) -> sqlite3.Connection:
+    return connection.connection.driver_connection  # type: ignore[return-value]  # it is SQLite's
 
 
 def _shape(columns: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
