@@ -1,6 +1,7 @@
 """Under CI nothing is skipped: a test that could not run has not passed. And what takes long begins first."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -12,6 +13,9 @@ LONGEST = (
     "tests/cron/", "tests/node/", "tests/desk/", "tests/agents/", "tests/servers/", "tests/channels/",
 )  # fmt: skip
 """Files are handed to the processors whole and in this order, so that at the end none waits long for another."""
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # run in the background: what we start would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("ours", max_examples=often(50, 1000))
 settings.load_profile("ours")

@@ -180,9 +180,12 @@ class House:
 @asynccontextmanager
 async def house(
     folder: Path, *, config: Json | None = None, twin: Twin | None = None, agents: bool = True,
-    runtime: AgentRuntime | None = None,
+    runtime: AgentRuntime | None = None, asleep: bool = False,
 ) -> AsyncIterator[House]:  # fmt: skip
-    """`agents`: whether agents may use the tool `message`. `runtime` answers instead of the demo."""
+    """`agents`: whether agents may use the tool `message`. `runtime` answers instead of the demo.
+
+    `asleep`: nobody works on what is put into the books; it is left for the next house, as by a crash.
+    """
     registry = Registry()
     desk = Desk(registry, policy=lambda caller, source, spec: Decision(agents, "the test says so"))
     settings = config if config is not None else {"channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open"}}}
@@ -192,6 +195,9 @@ async def house(
         str(folder / "openclaw.sqlite"), lambda event: None, tools=desk, runtimes=runtimes
     ) as memory:
         made = House(memory, folder, settings, twins, registry)
+        if asleep:
+            yield made
+            return
         async with made.mailroom:
             await asyncio.sleep(0)
             yield made

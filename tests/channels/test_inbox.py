@@ -64,7 +64,7 @@ def test_the_same_message_told_again_is_answered_once_even_by_another_process(tm
 
 def test_what_was_heard_before_a_crash_is_answered_after_it(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(tmp_path) as here:
+        async with house(tmp_path, asleep=True) as here:
             heard = here.twin.heard("!say late but here", id="1")
             assert await here.books.inbox.hear(heard) is not None  # on disk, and then the process died
         async with house(tmp_path) as again:
@@ -76,7 +76,7 @@ def test_what_was_heard_before_a_crash_is_answered_after_it(tmp_path: Path) -> N
 
 def test_an_answer_that_was_ready_when_we_died_is_sent_by_the_next(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(tmp_path) as here:
+        async with house(tmp_path, asleep=True) as here:
             heard = here.twin.heard("!say ready", id="1")
             arrival = await here.books.inbox.hear(heard)
             assert arrival is not None
@@ -341,7 +341,7 @@ def test_others_orders_and_channels_without_patience_are_not_joined(tmp_path: Pa
 
 def test_joined_messages_survive_a_crash_whole_and_nothing_is_added_to_what_was_left(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(tmp_path) as here:
+        async with house(tmp_path, asleep=True) as here:
             first = await here.books.inbox.hear(here.twin.heard("one", id="1"))
             second = await here.books.inbox.hear(here.twin.heard("two", id="2"))
             assert first is not None
@@ -398,7 +398,7 @@ def test_a_file_is_fetched_after_a_crash_too_and_one_that_can_not_be_had_is_name
     monkeypatch.setattr(fetching, "FIRST_WAIT", 0.0)
 
     async def story() -> None:
-        async with house(tmp_path) as here:
+        async with house(tmp_path, asleep=True) as here:
             heard = here.twin.heard("!say both\n!return", id="1", files=lying("a.png") + lying("b.png"))
             assert await here.books.inbox.hear(heard) is not None  # on disk, and then the process died
         shelf = Shelf()

@@ -333,6 +333,7 @@ def test_what_a_program_says_is_told_in_batches_as_long_as_it_is_wanted(
         await works.until("cron", action="started", jobId=job["id"], runAtMs=first["runAtMs"] + 62_000)
         await works.call("cron.update", {"id": job["id"], "patch": {"enabled": False}})
         await ended(file)
+        await works.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 62_000)
         assert [entry["status"] for entry in await works.runs(id=job["id"])] == ["ok", "ok", "skipped"]
 
     story(what)

@@ -90,7 +90,7 @@ def test_two_servers_take_turns_in_one_session(tmp_path: Path) -> None:
         for each in (one, two):
             answers = [each.receive(60) for _ in range(5)]
             assert sorted(answer["id"] for answer in answers) == list(range(5))
-            assert not any(answer["result"]["isError"] for answer in answers)
+            assert [answer["result"] for answer in answers if answer["result"]["isError"]] == []
         roles = [message["role"] for message in transcript(one, "shared")]
 
     assert roles == ["user", "assistant"] * 10

@@ -81,10 +81,8 @@ def test_a_late_server_keeps_nobody_waiting() -> None:
 
 
 KEEPER = """
-import asyncio, json, signal, sys
+import asyncio, json, sys
 from openclaw_mcp.servers.roster import Roster
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # tests run in the background would hand on that it is ignored
 
 async def main():
     async with Roster(json.loads(sys.argv[1])) as roster:

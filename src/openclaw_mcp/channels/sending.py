@@ -95,7 +95,8 @@ class Sending:
         self._waiters.setdefault(mail.uid, set()).add(future)
         try:
             current = await self._book.get(mail.uid)
-            if current is None or current.status != "queued":
+            # What is in our hands yet is over only when its transcript tells of it too.
+            if current is None or (current.status != "queued" and mail.uid not in self._known):
                 return current or mail
             await asyncio.wait({future}, timeout=seconds)
             return future.result() if future.done() else mail
