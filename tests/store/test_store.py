@@ -275,6 +275,18 @@ def test_who_comes_to_a_dead_processs_session_is_told_what_was_ended_there(where
     asyncio.run(story())
 
 
+def test_who_meets_another_at_a_new_database_waits(tmp_path: Path) -> None:
+    async def story() -> None:
+        with closing(sqlite3.connect(tmp_path / "db", isolation_level=None, check_same_thread=False)) as other:
+            other.execute("BEGIN IMMEDIATE")  # as one does that is about to lay it out
+            asyncio.get_running_loop().call_later(0.2, other.execute, "COMMIT")
+            async with opened(str(tmp_path / "db")) as store:
+                assert not other.in_transaction
+                await Sessions(store).create(new("a"))
+
+    asyncio.run(story())
+
+
 def test_the_database_is_its_owners_alone(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(str(tmp_path / "s" / "db")) as store:

@@ -1,6 +1,7 @@
 """Connections: how SQLite and PostgreSQL are opened so that what is committed stays."""
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import QueuePool
 
 BUSY_WAIT: Final = 30.0  # seconds a write waits for another process's; a commit takes milliseconds
+BUSY_LOOK: Final = 0.01  # seconds between looks while another process turns a new database into one with a log
 READERS: Final = 4  # readers never block; more than this only contend for the interpreter
 WAL_KEPT: Final = 64 * 1024 * 1024  # a burst may grow the log; it shrinks back to this
 CACHE_KIB: Final = 16 * 1024
@@ -53,8 +55,9 @@ def _sqlite(path: str, *, begin: str, size: int, pragmas: tuple[str, ...]) -> En
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself: see below
+        _log_ahead(connection)
         # FULL: each commit waits for its fsync. Acknowledged means on disk, through a power cut too.
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY",
+        for pragma in ("synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY",
                        f"journal_size_limit={WAL_KEPT}", f"cache_size=-{CACHE_KIB}", *pragmas):  # fmt: skip
             connection.execute(f"PRAGMA {pragma}").close()
 
@@ -64,6 +67,20 @@ def _sqlite(path: str, *, begin: str, size: int, pragmas: tuple[str, ...]) -> En
         connection.exec_driver_sql(begin)
 
     return engine
+
+
+def _log_ahead(connection: sqlite3.Connection) -> None:
+    """Write-ahead logging, also when two processes meet at a new database: here SQLite does not wait by itself."""
+    end = time.monotonic() + BUSY_WAIT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(BUSY_LOOK)
+        else:
+            return
 
 
 def prepare_place(path: Path) -> None:
