@@ -148,9 +148,15 @@ class Person:
         return response.content
 
     async def events(self, room: str) -> list[Any]:
-        """The room's newest hundred events, oldest first."""
-        page = await self.call("GET", f"/rooms/{quote(room)}/messages", dir="b", limit=100)
-        return list(page["chunk"])[::-1]
+        """All of the room's, oldest first."""
+        found: list[Any] = []
+        since: dict[str, str] = {}
+        while True:
+            page = await self.call("GET", f"/rooms/{quote(room)}/messages", dir="b", limit=100, **since)
+            found += page["chunk"]
+            if not page["chunk"] or "end" not in page:
+                return found[::-1]
+            since = {"from": page["end"]}
 
     async def typing(self, room: str) -> list[str]:
         sync = await self.call("GET", "/sync", timeout=0)
