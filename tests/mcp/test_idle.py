@@ -17,25 +17,32 @@ async def _hello(scope: object, receive: object, send: object) -> None:
     await send({"type": "http.response.body", "body": b"hi"})
 
 
-def test_a_connection_is_closed_once_it_has_been_idle_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listen, "KEEP_ALIVE", IDLE)
+class Moved(asyncio.SelectorEventLoop):
+    """A loop whose clock a test moves on."""
 
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+def test_a_connection_is_closed_once_it_has_been_idle_long_enough() -> None:
     async def visit() -> None:
         loop = asyncio.get_running_loop()
+        assert isinstance(loop, Moved)
         listener = listen.bind("127.0.0.1", 0)
-        async with asyncio.timeout(WAIT), listen.serving(_hello, listener):
+        async with asyncio.timeout(WAIT + 10 * listen.KEEP_ALIVE), listen.serving(_hello, listener):
             reader, writer = await asyncio.open_connection(*listener.getsockname())
-            asked = loop.time()
             for _ in range(4):  # each within the idle time of the one before, all together beyond it
-                asked = loop.time()
+                loop.ahead += listen.KEEP_ALIVE * 0.6
                 writer.write(REQUEST)
                 assert (await reader.readuntil(b"hi")).startswith(b"HTTP/1.1 200")
-                await asyncio.sleep(IDLE / 2)
+            loop.ahead += listen.KEEP_ALIVE * 1.1
             assert await reader.read() == b"", "the server has closed it"
-            assert loop.time() - asked >= IDLE
             writer.close()
 
-    asyncio.run(visit())
+    with asyncio.Runner(loop_factory=Moved) as runner:
+        runner.run(visit())
 
 
 def test_an_answer_may_take_longer_than_a_connection_may_be_idle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
-from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from ..core.errors import OpenClawError, ToolBusy, ToolNotFound
 from . import results
+from .dialled import Dialled
 from .hints import Tool
 
 MOST_WAITING: Final = 4096  # calls taken in before more are refused; twice what a proxy sends by default
@@ -41,7 +41,7 @@ class Call:
     is_call: Final = True
     __slots__ = ("_latest", "_loop", "_socket", "_spoke", "_telling", "cancelled", "id", "tool")
 
-    def __init__(self, id: str, tool: str, socket: ClientConnection) -> None:
+    def __init__(self, id: str, tool: str, socket: Dialled) -> None:
         self.id = id
         self.tool = tool
         self.cancelled = False
@@ -78,7 +78,7 @@ class Call:
         with contextlib.suppress(ConnectionClosed):  # the reader notices and ends the call
             while (text := self._latest) is not None:
                 self._latest = None
-                await self._socket.send(text)
+                await self._socket.say(text)
         self._telling = None
 
 
@@ -92,7 +92,7 @@ class Calls:
         self._running: dict[str, tuple[asyncio.Task[None], Call]] = {}
         self._side: set[asyncio.Task[None]] = set()
 
-    def take(self, text: str | bytes, socket: ClientConnection) -> None:
+    def take(self, text: bytes, socket: Dialled) -> None:
         """One frame from the proxy."""
         try:
             frame = _read(text)
@@ -119,7 +119,7 @@ class Calls:
         self.drop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _start(self, frame: _Frame, socket: ClientConnection) -> None:
+    def _start(self, frame: _Frame, socket: Dialled) -> None:
         call = Call(frame.request_id, frame.tool_name, socket)
         task = asyncio.create_task(self._answer(frame, call, socket))
         self._running[call.id] = task, call
@@ -131,7 +131,7 @@ class Calls:
             call.cancelled = True
             task.cancel()
 
-    async def _answer(self, frame: _Frame, call: Call, socket: ClientConnection) -> None:
+    async def _answer(self, frame: _Frame, call: Call, socket: Dialled) -> None:
         name = frame.tool_name
         try:
             text = results.answered(call.id, await self._run(frame, call))
@@ -142,7 +142,7 @@ class Calls:
             text = results.failed(call.id, f"{name} failed in the app ({type(exc).__name__}); its log says more")
         await call.told()
         with contextlib.suppress(ConnectionClosed):  # the proxy has told the caller already
-            await socket.send(text)
+            await socket.say(text)
 
     async def _run(self, frame: _Frame, call: Call) -> Any:
         tool = self._tools.get(frame.tool_name)

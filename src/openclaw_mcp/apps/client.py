@@ -16,6 +16,7 @@ import os
 import random
 import ssl
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
@@ -27,6 +28,7 @@ from ..core.errors import BadRequest, OpenClawError, ToolError, ToolNotFound
 from ..core.model import Audio, Contents, Embedded, Image, Link, Text, ToolResult
 from . import hints
 from .calls import PING, Call, Calls
+from .dialled import Dialled
 from .hints import Tool
 from .registrar import ProxyRefused, ProxyUnreachable, Registrar, Session
 
@@ -269,6 +271,7 @@ class AppTools:
             max_size=LARGEST_FRAME,
             open_timeout=DIAL_WAIT,
             ssl=self._registrar.tls,
+            create_connection=partial(Dialled, heard=self._heard),  # type: ignore[arg-type]  # all it does is call it
         )
         try:
             async with dial as socket:
@@ -277,9 +280,7 @@ class AppTools:
                 try:
                     # A refusal comes as a close code after the handshake, so only an answer says that we are in.
                     await socket.send(PING)
-                    async for text in socket:
-                        self._ready.set()
-                        self._calls.take(text, socket)
+                    await socket.wait_closed()
                 except ConnectionClosed:
                     pass
                 finally:
@@ -289,6 +290,10 @@ class AppTools:
             raise self._registrar.refusal(exc.response.status_code) from None
         except (OSError, TimeoutError, InvalidHandshake, EOFError) as exc:
             raise ProxyUnreachable(f"the bridge can't be opened: {exc or type(exc).__name__}") from None
+
+    def _heard(self, message: bytes, socket: Dialled) -> None:
+        self._ready.set()
+        self._calls.take(message, socket)
 
     def _ended(self, code: int, reason: str) -> str:
         if code in FINAL:

@@ -6,7 +6,6 @@ does the framing.
 """
 
 import asyncio
-from struct import pack
 from typing import Any, Final, Protocol, cast
 
 from websockets.exceptions import InvalidState
@@ -16,21 +15,13 @@ from websockets.protocol import OPEN
 from websockets.protocol import Protocol as Codec
 from websockets.server import ServerProtocol
 
-try:
-    from websockets.speedups import apply_mask
-except ImportError:  # installed without its part in C
-    from websockets.utils import apply_mask
+from .shortway import ShortWay, framed, unmasked
 
 QUIET: Final = 0.2  # seconds without a byte that show a peer we failed has said all it had begun to say
 CLOSE_GRACE: Final = 5.0  # seconds a peer gets to read our goodbye before the connection is cut
 LONGEST_REASON: Final = 123  # bytes a close frame has room for
 NO_STATUS: Final = 1005
 ABNORMAL: Final = 1006
-WHOLE_TEXT: Final = 0x81  # the first byte of a frame that is a whole message of text
-MASKED: Final = 0x80  # in the second, as every client's frame has it
-MASK: Final = 4  # bytes of the mask, before the payload
-TWO_BYTES: Final = 126  # instead of the size: it stands in the next two bytes,
-EIGHT_BYTES: Final = 127  # or in the next eight
 
 
 class Listener(Protocol):
@@ -264,34 +255,22 @@ class Socket(asyncio.Protocol):
                 self.listener.gone(code, reason)
 
 
-class Accepted(Socket):
-    """A WebSocket the web server hands over once it has seen the upgrade. `connections` are the server's own.
+class Accepted(ShortWay, Socket):
+    """A WebSocket the web server hands over once it has seen the upgrade. `connections` are the server's own."""
 
-    Nearly all that comes and goes is text in one frame. Such frames pass the codec by, for which that is most of the
-    work; it sees all others whole, so that it always stands at the beginning of one.
-    """
+    _masked = True
 
     def __init__(self, codec: ServerProtocol, connections: set[Any]) -> None:
         super().__init__(codec)
         self._server_codec = codec
         self._connections = connections
-        self._begun = b""
-        """Of a frame whose size is not known yet: less than its head."""
-        self._owed = 0
-        """Bytes the codec has yet to see of a frame it has begun."""
 
     def send(self, message: bytes) -> None:
         if not self.is_open or self._transport is None or self._transport.is_closing():
             return
-        size = len(message)
-        if size < TWO_BYTES:
-            head = bytes((WHOLE_TEXT, size))
-        elif size <= 0xFFFF:
-            head = pack("!BBH", WHOLE_TEXT, TWO_BYTES, size)
-        else:
-            head = pack("!BBQ", WHOLE_TEXT, EIGHT_BYTES, size)
-        self._written += len(head) + size
-        self._transport.write(head + message)
+        frame = framed(message)
+        self._written += len(frame)
+        self._transport.write(frame)
 
     def data_received(self, data: bytes) -> None:
         if not self.is_open:
@@ -299,35 +278,18 @@ class Accepted(Socket):
             return
         self.alive = True
         self.received += len(data)
-        at = min(self._owed, len(data))
-        if at:
-            self._owed -= at
-            self._feed(data[:at])
-        if at < len(data):
-            self._take(self._begun + data[at:] if at or self._begun else data)
+        self._received(data)
 
-    def _take(self, data: bytes) -> None:
-        """Frames, from the beginning of one."""
-        at, self._begun = 0, b""
-        while at < len(data):
-            if not self.is_open:  # one of them has ended it
-                self._feed(data[at:])
-                return
-            begin, end = _frame_at(data, at)
-            if not begin:
-                self._begun = data[at:]
-                return
-            if end > len(data):
-                self._owed = end - len(data)
-                self._feed(data[at:])
-                return
-            if data[at] == WHOLE_TEXT and data[at + 1] & MASKED and not self._parts:
-                self.is_text, self.received = True, len(data) - end
-                if self.listener is not None:
-                    self.listener.heard(apply_mask(data[begin:end], data[begin - MASK : begin]))
-            else:
-                self._feed(data[at:end])
-            at = end
+    def _walks(self) -> bool:
+        return self.is_open
+
+    def _text(self, data: bytes, begin: int, end: int) -> bool:
+        if self._parts:
+            return False
+        self.is_text, self.received = True, len(data) - end
+        if self.listener is not None:
+            self.listener.heard(unmasked(data, begin, end))
+        return True
 
     def _feed(self, data: bytes) -> None:
         self._codec.receive_data(data)
@@ -356,23 +318,6 @@ class Accepted(Socket):
         """Accept or reject, as the codec made it."""
         self._server_codec.send_response(response)
         self._flush()
-
-
-def _frame_at(data: bytes, at: int) -> tuple[int, int]:
-    """Where the payload of the frame at `at` begins, 0 when its head is not whole, and where it ends."""
-    if at + 2 > len(data):
-        return 0, 0
-    size = data[at + 1] & ~MASKED
-    begin = at + 2 + (MASK if data[at + 1] & MASKED else 0)
-    if size == TWO_BYTES:
-        begin += 2
-    elif size == EIGHT_BYTES:
-        begin += 8
-    if begin > len(data):
-        return 0, 0
-    if size >= TWO_BYTES:
-        size = int.from_bytes(data[at + 2 : at + (4 if size == TWO_BYTES else 10)])
-    return begin, begin + size
 
 
 def close_reason(text: str) -> str:
