@@ -129,7 +129,7 @@ class Visit:
 
     def leave(self) -> None:
         """Whatever was started here ends, also what put itself in the background."""
-        ours = [one for one in psutil.process_iter() if _home_of(one) == str(self._home)]
+        ours = [one for one in psutil.process_iter() if _is_in(one, self._home)]
         for one in ours:
             with contextlib.suppress(psutil.Error):
                 one.terminate()
@@ -143,11 +143,11 @@ class Visit:
         self.shell.wait(15)
 
 
-def _home_of(process: psutil.Process) -> str | None:
-    try:
-        return process.environ().get("HOME")
+def _is_in(process: psutil.Process, home: Path) -> bool:
+    try:  # some write their title over their environment
+        return process.environ().get("HOME") == str(home) or Path(process.cwd()).is_relative_to(home)
     except (psutil.Error, OSError):
-        return None
+        return False
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

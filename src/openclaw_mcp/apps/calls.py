@@ -41,13 +41,13 @@ class Call:
     is_call: Final = True
     __slots__ = ("_latest", "_loop", "_socket", "_spoke", "_telling", "cancelled", "id", "tool")
 
-    def __init__(self, id: str, tool: str, socket: Dialled) -> None:
+    def __init__(self, id: str, tool: str, socket: Dialled, loop: asyncio.AbstractEventLoop) -> None:
         self.id = id
         self.tool = tool
         self.cancelled = False
         """True once nobody waits for the result. A function in a thread may look and stop."""
         self._socket = socket
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._spoke = False
         self._latest: str | None = None
         self._telling: asyncio.Task[None] | None = None
@@ -87,6 +87,7 @@ class Calls:
 
     def __init__(self, tools: Mapping[str, Tool], *, at_once: int) -> None:
         self._tools = tools
+        self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call
         self._slots = asyncio.Semaphore(at_once)
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="lent")
         self._running: dict[str, tuple[asyncio.Task[None], Call]] = {}
@@ -120,29 +121,36 @@ class Calls:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _start(self, frame: _Frame, socket: Dialled) -> None:
-        call = Call(frame.request_id, frame.tool_name, socket)
-        task = asyncio.create_task(self._answer(frame, call, socket))
-        self._running[call.id] = task, call
-        task.add_done_callback(lambda _: self._running.pop(call.id, None))
+        call = Call(frame.request_id, frame.tool_name, socket, self._loop)
+        self._running[call.id] = self._loop.create_task(self._answer(frame, call, socket)), call
 
     def _cancel(self, id: str) -> None:
-        if id in self._running:
-            task, call = self._running[id]
+        running = self._running.pop(id, None)
+        if running is not None:
+            task, call = running
             call.cancelled = True
             task.cancel()
+            self._mind(task)  # until it has put its things away
 
     async def _answer(self, frame: _Frame, call: Call, socket: Dialled) -> None:
-        name = frame.tool_name
         try:
-            text = results.answered(call.id, await self._run(frame, call))
-        except OpenClawError as exc:
-            text = results.failed(call.id, str(exc))
-        except Exception as exc:  # the boundary between the app's own code and the wire
-            logger.exception("the tool %s failed", name)
-            text = results.failed(call.id, f"{name} failed in the app ({type(exc).__name__}); its log says more")
-        await call.told()
-        with contextlib.suppress(ConnectionClosed):  # the proxy has told the caller already
+            text = await self._outcome(frame, call)
+            await call.told()
             await socket.say(text)
+        except ConnectionClosed:  # the proxy has told the caller already
+            pass
+        finally:
+            self._running.pop(call.id, None)
+
+    async def _outcome(self, frame: _Frame, call: Call) -> str:
+        try:
+            return results.answered(call.id, await self._run(frame, call))
+        except OpenClawError as exc:
+            return results.failed(call.id, str(exc))
+        except Exception as exc:  # the boundary between the app's own code and the wire
+            logger.exception("the tool %s failed", frame.tool_name)
+            reason = f"{frame.tool_name} failed in the app ({type(exc).__name__}); its log says more"
+            return results.failed(call.id, reason)
 
     async def _run(self, frame: _Frame, call: Call) -> Any:
         tool = self._tools.get(frame.tool_name)
@@ -156,8 +164,7 @@ class Calls:
         async with self._slots:
             if tool.asynchronous:
                 return await tool.function(**given)
-            loop = asyncio.get_running_loop()
-            value = await loop.run_in_executor(self._threads, lambda: tool.function(**given))
+            value = await self._loop.run_in_executor(self._threads, lambda: tool.function(**given))
             # A lambda around an `async def` does not look like one, and returns what has yet to be awaited.
             return await value if inspect.isawaitable(value) else value
 
@@ -166,6 +173,8 @@ class Calls:
             with contextlib.suppress(ConnectionClosed):
                 await work
 
-        task = asyncio.create_task(run())
+        self._mind(self._loop.create_task(run()))
+
+    def _mind(self, task: asyncio.Task[None]) -> None:
         self._side.add(task)
         task.add_done_callback(self._side.discard)

@@ -204,7 +204,7 @@ class McpServer:
     # ---- tools ----
 
     async def _tools_list(self, exchange: Exchange, params: Json) -> Json:
-        menu = await self._menu_of(exchange)
+        menu = self._menu_for(() if self._toolbox is None else await self._toolbox.list(exchange.caller))
         specs, following = paged(menu.specs, params, lambda spec: spec.name, self._page)
         return {"tools": [menu.shape(spec) for spec in specs], **following}
 
@@ -216,15 +216,15 @@ class McpServer:
             arguments = {}
         if type(arguments) is not dict:
             raise invalid_params("`arguments` must be an object")
-        if exchange.envelope.stateless:
-            spec = await self._prepare(exchange, name, arguments)
+        if exchange.envelope.stateless and self._toolbox is not None:
+            spec = self._prepare(exchange, name, arguments, await self._toolbox.list(exchange.caller))
             if spec is not None and self.tasks.declared(exchange):
                 return await self.tasks.run(exchange, spec, lambda line: self._call(exchange, name, arguments, line))
         return await self._call(exchange, name, arguments, exchange)
 
-    async def _prepare(self, exchange: Exchange, name: str, arguments: Json) -> ToolSpec | None:
+    def _prepare(self, exchange: Exchange, name: str, arguments: Json, specs: Sequence[ToolSpec]) -> ToolSpec | None:
         """What the stateless era needs to know of a tool beforehand: its mirrored headers, and if it is long."""
-        menu = await self._menu_of(exchange)
+        menu = self._menu_for(specs)
         spec = menu.by_name.get(name)
         if spec is None:
             return None
@@ -254,8 +254,7 @@ class McpServer:
             result = said(f"{name} failed inside the server; its log says more", failed=True)
         return mcp.tool_result_shape(result)
 
-    async def _menu_of(self, exchange: Exchange) -> _Menu:
-        specs: Sequence[ToolSpec] = () if self._toolbox is None else await self._toolbox.list(exchange.caller)
+    def _menu_for(self, specs: Sequence[ToolSpec]) -> _Menu:
         if specs is not self._menu.specs:
             self._menu = _Menu(specs)
         return self._menu

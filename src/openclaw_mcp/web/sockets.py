@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from ..core.cork import corked
 
@@ -24,6 +24,10 @@ class CorkedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
         if self._minder is not None:
             self._minder.cancel()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.__class__ = _Cycle  # uvicorn makes it, and offers no place to say of which class
+        super()._start_asgi_task(cycle, app)
 
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
@@ -54,3 +58,38 @@ class CorkedHttp(HttpToolsProtocol):
             self._minder = self.loop.call_later(left, self._mind)
         else:
             self.timeout_keep_alive_handler()
+
+
+class _Cycle(RequestResponseCycle):
+    """A request on its way. As the app's `send` it also gives a body, and takes an answer, that is there as a whole.
+
+    The usual way asks for both in messages, each awaited and looked at by itself.
+    """
+
+    async def run_asgi(self, app: Any) -> None:
+        await super().run_asgi(lambda scope, receive, _: app(scope, receive, self))
+
+    async def __call__(self, message: Any) -> None:
+        await self.send(message)
+
+    def asked(self) -> bytes | None:
+        """The request's body. None: the usual way is needed."""
+        if self.more_body or self.disconnected or self.response_complete or self.waiting_for_100_continue:
+            return None
+        body, self.body = bytes(self.body), bytearray()
+        self.message_event.clear()
+        self.flow.resume_reading()
+        return body
+
+    def whole(self, status: int, head: bytes, body: bytes) -> bool:
+        """Send `head`, lines each with its end, and the body behind it. False: the usual way is needed."""
+        if self.response_started or self.disconnected or not self.keep_alive or self.flow.write_paused:
+            return False
+        if self.access_log or self.default_headers or self.scope["method"] == "HEAD":
+            return False
+        self.response_started = self.response_complete = True
+        self.waiting_for_100_continue = False
+        self.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[status], head, body))
+        self.message_event.set()
+        self.on_response()
+        return True
