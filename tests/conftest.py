@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.effort import often
 
@@ -17,7 +17,10 @@ LONGEST = (
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # run in the background: what we start would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("ours", max_examples=often(50, 1000))
+# No deadline and no complaint about slow drawing: a busy machine is no finding.
+settings.register_profile(
+    "ours", max_examples=often(50, 1000), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("ours")
 
 

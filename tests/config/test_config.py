@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_mcp.config import merge, text
@@ -220,7 +220,6 @@ Values = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no finding
 @given(config=st.dictionaries(st.sampled_from(["a", "token", "password", "n"]), Values, max_size=4))
 def test_whatever_is_hidden_comes_back(config: Any) -> None:
     raw = json.dumps(config)
@@ -231,7 +230,6 @@ def test_whatever_is_hidden_comes_back(config: Any) -> None:
     assert text.keep_secrets(text.redacted(config), config) == config
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no finding
 @given(base=Values, patch=Values)
 def test_a_patch_applied_twice_changes_nothing_more(base: Any, patch: Any) -> None:
     once = merge.merged(base, patch)

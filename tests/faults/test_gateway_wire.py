@@ -186,7 +186,9 @@ FUZZED = st.lists(
 )
 
 
-@settings(max_examples=often(100, 1000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=often(100, 1000), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(chunks=FUZZED, known=st.booleans(), seed=st.integers(0, 1 << 30))
 def test_no_bytes_a_peer_can_send_bring_the_gateway_down(
     gateway: Served, chunks: list[bytes], known: bool, seed: int

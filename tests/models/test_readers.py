@@ -30,7 +30,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=often(100, 1000), deadline=None)
+@settings(max_examples=often(100, 1000))
 @given(st.lists(values, max_size=6), st.binary(max_size=20))
 def test_nothing_a_server_sends_surprises_us(events: list[Any], noise: bytes) -> None:
     for reader in (OpenAIReader("x/y"), AnthropicReader("x/y")):

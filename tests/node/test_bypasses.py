@@ -192,7 +192,7 @@ def trapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@settings(max_examples=often(100, 1000), deadline=None)
+@settings(max_examples=often(100, 1000))
 @given(shards=st.lists(SHARDS, min_size=1, max_size=14), shell=st.sampled_from(["sh", "bash"]))
 def test_whatever_text_is_allowed_starts_nothing_but_echo(trapped: Path, shards: list[str], shell: str) -> None:
     text = "echo " + "".join(shards)

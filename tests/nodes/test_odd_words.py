@@ -40,7 +40,7 @@ spoken = st.lists(
 
 
 @given(words=spoken)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_odd_words_are_refused_or_answered(tmp_path: Path, words: list[tuple[str, dict[str, Any]]]) -> None:
     async def test() -> None:
         async with machines(tmp_path) as house, house.gateway.client() as operator, house.approved(operator) as node:

@@ -5,7 +5,7 @@ from copy import deepcopy
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openclaw_mcp.core.errors import ToolDenied
@@ -22,8 +22,7 @@ from openclaw_mcp.tools.rulebook import from_config
 from tests.conversation import Tools
 from tests.tools.test_policy_cases import answer
 
-# No deadline and no complaint about slow drawing: a busy machine is no fault of the rules.
-trying = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+trying = settings(max_examples=80)
 
 TOOLS = [*CLAW_TOOLS, "exec", "apply_patch", "read", "browser_request", "lobster", "whatsapp_login"]
 PLAIN_GROUPS = [name for name in GROUPS if name not in ("group:openclaw", "group:remoteclaw", "group:plugins")]
