@@ -67,6 +67,16 @@ def test_what_trying_again_cannot_mend_is_said(code: int, name: str) -> None:
     at(prepare, main)
 
 
+def test_another_servers_refusal_is_no_proxys() -> None:
+    def prepare(proxy: StandIn) -> None:
+        proxy.answers = [(404, {}, {"detail": "Not Found"})]
+
+    async def main(proxy: StandIn, reports: Reports) -> None:
+        assert "is no app-tool proxy; give the address of one" in (await heard(reports, "error"))["detail"]
+
+    at(prepare, main)
+
+
 def test_asked_to_come_later_it_comes_later_and_what_is_no_proxy_is_recognised() -> None:
     def prepare(proxy: StandIn) -> None:
         proxy.answers = [(429, {"Retry-After": "1"}, {"detail": "too fast"}), (200, {}, {"hello": 1})]

@@ -355,6 +355,15 @@ def test_no_proxy_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None
     bounded(main())
 
 
+def test_what_is_no_proxy_is_said_in_a_sentence(address: str) -> None:
+    async def main() -> None:
+        with pytest.raises(ProxyRefused, match="is no app-tool proxy; give the address of one"):
+            async with AppTools(f"{address}/nowhere", token=APP_TOKEN):
+                pass
+
+    bounded(main())
+
+
 def test_one_object_lends_one_session_at_a_time(address: str) -> None:
     async def main() -> None:
         app = AppTools(address, token=APP_TOKEN)

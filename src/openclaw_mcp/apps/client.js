@@ -25,6 +25,7 @@ const MOST_WAITING = 4096; // calls taken in before more are refused; twice what
 const AT_ONCE = 32; // calls that run at the same time unless told otherwise
 const CHUNK = 0x8000; // bytes turned into characters in one go; more overflows a function's arguments
 
+const ELSEWHERE = new Set([404, 405]); // what other servers say to a request for a session
 const LATER = new Set([408, 425, 429, 500, 502, 503, 504]);
 const FINAL = new Map([[4401, "the app token is wrong"], [4403, "this page's origin is not admitted"]]);
 const NO_SESSION = 4404;
@@ -255,9 +256,13 @@ export class AppTools extends EventTarget {
   async #attempt(signal) {
     if (!this.#session) {
       this.#changed = false;
-      const made = await this.#ask("POST", "", { ...this.#about, tools: this.#described() }, signal);
+      const asked = this.#ask("POST", "", { ...this.#about, tools: this.#described() }, signal);
+      const made = await asked.catch((error) => {
+        if (error instanceof ProxyRefused && ELSEWHERE.has(error.status)) return /** @type {Json} */ ({});
+        throw error;
+      });
       const id = made.mcpSessionId;
-      if (typeof id !== "string" || !id) throw new ProxyRefused(`what answers at ${this.#base} is no app-tool proxy`);
+      if (typeof id !== "string" || !id) throw new ProxyRefused(`what answers at ${this.#base} is no app-tool proxy; give the address of one`);
       this.#session = { id, mcpUrl: made.mcp_url ?? `${this.#base}/v1/mcp/${id}` };
       this.#tell("session", this.#session);
     } else if (this.#changed) {
@@ -360,7 +365,7 @@ export class AppTools extends EventTarget {
       answer = await fetch(address, { method, headers, body: body && JSON.stringify(body), signal: both, redirect: "error" });
     } catch (error) {
       const reason = /** @type {any} */ (error)?.cause?.message || /** @type {Error} */ (error).message;
-      throw new ProxyUnreachable(`no proxy answers at ${this.#base}: ${reason}`);
+      throw new ProxyUnreachable(`no proxy answers at ${this.#base}: ${reason}; start one with \`openclaw proxy\``);
     }
     const read = await answer.json().catch(() => ({}));
     if (answer.ok) return read;

@@ -16,6 +16,7 @@ from ..core.errors import BadRequest, OpenClawError
 ANSWER_WAIT: Final = 15.0  # seconds the proxy may take to answer one request
 LARGEST_ANSWER: Final = 1 << 20  # bytes of an answer we read; ours are a few hundred
 LONGEST_RETRY: Final = 60.0  # seconds; a longer Retry-After is not believed
+ELSEWHERE: Final = (404, 405)  # what other servers say to a request for a session
 LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 Json = dict[str, Any]
@@ -69,10 +70,15 @@ class Registrar:
         return f"ws{self._base[4:]}/v1/chat/sessions/{quote(id, safe='')}/bridge"
 
     async def register(self, body: Json) -> Session:
-        made = await self._ask("POST", "", body)
+        try:
+            made = await self._ask("POST", "", body)
+        except ProxyRefused as exc:
+            if exc.status not in ELSEWHERE:
+                raise
+            made = {}
         id = made.get("mcpSessionId")
         if not isinstance(id, str) or not id:
-            raise ProxyRefused(f"what answers at {self._base} is no app-tool proxy")
+            raise ProxyRefused(f"what answers at {self._base} is no app-tool proxy; give the address of one")
         return Session(id, str(made.get("mcp_url") or f"{self._base}/v1/mcp/{id}"))
 
     async def put_tools(self, session: Session, tools: list[Json]) -> None:
@@ -98,7 +104,8 @@ class Registrar:
                 raise self.refusal(exc.code, exc.read(LARGEST_ANSWER), exc.headers.get("Retry-After")) from None
         except (OSError, http.client.HTTPException) as exc:
             reason = getattr(exc, "reason", None) or exc
-            raise ProxyUnreachable(f"no proxy answers at {self._base}: {reason or type(exc).__name__}") from None
+            words = f"no proxy answers at {self._base}: {reason or type(exc).__name__}; start one with `openclaw proxy`"
+            raise ProxyUnreachable(words) from None
 
     def refusal(self, status: int, body: bytes = b"", retry_after: str | None = None) -> OpenClawError:
         """The error for an answer that is not a success."""

@@ -3,7 +3,6 @@
 Nearly all that comes and goes on a bridge or a gateway's connection is such a frame.
 """
 
-import os
 from struct import pack
 from typing import Final
 
@@ -12,14 +11,15 @@ try:
 except ImportError:  # installed without its part in C
     from websockets.utils import apply_mask
 
+from .randomness import Drawn
+
 WHOLE_TEXT: Final = 0x81  # the first byte of a frame that is a whole message of text
 MASKED: Final = 0x80  # in the second, as every client's frame has it
 MASK: Final = 4  # bytes of the mask, before the payload
 TWO_BYTES: Final = 126  # instead of the size: it stands in the next two bytes,
 EIGHT_BYTES: Final = 127  # or in the next eight
-DRAWN: Final = 256  # masks' worth of randomness asked of the system at a time
 
-_drawn: list[bytes] = []
+_masks = Drawn(MASK)
 
 
 class ShortWay:
@@ -81,13 +81,8 @@ def framed(message: bytes) -> bytes:
 
 
 def masked(message: bytes) -> bytes:
-    """A client's frame. Asking the system for each mask alone would cost more than all the rest."""
-    try:
-        mask = _drawn.pop()
-    except IndexError:
-        random = os.urandom(MASK * DRAWN)
-        _drawn.extend(random[start : start + MASK] for start in range(MASK, len(random), MASK))
-        mask = random[:MASK]
+    """A client's frame."""
+    mask = _masks.draw()
     return _head(len(message), MASKED) + mask + apply_mask(message, mask)
 
 

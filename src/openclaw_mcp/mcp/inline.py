@@ -34,9 +34,9 @@ class Inline:
         reply = Reply(receive, send, streams=_accepts(headers.get("accept")))
         asked = getattr(send, "asked", None)  # our own web server mostly has it as a whole
         body = None if asked is None else asked()
-        if body is None:
-            body = await read_body(receive, self._gate.largest_body)
-        message = jsonrpc.decode(_bounded(body, self._gate.largest_body))
+        largest = self._gate.largest_body
+        body = await read_body(receive, largest) if body is None else _bounded(body, largest)
+        message = jsonrpc.decode(body)
         if isinstance(message, Malformed):
             await send_json(send, jsonrpc.error(message.id, message.error), status=400)
             return None
