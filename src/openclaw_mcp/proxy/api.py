@@ -17,7 +17,7 @@ from ..apps.menu import BadTools
 from ..core.errors import BadRequest, OpenClawError
 from ..mcp.gate import Refusal
 from ..mcp.inline import read_body
-from .house import House, about, tools_in
+from .house import NO_SESSION, House, about, tools_in
 from .openapi import document
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -92,7 +92,7 @@ class Api:
 
     async def _delete(self, request: Request) -> Response:
         if not await self._house.engine.remove(request.path_params["id"]):
-            raise Refusal(404, "no such session; it was deleted, has expired, or never was")
+            raise Refusal(404, NO_SESSION)
         return answer({"ok": True})
 
     async def _retool(self, request: Request) -> Response:

@@ -33,6 +33,7 @@ from .settings import Settings
 LARGEST_ABOUT: Final = 16 << 10  # bytes an app may say of itself besides its tools; each session keeps them
 KEPT_DOORS: Final = 1024  # sessions whose MCP server is kept ready; at some 15 KiB each
 ANY: Final = "*"
+NO_SESSION: Final = "no such session: it was deleted, has expired, or never was; have the app register again"
 
 APP: Final = Caller(kind="app", name="app")
 CLIENT: Final = Caller(kind="agent", name="mcp")
@@ -145,7 +146,7 @@ class House:
         guest = self.engine.near(id) or await self.engine.find(id)
         if guest is None:
             self.metrics.refused("unknown_session")
-            raise Refusal(404, "no such session; it was deleted, has expired, or never was")
+            raise Refusal(404, NO_SESSION)
         return guest
 
     def door(self, guest: Guest) -> Door:
