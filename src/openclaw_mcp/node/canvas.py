@@ -141,7 +141,7 @@ class Canvas:
 
     async def _draw(self) -> None:
         drawn = msgspec.json.encode(self._surfaces.drawn()).decode()
-        await self._stage.evaluate(f"openclaw.show({drawn})")
+        await self._stage.evaluate_soon(f"openclaw.show({drawn})")
 
     def _window(self) -> Window:
         return self._stage.scene.window if self._stage.scene else Window()

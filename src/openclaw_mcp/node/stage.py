@@ -249,14 +249,18 @@ class Stage:
     async def _measured(self) -> list[int]:
         """The screen, and the frame around the page: it belongs to the window, so it is to be added."""
         script = "[screen.availWidth, screen.availHeight, outerWidth - innerWidth, outerHeight - innerHeight]"
+        return list(await self.evaluate_soon(script))
+
+    async def evaluate_soon(self, script: str) -> Any:
+        """As `evaluate`, tried again for a while: a page may be on its way yet, or go away under the script."""
         for _ in range(LOAD_TRIES):
             try:
-                return list(await self.evaluate(script))
+                return await self.evaluate(script)
             except ToolTimeout:
                 raise
-            except ToolError:  # a new window brings a page of its own, which may go away under the script
+            except ToolError:
                 await asyncio.sleep(SHOT_PAUSE)
-        return list(await self.evaluate(script))
+        return await self.evaluate(script)
 
     async def _load(self, scene: Scene) -> None:
         answer = await self._guarded("Page.navigate", url=scene.url)
