@@ -148,6 +148,26 @@ def test_one_that_has_acted_is_not_started_again(tmp_path: Path) -> None:
     assert world.times_called == 1
 
 
+MIGRATING: list[Any] = [
+    {"stderr": "Error: Unexpected error\n\nFailed query: \n  CREATE TABLE `workspace` (\n"},
+    {"exit": 1},
+]
+
+
+def test_one_that_met_another_first_start_of_its_own_is_started_again(tmp_path: Path) -> None:
+    world = World(tmp_path, "opencode", MIGRATING, MIGRATING, GONE["opencode"], lines(*ANSWERS["opencode"]))
+    world.final(resume=remembered("opencode", "old"))
+    assert ["old" in world.called(number)["args"] for number in range(world.times_called)] == [True, True, True, False]
+
+
+def test_one_that_never_gets_its_store_ready_is_given_up(tmp_path: Path) -> None:
+    world = World(tmp_path, "opencode", MIGRATING)
+    failed = world.failed(resume=remembered("opencode", "old"))
+    assert "CREATE TABLE" in failed.message
+    assert not failed.drop_resume
+    assert world.times_called == 4
+
+
 def test_another_runtimes_session_is_not_taken_up(tmp_path: Path) -> None:
     world = World(tmp_path, "codex")
     world.final(resume=remembered("claude", "theirs"))

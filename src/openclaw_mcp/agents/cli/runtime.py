@@ -41,6 +41,11 @@ from .words import Dialect, Order, Reader, trouble
 
 logger = logging.getLogger(__name__)
 
+MOST_TRIES: Final = 4  # starts for one turn, as long as nothing has happened in it
+WHY_AGAIN: Final = {
+    "resume": "it no longer knows its session",
+    "store": "another start of it was bringing its store up to date",
+}
 MOST_AT_ONCE: Final = 8  # CLIs at work in one gateway: each is some hundred megabytes; the others wait their turn
 EFFORTS: Final[dict[str, Literal["low", "medium", "high"]]] = {
     "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
@@ -89,16 +94,15 @@ class CliAgent:
                 return
             if job.unseen:
                 yield Partial(job.unseen)
-            attempt = Attempt(job, job.remembered)
-            async with aclosing(attempt.events()) as events:
-                async for event in events:
-                    yield event
-            if attempt.forgotten:
-                logger.info("run %s: %s no longer knows its session; it begins anew", turn.run_id, self.id)
-                attempt = Attempt(job, None)
+            attempt, tries = Attempt(job, job.remembered), 1
+            while True:
                 async with aclosing(attempt.events()) as events:
                     async for event in events:
                         yield event
+                if attempt.again is None or tries == MOST_TRIES:
+                    break
+                logger.info("run %s: %s is started again: %s", turn.run_id, self.id, WHY_AGAIN[attempt.again])
+                attempt, tries = Attempt(job, None if attempt.again == "resume" else attempt.before), tries + 1
             for event in await job.close(attempt):
                 yield event
 
@@ -208,15 +212,15 @@ class Attempt:
 
     def __init__(self, job: Job, remembered: Remembered | None) -> None:
         self._job = job
-        self._before = remembered
+        self.before = remembered
         self._reader: Reader | None = None
         self._failed: Failed | None = None
         self._acted = False
-        self.forgotten = False
-        """The CLI does not know the session it was to go on with, and nothing has happened yet."""
+        self.again: Literal["resume", "store"] | None = None
+        """Why another start may do better. Nothing has happened yet."""
 
     async def events(self) -> AsyncGenerator[AgentEvent]:
-        job, order = self._job, await self._job.order(self._before)
+        job, order = self._job, await self._job.order(self.before)
         self._reader = job.dialect.listen(order)
         try:
             async with Program(await job.command(order), job.settings.limits, job.guard) as program:
@@ -247,8 +251,9 @@ class Attempt:
         if reader.done:
             return
         complaint = reader.error or program.stderr
-        if self._before is not None and not self._acted and trouble(f"{complaint}\n{program.stderr}") == "resume":
-            self.forgotten = True
+        what = trouble(f"{complaint}\n{program.stderr}")
+        if not self._acted and (what == "store" or (what == "resume" and self.before is not None)):
+            self.again = what
         self._failed = faults.failure(self._job.dialect, complaint, program.status, masked=self._job.masked)
 
     def end(self) -> Sequence[AgentEvent]:
@@ -268,7 +273,7 @@ class Attempt:
         names = self._job.dialect.adds_up
         if counted is None or not names:
             return counted, None
-        before = (self._before.used if self._before is not None else None) or Usage()
+        before = (self.before.used if self.before is not None else None) or Usage()
         share = {name: (getattr(counted, name) or 0) - (getattr(before, name) or 0) for name in names}
         if min(share.values()) < 0:
             return counted, counted  # it began to count anew

@@ -180,9 +180,10 @@ def text_at(value: Any, *names: str) -> str | None:
 
 # ---- failures --------------------------------------------------------------------------------------------------------
 
-Trouble = Literal["resume", "context", "rate", "auth", "network", "server", "other"]
+Trouble = Literal["store", "resume", "context", "rate", "auth", "network", "server", "other"]
 
 _SIGNS: Final[tuple[tuple[Trouble, str], ...]] = (
+    ("store", r"failed query:\s*(?:create|alter|drop)\s|database is locked"),  # two first starts of OpenCode at once
     (
         "resume",
         r"no conversation found|session not found|no (?:saved )?session|no rollout|error resuming|"
