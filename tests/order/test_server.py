@@ -214,6 +214,15 @@ def test_half_a_character_is_refused_and_the_order_named(tmp_path: Path) -> None
     assert "half a character" in answer["error"]["message"]
 
 
+def test_a_number_too_large_is_named_as_such(tmp_path: Path) -> None:
+    with server(tmp_path) as one:
+        one.write(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"x","arguments":{"n":1e400}}}\n')
+        answer = one.receive()
+
+    assert answer["id"] == 7
+    assert "Number out of range" in answer["error"]["message"]
+
+
 def test_over_http_it_stands_behind_the_gateways_token(tmp_path: Path) -> None:
     with process(
         OPENCLAW, "mcp-server", "--http", "--port", "0", env=settings(tmp_path), stdout=subprocess.PIPE

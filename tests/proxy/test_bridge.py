@@ -79,6 +79,14 @@ BLOCKS: list[Any] = [
         ),
         ({"ok": False, "error": "no"}, {"content": [{"type": "text", "text": "no"}], "isError": True}),
         ({"ok": False, "error": {"message": "n"}}, {"content": [{"type": "text", "text": "n"}], "isError": True}),
+        (
+            {"ok": False, "error": None, "content": "why"},
+            {"content": [{"type": "text", "text": "why"}], "isError": True},
+        ),
+        (
+            {"ok": False, "error": {"message": ""}},
+            {"content": [{"type": "text", "text": "The app said no and gave no reason"}], "isError": True},
+        ),
         ({"ok": False, "content": "why"}, {"content": [{"type": "text", "text": "why"}], "isError": True}),
         (
             {"ok": False},
@@ -112,6 +120,10 @@ def test_an_answer_of_any_json_becomes_a_tool_result(proxies: Start, frame: Any,
         ('{"type": "invoke_result", "request_id": "nobody:1", "ok": true}', "no call"),
         ('{"type": "progress", "request_id": "x"}', "progress"),
         ('{"type": "update_tools"}', "tools"),
+        (
+            '{"type": "update_tools", "tools": [{"name": "x", "input_schema": {"maximum": 1e400}}]}',
+            "tools[0].input_schema",
+        ),
         ('{"type": "update_tools", "tools": [{"name": ""}]}', "tools[0].name"),
         ('{"type": "pong", "mcpSessionId": "another"}', "another session"),
         ('{"type": "pong", "x": ' + "[" * 100_000, "nested too deeply"),
@@ -160,6 +172,32 @@ def test_a_broken_answer_fails_its_call_at_once_and_no_other(proxies: Start, bro
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('"\\ud83d smile"', "cut in the middle of a character"),
+        ("NaN", "not JSON"),
+        ("[" * 5000 + "]" * 5000, "nested too deeply"),
+        ('{"request_id": "another"}, NaN', "not JSON"),
+    ],
+)
+@pytest.mark.parametrize("spelling", ["request_id", "requestId"])
+def test_an_answer_that_is_no_json_fails_its_call_at_once(
+    proxies: Start, content: str, says: str, spelling: str
+) -> None:
+    async def main() -> None:
+        async with proxies() as proxy:
+            id = await opened(proxy)
+            async with proxy.app(id) as app:
+                waiting = asyncio.create_task(proxy.call(id, "hold"))
+                call = (await app.holding())["request_id"]
+                frame = f'{{"type": "invoke_result", "content": {content}, "ok": true, "{spelling}": "{call}"}}'
+                await app.socket.send(frame)
+                assert says in text_of(await soon(waiting))
+
+    asyncio.run(main())
+
+
 def test_an_answer_that_claims_to_be_mcp_and_is_not_fails_with_the_reason(proxies: Start) -> None:
     async def main() -> None:
         async with proxies() as proxy:
@@ -185,7 +223,7 @@ def test_a_result_of_fifteen_megabytes_arrives_and_one_beyond_everything_closes_
                 held = await app.holding()
                 with contextlib.suppress(websockets.ConnectionClosed):
                     await app.result(held, "x" * (33 << 20))
-                assert "Bridge is not connected" in text_of(await soon(waiting))
+                assert "the app said more than 33554432 bytes at once" in text_of(await soon(waiting))
                 assert (await closed(app.socket))[0] == 1009
 
     asyncio.run(main())

@@ -57,6 +57,35 @@ def test_an_instance_that_dies_takes_only_its_own_bridges_and_apps_come_back_els
     asyncio.run(main())
 
 
+def test_metrics_are_told_while_redis_is_away(redis: Redis) -> None:
+    async def main() -> None:
+        with instance(redis.url) as (at, _):
+            assert b"openclaw_proxy_sessions 0" in (await at.send("GET", "/metrics")).body
+            redis.stop()
+            told = await at.send("GET", "/metrics")
+            redis.start()
+            assert told.status == 200
+            assert b"openclaw_proxy_bridges 0" in told.body
+
+    asyncio.run(main())
+
+
+def test_a_message_in_redis_that_nobody_understands_is_passed_over(redis: Redis) -> None:
+    async def main() -> None:
+        with instance(redis.url) as (near, _), instance(redis.url) as (far, _):
+            id = (await near.create())["mcpSessionId"]
+            async with near.app(id):
+                assert (await far.call(id))["isError"] is False
+                channels = redis.ask(b"PUBSUB CHANNELS openclaw:proxy:*\r\n").split(b"\r\n")[2::2]
+                assert len(channels) == 3  # the news, and one for each instance
+                for channel in channels:
+                    assert redis.ask(b"PUBLISH %s garbage\r\n" % channel).startswith(b":")
+                for _ in range(3):
+                    assert (await far.call(id))["isError"] is False
+
+    asyncio.run(main())
+
+
 def test_a_restart_of_redis_that_forgets_everything_costs_no_app_its_bridge(redis: Redis) -> None:
     async def main() -> None:
         with instance(redis.url) as (near, _), instance(redis.url) as (far, _):
@@ -156,3 +185,42 @@ def test_insecure_means_open() -> None:
         assert read_line(child, READY_WAIT).startswith(b"proxy: http://0.0.0.0:")
         assert child.stderr is not None
         assert b"open to everybody" in child.stderr.readline()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words", "says"),
+    [
+        ({}, ("--host", "nohost.invalid", "--insecure"), "can't listen on nohost.invalid"),
+        ({}, ("--host", "192.0.2.1", "--insecure"), "can't listen on 192.0.2.1"),
+        ({"OPENCLAW_PROXY_REDIS_URL": "foo"}, (), "OPENCLAW_PROXY_REDIS_URL is no address of a Redis"),
+        ({"OPENCLAW_PROXY_PUBLIC_URL": "proxy.example.com"}, (), "begin it with http:// or https://"),
+        ({"OPENCLAW_PROXY_APP_TOKEN": "pässwörd"}, (), "OPENCLAW_PROXY_APP_TOKEN holds characters"),
+    ],
+)
+def test_what_it_can_not_start_with_is_one_sentence(settings: Any, words: Any, says: str) -> None:
+    command = [OPENCLAW, "proxy", "--port", "0", *words]
+    with mock.patch.dict(os.environ, settings):
+        told = subprocess.run(command, capture_output=True, text=True, timeout=READY_WAIT, check=False)
+    assert told.returncode != 0
+    assert says in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_the_token_of_an_app_is_not_told_however_much_is_told() -> None:
+    secret = "not-for-any-log"
+    given = {"OPENCLAW_PROXY_APP_TOKEN": secret, "OPENCLAW_PROXY_OPENCLAW_TOKEN": secret}
+
+    async def main(at: Proxy) -> None:
+        headers = {"Authorization": f"Bearer {secret}"}
+        created = await at.send("POST", "/v1/chat/sessions", {"tools": []}, **headers)
+        async with at.app(created.json["mcpSessionId"], additional_headers=headers):
+            pass
+
+    with (
+        mock.patch.dict(os.environ, given),
+        process(OPENCLAW, "proxy", "-v", "--port", "0", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child,
+    ):
+        asyncio.run(main(Proxy(read_line(child, READY_WAIT).decode().split()[-1])))
+        child.terminate()
+        assert child.stderr is not None
+        assert secret.encode() not in child.stderr.read()

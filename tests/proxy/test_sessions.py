@@ -51,6 +51,23 @@ def test_a_body_in_camel_case_is_answered_in_camel_case_with_links(proxies: Star
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tools": [{"name": "a", "input_schema": {"type": "object", "properties": {"inputSchema": {}}}}]},
+        {"tools": [ECHO], "deviceName": "said besides"},
+        {"tools": [{"name": "a", "inputSchema": TEXT}], "device_id": "d"},
+    ],
+)
+def test_a_body_in_snake_case_is_answered_with_the_addresses_whatever_else_it_says(proxies: Start, body: Any) -> None:
+    async def main() -> None:
+        async with proxies() as proxy:
+            answer = await proxy.send("POST", "/v1/chat/sessions", body)
+            assert list(answer.json) == ["mcpSessionId", "bridge_url", "mcp_url"]
+
+    asyncio.run(main())
+
+
 def test_tools_are_listed_in_order_and_word_for_word(proxies: Start) -> None:
     tools: list[Any] = [
         {
@@ -164,6 +181,48 @@ def test_bodies_that_are_no_json_objects_are_refused(proxies: Start) -> None:
             assert (await proxy.send("POST", "/v1/chat/sessions", {"validate": "no"})).status == 422
             assert (await proxy.send("GET", "/v1/nothing")).json["detail"]
             assert (await proxy.send("PATCH", "/v1/chat/sessions")).status == 405
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"x": 1e400}',
+        b'{"x": ' + b"7" * 5000 + b"}",
+        b'{"x": "\xff"}',
+        b'{"tools": [{"name": "x", "z": "\xff"}]}',
+        b'{"tools": [{"name": "x", "input_schema": {"type": "object", "maximum": 1e400}}]}',
+        b'{"tools": [{"name": "x", "input_schema": {"type": "object", "title": "\xff"}}]}',
+    ],
+)
+def test_what_could_not_be_shown_again_is_refused(proxies: Start, said: bytes) -> None:
+    async def main() -> None:
+        async with proxies() as proxy:
+            refused = await proxy.send("POST", "/v1/chat/sessions", said)
+            assert refused.status in (400, 422)
+            assert refused.json["detail"]
+            id = (await proxy.create())["mcpSessionId"]
+            if b"tools" in said:
+                again = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", said)
+                assert again.status == refused.status
+            assert len((await proxy.send("GET", "/v1/chat/sessions")).json["sessions"]) == 1
+
+    asyncio.run(main())
+
+
+def test_pages_are_admitted_by_their_whole_origin_or_by_their_host(proxies: Start) -> None:
+    async def main() -> None:
+        async with proxies(origins=frozenset({"https://one.example", "two.example"})) as proxy:
+            for origin, status in {
+                "https://one.example": 200,
+                "http://one.example": 403,
+                "https://one.example:8443": 403,
+                "http://two.example:81": 200,
+                "https://two.example.evil": 403,
+                "http://localhost:5000": 200,
+            }.items():
+                assert (await proxy.send("OPTIONS", "/v1/chat/sessions", origin=origin)).status == status, origin
 
     asyncio.run(main())
 

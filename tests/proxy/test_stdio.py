@@ -113,6 +113,53 @@ def test_what_goes_wrong_over_there_is_said_here() -> None:
     asyncio.run(main())
 
 
+def test_an_app_that_comes_back_as_another_session_of_its_device_is_found_again() -> None:
+    async def main() -> None:
+        async with proxy() as at:
+            await at.create(device_id="d")  # its app has crashed
+            call = {"name": "echo_text", "arguments": {"text": "x"}}
+            async with forwarder(at, "--device", "d") as server:
+                assert "the app is away" in text_of((await ask(server, "tools/call", call))["result"])
+                second = (await at.create(device_id="d"))["mcpSessionId"]
+                async with at.app(second):
+                    await at.create(device_id="d")  # newer, and nobody is there
+                    assert (await ask(server, "tools/call", call))["result"]["isError"] is False
+                third = (await at.create(device_id="d"))["mcpSessionId"]
+                async with at.app(third):
+                    assert (await ask(server, "tools/call", call))["result"]["isError"] is False
+
+    asyncio.run(main())
+
+
+def test_a_session_or_token_that_http_can_not_carry_is_refused_and_sends_nothing() -> None:
+    async def main() -> None:
+        async with proxy() as at:
+            for bad in ("abc\r\nX: 1", "abc\r\n\r\nGET /smuggled HTTP/1.1", "€"):
+                async with forwarder(at) as server:
+                    await ask(server, "initialize", {**INITIALIZE, "mcpSessionId": bad})
+                    answer = await ask(server, "tools/list", id=2)
+                    assert "MCP-Session-Id holds characters that HTTP can't carry" in answer["error"]["message"]
+
+    asyncio.run(main())
+
+
+def test_what_is_no_proxy_at_all_is_said_to_be_none() -> None:
+    async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nContent-Type: text/html\r\n\r\n<html>")
+        await writer.drain()
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(page, "127.0.0.1", 0) as elsewhere:
+            at = Proxy(f"http://127.0.0.1:{elsewhere.sockets[0].getsockname()[1]}")
+            for words in (("--session", "x"), ("--device", "d")):
+                async with forwarder(at, *words) as server:
+                    assert "is no app-tool proxy" in (await ask(server, "tools/list"))["error"]["message"]
+
+    asyncio.run(main())
+
+
 def test_a_large_result_comes_through_the_pipe() -> None:
     async def main() -> None:
         async with lent() as (at, id, app), forwarder(at, "--session", id) as server:

@@ -10,6 +10,7 @@ from ..core.model import Block, Json, Text, ToolResult, Traffic
 from .frames import Frame, short
 
 NOTHING: Final = Raw(b"null")
+NO_REASON: Final = "The app said no and gave no reason"
 
 
 class _Whole(Struct, rename="camel"):
@@ -36,7 +37,7 @@ def result(frame: Frame, *, sent: int) -> ToolResult:
     content = frame.content if isinstance(frame.content, Raw) else NOTHING
     traffic = Traffic(sent=sent, received=frame.size)
     if not frame.ok:
-        reason = frame.error if isinstance(frame.error, Raw) else content
+        reason = frame.error if isinstance(frame.error, Raw) and bytes(frame.error) != b"null" else content
         return ToolResult((Text(_reason(reason)),), failed=True, traffic=traffic)
     if frame.mcp:
         return _mcp(content, traffic)
@@ -76,10 +77,10 @@ def _as_blocks(raw: bytes) -> tuple[Block, ...]:
 def _reason(raw: Raw) -> str:
     text = bytes(raw)
     if text[:1] == b'"':
-        return _string(text) or "The app said no and gave no reason"
+        return _string(text) or NO_REASON
     if text[:1] == b"{":
         try:
-            return _failure(text).message
+            return _failure(text).message or NO_REASON
         except ValueError:
             pass
-    return "The app said no and gave no reason" if text == b"null" else text.decode()
+    return NO_REASON if text == b"null" else text.decode()

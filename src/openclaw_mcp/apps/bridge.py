@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from ..core.errors import OpenClawError, ToolBusy, ToolError, ToolUnavailable
 from ..core.websocket import Socket
 from . import frames
-from .frames import BadFrame, Frame
+from .frames import NOT_CONNECTED, BadFrame, Frame
 
 MOST_UNSENT: Final = 32 << 20  # bytes waiting for an app that reads slowly; more calls are refused
 STALLED: Final = 10.0  # seconds in which an app that is owed bytes takes none before it counts as not reading
@@ -22,6 +22,7 @@ NO_SIGN_OF_LIFE: Final = 4408
 ALREADY_ATTACHED: Final = 4409
 SESSION_DELETED: Final = 4410
 TOO_SLOW: Final = 4413
+TOO_LARGE: Final = 1009
 SERVER_FAILED: Final = 1011
 
 logger = logging.getLogger(__name__)
@@ -141,7 +142,7 @@ class Bridge:
     async def invoke(self, tool: str, arguments: Any, tell: Tell | None) -> tuple[Frame, int]:
         """Have the app run a tool: its answer, and the size of the question. Cancelling this tells the app."""
         if self._ending is not None:
-            raise ToolUnavailable(f"Bridge is not connected: {self._ending}")
+            raise ToolUnavailable(f"{NOT_CONNECTED}: {self._ending}")
         if len(self._waiting) >= self._limits.calls:
             raise ToolBusy(f"{self._limits.calls} calls wait for this app already; try again when some are done")
         if self._socket.unsent > MOST_UNSENT:
@@ -225,7 +226,10 @@ class Bridge:
             self._take(message, text=self._socket.is_text)
 
     def gone(self, code: int, reason: str) -> None:
-        self._end("the app has gone")
+        too_large = code == TOO_LARGE
+        self._end(
+            f"the app said more than {2 * self._limits.result} bytes at once" if too_large else "the app has gone"
+        )
 
     # ---- frames ----
 
@@ -307,7 +311,7 @@ class Bridge:
         if self._updating is not None:
             self._updating.cancel()
         for waiting in self._waiting.values():
-            waiting.fail(ToolUnavailable(f"Bridge is not connected: {reason}"))
+            waiting.fail(ToolUnavailable(f"{NOT_CONNECTED}: {reason}"))
         if self._sign is not None:
             self._sign.set()
         if not self._over.done():

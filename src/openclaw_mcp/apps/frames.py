@@ -1,5 +1,6 @@
 """Bridge frames, text to values and back. Both spellings in, both spellings out. Pure."""
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,14 @@ from ..core.errors import BadRequest
 LONGEST_REASON: Final = 300  # characters of a reason; an app's mistake must not be echoed at length
 
 Json = dict[str, Any]
+
+NOT_CONNECTED: Final = "Bridge is not connected"
+"""How every failure for want of the app begins: callers know it by these words."""
+AWAY: Final = f"{NOT_CONNECTED}: the app is away; call again when it is back"
+"""The app never saw the call."""
+
+_CALL: Final = re.compile(rb'"request_?[iI]d"\s*:\s*"([^"\\]{1,200}:\d+)"')  # ids are ours, and end so
+_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -80,9 +89,9 @@ def read(message: bytes, *, text: bool = True) -> Frame:
     except msgspec.ValidationError as exc:
         raise BadFrame(f"the frame is not what the bridge takes: {short(exc)}", _call_in(said)) from None
     except RecursionError:
-        raise BadFrame("the frame is nested too deeply") from None
+        raise BadFrame("the frame is nested too deeply", _call_near(message)) from None
     except ValueError as exc:  # DecodeError and UnicodeDecodeError both are
-        raise BadFrame(f"the frame is not JSON: {short(exc)}") from None
+        raise BadFrame(f"the frame is not JSON: {_why(message, exc)}", _call_near(message)) from None
     if frame.type == "invoke_result":
         if frame.request is None:
             raise BadFrame("invoke_result needs `request_id`")
@@ -126,6 +135,18 @@ def short(exc: Exception) -> str:
 
 def _say(type: str, session: str, **fields: Any) -> bytes:
     return _encode({"type": type, "mcpSessionId": session, **fields})
+
+
+def _why(message: bytes, exc: ValueError) -> str:
+    if isinstance(exc, UnicodeDecodeError):
+        return "it is not UTF-8"
+    return f"{short(exc)}; is a text cut in the middle of a character?" if _HALF.search(message) else short(exc)
+
+
+def _call_near(message: bytes) -> str | None:
+    """The call that a frame nobody can parse speaks of: it must not wait for an answer that has come."""
+    found = _CALL.search(message)
+    return found[1].decode("latin-1") if found is not None else None
 
 
 def _call_in(text: str) -> str | None:

@@ -11,7 +11,7 @@ from ..core.model import ToolCall, ToolResult, ToolSpec
 from ..core.ports import Line
 from . import answers
 from .bridge import Bridge, Tell
-from .frames import Frame
+from .frames import AWAY, Frame
 from .menu import Menu
 
 
@@ -96,7 +96,7 @@ class Guest:
     async def call(self, call: ToolCall) -> ToolResult:
         carrier: Carrier | None = self.bridge or await self._elsewhere(self)
         if carrier is None:
-            raise ToolUnavailable("Bridge is not connected: the app is away; call again when it is back")
+            raise ToolUnavailable(AWAY)
         frame, sent = await carrier.invoke(call.name, call.arguments, _teller(call.line))
         return answers.result(frame, sent=sent)
 

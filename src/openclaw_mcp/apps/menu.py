@@ -30,6 +30,8 @@ class Menu(Struct, frozen=True, weakref=True):
     raw: bytes
     """The list as the app wrote it, unknown fields included."""
     specs: tuple[ToolSpec, ...]
+    camel: bool | None = None
+    """Whether its schemas are called `inputSchema`, all of them; None when there are none."""
 
 
 class _Tool(Struct, frozen=True):
@@ -70,12 +72,18 @@ def read_menu(raw: bytes, *, most: int, check: Check) -> Menu:
         if tool.name in seen:
             raise BadTools(f"tools[{index}].name: {tool.name!r} is there twice; names must be unique in a session")
         seen.add(tool.name)
-    menu = Menu(raw, tuple(_spec(tool, index, check) for index, tool in enumerate(tools)))
+    menu = Menu(raw, tuple(_spec(tool, index, check) for index, tool in enumerate(tools)), _camel(tools))
     _known[raw] = menu
     return menu
 
 
 EMPTY: Final = Menu(b"[]", ())
+
+
+def _camel(tools: list[_Tool]) -> bool | None:
+    if any(isinstance(tool.input_schema, Raw) for tool in tools):
+        return False
+    return True if any(isinstance(tool.camel_input_schema, Raw) for tool in tools) else None
 
 
 def _spec(tool: _Tool, index: int, check: Check) -> ToolSpec:
@@ -100,7 +108,10 @@ def _schema(raw: Raw | UnsetType, where: str, check: Check) -> Json | None:
     text = bytes(raw)
     if text == b"null":
         return None
-    schema = _shared(text) if len(text) <= LARGEST_SHARED else _parsed(text)
+    try:
+        schema = _shared(text) if len(text) <= LARGEST_SHARED else _parsed(text)
+    except (ValueError, RecursionError) as exc:
+        raise BadTools(f"{where}: {short(exc)}") from None
     if type(schema) is not dict:
         raise BadTools(f"{where}: must be a JSON Schema object")
     if schema["type"] != "object":

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 
 from ..core.errors import BY_CODE, OpenClawError, ToolBusy, ToolError, ToolUnavailable
 from .bridge import Bridge, Tell, Waiting
-from .frames import Frame
+from .frames import NOT_CONNECTED, Frame
 from .guest import StoreDown
 from .store import PREFIX, Store
 
@@ -143,6 +143,7 @@ class Relay:
     # ---- hearing ----
 
     async def hear(self, data: bytes) -> None:
+        """Raises ValueError for what is no message of ours."""
         for note in _unpack(data):
             if note.kind == "parcel":
                 parcel = await self._store.fetch_parcel(note.name)
@@ -192,7 +193,7 @@ class Relay:
 
         try:
             if bridge is None:
-                raise ToolUnavailable("Bridge is not connected: the app has just left")
+                raise ToolUnavailable(f"{NOT_CONNECTED}: the app has just left")
             frame, sent = await bridge.invoke(note.name, Raw(note.data), tell)
             answer = Note("done", self.instance, note.number, data=msgspec.json.encode(frame), sent=sent)
         except OpenClawError as exc:
@@ -265,4 +266,4 @@ def _array(notes: list[bytes]) -> bytes:
 
 
 def _gone() -> ToolUnavailable:
-    return ToolUnavailable("Bridge is not connected: the instance that had the app has gone")
+    return ToolUnavailable(f"{NOT_CONNECTED}: the instance that had the app has gone")

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from ..core.errors import BadRequest, OpenClawError
 from .bridge import ALREADY_ATTACHED, Bridge
+from .frames import NOT_CONNECTED
 from .guest import BridgeTaken, Carrier, Entry, Guest, Session, StoreDown
 from .limits import Bucket, Buckets
 from .memory import BEATS, Cancel, Part, depart, keep, leave
@@ -245,7 +246,7 @@ class Shared:
                     await self._hear(ears)
             except (RedisError, OSError, TimeoutError, OpenClawError) as exc:
                 logger.warning("Redis is out of reach: %s", type(exc).__name__)
-            self._relay.fail(StoreDown("Bridge is not connected: the proxy's shared store is out of reach"))
+            self._relay.fail(StoreDown(f"{NOT_CONNECTED}: the proxy's shared store is out of reach"))
             self._unlearn()
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -263,10 +264,13 @@ class Shared:
             heard = self._clock()
             if message["type"] != "message":
                 continue
-            if message["channel"] == own:
-                await self._relay.hear(message["data"])
-            else:
-                self._note(_unpack(message["data"]))
+            try:
+                if message["channel"] == own:
+                    await self._relay.hear(message["data"])
+                else:
+                    self._note(_unpack(message["data"]))
+            except ValueError:  # somebody else's, or another version's: what we understand goes on
+                logger.warning("a message in Redis that no proxy of this version would send was passed over")
 
     def _note(self, news: News) -> None:
         guest = self.guests.get(news.session)

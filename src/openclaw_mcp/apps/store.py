@@ -11,6 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from ..core.errors import BadRequest
 from .guest import Session, StoreDown, TooManySessions
 from .limits import Bucket
 
@@ -248,14 +249,19 @@ _ALL: Final = PREFIX + "all"
 
 
 def _client(url: str, retry: Retry) -> Redis:
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=MOST_CONNECTIONS,
-        timeout=ANSWER_WAIT,
-        socket_timeout=ANSWER_WAIT,
-        socket_connect_timeout=CONNECT_WAIT,
-        retry=retry,
-    )
+    try:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=MOST_CONNECTIONS,
+            timeout=ANSWER_WAIT,
+            socket_timeout=ANSWER_WAIT,
+            socket_connect_timeout=CONNECT_WAIT,
+            retry=retry,
+        )
+    except ValueError:
+        raise BadRequest(
+            "OPENCLAW_PROXY_REDIS_URL is no address of a Redis; give one like redis://127.0.0.1:6379/0"
+        ) from None
     return Redis.from_pool(pool)
 
 

@@ -5,11 +5,11 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
+from .verbose import hush
+
 LOG_FILE: Final = "gateway.log"
 LOG_BYTES: Final = 5 << 20  # of one log file; KEPT_LOGS older ones stay beside it
 KEPT_LOGS: Final = 3
-TALKERS: Final = ("websockets", "httpx", "httpcore", "uvicorn", "alembic")
-"""Libraries that would log message bodies, addresses with secrets in them, or their own starting up."""
 
 
 def log_to(folder: Path, *, verbose: bool) -> None:
@@ -20,5 +20,4 @@ def log_to(folder: Path, *, verbose: bool) -> None:
     layout = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=handlers, format=layout)
     (folder / LOG_FILE).chmod(0o600)
-    for talker in TALKERS:
-        logging.getLogger(talker).setLevel(logging.WARNING)
+    hush()

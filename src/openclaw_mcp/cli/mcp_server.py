@@ -1,8 +1,6 @@
 """`openclaw mcp-server`: order_openclaw over stdin and stdout."""
 
 import asyncio
-import logging
-import sys
 from typing import TYPE_CHECKING
 
 from .. import __version__
@@ -56,7 +54,9 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
 
 def run(options: "argparse.Namespace") -> int:
     if options.verbose:
-        logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+        from .verbose import log_to_stderr  # here for start-up: unasked, nothing is logged
+
+        log_to_stderr(verbose=True)
     if options.http:
         return _serve_http(options.port)
     serve_stdio()

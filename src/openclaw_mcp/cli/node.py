@@ -1,9 +1,7 @@
 """`openclaw node`: this machine's capabilities over MCP and over a gateway; its doctor, its wizard, its token."""
 
 import asyncio
-import logging
 import signal
-import sys
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
@@ -12,6 +10,7 @@ from ..mcp.stdio import Opened
 from ..mcp.stdio import serve as serve_pipe
 from ..node.settings import Settings, state_dir
 from ..nodehost import Node, NodeHost
+from .verbose import log_to_stderr
 
 if TYPE_CHECKING:
     import argparse
@@ -51,8 +50,7 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
 
 
 def run(options: "argparse.Namespace") -> int:
-    logging.basicConfig(level=logging.DEBUG if options.verbose else logging.WARNING, stream=sys.stderr)
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    log_to_stderr(verbose=options.verbose)
     if options.action is not None:
         from . import node_setup  # here for start-up: a server needs none of it
 

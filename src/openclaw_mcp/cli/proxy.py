@@ -1,7 +1,6 @@
 """`openclaw proxy`: the app-tool proxy over HTTP."""
 
 import argparse
-import logging
 import sys
 
 from ..core.errors import BadRequest
@@ -12,6 +11,7 @@ from ..proxy.settings import Settings
 from ..web import listen
 from . import proxy_stdio
 from .commands import port
+from .verbose import log_to_stderr
 
 DEFAULT_PORT = 8000
 
@@ -29,8 +29,7 @@ def run(options: argparse.Namespace) -> int:
         proxy_stdio.run(options)
         return 0
     settings = configuration.read()
-    level = logging.DEBUG if options.verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log_to_stderr(verbose=options.verbose)
     check(settings, host=options.host, insecure=options.insecure)
     listen.run(serve(settings, host=options.host, port=options.port))
     return 0

@@ -37,7 +37,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     hosts: frozenset[str] | None = LOOPBACK_HOSTS
     """Names a Host header may carry, without port; None = any. Keeps DNS rebinding out."""
     origins: frozenset[str] | None = LOOPBACK_HOSTS
-    """Hosts an Origin header may name; an empty set refuses every Origin; None = any."""
+    """Hosts an Origin header may name, or whole origins; an empty set refuses every Origin; None = any."""
     browsers: bool = True
     """False refuses what only browsers send: Sec-Fetch-Site, Referer. Node's fetch sends Sec-Fetch-Mode: allowed."""
     json_only: bool = False
@@ -54,7 +54,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         if self.loopback_peers and not _is_loopback(scope.get("client")):
             raise Refusal(403, "loopback only")
         origin = headers.get("origin")
-        if origin and self.origins is not None and _origin_host(origin) not in self.origins:
+        if origin and self.origins is not None and self.origins.isdisjoint((origin, _origin_host(origin))):
             raise Refusal(403, "origin not allowed")
         if not self.browsers and (headers.get("sec-fetch-site") or headers.get("referer")):
             raise Refusal(403, "browser context not allowed")

@@ -104,7 +104,11 @@ class Api:
         house = self._house
         bridges = [guest.bridge for guest in house.engine.guests.values() if guest.bridge is not None]
         house.metrics.running = sum(bridge.waiting for bridge in bridges)
-        text = house.metrics.text(sessions=await house.engine.count(), bridges=len(bridges))
+        try:
+            sessions = await house.engine.count()
+        except StoreDown:  # the one number that needs it; the others are wanted most while it is away
+            sessions = None
+        text = house.metrics.text(sessions=sessions, bridges=len(bridges))
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def _openapi(self, request: Request) -> Response:

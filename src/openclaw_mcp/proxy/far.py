@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from ..apps.frames import AWAY, NOT_CONNECTED
 from ..core.bell import Bell
 from ..core.errors import (
     BadRequest,
@@ -18,7 +19,7 @@ from ..core.errors import (
     ToolNotFound,
     ToolUnavailable,
 )
-from ..core.model import Block, Caller, Json, ToolCall, ToolResult, ToolSpec
+from ..core.model import Block, Caller, Json, Text, ToolCall, ToolResult, ToolSpec
 from ..wire import jsonrpc, mcp
 from .post import Answer, Post
 
@@ -65,6 +66,18 @@ class _Message(Struct):
     error: _Error | None = None
 
 
+class _Entry(Struct):
+    id: str = field(name="mcpSessionId")
+    connected: bool = False
+
+
+class _Sessions(Struct):
+    sessions: list[_Entry]
+
+
+Kind = TypeVar("Kind")
+
+
 class Which(Struct, frozen=True, kw_only=True):
     """How the session is chosen: by its id, or the newest of a device."""
 
@@ -100,11 +113,15 @@ class FarTools:
     def bind(self, id: Any) -> None:
         """The client itself named the session."""
         if type(id) is str and id and id != self._id:
-            self._id = id
             self._which = Which(id=id)
-            if self._listener is not None:
-                self._listener.cancel()
-                self._listener = None
+            self._turn_to(id)
+
+    def _turn_to(self, id: str) -> None:
+        self._id = id
+        self._specs = None
+        if self._listener is not None:
+            self._listener.cancel()
+            self._listener = None
 
     # ---- Toolbox ----
 
@@ -116,7 +133,7 @@ class FarTools:
         heard = self._heard
         while True:
             raw = await self._ask("tools/list", {} if cursor is None else {"cursor": cursor}, None)
-            page = msgspec.json.decode(raw, type=_Page)
+            page = self._read(raw, _Page)
             specs.extend(
                 ToolSpec(**{name: getattr(tool, name) for name in tool.__struct_fields__}) for tool in page.tools
             )
@@ -130,9 +147,17 @@ class FarTools:
         return specs
 
     async def call(self, call: ToolCall) -> ToolResult:
-        raw = await self._ask("tools/call", {"name": call.name, "arguments": call.arguments}, call)
-        result = msgspec.json.decode(raw, type=_Result)
+        result = await self._result(call)
+        if self._which.device and (words := _complaint(result)).startswith(NOT_CONNECTED):
+            moved = await self._moved(self._which.device)
+            if moved and words == AWAY:
+                result = await self._result(call)
         return ToolResult(tuple(result.content), result.structured_content, result.is_error, result.meta)
+
+    async def _result(self, call: ToolCall) -> _Result:
+        return self._read(
+            await self._ask("tools/call", {"name": call.name, "arguments": call.arguments}, call), _Result
+        )
 
     # ---- requests ----
 
@@ -145,7 +170,7 @@ class FarTools:
         async with self._post.send("POST", MCP, headers, body) as answer:
             if answer.status != 200:
                 await self._refused(answer)
-            async for message in _messages(answer):
+            async for message in self._messages(answer):
                 if message.error is not None:
                     raise _raised(message.error)
                 if isinstance(message.result, Raw):
@@ -193,9 +218,45 @@ class FarTools:
             body = await answer.body()
             if answer.status != 200:
                 raise ToolUnavailable(f"the proxy answered {answer.status} when asked for the device's sessions")
-        for entry in msgspec.json.decode(body)["sessions"]:
-            return str(entry["mcpSessionId"])
+        sessions = self._read(body, _Sessions).sessions
+        for entry in (*(entry for entry in sessions if entry.connected), *sessions):
+            return entry.id
         raise ToolUnavailable(f"device {device!r} has no session at the proxy; start the app first")
+
+    async def _moved(self, device: str) -> bool:
+        """Whether the device's app has come back as another session, which is ours from now on."""
+        newest = await self._newest(device)
+        if newest == self._id:
+            return False
+        self._turn_to(newest)
+        self.changed.ring(None)
+        return True
+
+    # ---- answers ----
+
+    def _read(self, data: bytes | Raw, kind: type[Kind]) -> Kind:
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except (ValueError, RecursionError):
+            raise ToolUnavailable(f"what answers at {self._post.base} is no app-tool proxy; give its address") from None
+
+    async def _messages(self, answer: Answer) -> AsyncIterator[_Message]:
+        """The messages of an answer: its one JSON body, or the events of its stream."""
+        if answer.content_type != "text/event-stream":
+            yield self._read(await answer.body(), _Message)
+            return
+        pending = bytearray()
+        async for chunk in answer.chunks():
+            pending += chunk
+            whole = bytes(pending).replace(b"\r\n", b"\n")
+            *events, rest = whole.split(b"\n\n") if b"\n" in chunk else [bytes(pending)]
+            pending = bytearray(rest)
+            if len(pending) > LARGEST_EVENT:
+                raise ToolUnavailable("the proxy sent an event larger than this client takes")
+            for event in events:
+                data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
+                if data:
+                    yield self._read(data, _Message)
 
     # ---- list changes ----
 
@@ -212,7 +273,7 @@ class FarTools:
                         self.changed.ring(None)
                     pause = FIRST_PAUSE
                     self._heard = True
-                    async for message in _messages(answer):
+                    async for message in self._messages(answer):
                         if message.method == "notifications/tools/list_changed":
                             self._specs = None
                             self.changed.ring(None)
@@ -231,25 +292,12 @@ async def _pass_on(call: ToolCall, params: Json) -> None:
         await call.line.progress(value, total=total, message=message)
 
 
+def _complaint(result: _Result) -> str:
+    first = result.content[0] if result.is_error and result.content else None
+    return first.text if isinstance(first, Text) else ""
+
+
 def _raised(error: _Error) -> OpenClawError:
     if error.code == jsonrpc.INVALID_PARAMS:
         return ToolNotFound(error.message)
     return ToolError(error.message)
-
-
-async def _messages(answer: Answer) -> AsyncIterator[_Message]:
-    """The messages of an answer: its one JSON body, or the events of its stream."""
-    if answer.content_type != "text/event-stream":
-        yield msgspec.json.decode(await answer.body(), type=_Message)
-        return
-    pending = bytearray()
-    async for chunk in answer.chunks():
-        pending += chunk
-        *events, rest = bytes(pending).replace(b"\r\n", b"\n").split(b"\n\n") if b"\n" in chunk else [bytes(pending)]
-        pending = bytearray(rest)
-        if len(pending) > LARGEST_EVENT:
-            raise ToolUnavailable("the proxy sent an event larger than this client takes")
-        for event in events:
-            data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
-            if data:
-                yield msgspec.json.decode(data, type=_Message)

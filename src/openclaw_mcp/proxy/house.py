@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from .. import __version__
+from ..apps.frames import short
 from ..apps.guest import Guest, Session
 from ..apps.limits import Bucket, Rate
 from ..apps.memory import Engine, Memory
@@ -39,17 +40,8 @@ APP: Final = Caller(kind="app", name="app")
 CLIENT: Final = Caller(kind="agent", name="mcp")
 
 _INFO = Info(name="openclaw-proxy", version=__version__, title="OpenClaw app tools")
+_SNAKE: Final = {"device_id", "device_name", "app_version", "chat_id"}
 _CAMEL: Final = {"deviceId", "deviceName", "appVersion", "chatId"}
-_STRINGS: Final = (
-    "device_id",
-    "deviceId",
-    "device_name",
-    "deviceName",
-    "app_version",
-    "appVersion",
-    "chat_id",
-    "chatId",
-)
 
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _text: Callable[[Raw], str | None] = msgspec.json.Decoder(str | None).decode
@@ -117,10 +109,8 @@ class House:
         fields = _fields(body)
         tools = fields.pop("tools", None)
         menu = EMPTY if tools is None or bytes(tools) == b"null" else self.menu(bytes(tools))
-        said = {name: _string(name, fields[name]) for name in _STRINGS if name in fields}
-        about = msgspec.json.encode(fields)
-        if len(about) > LARGEST_ABOUT:
-            raise BadTools(f"everything besides `tools` may take {LARGEST_ABOUT} bytes; say less")
+        said = {name: _string(name, fields[name]) for name in (*_SNAKE, *_CAMEL) if name in fields}
+        about = _kept(fields)
         session = Session(
             id=os.urandom(16).hex(),
             created=time.time(),
@@ -131,8 +121,8 @@ class House:
         await self.engine.add(session, menu)
         if (guest := self.engine.near(session.id)) is not None:
             self.came.ring(guest)
-        camel = not _CAMEL.isdisjoint(fields) or (tools is not None and b'"inputSchema"' in bytes(tools))
-        return Registered(session, camel)
+        snake = bool(fields.keys() & _SNAKE) or menu.camel is False
+        return Registered(session, not snake and bool(menu.camel or fields.keys() & _CAMEL))
 
     def menu(self, raw: bytes) -> Menu:
         return read_menu(raw, most=self.settings.most_tools, check=Form)
@@ -201,7 +191,7 @@ class House:
         hosts = None if settings.app_token and settings.mcp_token and settings.hosts is None else LOOPBACK_HOSTS
         if settings.hosts is not None:
             hosts = None if ANY in settings.hosts else LOOPBACK_HOSTS | settings.hosts
-        pages = {origin.partition("://")[2].partition(":")[0] or origin for origin in settings.origins}
+        pages = {origin if "://" in origin else origin.partition(":")[0] for origin in settings.origins}
         return Gate(
             identify=bearer(token, caller) if token else lambda _: caller,
             hosts=hosts,
@@ -226,7 +216,8 @@ class House:
 
 def _fields(body: bytes) -> dict[str, Raw]:
     try:
-        return _object(body)
+        # Decoded first: the codec looks for bad UTF-8 only in the fields it reads, not in what is kept as it came.
+        return _object(body.decode())
     except msgspec.ValidationError:
         raise BadTools("the body must be a JSON object") from None
     except (ValueError, RecursionError):
@@ -237,7 +228,7 @@ def tools_in(body: bytes) -> bytes:
     """The list in `{"tools": […]}`, or the bare list. Raises BadRequest."""
     if body.lstrip()[:1] == b"[":
         try:
-            msgspec.json.decode(body, type=Raw)
+            msgspec.json.decode(body.decode(), type=Raw)
         except (ValueError, RecursionError):
             raise BadRequest("the body is not JSON") from None
         return body.strip()
@@ -245,6 +236,18 @@ def tools_in(body: bytes) -> bytes:
     if tools is None:
         raise BadTools("`tools` is missing: send a list of tools, or an object that has one")
     return bytes(tools)
+
+
+def _kept(fields: dict[str, Raw]) -> bytes:
+    """What an app said of itself, as it is kept, and shown again. Raises BadTools."""
+    about = msgspec.json.encode(fields)
+    if len(about) > LARGEST_ABOUT:
+        raise BadTools(f"everything besides `tools` may take {LARGEST_ABOUT} bytes; say less")
+    try:
+        msgspec.json.decode(about)
+    except (ValueError, RecursionError) as exc:
+        raise BadTools(f"what the body says besides `tools` can't be kept: {short(exc)}") from None
+    return about
 
 
 def _string(name: str, raw: Raw) -> str | None:

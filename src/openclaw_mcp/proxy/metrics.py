@@ -29,7 +29,7 @@ class Metrics:
     def refused(self, reason: str) -> None:
         self._refused[reason] += 1
 
-    def text(self, *, sessions: int, bridges: int) -> str:
+    def text(self, *, sessions: int | None, bridges: int) -> str:
         lines: list[str] = []
 
         def block(name: str, kind: str, help: str, rows: Sequence[tuple[str, float]]) -> None:
@@ -41,7 +41,8 @@ class Metrics:
         block("calls_total", "counter", "Tool calls by how they ended.", calls)
         block("call_seconds", "histogram", "How long tool calls took.", self._histogram())
         block("calls_running", "gauge", "Tool calls waiting for an app.", [("", self.running)])
-        block("sessions", "gauge", "Sessions registered.", [("", sessions)])
+        if sessions is not None:
+            block("sessions", "gauge", "Sessions registered.", [("", sessions)])
         block("bridges", "gauge", "Bridges attached to this process.", [("", bridges)])
         block("refused_total", "counter", "Requests refused at the door.", refused)
         block("bad_frames_total", "counter", "Frames from apps that could not be used.", [("", self.bad_frames)])

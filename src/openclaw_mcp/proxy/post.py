@@ -109,10 +109,11 @@ class Post:
     @contextlib.asynccontextmanager
     async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> AsyncIterator[Answer]:
         """One request; leaving before its answer is complete closes the connection, which cancels it over there."""
+        head = self._head(method, path, headers, len(body))
         connection = await self._connection()
         answer = Answer(connection)
         try:
-            connection.writer.write(self._head(method, path, headers, len(body)) + body)
+            connection.writer.write(head + body)
             await connection.writer.drain()
             await answer.begin()
             yield answer
@@ -139,11 +140,14 @@ class Post:
         try:
             async with asyncio.timeout(CONNECT_WAIT):
                 reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._secure or None)
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, UnicodeError):  # the last for a name that can't be one
             raise ToolUnavailable(f"no proxy answers at {self.base}; is `openclaw proxy` running there?") from None
         return _Connection(reader, writer, now)
 
     def _head(self, method: str, path: str, headers: Headers, length: int) -> bytes:
+        for name, value in headers.items():
+            if not (value.isascii() and value.isprintable()):
+                raise BadRequest(f"{name} holds characters that HTTP can't carry; correct what it is taken from")
         lines = [f"{method} {self._path}{path} HTTP/1.1", f"Host: {self._netloc}", f"Content-Length: {length}"]
         lines.extend(f"{name}: {value}" for name, value in headers.items())
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

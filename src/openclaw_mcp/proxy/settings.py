@@ -43,13 +43,13 @@ def read(environment: Mapping[str, str] | None = None, *, folder: Path | None = 
     said = {**dotenv((folder or Path.cwd()) / ".env"), **given}
     values = _Values(said)
     return Settings(
-        app_token=values.text("APP_TOKEN"),
-        mcp_token=values.text("OPENCLAW_TOKEN"),
+        app_token=values.token("APP_TOKEN"),
+        mcp_token=values.token("OPENCLAW_TOKEN"),
         server_url=values.text("SERVER_URL") or DEFAULT_URL,
         session_ttl=values.seconds("SESSION_TTL_SECONDS", 300.0),
         tool_timeout=values.seconds("TOOL_TIMEOUT_SECONDS", 120.0),
         session_id=values.text("SESSION_ID"),
-        public_url=values.text("PUBLIC_URL").rstrip("/"),
+        public_url=values.url("PUBLIC_URL"),
         origins=values.listed("ORIGINS"),
         hosts=values.listed("HOSTS") or None,
         redis_url=values.text("REDIS_URL"),
@@ -96,6 +96,18 @@ class _Values:
 
     def text(self, name: str) -> str:
         return self._said.get(PREFIX + name, "").strip()
+
+    def token(self, name: str) -> str:
+        text = self.text(name)
+        if not (text.isascii() and text.isprintable()):
+            raise BadRequest(f"{PREFIX}{name} holds characters that HTTP can't carry; use letters, digits and signs")
+        return text
+
+    def url(self, name: str) -> str:
+        text = self.text(name).rstrip("/")
+        if text and not text.startswith(("http://", "https://")):
+            raise BadRequest(f"{PREFIX}{name} is {text!r}; begin it with http:// or https://")
+        return text
 
     def listed(self, name: str) -> frozenset[str]:
         return frozenset(part.strip().rstrip("/").lower() for part in self.text(name).split(",") if part.strip())

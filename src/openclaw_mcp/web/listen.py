@@ -36,12 +36,16 @@ Upgrade = Callable[..., asyncio.Protocol]
 """Makes the protocol of a connection that asks to become a WebSocket."""
 
 
-class PortTaken(OpenClawError):
+class CannotListen(OpenClawError):
+    code = "cannot_listen"
+
+
+class PortTaken(CannotListen):
     code = "port_taken"
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes any free one. Raises PortTaken, or OSError for an address not ours."""
+    """A listening socket; port 0 takes any free one. Raises PortTaken, CannotListen."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol by its name: the loop turns off Nagle's delay only on sockets that say they are TCP.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -59,7 +63,9 @@ def bind(host: str, port: int) -> socket.socket:
             taken = f"port {port} on {host} is taken{f' by {who}' if who else ''}"
             reason = f"{taken}; stop what holds it or choose another with --port"
             raise PortTaken(reason) from exc
-        raise
+        raise CannotListen(
+            f"can't listen on {host}, port {port}: {exc.strerror}; choose what this machine has"
+        ) from exc
     listener.setblocking(False)
     return listener
 

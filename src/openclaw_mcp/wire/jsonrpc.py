@@ -124,7 +124,8 @@ def _without_method(value: dict[str, Any]) -> Message:
 
 
 def _unreadable(data: bytes | bytearray | str, exc: ValueError) -> Malformed:
-    """Half a character (a lone surrogate) is proper JSON all the same: its sender can be told which message it was."""
+    """Half a character (a lone surrogate) or a huge number is proper JSON all the same: its sender can be told which
+    message it was."""
     import json  # here for start-up: nearly every message can be read
 
     try:
@@ -134,6 +135,8 @@ def _unreadable(data: bytes | bytearray | str, exc: ValueError) -> Malformed:
     except (ValueError, KeyError, RecursionError):
         return Malformed(None, RpcError(PARSE_ERROR, f"Parse error: {_where(exc)}"))
     reason = "a text holds half a character (a lone surrogate); send whole ones"
+    if isinstance(exc, msgspec.ValidationError):  # of a number; nothing else is asked of the types
+        reason = f"{_where(exc)}; send it as a text"
     return Malformed(id if _is_id(id) else None, RpcError(PARSE_ERROR, f"Parse error: {reason}"))
 
 
