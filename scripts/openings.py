@@ -26,7 +26,7 @@ FOLDER = Path(openclaw_mcp.openings.__file__).parent
 SURFACES: dict[str, Callable[[], McpServer]] = {
     "claw": claw.server,
     "echo": echo.server,
-    "mcp_server": lambda: mcp_server.server(Orders(Path())),
+    "mcp_server": lambda: mcp_server.server(Orders(Path)),
     "node": node.opening_server,
     "proxy_stdio": proxy_stdio.server,
 }

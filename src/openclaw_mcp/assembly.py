@@ -113,7 +113,7 @@ async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
             memory.runs, roster=roster, bears_token=gateway.bears_token,
             offered=lambda: completions_offered(config.current.config),
         )  # fmt: skip
-        attach = Attach(gateway.grants, url=address, key=lambda key: keys.canonical(key, roster()))
+        attach = Attach(gateway.grants, url=address, key=lambda key: _session_of(key, roster()))
         rooms: tuple[Room, ...] = (config, restart, report, completions, attach, *mail.rooms, cron)
         for room in rooms:
             gateway.add(room)
@@ -121,6 +121,13 @@ async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
         gateway.registry.add("cron", CronTool(cron, memory.sessions))
         await stack.enter_async_context(cron)
         yield Whole(gateway=gateway, restart=restart, report=report)
+
+
+def _session_of(key: str, roster: Roster) -> str:
+    """The whole key of a session of ours. Raises Fault."""
+    whole = keys.canonical(key, roster)
+    roster.card(keys.parts(whole)[0])
+    return whole
 
 
 def _following(config: ConfigRoom) -> Callable[[], Roster]:

@@ -27,6 +27,7 @@ class Embedded:
     """Answers the methods of the rooms it holds, and tells their events. Also the `Link` of its own calls."""
 
     near = True
+    gone = False
 
     def __init__(self, folder: Path) -> None:
         self.id = "embedded"

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,9 +25,10 @@ KNOCK_WITHIN: Final = 1.0  # seconds to find out whether anybody listens at the 
 
 
 class Orders:
-    """Carries orders. The agent is looked for at the first one and kept until `aclose`."""
+    """Carries orders. The agent is looked for at the first one, and again once it has gone; kept until `aclose`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Callable[[], Path]) -> None:
+        """`folder` says where the state is, when it is needed; it may raise OpenClawError."""
         self._folder = folder
         self._stack = AsyncExitStack()
         self._finding: asyncio.Task[Gateway] | None = None
@@ -46,12 +47,14 @@ class Orders:
 
     async def gateway(self) -> Gateway:
         """Whoever carries orders. One search at a time; a failed one is tried again by the next order."""
-        if self._finding is None or (self._finding.done() and not _fine(self._finding)):
+        if self._finding is None or (self._finding.done() and not _there(self._finding)):
             self._finding = asyncio.ensure_future(self._find())
         return await asyncio.shield(self._finding)
 
     async def _find(self) -> Gateway:
-        config = await asyncio.to_thread(_config, self._folder)
+        await self._stack.aclose()  # of one that has gone: whoever waited there knows by now
+        folder = await asyncio.to_thread(self._folder)
+        config = await asyncio.to_thread(_config, folder)
         url, token = gateway_place(config)
         named = os.environ.get("OPENCLAW_GATEWAY_URL") or config.get("gateway", {}).get("mode") == "remote"
         if named or await _anybody(url):
@@ -60,10 +63,10 @@ class Orders:
             # Here for start-up: the agent in this process needs no WebSocket.
             from .remote import dialled
 
-            return await self._stack.enter_async_context(dialled(url, given, self._folder))
-        logger.info("nobody listens at %s: orders go to the agent in this process, in %s", url, self._folder)
+            return await self._stack.enter_async_context(dialled(url, given, folder))
+        logger.info("nobody listens at %s: orders go to the agent in this process, in %s", url, folder)
         # In a thread: a client that pings or cancels meanwhile is heard.
-        return await self._stack.enter_async_context(await asyncio.to_thread(_embedded, self._folder))
+        return await self._stack.enter_async_context(await asyncio.to_thread(_embedded, folder))
 
 
 def _embedded(folder: Path) -> "Embedded":
@@ -99,5 +102,5 @@ async def _anybody(url: str) -> bool:
     return True
 
 
-def _fine(task: "asyncio.Task[Gateway]") -> bool:
-    return not task.cancelled() and task.exception() is None
+def _there(found: "asyncio.Task[Gateway]") -> bool:
+    return not found.cancelled() and found.exception() is None and not found.result().gone

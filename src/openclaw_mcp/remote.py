@@ -1,11 +1,13 @@
 """A gateway at the other end of a WebSocket, as orders and agents reach it."""
 
+import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from . import __version__
+from .core.bell import Bell
 from .core.errors import ToolUnavailable
 from .core.model import Json
 from .core.rpc import ADMIN, READ, WRITE
@@ -15,6 +17,7 @@ from .rpc.handshake import ClientInfo, Credentials, Introduction, Signer
 from .state import known_gateway_token
 from .wire.frames import News
 
+BACK_WITHIN: Final = 10.0  # seconds a lost gateway has to come back: a restart of ours, a moment without network
 FRAME_SPARE: Final = 4096  # bytes of a frame that are not its attachments
 
 
@@ -22,6 +25,7 @@ class Remote:
     """Whoever answers there. Entering raises ToolUnavailable when nobody does."""
 
     near = False
+    gone = False
 
     def __init__(
         self, url: str, token: str | None, *, signer: Signer | None = None, scopes: tuple[str, ...] = (READ, WRITE)
@@ -30,6 +34,10 @@ class Remote:
         introduction = Introduction(client=me, scopes=scopes, caps=("tool-events",))
         self._url = url
         self._client = Client(url, introduction, credentials=Credentials(token=token), signer=signer)
+        self._left: Bell[str] = Bell()
+        self._leaving: asyncio.TimerHandle | None = None
+        self._client.lost.listen(self._lost)
+        self._client.greeted.listen(self._back)
 
     async def __aenter__(self) -> "Remote":
         try:
@@ -40,6 +48,21 @@ class Remote:
 
     async def __aexit__(self, *ending: Any) -> None:
         await self._client.__aexit__(*ending)
+        self._back({})
+
+    def _lost(self, reason: str) -> None:
+        self._leaving = asyncio.get_running_loop().call_later(BACK_WITHIN, self._given_up, reason)
+
+    def _back(self, _: Json) -> None:
+        self.gone = False
+        if self._leaving is not None:
+            self._leaving.cancel()
+
+    def _given_up(self, reason: str) -> None:
+        self.gone = True
+        self._left.ring(
+            f"{reason}; it did not come back within {BACK_WITHIN:g} s, and what became of this is not known"
+        )
 
     async def call(self, method: str, params: Json, *, within: float) -> Any:
         size = sum(len(item["content"]) for item in params.get("attachments", ()))
@@ -55,10 +78,12 @@ class Remote:
 
         deaf = self._client.events.listen(news)
         quiet = self._client.greeted.listen(lambda hello: hear("hello", hello))
+        alone = self._left.listen(lambda reason: hear("gone", reason))
 
         def stop() -> None:
             deaf()
             quiet()
+            alone()
 
         return stop
 

@@ -159,6 +159,15 @@ def test_only_the_owner_may_give_the_cli_a_command_of_its_own(tmp_path: Path) ->
     assert said == ["Message: /deploy now", "/deploy now"]
 
 
+def test_gemini_is_not_shown_files_by_whoever_names_them(tmp_path: Path) -> None:
+    world = World(tmp_path, "gemini")
+    (tmp_path / "work" / "in here.txt").touch()
+    text = r"@in\ here.txt, bob@in\ here.txt. and bob@example.com, @/etc/hostname @ @@ @\@"
+    world.final(text, cwd=str(tmp_path / "work"))
+    seen = world.called()["stdin"]
+    assert r"\@in\ here.txt, bob\@in\ here.txt. and bob@example.com, \@/etc/hostname @ @@" in seen
+
+
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 

@@ -183,6 +183,35 @@ def test_an_attached_agent_has_the_grants_tools_whatever_its_environment_says(tm
         assert "token has ended" in text
 
 
+def test_a_list_that_was_cut_says_so(tmp_path: Path, gateway: Served) -> None:
+    grant = granted(gateway, sessionKey="parent")
+    env = environment(gateway.ws, grant["token"], tmp_path / "effects", SESSION_KEY="agent:main:parent")
+    with server(env) as peer:
+        introduce(peer)
+        for id in (1, 2):
+            call(peer, "sessions_spawn", id, task="!say ANNOUNCE_SKIP")
+        cut, whole = (call(peer, "sessions_list", limit + 2, limit=limit)["structuredContent"] for limit in (1, 5))
+    assert (cut["count"], cut["totalCount"], cut["hasMore"], cut["limitApplied"]) == (1, 2, True, 1)
+    assert (whole["count"], whole["totalCount"], whole["hasMore"]) == (2, 2, False)
+
+
+def test_a_grant_of_no_tools_lists_none(gateway: Served) -> None:
+    grant = granted(gateway, tools=[])
+    with server({**os.environ, **grant["mcpConfig"]["mcpServers"]["openclaw"]["env"], **grant["env"]}) as peer:
+        introduce(peer)
+        assert listed(peer) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [({"sender_is_owner": False}, "sender_is_owner"), ({"sessionKey": "agent:nobody:x"}, "unknown agent")],
+)
+def test_a_grant_that_was_asked_for_wrongly_is_none(gateway: Served, wanted: Any, says: str) -> None:
+    done = gateway.call("attach.grant", json.dumps({"sessionKey": "cli", **wanted}))
+    assert done.returncode != 0
+    assert says in done.stderr
+
+
 def test_each_tool_a_cli_agent_uses_is_on_record_once(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()

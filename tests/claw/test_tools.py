@@ -165,7 +165,7 @@ def test_sending_resolves_the_label_waits_and_gives_the_reply(twin: Twin) -> Non
 
 def test_sending_without_waiting_returns_at_once(twin: Twin) -> None:
     twin.answers["agent"] = {"runId": "R", "sessionKey": "agent:main:x"}
-    answer = twin.works("sessions_send", sessionKey="x", message="go", timeout=0)
+    answer = twin.works("sessions_send", sessionKey="agent:main:x", message="go", timeout=0)
     assert answer == {"runId": "R", "status": "accepted", "sessionKey": "agent:main:x"}
     assert [method for method, _ in twin.asked] == ["agent"]
 
@@ -202,6 +202,15 @@ def test_exactly_one_of_key_and_label(twin: Twin, given: Any) -> None:
 
 def test_a_session_does_not_wait_for_itself(twin: Twin) -> None:
     assert "this very session" in twin.fails("sessions_send", sessionKey="Agent:main:CLI", message="x")
+    twin.answers["sessions.resolve"] = {"ok": True, "key": "agent:main:cli"}
+    assert "this very session" in twin.fails("sessions_send", sessionKey="cli", message="x")
+
+
+def test_what_was_sent_is_on_record_under_the_sessions_whole_key(twin: Twin) -> None:
+    twin.answers |= {"sessions.resolve": {"ok": True, "key": "agent:main:main"}, "agent": {"runId": "R"}}
+    twin.works("sessions_send", sessionKey="main", message="go", timeout=0)
+    assert twin.last("sessions.resolve") == {"key": "main", "allowMissing": True}
+    assert [record.to for record in read_effects(twin.path).sent] == ["agent:main:main"]
 
 
 @pytest.mark.parametrize("word", ["prompt", "task", "message"])

@@ -143,6 +143,17 @@ def test_the_next_turn_goes_on_where_the_last_one_ended(world: World) -> None:
     assert json.loads(second.resume or "")["id"] == json.loads(first.resume or "")["id"]
 
 
+def test_files_named_in_a_message_are_not_read_for_the_model(world: World) -> None:
+    outside, inside = world.folder / "private.txt", world.folder / "work" / "inside.txt"
+    inside.parent.mkdir(exist_ok=True)
+    for secret in (outside, inside):
+        secret.write_text("TOP SECRET")
+    named = f"look at @{outside}, @inside.txt, @./inside.txt and bob@inside.txt, or @inside"
+    assert said(world.run(f"{named}; mail ann@example.com [[say done]]")) == "done"
+    assert "TOP SECRET" not in json.dumps([body for _, _, body in world.model.log])
+    assert "mail ann@example.com" in world.seen_by_model()
+
+
 def test_a_session_it_does_not_know_is_begun_anew(world: World, cli: str) -> None:
     unknown = UNKNOWN.get(cli, "11111111-2222-4333-8444-555555555555")
     events = world.run("[[say fresh]]", resume=remembered(cli, unknown))

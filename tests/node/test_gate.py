@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+import signal
 import socket
 import stat
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
+import psutil
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -349,3 +352,21 @@ def test_the_stdio_server_serves_the_same_tools(tmp_path: Path) -> None:
     assert answers[1]["serverInfo"]["name"] == "openclaw-node"
     assert "system.run" in {tool["name"] for tool in answers[2]["tools"]}
     assert answers[3]["structuredContent"]["stdout"] == "through the pipe\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_stdio_node_told_to_end_ends_its_commands(tmp_path: Path, number: int) -> None:
+    (tmp_path / "exec-policy.json").write_text('{"defaultAction": "allow", "rules": []}')
+    env = {"OPENCLAW_STATE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    with process(OPENCLAW, "node", "--stdio", env=env, **pipes) as child:
+        assert child.stdin is not None
+        sleep = rpc("tools/call", {"name": "system.run", "arguments": {"command": ["sleep", "600"]}})
+        child.stdin.write(json.dumps(sleep).encode() + b"\n")
+        node, end = psutil.Process(child.pid), time.monotonic() + WAIT
+        while not (started := [one for one in node.children(recursive=True) if one.name() == "sleep"]):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        child.send_signal(number)
+        assert child.wait(WAIT) == 0
+        assert psutil.wait_procs(started, WAIT)[1] == []

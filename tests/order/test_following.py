@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,8 @@ from mcp.client.stdio import stdio_client
 from tests.models.fake import FakeModel, Step, say
 from tests.order.test_server import said, server, settings
 from tests.order.test_whole import DRAW, config
-from tests.running import OPENCLAW, StdioServer
+from tests.running import OPENCLAW, StdioServer, process
+from tests.test_gateway import serving
 
 WAIT = 60.0  # seconds
 POLL = 0.05
@@ -96,6 +98,52 @@ def test_a_client_that_is_gone_stops_the_model_and_the_server(folder: Path) -> N
                 pipe.close()
             assert one.child.wait(WAIT) is not None
             assert asked.gone.wait(WAIT)
+
+
+def test_a_server_told_to_end_stops_its_run_in_the_gateway(folder: Path) -> None:
+    with FakeModel(HELD) as model:
+        configured(folder, model)
+        with serving(folder) as gateway, server(folder, OPENCLAW_GATEWAY_PORT=gateway.port) as one:
+            started(one, "think")
+            asked = model.wait_for(1)
+            one.child.terminate()
+            assert one.child.wait(WAIT) == 0
+            assert asked.gone.wait(WAIT)
+            assert gateway.child.poll() is None
+
+
+def test_a_gateway_that_dies_fails_the_order_and_the_next_is_carried_out_here(folder: Path) -> None:
+    with FakeModel(HELD, say("Here.")) as model:
+        configured(folder, model)
+        with serving(folder) as gateway, server(folder, OPENCLAW_GATEWAY_PORT=gateway.port) as one:
+            started(one, "think")
+            model.wait_for(1)
+            gateway.child.kill()
+            lost = one.receive(WAIT)["result"]
+            assert lost["isError"] is True
+            assert "the gateway went away" in lost["content"][0]["text"]
+            assert "what became of this is not known" in lost["content"][0]["text"]
+            params = {"name": "order_openclaw", "arguments": {"message": "again", "sessionKey": "another"}}
+            one.send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params})
+            assert said(one.receive(WAIT)["result"]) == "Here."
+
+
+def test_nothing_of_the_token_or_of_what_is_said_is_logged_however_much_is(folder: Path) -> None:
+    with FakeModel(say("the answer")) as model:
+        configured(folder, model)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+        with serving(folder) as gateway:
+            env = settings(folder, OPENCLAW_GATEWAY_PORT=gateway.port)
+            with process(OPENCLAW, "mcp-server", "--verbose", env=env, **pipes) as child:
+                started(StdioServer(child), "the question")
+                assert said(StdioServer(child).receive(WAIT)["result"]) == "the answer"
+                child.terminate()
+                assert child.stderr is not None
+                logged = child.stderr.read().decode()
+            token = gateway.token.strip()
+    assert "orders go to the gateway" in logged
+    for secret in ("the question", "the answer", token[-8:], token[:8]):
+        assert secret not in logged
 
 
 def started(one: StdioServer, message: str, **more: Any) -> None:

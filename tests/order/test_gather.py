@@ -32,6 +32,11 @@ def test_a_short_answer_is_not_lost_in_a_longer_text() -> None:
     assert texts("yes", "It says so; no.", "no") == "yes\n\nIt says so; no.\n\nno"
 
 
+def test_code_keeps_its_indentation() -> None:
+    assert texts("\n \n    if x:\n        y()\n") == "    if x:\n        y()"
+    assert texts("  plainly ") == "plainly"
+
+
 def test_an_agent_that_says_nothing_is_said_to_have() -> None:
     assert texts() == gather.NOTHING_SAID
     assert texts("", "  ") == gather.NOTHING_SAID

@@ -24,10 +24,10 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 class Script:
     """A gateway that tells these events once an order is sent."""
 
-    near = False
+    near = gone = False
 
     def __init__(
-        self, *events: tuple[str, Json], refuse: OpenClawError | None = None, end: Json | None = None,
+        self, *events: tuple[str, Any], refuse: OpenClawError | None = None, end: Json | None = None,
         history: tuple[Json, ...] = (),
     ) -> None:  # fmt: skip
         self.calls: list[tuple[str, Json]] = []
@@ -49,7 +49,7 @@ class Script:
                 raise self._refuse
             for event, payload in self._events:
                 for hear in self.hears:
-                    hear(event, {"runId": params["idempotencyKey"], **payload})
+                    hear(event, {"runId": params["idempotencyKey"], **payload} if type(payload) is dict else payload)
         return {}
 
     def listen(self, hear: Hear) -> Callable[[], None]:
@@ -207,6 +207,14 @@ def test_a_bad_order_is_one_sentence_and_nothing_is_sent(arguments: Json, says: 
     assert result["content"][0]["text"].startswith("Error: ")
     assert says in result["content"][0]["text"]
     assert script.calls == []
+
+
+def test_a_gateway_that_went_away_is_said_and_not_waited_for() -> None:
+    script = Script(delta("half an ans"), ("gone", "the connection was cut"))
+    result = ordered(script)
+    assert result["isError"] is True
+    assert result["content"][0]["text"] == "Error: the gateway went away: the connection was cut"
+    assert [method for method, _ in script.calls] == ["chat.send"]
 
 
 def test_a_lost_connection_loses_no_answer() -> None:

@@ -214,6 +214,16 @@ def test_half_a_character_is_refused_and_the_order_named(tmp_path: Path) -> None
     assert "half a character" in answer["error"]["message"]
 
 
+def test_a_state_directory_that_can_not_be_used_is_said_in_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with server(tmp_path / "file") as one:
+        result = order(one, "hello")
+
+    assert result["isError"] is True
+    assert result["content"][0]["text"].startswith("Error: ")
+    assert str(tmp_path / "file") in result["content"][0]["text"]
+
+
 def test_a_number_too_large_is_named_as_such(tmp_path: Path) -> None:
     with server(tmp_path) as one:
         one.write(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"x","arguments":{"n":1e400}}}\n')

@@ -54,10 +54,10 @@ def _kind(block: Any) -> Any:
 
 async def _send(seat: Seat, asked: Json) -> Any:
     message = some(asked, "message")
+    seat.effects.ready()
     key = await _target(seat, asked)
     wait = asked.get("timeout")
     seconds = DEFAULT_WAIT if wait is None else wait
-    seat.effects.ready()
     sent = Sent(tool="sessions_send", to=key, text=message)
     params = {
         "message": message,
@@ -94,6 +94,9 @@ async def _target(seat: Seat, asked: Json) -> str:
     if label:
         found = await seat.ask("sessions.resolve", {"label": label, "agentId": asked.get("agentId")})
         key = str(found["key"])
+    elif not key.lower().startswith("agent:"):  # a short name: which session it is, the gateway knows
+        found = await seat.ask("sessions.resolve", {"key": key, "agentId": asked.get("agentId"), "allowMissing": True})
+        key = str(found.get("key") or key)
     if key.lower() == seat.run.session_key.lower():
         raise ToolArguments("that is this very session: it can't answer while it waits for itself; just say it")
     return key

@@ -35,7 +35,7 @@ def serve_stdio(opened: Opened | None = None) -> None:
 
 
 async def _serve(opened: Opened | None) -> None:
-    orders = Orders(state_dir())
+    orders = Orders(state_dir)
     try:
         await serve_pipe(server(orders), opened=opened, longest_line=LONGEST_LINE, last_answers=LAST_ANSWERS)
     finally:
@@ -79,7 +79,7 @@ def _serve_http(number: int) -> int:
     )  # fmt: skip
 
     async def live() -> None:
-        orders = Orders(folder)
+        orders = Orders(lambda: folder)
         try:
             endpoint = McpHttp(server(orders), gate=gate)
             await listen.serve(endpoint, listener, ready=lambda: print(f"mcp-server: {address}", flush=True))

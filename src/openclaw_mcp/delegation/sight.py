@@ -13,6 +13,7 @@ from ..core.roster import Roster
 from ..core.rpc import Fault, Method, Room, RpcCall
 from .settings import Settings
 
+MOST_ROWS: Final = 1000  # sessions looked at for one family; what a page of the list may hold
 WHOLE_FAMILY: Final = 200  # sessions one session is told to have spawned, unless it asks for fewer
 FARTHEST: Final = 16  # steps from a session up to the one that started it all; deeper is a ring
 WHOSE: Final = {
@@ -120,20 +121,20 @@ class Sight:
 
     async def _family(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]], own: str) -> Any:
         async def page(**more: Any) -> Any:
-            return await run(structs.replace(call, params={**call.params, **more}))
+            return await run(structs.replace(call, params={**call.params, "limit": MOST_ROWS, **more}))
 
         limit = call.params.get("limit") or WHOLE_FAMILY
-        listed = await page(search=own, limit=1000)
+        listed = await page(search=own)
         wanted = str(call.params.get("search") or "").lower()
         rows = [row for row in listed["sessions"] if row["key"] == own and wanted in own]
         parents = [own] if self._settings().visibility == "tree" else []
-        while parents and len(rows) < limit:
+        while parents and len(rows) < MOST_ROWS:
             found = [row for parent in parents for row in (await page(spawnedBy=parent))["sessions"]]
             rows += found
             parents = [row["key"] for row in found][:WHOLE_FAMILY]
-        rows = rows[:limit]
-        whole: Json = {"count": len(rows), "totalCount": len(rows), "hasMore": False, "nextOffset": None}
-        return {**listed, **whole, "sessions": rows}
+        shown = rows[:limit]
+        whole: Json = {"count": len(shown), "totalCount": len(rows), "limitApplied": limit, "nextOffset": None}
+        return {**listed, **whole, "hasMore": len(rows) > len(shown), "sessions": shown}
 
 
 class _Guarded:

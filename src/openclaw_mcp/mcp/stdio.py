@@ -1,9 +1,12 @@
 """MCP over stdin and stdout: one JSON message a line, both eras on one pipe."""
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 from ..core.errors import ToolUnavailable
@@ -18,6 +21,9 @@ from .server import McpServer
 LONGEST_LINE: Final = 32 << 20  # bytes; a surface that takes large files sets its own
 MOST_AT_ONCE: Final = 4096  # requests being served on one pipe
 LAST_ANSWERS: Final = 5.0  # seconds that calls still running at the end of input get to finish
+
+if sys.platform != "win32":
+    SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Introduced = Callable[[Json], None]
 
@@ -52,7 +58,7 @@ async def serve(
     last_answers: float = LAST_ANSWERS,
     introduced: Introduced | None = None,
 ) -> None:
-    """Answer until end of input, then let running calls finish for `last_answers` seconds.
+    """Answer until end of input, then let running calls finish for `last_answers` seconds; a signal ends them at once.
 
     `introduced` hears the parameters of each `initialize`.
     """
@@ -62,12 +68,39 @@ async def serve(
         pipe.introduce(opened.initialize)
     if opened.pending:
         pipe.take(opened.pending)
+    with _heeding(pipe.interrupt):
+        try:
+            pipe.open_input()
+            await pipe.ended
+        finally:
+            await pipe.close(last_answers)
+            await server.aclose()
+
+
+@contextlib.contextmanager
+def _heeding(stop: Callable[[], None]) -> Iterator[None]:
+    """A signal to end is heeded in order; the second one ends the process. What is ignored stays ignored."""
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+    def let_go() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+        numbers.clear()
+
+    def heed() -> None:
+        let_go()
+        stop()
+
+    for number in numbers:
+        loop.add_signal_handler(number, heed)
     try:
-        pipe.open_input()
-        await pipe.ended
+        yield
     finally:
-        await pipe.close(last_answers)
-        await server.aclose()
+        let_go()
 
 
 class _Pipe:
@@ -89,6 +122,7 @@ class _Pipe:
         self._taking = False
         self._flushing = False
         self._disconnect: Callable[[], None] | None = None
+        self._hurried = asyncio.Event()
         self._input = Input(self.take)
         self._output = Output(output, pause=self._input.pause, resume=self._input.resume, gone=self.end)
 
@@ -107,6 +141,11 @@ class _Pipe:
             self.flush()
         if not data:
             self.end()
+
+    def interrupt(self) -> None:
+        """End now: no call is waited for."""
+        self._hurried.set()
+        self.end()
 
     def end(self) -> None:
         if not self.ended.done():
@@ -212,19 +251,28 @@ class _Pipe:
             self._outgoing.clear()
             self._output.write(data)
 
+    async def _last(self, running: list[asyncio.Task[None]], seconds: float) -> None:
+        """Wait for them all, or until somebody is in a hurry."""
+        hurry, done = asyncio.ensure_future(self._hurried.wait()), asyncio.ensure_future(asyncio.wait(running))
+        try:
+            await asyncio.wait((hurry, done), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hurry.cancel()
+            done.cancel()
+
     async def close(self, last_answers: float) -> None:
         self._input.close()
         if self._disconnect is not None:
             self._disconnect()
         running = list(self._running.values())
         if running and not self._output.closed:
-            await asyncio.wait(running, timeout=last_answers)
+            await self._last(running, last_answers)
         for task in running:
             task.cancel()
         if running:
             await asyncio.wait(running)
         self.flush()
-        await self._output.close(last_answers)
+        await self._output.close(0 if self._hurried.is_set() else last_answers)
 
 
 if sys.version_info >= (3, 12):

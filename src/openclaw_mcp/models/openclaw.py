@@ -44,7 +44,8 @@ class FarGateway(Protocol):
     async def call(self, method: str, params: Json, *, within: float) -> Any: ...
 
     def listen(self, hear: Callable[[str, Any], None]) -> Callable[[], None]:
-        """Hear every event, and `hello` each time a lost connection is back, until the returned function is called."""
+        """Hear every event, `hello` each time a lost connection is back, `gone` with the reason if it does not come
+        back, until the returned function is called."""
 
 
 Dial = Callable[[str, str | None], AbstractAsyncContextManager[FarGateway]]
@@ -175,13 +176,15 @@ class _Errand:
             await asyncio.shield(stop)
 
     def _hear(self, event: str, payload: Any) -> None:
-        ours = event == "hello" or (isinstance(payload, dict) and payload.get("runId") == self._run_id)
+        ours = event in ("hello", "gone") or (isinstance(payload, dict) and payload.get("runId") == self._run_id)
         if ours and not self._unheard.full():
             self._unheard.put_nowait((event, payload))
 
     async def _end(self) -> AgentEvent:
         while True:
             event, payload = await self._unheard.get()
+            if event == "gone":
+                return Failed(message=f"The other gateway went away: {payload}")
             if event == "hello":
                 event, payload = "chat", await self._missed()
             if event == "agent":

@@ -34,10 +34,15 @@ class Gateway(Protocol):
     def near(self) -> bool:
         """Whether it is in this process: attachments stay bytes then, and are not copied."""
 
+    @property
+    def gone(self) -> bool:
+        """Whether it was lost and did not come back."""
+
     async def call(self, method: str, params: Json, *, within: float) -> Any: ...
 
     def listen(self, hear: Hear) -> Callable[[], None]:
-        """Hear every event, and `hello` each time a lost connection is back, until the returned function is called."""
+        """Hear every event, `hello` each time a lost connection is back, `gone` with the reason if it does not come
+        back, until the returned function is called."""
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -55,7 +60,7 @@ async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, 
         mine = type(payload) is dict and payload.get("runId") == run_id and _telling(event, payload)
         # The next snapshot says what a lost one said; an end, or what a tool made, is told once.
         lost = mine and unheard.qsize() >= MOST_UNHEARD and _is_piece(payload)
-        if event == "hello" or (mine and not lost):
+        if event in ("hello", "gone") or (mine and not lost):
             unheard.put_nowait((event, payload))
 
     deaf = gateway.listen(hear)
@@ -65,6 +70,10 @@ async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, 
         reader = _Reader()
         while not ended:
             event, payload = await unheard.get()
+            if event == "gone":
+                ended = True
+                yield Failed(message=f"the gateway went away: {payload}")
+                break
             if event == "hello":
                 payload = await _missed(gateway, run_id)
                 event = "chat"

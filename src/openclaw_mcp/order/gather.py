@@ -1,6 +1,7 @@
 """Everything an agent said during one order, made into one answer: nothing twice, nothing too large, nothing hidden."""
 
 import hashlib
+import re
 from typing import Final
 
 from ..core.agent import Attachment
@@ -10,6 +11,7 @@ MEGABYTE: Final = 1024 * 1024
 LARGEST_ITEM: Final = 20 * MEGABYTE
 LARGEST_ANSWER: Final = 50 * MEGABYTE
 
+_BLANK_LINES: Final = re.compile(r"^(?:[ \t\r]*\n)+")
 NOTHING_SAID: Final = "(The agent finished without a reply.)"
 
 
@@ -27,7 +29,7 @@ class Gatherer:
         self._size = 0
 
     def say(self, text: str) -> None:
-        said = text.strip()
+        said = _trimmed(text)
         if not said or any(_among(said, earlier) for earlier in self._texts):
             return
         kept = self._texts[: _grown_from(self._texts, said)]
@@ -60,6 +62,12 @@ class Gatherer:
         if self._left_out:
             blocks.append(Text(f"Left out of this answer: {'; '.join(self._left_out)}."))
         return ToolResult(tuple(blocks) or (Text(NOTHING_SAID),))
+
+
+def _trimmed(text: str) -> str:
+    """Without the space around it, but for that of a first line which is code."""
+    first = _BLANK_LINES.sub("", text).rstrip()
+    return first if first.startswith(("    ", "\t")) else first.lstrip()
 
 
 def _among(part: str, whole: str) -> bool:

@@ -17,7 +17,9 @@ SERVER: Final = "remoteclaw-mcp-server"
 Key = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
-class _Wanted(Struct, frozen=True, rename="camel"):
+class _Wanted(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A limit that is misspelt must not be a grant without it."""
+
     session_key: Key
     channel: str | None = None
     account_id: str | None = None
@@ -36,7 +38,8 @@ class Attach:
     """A `Room`. Who may call it holds the gateway, so the grant may be the owner's; it is still bound and ends."""
 
     def __init__(self, grants: Grants, *, url: str, key: Callable[[str], str]) -> None:
-        """`url` is where programs of this machine reach us; `key` makes a session key whole."""
+        """`url` is where programs of this machine reach us; `key` makes a session key whole and raises Fault for a
+        session of no agent."""
         self._grants = grants
         self._url = url
         self._key = key
@@ -79,9 +82,9 @@ class Attach:
             "TO": grant.to,
             "THREAD_ID": grant.thread,
             "SENDER_IS_OWNER": "true" if grant.owner else "false",
-            "TOOLS": ",".join(self._grants.menu(caller)),
         }
         env = {f"REMOTECLAW_{name}": value for name, value in given.items() if value}
+        env["REMOTECLAW_TOOLS"] = ",".join(self._grants.menu(caller))  # empty: none; absent it would be all
         return {"type": "stdio", "command": SERVER, "args": [], "env": env}
 
     async def _revoke(self, call: RpcCall) -> Json:

@@ -51,6 +51,8 @@ class Client:
         self.events: Bell[News] = Bell()
         self.greeted: Bell[Json] = Bell()
         """Rings with each hello: what a connection subscribed to must be asked for again."""
+        self.lost: Bell[str] = Bell()
+        """Rings with the reason when a connection that is to be kept has ended."""
         self._introduction = introduction
         self._credentials = credentials
         self._signer = signer
@@ -160,6 +162,7 @@ class Client:
                 if not self._redial:
                     return
                 logger.info("connection to %s ended: %s", self.url, session.reason)
+                self.lost.ring(session.reason)
             try:
                 await self._connected()
             except CannotConnect as exc:

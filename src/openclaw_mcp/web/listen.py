@@ -155,7 +155,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM end `serve`, and no more than that.
+        """SIGINT, SIGTERM and SIGHUP end `serve`, and no more than that; one that is ignored stays so.
 
         uvicorn would raise the signal again once it has stopped, which ends the process before its rooms are closed.
         """
@@ -164,19 +164,22 @@ class _Server(uvicorn.Server):
                 yield
             return
         loop = asyncio.get_running_loop()
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` means it
+            numbers.append(signal.SIGHUP)
 
         def stop(number: signal.Signals) -> None:
             self.handle_exit(number, None)
-            for once in (signal.SIGINT, signal.SIGTERM):  # the second one kills: somebody is in a hurry
+            for once in numbers:  # the second one kills: somebody is in a hurry
                 loop.remove_signal_handler(once)
                 signal.signal(once, signal.SIG_DFL)
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in numbers:
             loop.add_signal_handler(number, stop, number)
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in numbers:
                 loop.remove_signal_handler(number)
 
 

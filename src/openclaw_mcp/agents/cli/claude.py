@@ -48,7 +48,8 @@ class Claude:
             args += ["--model", order.model.removeprefix("anthropic/")]
         if order.effort is not None:
             args += ["--effort", order.effort]
-        return Spoken(args=args, stdin=_message(order))
+        # Whoever writes must not choose files for it: it would read every `@path` of a message unasked.
+        return Spoken(args=args, env={"CLAUDE_CODE_DISABLE_ATTACHMENTS": "1"}, stdin=_message(order))
 
     def listen(self, order: Order) -> "ClaudeReader":
         return ClaudeReader()

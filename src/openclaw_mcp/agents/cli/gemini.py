@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 HOME: Final = "GEMINI_CLI_HOME"
 SETTINGS: Final = "settings.json"
 KEPT_FOLDERS: Final = ("tmp", "history")  # where sessions lie; made at home first, so that what is written stays there
+_NAMED: Final = re.compile(r"@(\S(?:\\.|[^\s\\]){0,254})")
+_ESCAPE: Final = re.compile(r"\\(.)")
 _AWKWARD: Final = re.compile(r"([\s\\,;!?()\[\]{}])")
 
 
@@ -54,7 +56,7 @@ class Gemini:
         env = {"GEMINI_CLI_NO_RELAUNCH": "true"}
         if order.server is not None:
             env[HOME] = str(self._furnish(order))
-        return Spoken(args=args, env=env, stdin=seen.encode() + composed(order))
+        return Spoken(args=args, env=env, stdin=seen.encode() + _unread(composed(order).decode(), order.cwd).encode())
 
     def _furnish(self, order: Order) -> Path:
         assert order.server is not None
@@ -71,7 +73,10 @@ class Gemini:
         settings = _settings(real / SETTINGS)
         entry = {"command": order.server.command, "args": order.server.args, "trust": True}
         servers = {**part(settings, "mcpServers"), SERVER: {**entry, "timeout": CALL_SECONDS * 1000}}
-        data = msgspec.json.encode({**settings, "mcpServers": servers})
+        # An `@` in a message means the file of exactly that name, if any: see `_unread`.
+        filtering = {**part(part(settings, "context"), "fileFiltering"), "enableRecursiveFileSearch": False}
+        context = {**part(settings, "context"), "fileFiltering": filtering}
+        data = msgspec.json.encode({**settings, "mcpServers": servers, "context": context})
         descriptor = os.open(inside / SETTINGS, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -89,6 +94,21 @@ class Gemini:
                 if entry.name == SETTINGS or entry.is_symlink() or entry.suffix in (".lock", ".tmp"):
                     continue
                 _bring_home(entry, _real(order) / entry.name)
+
+
+def _unread(text: str, folder: Path) -> str:
+    """The text, with a backslash before each `@` that names something in the folder: whoever writes must not choose
+    files for it. All other text stays as it is, addresses of mail included."""
+    return _NAMED.sub(lambda found: "\\" * _names_something(folder, found[1]) + found[0], text)
+
+
+def _names_something(folder: Path, words: str) -> bool:
+    """Whether what stands behind an `@` begins with a path in the folder; where it ends is for Gemini to say."""
+    unescaped = _ESCAPE.sub(r"\1", words)
+    try:
+        return any((folder / unescaped[:end]).exists() for end in range(1, len(unescaped) + 1))
+    except (OSError, ValueError):
+        return True
 
 
 def _escaped(path: Path) -> str:
