@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.lending.proxies import APP_TOKEN, api, call, proxy, text, tools
-from tests.lending.scripts import CLIENT, chromium, served
+from tests.lending.scripts import CLIENT, Reports, chromium, served
 from tests.running import END_WAIT, READY_WAIT, process, read_line
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -125,6 +125,64 @@ def test_the_web_page_lends_its_canvas(address: str) -> None:
 
             refused = call(url, "draw", {"shapes": [{**disc, "colour": "loud"}]})
             assert text(refused) == '"loud" is no CSS colour'
+
+
+REPORTING = """
+<script>
+  const say = (type) => fetch("/said", { method: "POST", keepalive: true, body: JSON.stringify(
+    { type, state: document.getElementById("state").value, form: !document.getElementById("form").hidden }) });
+  const look = new MutationObserver(() => say("changed"));
+  look.observe(document.getElementById("state"), { childList: true, characterData: true });
+  look.observe(document.getElementById("form"), { attributes: true });
+  addEventListener("pageshow", ({ persisted }) => say(persisted ? "back" : "shown"));
+</script>
+"""
+
+
+@contextmanager
+def reporting_page(address: str, folder: Path, more: str = "") -> Iterator[Reports]:
+    """The web page in a browser, lent, and what it shows whenever that changes."""
+    page = folder / "index.html"
+    page.write_text((EXAMPLES / "web-page" / "index.html").read_text() + REPORTING + more)
+    away = folder / "away.html"
+    away.write_text("<script>setTimeout(() => history.back(), 100)</script>")
+    with served({"/index.html": page, "/away.html": away, "/client.js": CLIENT}) as (site, reports):
+        asked = urlencode({"url": address, "token": APP_TOKEN})
+        with chromium(f"{site}/index.html#{asked}"):
+            yield reports
+
+
+def shown(reports: Reports, words: str) -> Any:
+    """What the page shows once its state begins so."""
+    while not (report := reports.wait_for("changed"))["state"].startswith(words):
+        pass
+    return report
+
+
+def test_the_web_page_shows_its_form_again_when_the_session_was_deleted(address: str, tmp_path: Path) -> None:
+    with reporting_page(address, tmp_path) as reports:
+        assert not shown(reports, "Lent at ")["form"]
+        api(address, "DELETE", f"/{connected(address, 'canvas-page')['mcpSessionId']}")
+        assert shown(reports, "the session was deleted")["form"]
+
+
+def test_the_web_page_lends_again_when_one_comes_back_to_it(address: str, tmp_path: Path) -> None:
+    leaving = """<script>
+      const state = document.getElementById("state");
+      const leave = new MutationObserver(() => {
+        if (!state.value.startsWith("Lent at ")) return;
+        leave.disconnect();
+        location.href = "/away.html";
+      });
+      leave.observe(state, { childList: true, characterData: true });
+    </script>"""
+    with reporting_page(address, tmp_path, leaving) as reports:
+        before = shown(reports, "Lent at ")["state"]
+        reports.wait_for("back")
+        after = shown(reports, "Lent at ")["state"]
+        assert after != before
+        (picture,) = call(after.split()[-1], "draw", {"shapes": []})["content"]
+        assert base64.b64decode(picture["data"]).startswith(PNG)
 
 
 def test_the_readme_of_the_web_page_finds_the_module(tmp_path: Path) -> None:
