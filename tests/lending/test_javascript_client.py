@@ -88,7 +88,7 @@ def test_what_can_never_work_is_refused_as_it_is_given(lent: tuple[str, Reports]
     assert [report["detail"] for report in refused] == [
         f'"http://[::1" {address}',
         f'"http://127.0.0.1:99999" {address}',
-        f"one with a password in it {address}",
+        f"an address with a password in it {address}",
         token,
         token,
         "atOnce is 0; at least one call must be able to run",

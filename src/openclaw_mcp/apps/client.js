@@ -144,7 +144,7 @@ export class AppTools extends EventTarget {
   constructor(url, { token = "", device, about = {}, atOnce = AT_ONCE } = {}) {
     super();
     if (!isAddress(url)) {
-      const shown = String(url).includes("@") ? "one with a password in it" : `"${url}"`;
+      const shown = String(url).includes("@") ? "an address with a password in it" : `"${url}"`;
       throw new TypeError(`${shown} is no address of a proxy; give one like http://127.0.0.1:8000`);
     }
     if (!isSendable(token)) {

@@ -56,7 +56,7 @@ class Registrar:
     def __init__(self, url: str, *, token: str, tls: ssl.SSLContext | None) -> None:
         scheme = _scheme(url)
         if scheme is None:
-            shown = "one with a password in it" if "@" in url else repr(url)
+            shown = "an address with a password in it" if "@" in url else repr(url)
             raise BadRequest(f"{shown} is no address of a proxy; give one like http://127.0.0.1:8000")
         if not (token.isascii() and token.isprintable()):
             raise BadRequest("the app token has a line break or a character no header can carry; give one of ASCII")
