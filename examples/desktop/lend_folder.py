@@ -5,11 +5,16 @@
 import argparse
 import asyncio
 import mimetypes
+import os
+import stat
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from openclaw_mcp.apps.client import (
     AppTools,
@@ -34,21 +39,23 @@ def lend(app: AppTools, folder: Path) -> None:
 
     @app.tool(annotations={"readOnlyHint": True})
     def find_files(name: str = "*", newest_first: bool = True) -> list[dict[str, Any]]:
-        """Find files in the lent folder and below.
+        """Find files in the lent folder and below. Those whose names are not UTF-8 are left out.
 
         Args:
             name: a pattern for the file's name, like *.png
             newest_first: otherwise in the order of their paths
         """
-        found = [path for path in islice(root.rglob(name), MOST_LOOKED_AT) if path.is_file() and not path.is_symlink()]
-        found.sort(key=lambda path: -path.stat().st_mtime if newest_first else str(path))
+        if "/" in name or name == "..":
+            raise ToolError(f"{name!r} is no pattern for a file's name; write one without / and .., like *.png")
+        found = list(_files(root, name))
+        found.sort(key=lambda file: -file[1].st_mtime if newest_first else file[0])
         return [
             {
-                "path": str(path.relative_to(root)),
-                "bytes": path.stat().st_size,
-                "changed": datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds"),
+                "path": path,
+                "bytes": about.st_size,
+                "changed": datetime.fromtimestamp(about.st_mtime, UTC).isoformat(timespec="seconds"),
             }
-            for path in found[:MOST_FOUND]
+            for path, about in found[:MOST_FOUND]
         ]
 
     @app.tool(annotations={"readOnlyHint": True})
@@ -58,8 +65,8 @@ def lend(app: AppTools, folder: Path) -> None:
         Args:
             path: as `find_files` shows it
         """
-        file = (root / path).resolve()
-        if not file.is_relative_to(root) or not file.is_file():
+        file = _inside(root, root / path)
+        if file is None or not file.is_file():
             raise ToolError(f"there is no file {path!r} in the lent folder; find_files shows what there is")
         if file.stat().st_size > LARGEST_FILE:
             raise ToolError(f"{path!r} is larger than {LARGEST_FILE} bytes; ask for a smaller one")
@@ -70,7 +77,33 @@ def lend(app: AppTools, folder: Path) -> None:
         try:
             return Text(data.decode())
         except UnicodeDecodeError:
-            return Embedded(Contents(uri=file.as_uri(), mime_type=kind, blob=data))
+            # Not where the folder is: that is nobody's business.
+            uri = f"lent:///{quote(os.fsencode(file.relative_to(root).as_posix()))}"
+            return Embedded(Contents(uri=uri, mime_type=kind, blob=data))
+
+
+def _files(root: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
+    """The files of that name whose own path can be told: no links, nothing outside, no name that is not UTF-8."""
+    for path in islice(root.rglob("*"), MOST_LOOKED_AT):
+        if not fnmatch(path.name, name) or _inside(root, path) is None:
+            continue
+        shown = str(path.relative_to(root))
+        try:
+            about = path.lstat()
+            shown.encode()
+        except (OSError, UnicodeEncodeError):  # gone meanwhile, not ours to see, or not to be told
+            continue
+        if stat.S_ISREG(about.st_mode):
+            yield shown, about
+
+
+def _inside(root: Path, path: Path) -> Path | None:
+    """Where the path leads, if that is in the lent folder."""
+    try:
+        file = path.resolve()
+    except (OSError, RuntimeError, ValueError):  # too long, a ring of links, a NUL
+        return None
+    return file if file.is_relative_to(root) else None
 
 
 def main() -> None:

@@ -2,7 +2,9 @@
 
 import enum
 import functools
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import jsonschema_rs
@@ -25,6 +27,17 @@ class Colour(enum.Enum):
 class Point:
     x: int
     y: float = 2.0
+
+
+@dataclass
+class Node:
+    name: str
+    below: list["Node"] = field(default_factory=list)
+
+
+class Pair(msgspec.Struct, array_like=True):
+    first: int
+    second: Node | None = None
 
 
 class Person(TypedDict):
@@ -143,6 +156,77 @@ def test_a_record_that_is_returned_is_promised() -> None:
 
     assert tool_from(where, {}).described["output_schema"]["properties"].keys() == {"x", "y"}
     assert "output_schema" not in tool_from(plain, {}).described
+
+
+def test_a_record_that_holds_its_own_kind_is_described_and_promised() -> None:
+    def prune(tree: Node) -> Node:
+        return tree
+
+    shown = tool_from(prune, {}).described
+    tree = {"name": "a", "below": [{"name": "b", "below": []}]}
+    for schema, value, wrong in (
+        (shown["input_schema"], {"tree": tree}, {"tree": {"name": "a", "below": [{}]}}),
+        (shown["output_schema"], tree, {"name": "a", "below": [{}]}),
+    ):
+        assert schema["type"] == "object"
+        assert jsonschema_rs.is_valid(schema, value)
+        assert not jsonschema_rs.is_valid(schema, wrong)
+
+
+def test_a_record_written_as_an_array_is_taken_but_not_promised() -> None:
+    def swap(pair: Pair) -> Pair:
+        return pair
+
+    tool = tool_from(swap, {})
+
+    assert "output_schema" not in tool.described
+    assert jsonschema_rs.is_valid(tool.described["input_schema"], {"pair": [1, {"name": "a"}]})
+    assert tool.arguments(b'{"pair":[1,{"name":"a"}]}') == {"pair": Pair(1, Node("a"))}
+
+
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [
+        (Path, "Path"),
+        (Call | None, "Call | None"),
+        (Iterable[int], "Iterable[int]"),
+        (list[Path], "list[pathlib.Path]"),
+    ],
+)
+def test_a_hint_json_cannot_carry_is_named_with_its_parameter(hint: Any, shown: str) -> None:
+    def walk(where: Any) -> None: ...
+
+    walk.__annotations__["where"] = hint
+    with pytest.raises(BadRequest) as refused:
+        tool_from(walk, {})
+    assert str(refused.value).startswith("walk: `where` is of type ")
+    assert f"{shown}, which JSON can't carry" in str(refused.value)
+
+
+def test_a_record_to_return_that_json_cannot_carry_is_named() -> None:
+    @dataclass
+    class Place:
+        path: Path
+
+    def find() -> Place:
+        return Place(Path())
+
+    find.__annotations__["return"] = Place
+    with pytest.raises(BadRequest, match=r"find: what it returns is of type .*Place, which JSON can't carry"):
+        tool_from(find, {})
+
+
+def test_an_integer_may_be_written_as_a_float() -> None:
+    def some(count: int, more: dict[str, list[int]], ratio: float = 1.0, note: Any = None) -> None: ...
+
+    tool = tool_from(some, {})
+
+    given_arguments = tool.arguments(b'{"count":1.0,"more":{"a":[-2e0]},"ratio":0.1,"note":"1.0"}')
+    assert given_arguments == {"count": 1, "more": {"a": [-2]}, "ratio": 0.1, "note": "1.0"}
+    assert type(given_arguments["count"]) is int
+    for refused in (b"1.5", b'"1"', b"1e300"):
+        with pytest.raises(ToolArguments, match="Expected `int`"):
+            tool.arguments(b'{"count":' + refused + b',"more":{}}')
 
 
 def test_a_hint_from_nowhere_is_named() -> None:

@@ -71,6 +71,31 @@ def test_failures_are_sentences_and_keep_the_apps_secrets(lent: tuple[str, Repor
     assert text(call(lent[0], "round")) == "round failed in the app (TypeError); its log says more"
 
 
+def test_half_a_character_in_an_answer_is_replaced(lent: tuple[str, Reports]) -> None:
+    said = call(lent[0], "cut", progressToken="p")
+    assert said["structuredContent"] == {"key \ufffd": ["\ufffd", "😀", "\\ud83d", '"\\']}
+    assert [message["params"]["message"] for message in said["said"]] == ["at \ufffd"]
+    first, second = call(lent[0], "cut_text")["content"]
+    assert (first["text"], second["text"]) == ("\ufffd", '{"half":"\ufffd"}')
+    assert text(call(lent[0], "cut_error")) == "no \ufffd"
+
+
+def test_what_can_never_work_is_refused_as_it_is_given(lent: tuple[str, Reports]) -> None:
+    refused = [report for report in lent[1].seen if report["type"] == "refused"]
+
+    address = "is no address of a proxy; give one like http://127.0.0.1:8000"
+    token = "the app token has a line break or a character no header can carry; give one of ASCII"
+    assert [report["detail"] for report in refused] == [
+        f'"http://[::1" {address}',
+        f'"http://127.0.0.1:99999" {address}',
+        f"an address with a password in it {address}",
+        token,
+        token,
+        "atOnce is 0; at least one call must be able to run",
+    ]
+    assert {report["name"] for report in refused} == {"TypeError"}
+
+
 def test_progress_comes_before_the_result(lent: tuple[str, Reports]) -> None:
     result = call(lent[0], "walk", progressToken="p")
 
@@ -112,11 +137,14 @@ def test_leaving_takes_the_session_away(address: str, start: Start) -> None:
 
 
 @pytest.mark.parametrize("start", WHERE)
-def test_a_deleted_session_ends_the_lending(address: str, start: Start) -> None:
+def test_a_deleted_session_ends_the_lending_until_it_is_opened_again(address: str, start: Start) -> None:
     with start(address, APP_TOKEN) as reports:
         session = reports.wait_for("open")["detail"]
         api(address, "DELETE", f"/{session['id']}")
         assert reports.wait_for("error")["name"] == "SessionDeleted"
+        again = reports.wait_for("open")["detail"]
+        assert again["id"] != session["id"]
+        assert text(call(again["mcpUrl"], "add", {"a": 1})) == "2"
 
 
 @pytest.mark.parametrize("start", WHERE)

@@ -148,3 +148,22 @@ def test_tools_changed_while_away_are_told_on_the_way_back() -> None:
             assert ("PUT", "/v1/chat/sessions/s1/tools") in proxy.requests
 
     at(main)
+
+
+def test_leaving_is_said_to_be_no_error() -> None:
+    said: list[Any] = []
+
+    async def listen(receive: Receive, send: Send) -> None:
+        while (event := await receive())["type"] != "websocket.disconnect":
+            await send({"type": "websocket.send", "text": '{"type":"pong"}'})
+        said.append(event["code"])
+
+    async def main(proxy: StandIn) -> None:
+        proxy.talks = [listen]
+        async with AppTools(proxy.address):
+            pass
+        while not said:  # noqa: ASYNC110  the stand-in has no event of ours
+            await asyncio.sleep(0.01)
+
+    at(main)
+    assert said == [1000]

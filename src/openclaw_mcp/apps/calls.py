@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from ..core.errors import OpenClawError, ToolBusy, ToolNotFound
 from . import results
 from .dialled import Dialled
-from .hints import Tool
+from .hints import Json, Tool
 
 MOST_WAITING: Final = 4096  # calls taken in before more are refused; twice what a proxy sends by default
 PING: Final = '{"type":"ping"}'
@@ -82,6 +82,13 @@ class Call:
         self._telling = None
 
 
+def _called(function: Callable[..., Any], given: Json) -> Any:
+    try:
+        return function(**given)
+    except StopIteration as exc:  # no future takes one, as no coroutine does
+        raise RuntimeError("the function raised StopIteration") from exc
+
+
 class Calls:
     """The calls of one app, whichever bridge they came by."""
 
@@ -139,6 +146,10 @@ class Calls:
             await socket.say(text)
         except ConnectionClosed:  # the proxy has told the caller already
             pass
+        except (KeyboardInterrupt, SystemExit):  # the app's end, but its caller need not wait for that
+            with contextlib.suppress(ConnectionClosed):
+                await socket.say(results.failed(call.id, f"{call.tool} ended the app"))
+            raise
         finally:
             self._running.pop(call.id, None)
 
@@ -147,7 +158,11 @@ class Calls:
             return results.answered(call.id, await self._run(frame, call))
         except OpenClawError as exc:
             return results.failed(call.id, str(exc))
-        except Exception as exc:  # the boundary between the app's own code and the wire
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as exc:  # the boundary between the app's own code and the wire: each end has its answer
+            if call.cancelled and isinstance(exc, asyncio.CancelledError):
+                raise
             logger.exception("the tool %s failed", frame.tool_name)
             reason = f"{frame.tool_name} failed in the app ({type(exc).__name__}); its log says more"
             return results.failed(call.id, reason)
@@ -164,7 +179,7 @@ class Calls:
         async with self._slots:
             if tool.asynchronous:
                 return await tool.function(**given)
-            value = await self._loop.run_in_executor(self._threads, lambda: tool.function(**given))
+            value = await self._loop.run_in_executor(self._threads, _called, tool.function, given)
             # A lambda around an `async def` does not look like one, and returns what has yet to be awaited.
             return await value if inspect.isawaitable(value) else value
 

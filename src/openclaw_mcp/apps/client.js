@@ -107,7 +107,7 @@ class Call {
   /** Tell the caller how far this is. Values must grow. @param {number} done @param {{total?: number, message?: string}} [more] */
   progress(done, { total, message } = {}) {
     const frame = { type: "progress", request_id: this.id, progress: done, total, message };
-    if (!this.signal.aborted) this.#send(JSON.stringify(frame));
+    if (!this.signal.aborted) this.#send(json(frame));
   }
 
   /** @param {string} reason */
@@ -127,6 +127,7 @@ export class AppTools extends EventTarget {
   /** @type {Session | null} */ #session = null;
   /** @type {Promise<void> | null} */ #life = null;
   /** @type {AbortController} */ #leaving = new AbortController();
+  #lending = false;
   #running = 0;
   #changed = false;
   #trouble = "no attempt was made";
@@ -142,9 +143,14 @@ export class AppTools extends EventTarget {
    */
   constructor(url, { token = "", device, about = {}, atOnce = AT_ONCE } = {}) {
     super();
-    if (!/^https?:\/\/[^/]/.test(url)) {
-      throw new TypeError(`"${url}" is no address of a proxy; give one like http://127.0.0.1:8000`);
+    if (!isAddress(url)) {
+      const shown = String(url).includes("@") ? "an address with a password in it" : `"${url}"`;
+      throw new TypeError(`${shown} is no address of a proxy; give one like http://127.0.0.1:8000`);
     }
+    if (!isSendable(token)) {
+      throw new TypeError("the app token has a line break or a character no header can carry; give one of ASCII");
+    }
+    if (!(atOnce >= 1)) throw new TypeError(`atOnce is ${atOnce}; at least one call must be able to run`);
     this.#base = url.replace(/\/+$/, "");
     this.#token = token;
     this.#about = device ? { ...about, device_id: device } : about;
@@ -183,21 +189,22 @@ export class AppTools extends EventTarget {
    * @param {{within?: number}} [options] @returns {Promise<Session>}
    */
   async open({ within = FIRST_CONNECTION } = {}) {
-    if (this.#life) throw new TypeError("this is open already");
-    this.#leaving = new AbortController();
+    if (this.#lending) throw new TypeError("this is open already");
+    this.#lending = true;
+    const leaving = (this.#leaving = new AbortController());
     const connected = new Promise((resolve) => this.addEventListener("connected", resolve, { once: true }));
-    this.#life = this.#live();
-    this.#life.catch(() => {}); // told to `open`, `closed` and the listeners of `failed`
-    const late = Number.isFinite(within) ? sleep(within, this.#leaving.signal).then(() => "late") : new Promise(() => {});
+    const life = (this.#life = this.#live(leaving.signal));
+    life.catch(() => {}); // told to `open`, `closed` and the listeners of `failed`
+    const late = Number.isFinite(within) ? sleep(within, leaving.signal).then(() => "late") : new Promise(() => {});
     try {
-      const first = await Promise.race([connected, this.#life, late]);
+      const first = await Promise.race([connected, life, late]);
       if (first === "late") {
         throw new ProxyUnreachable(`no proxy took the bridge within ${within / 1000} s: ${this.#trouble}`);
       }
       if (!this.#session) throw new ProxyUnreachable("this was closed before a proxy took the bridge");
       return this.#session;
     } catch (error) {
-      await this.close();
+      await this.#leave(life, leaving); // this life alone: a listener of `failed` may have begun the next
       throw error;
     }
   }
@@ -209,10 +216,14 @@ export class AppTools extends EventTarget {
 
   /** Take the tools back and delete the session. */
   async close() {
-    const life = this.#life;
-    this.#leaving.abort();
+    await this.#leave(this.#life, this.#leaving);
+  }
+
+  /** @param {Promise<void> | null} life @param {AbortController} leaving */
+  async #leave(life, leaving) {
+    leaving.abort();
     await life?.catch(() => {});
-    this.#life = null;
+    if (this.#life === life) this.#life = null;
   }
 
   async [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {
@@ -221,34 +232,40 @@ export class AppTools extends EventTarget {
 
   // ---- life ----
 
-  async #live() {
-    const { signal } = this.#leaving;
-    let pause = FIRST_PAUSE;
+  /** @param {AbortSignal} signal */
+  async #live(signal) {
+    let failure;
     try {
-      while (!signal.aborted) {
-        const began = Date.now();
-        let wait = 0;
-        try {
-          this.#trouble = await this.#attempt(signal);
-        } catch (error) {
-          if (!(error instanceof ProxyUnreachable)) throw error;
-          this.#trouble = error.message;
-          wait = error.retryAfter;
-        }
-        if (signal.aborted) break;
-        this.#tell("disconnected", this.#trouble);
-        if (Date.now() - began > STEADY) pause = FIRST_PAUSE;
-        // Spread out, so that a thousand pages do not all come back in the moment a proxy does.
-        await sleep(Math.max(wait, pause * (0.5 + Math.random() / 2)), signal);
-        pause = Math.min(2 * pause, LONGEST_PAUSE);
-      }
+      await this.#lend(signal);
     } catch (error) {
-      if (!signal.aborted) {
-        this.#tell("failed", error);
-        throw error;
+      if (!signal.aborted) failure = error;
+    }
+    await this.#forget();
+    this.#lending = false;
+    if (!failure) return;
+    this.#tell("failed", failure); // now that a listener may open it again
+    throw failure;
+  }
+
+  /** @param {AbortSignal} signal */
+  async #lend(signal) {
+    let pause = FIRST_PAUSE;
+    while (!signal.aborted) {
+      const began = Date.now();
+      let wait = 0;
+      try {
+        this.#trouble = await this.#attempt(signal);
+      } catch (error) {
+        if (!(error instanceof ProxyUnreachable)) throw error;
+        this.#trouble = error.message;
+        wait = error.retryAfter;
       }
-    } finally {
-      await this.#forget();
+      if (signal.aborted) break;
+      this.#tell("disconnected", this.#trouble);
+      if (Date.now() - began > STEADY) pause = FIRST_PAUSE;
+      // Spread out, so that a thousand pages do not all come back in the moment a proxy does.
+      await sleep(Math.max(wait, pause * (0.5 + Math.random() / 2)), signal);
+      pause = Math.min(2 * pause, LONGEST_PAUSE);
     }
   }
 
@@ -362,7 +379,7 @@ export class AppTools extends EventTarget {
     let answer;
     try {
       const address = `${this.#base}/v1/chat/sessions${path}`;
-      answer = await fetch(address, { method, headers, body: body && JSON.stringify(body), signal: both, redirect: "error" });
+      answer = await fetch(address, { method, headers, body: body && json(body), signal: both, redirect: "error" });
     } catch (error) {
       const reason = /** @type {any} */ (error)?.cause?.message || /** @type {Error} */ (error).message;
       throw new ProxyUnreachable(`no proxy answers at ${this.#base}: ${reason}; start one with \`openclaw proxy\``);
@@ -413,12 +430,12 @@ export class AppTools extends EventTarget {
     let answer;
     try {
       const content = await this.#run(frame, call);
-      answer = JSON.stringify({ ...result, ok: true, ...shaped(Array.isArray(content) ? await Promise.all(content) : content) });
+      answer = json({ ...result, ok: true, ...shaped(Array.isArray(content) ? await Promise.all(content) : content) });
     } catch (error) {
       if (!(error instanceof ToolFailed) && !call.signal.aborted) console.error(`openclaw: the tool ${call.tool} failed`, error);
       const kind = error instanceof Error ? error.name : typeof error;
       const reason = error instanceof ToolFailed ? error.message : `${call.tool} failed in the app (${kind}); its log says more`;
-      answer = JSON.stringify({ ...result, ok: false, error: reason });
+      answer = json({ ...result, ok: false, error: reason });
     } finally {
       this.#calls.delete(id);
     }
@@ -457,6 +474,26 @@ export class AppTools extends EventTarget {
   }
 }
 
+/** Whether this can be dialled: what can't be now never will. @param {string} url */
+function isAddress(url) {
+  if (!/^https?:\/\/[^/]/.test(url)) return false;
+  try {
+    const { username, password } = new URL(url);
+    return !username && !password;
+  } catch {
+    return false;
+  }
+}
+
+/** @param {string} token */
+function isSendable(token) {
+  try {
+    return new Headers({ Authorization: `Bearer ${token}` }).has("Authorization");
+  } catch {
+    return false;
+  }
+}
+
 /** The tool as it is registered. @param {Tool} tool @returns {Json} */
 function described({ parameters, inputSchema, outputSchema, ...rest }) {
   /** @type {Json} */
@@ -481,7 +518,7 @@ function shaped(value) {
   if (value === undefined) return { content: null };
   if (isBlock(value)) return { content: [value], mcp: true };
   if (!Array.isArray(value) || !value.some(isBlock)) return { content: value };
-  const blocks = value.map((part) => (isBlock(part) ? part : text(typeof part === "string" ? part : JSON.stringify(part))));
+  const blocks = value.map((part) => (isBlock(part) ? part : text(typeof part === "string" ? part : json(part))));
   return { content: blocks, mcp: true };
 }
 
@@ -496,6 +533,15 @@ function binary(type, data, mimeType) {
   if (!(data instanceof Blob)) return block({ type, data: base64(data), mimeType });
   return data.arrayBuffer().then((bytes) => block({ type, data: base64(bytes), mimeType: data.type || mimeType }));
 }
+
+/**
+ * JSON with U+FFFD for half a character, as cutting a text leaves it: JSON.stringify escapes just these, and no proxy
+ * can read them. @param {unknown} value @returns {string}
+ */
+const json = (value) => {
+  const written = JSON.stringify(value);
+  return written?.includes("\\ud") ? written.replace(/\\(?:ud[89a-f]..|.)/g, (escape) => (escape.length > 2 ? "\ufffd" : escape)) : written;
+};
 
 /** @param {BufferSource} data */
 function base64(data) {

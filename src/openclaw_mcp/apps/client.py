@@ -285,6 +285,7 @@ class AppTools:
                     pass
                 finally:
                     self._calls.drop()
+                    await socket.close()  # by ourselves: leaving the block when cancelled would say 1011, an error
                 return self._ended(socket.close_code or 1006, socket.close_reason or "the connection broke")
         except InvalidStatus as exc:
             raise self._registrar.refusal(exc.response.status_code) from None

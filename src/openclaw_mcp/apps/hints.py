@@ -19,6 +19,7 @@ Json = dict[str, Any]
 _SECTION: Final = re.compile(r"^(args|arguments|parameters|params):\s*$", re.IGNORECASE)
 _OTHER_SECTION: Final = re.compile(r"^(returns|raises|yields|examples?|notes?):\s*$", re.IGNORECASE)
 _GOOGLE: Final = re.compile(r"^\s+\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
+EXACT: Final = 2**53  # from here on a float in JSON stands for more than one integer
 _SPHINX: Final = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
 
 
@@ -37,11 +38,27 @@ class Tool(Struct, frozen=True, kw_only=True):
     def arguments(self, raw: bytes | Raw) -> Json:
         """The keyword arguments of one call. Raises ToolArguments."""
         try:
-            read = self.decode(raw)
-        except (msgspec.ValidationError, RecursionError) as exc:
+            read = self._read(raw)
+        except (msgspec.DecodeError, RecursionError) as exc:
             raise ToolArguments(f"The arguments of {self.name} do not fit: {exc}") from None
         values = ((name, getattr(read, name)) for name in read.__struct_fields__)
         return {name: value for name, value in values if value is not UNSET}
+
+    def _read(self, raw: bytes | Raw) -> Any:
+        try:
+            return self.decode(raw)
+        except msgspec.ValidationError:
+            # To JSON Schema 1.0 is an integer, and some write all their numbers so.
+            return self.decode(_encode(_with_integers(raw)))
+
+
+def _integer(text: str) -> int | Raw:
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < EXACT else Raw(text.encode())
+
+
+_encode = msgspec.json.Encoder().encode
+_with_integers = msgspec.json.Decoder(float_hook=_integer).decode
 
 
 def tool_from(function: Callable[..., Any], more: Mapping[str, Any]) -> Tool:
@@ -61,6 +78,7 @@ def tool_from(function: Callable[..., Any], more: Mapping[str, Any]) -> Tool:
             continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise BadRequest(f"{name}: `{parameter.name}` can't be filled by name; write plain named parameters")
+        _check(hint, f"{name}: `{parameter.name}`")
         hint = _described(hint, words.get(parameter.name))
         if parameter.default is parameter.empty:
             fields.append((parameter.name, hint))
@@ -69,10 +87,10 @@ def tool_from(function: Callable[..., Any], more: Mapping[str, Any]) -> Tool:
             fields.append((parameter.name, hint | UnsetType, UNSET))
             defaults[parameter.name] = parameter.default
     taken = _struct(name, fields)
-    described: Json = {"name": name, "description": summary, "input_schema": _input_schema(name, taken, defaults)}
-    returned = hints.get("return")
-    if _is_record(returned):
-        described["output_schema"] = _schema(name, returned)
+    described: Json = {"name": name, "description": summary, "input_schema": _input_schema(taken, defaults)}
+    output = _output_schema(name, hints.get("return"))
+    if output is not None:
+        described["output_schema"] = output
     return Tool(
         name=name,
         described={**described, **{key: value for key, value in more.items() if value is not None}},
@@ -119,8 +137,8 @@ def _annotate(hint: Any, notes: list[Meta]) -> Any:
     return hint
 
 
-def _input_schema(name: str, taken: type[Struct], defaults: Json) -> Json:
-    schema = _schema(name, taken)
+def _input_schema(taken: type[Struct], defaults: Json) -> Json:
+    schema = _schema(taken)
     for parameter, value in defaults.items():
         try:
             plain = msgspec.to_builtins(value, order=None)
@@ -131,15 +149,33 @@ def _input_schema(name: str, taken: type[Struct], defaults: Json) -> Json:
     return schema
 
 
-def _schema(name: str, of: Any) -> Json:
+def _output_schema(name: str, returned: Any) -> Json | None:
+    if not _is_record(returned):
+        return None
+    _check(returned, f"{name}: what it returns")
+    schema = _schema(returned)
+    return schema if schema.get("type") == "object" else None  # a struct may be written as an array
+
+
+def _check(hint: Any, what: str) -> None:
+    """Raises BadRequest when JSON can't carry values of this type."""
     try:
-        (top,), parts = msgspec.json.schema_components([of], ref_template="#/$defs/{name}")
+        msgspec.json.schema_components([hint])
+        msgspec.json.Decoder(hint)
     except TypeError as exc:
-        first = str(exc).partition("\n")[0].rstrip(".")
-        raise BadRequest(f"{name}: JSON can't carry one of the type hints ({first}); use plain types") from None
+        shown = hint.__qualname__ if isinstance(hint, type) else str(hint)
+        *_, why = str(exc).split("\n")
+        raise BadRequest(f"{what} is of type {shown}, which JSON can't carry ({why}); use a plain one") from None
+
+
+def _schema(of: Any) -> Json:
+    (top,), parts = msgspec.json.schema_components([of], ref_template="#/$defs/{name}")
     if "$ref" in top:
-        schema = dict(parts.pop(top["$ref"].rpartition("/")[2]))
-        schema.pop("title", None)
+        name = top["$ref"].rpartition("/")[2]
+        whole = parts.pop(name)
+        schema = {key: value for key, value in whole.items() if key != "title"}
+        if _encode(top["$ref"]) in _encode([schema, parts]):  # it holds others of its own kind
+            parts[name] = whole
     else:
         schema = dict(top)
     return {**schema, "$defs": parts} if parts else schema

@@ -54,14 +54,17 @@ class Registrar:
     """One proxy and one credential."""
 
     def __init__(self, url: str, *, token: str, tls: ssl.SSLContext | None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadRequest(f"{url!r} is no address of a proxy; give one like http://127.0.0.1:8000")
+        scheme = _scheme(url)
+        if scheme is None:
+            shown = "an address with a password in it" if "@" in url else repr(url)
+            raise BadRequest(f"{shown} is no address of a proxy; give one like http://127.0.0.1:8000")
+        if not (token.isascii() and token.isprintable()):
+            raise BadRequest("the app token has a line break or a character no header can carry; give one of ASCII")
         self._base = url.rstrip("/")
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.tls = tls if parts.scheme == "https" else None
+        self.tls = tls if scheme == "https" else None
         handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-        if parts.scheme == "https":
+        if scheme == "https":
             handlers.append(urllib.request.HTTPSHandler(context=tls))
         self._opener = urllib.request.build_opener(*handlers)
 
@@ -115,6 +118,18 @@ class Registrar:
             after = min(float(retry_after), LONGEST_RETRY) if retry_after and retry_after.isdecimal() else 0.0
             return ProxyUnreachable(f"the proxy asks to come back later ({said})", after)
         return ProxyRefused(f"the proxy at {self._base} refused ({said})", status)
+
+
+def _scheme(url: str) -> str | None:
+    """`http` or `https`, if this is an address that can be dialled: what can't be now never will."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises when it is none
+        host = (parts.hostname or "").encode("idna")  # raises for labels that are empty or too long
+    except ValueError:
+        return None
+    plain = url.isprintable() and " " not in url and parts.path.isascii() and "@" not in parts.netloc
+    return parts.scheme if plain and host and parts.scheme in ("http", "https") else None
 
 
 def _object(body: bytes) -> Json:

@@ -51,7 +51,7 @@ def _block(part: Any) -> Any:
     """Between blocks, a string is a text and anything else its JSON."""
     if isinstance(part, BLOCKS):
         return part
-    return Text(part if isinstance(part, str) else _encode(part).decode())
+    return Text(part if isinstance(part, str) else _text(part))
 
 
 def _whole(result: ToolResult) -> Json:
@@ -63,5 +63,17 @@ def _whole(result: ToolResult) -> Json:
     return shape
 
 
-def _text(frame: Struct) -> str:
-    return _encode(frame).decode()
+def _text(value: Any) -> str:
+    try:
+        return _encode(value).decode()
+    except UnicodeEncodeError:  # half a character, as a cut text or a file's odd name has it, must not cost the answer
+        return _encode(_well_formed(msgspec.to_builtins(value, str_keys=True))).decode()
+
+
+def _well_formed(value: Any) -> Any:
+    """The value with U+FFFD for each surrogate that stands alone."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_well_formed(key): _well_formed(part) for key, part in value.items()}
+    return [_well_formed(part) for part in value] if isinstance(value, list) else value
