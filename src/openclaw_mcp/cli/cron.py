@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from ..core.errors import BadRequest, OpenClawError
 from ..core.jobs import Schedule
 from ..core.model import Json
 from ..core.rpc import Fault
+from ..cron.delivery import Target, prefixed
 from ..cron.reading import span_words
 from ..cron.schedule import iso, upcoming
 from ..cron.settings import span_ms
@@ -128,7 +130,23 @@ async def _done(options: argparse.Namespace) -> int:
     else:
         answer = await _one(desk, verb, options)
     print(json.dumps(answer, indent=2, ensure_ascii=False) if options.json else _told(verb, answer))
+    if verb in ("add", "edit"):
+        await _warned(desk, options)
     return 0
+
+
+async def _warned(desk: "_Desk", options: argparse.Namespace) -> None:
+    """Say so, beside the answer, when results were sent to a channel that is not there: it may come, or be a slip."""
+    channel, _ = prefixed(Target(channel=options.channel, to=options.to))
+    if channel is None:
+        return
+    try:
+        known = (await desk.ask("channels.status", {}))["channels"]
+    except (Fault, KeyError):
+        return  # another gateway, or one that does not tell us
+    if not known.get(channel, {}).get("configured"):
+        words = f"no channel {channel} is configured now; results can't be delivered until there is"
+        print(f"openclaw cron: {words}", file=sys.stderr)
 
 
 async def _one(desk: "_Desk", verb: str, options: argparse.Namespace) -> Any:
@@ -381,6 +399,6 @@ def _entry(entry: Json) -> str:
     words = f"{_clock(begun, None)}  {entry.get('status', '?'):7}  {name}"
     sent = entry.get("deliveryStatus", "not-requested")
     shown = "" if sent == "not-requested" else f"; {sent}"
-    told = [entry.get("error") or entry.get("summary"), entry.get("deliveryError")]
+    told = [entry.get("error"), entry.get("summary"), entry.get("deliveryError")]
     lines = [" ".join(str(text).split())[:TOLD] for text in dict.fromkeys(told) if text]
     return "\n    ".join([f"{words}  ({took}{shown})", *lines])
