@@ -160,7 +160,12 @@ class CronRoom:
     # ---- looking -------------------------------------------------------------------------------------------------
 
     async def status(self, params: Json, caller: Caller) -> Json:
-        told = {"enabled": self.settings().enabled, "triggersEnabled": False, "storePath": self._path}
+        settings = self.settings()
+        told: Json = {
+            "enabled": settings.enabled,
+            "triggersEnabled": settings.triggers.enabled,
+            "storePath": self._path,
+        }
         told |= {"storage": "postgresql" if "://" in self._path else "sqlite", "sqlitePath": self._path}
         return told | {"jobs": await self._book.count(), "nextWakeAtMs": await self._book.next_due()}
 
