@@ -71,6 +71,29 @@ def test_a_job_without_a_zone_is_in_the_gateways(served: Served) -> None:
     assert soon["payload"]["argv"] == ["sh", "-lc", "true"]
 
 
+def test_a_zone_or_a_delay_alone_changes_the_schedule_there_is(served: Served) -> None:
+    asked(
+        served,
+        "add",
+        "--name",
+        "moved",
+        "--cron",
+        "30 9 * * *",
+        "--tz",
+        "Asia/Tokyo",
+        "--message",
+        "hi",
+        "--no-deliver",
+    )
+    assert " 09:30:00 CE" in cron(served, "edit", "moved", "--tz", "Europe/Vienna")
+    edited = asked(served, "edit", "moved", "--stagger", "30s")
+    expected = {"kind": "cron", "expr": "30 9 * * *", "tz": "Europe/Vienna", "staggerMs": 30_000}
+    assert edited["schedule"] == expected
+    assert asked(served, "edit", "moved", "--exact")["schedule"] == expected | {"staggerMs": 0}
+    asked(served, "add", "--name", "beat", "--every", "1h", "--message", "hi", "--no-deliver")
+    assert "this job has none" in cron(served, "edit", "beat", "--tz", "UTC", fails=1)
+
+
 def test_a_run_can_be_waited_for_and_read_about(served: Served) -> None:
     asked(served, "add", "--name", "good", "--every", "1d", "--message", "!say all is well", "--no-deliver")
     asked(served, "add", "--name", "bad", "--every", "1d", "--message", "!fail no luck", "--no-deliver")

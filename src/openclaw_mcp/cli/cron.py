@@ -155,10 +155,13 @@ async def _one(desk: "_Desk", verb: str, options: argparse.Namespace) -> Any:
         return await desk.ask("cron.get", {"id": job_id})
     if verb == "rm":
         return await desk.ask("cron.remove", {"id": job_id})
-    patch = {"enabled": verb == "enable"}
+    patch: Json = {"enabled": verb == "enable"}
     if verb == "edit":
         patch = {"name": options.name, **_wanted(options, adding=False)}
         patch = {name: value for name, value in patch.items() if value is not None}
+        if "schedule" not in patch and (options.tz or options.stagger or options.exact):
+            job = await desk.ask("cron.get", {"id": job_id})
+            patch["schedule"] = _retimed(job["schedule"], options)
         if not patch:
             raise BadRequest("say what to change; see openclaw cron edit --help")
     return await desk.ask("cron.update", {"id": job_id, "patch": patch})
@@ -259,9 +262,21 @@ def _schedule(options: argparse.Namespace, *, adding: bool) -> Json | None:
         return {"kind": "on-exit", "command": options.on_exit}
     if given[0] == "at":
         return {"kind": "at", "at": _moment(options.at, options.tz)}
+    return {"kind": "cron", "expr": options.cron} | _shift(options)
+
+
+def _shift(options: argparse.Namespace) -> Json:
+    """What else there is to say of a cron expression."""
     stagger = 0 if options.exact else span_ms(options.stagger) if options.stagger else None
-    schedule = {"kind": "cron", "expr": options.cron, "tz": options.tz, "staggerMs": stagger}
-    return {name: value for name, value in schedule.items() if value is not None}
+    return {name: value for name, value in (("tz", options.tz), ("staggerMs", stagger)) if value is not None}
+
+
+def _retimed(schedule: Json, options: argparse.Namespace) -> Json:
+    """The job's own schedule, in another zone or with another delay."""
+    if schedule["kind"] != "cron":
+        words = "--tz, --stagger and --exact by themselves change a cron expression, and this job has none"
+        raise BadRequest(f"{words}; say anew when it is due")
+    return schedule | _shift(options)
 
 
 def _argv(text: str) -> list[str]:
