@@ -18,8 +18,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield house
 
 
-def cron(served: Served, *words: str, fails: int = 0) -> str:
-    done = subprocess.run(
+def ran(served: Served, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
         [OPENCLAW, "cron", *words, "--port", served.port],
         env=environment(served.folder, TZ="America/New_York"),
         capture_output=True,
@@ -27,6 +27,10 @@ def cron(served: Served, *words: str, fails: int = 0) -> str:
         timeout=WAIT * 2,
         check=False,
     )
+
+
+def cron(served: Served, *words: str, fails: int = 0) -> str:
+    done = ran(served, *words)
     assert done.returncode == fails, (words, done.stdout, done.stderr)
     return done.stderr if fails else done.stdout
 
@@ -67,6 +71,29 @@ def test_a_job_without_a_zone_is_in_the_gateways(served: Served) -> None:
     assert soon["payload"]["argv"] == ["sh", "-lc", "true"]
 
 
+def test_a_zone_or_a_delay_alone_changes_the_schedule_there_is(served: Served) -> None:
+    asked(
+        served,
+        "add",
+        "--name",
+        "moved",
+        "--cron",
+        "30 9 * * *",
+        "--tz",
+        "Asia/Tokyo",
+        "--message",
+        "hi",
+        "--no-deliver",
+    )
+    assert " 09:30:00 CE" in cron(served, "edit", "moved", "--tz", "Europe/Vienna")
+    edited = asked(served, "edit", "moved", "--stagger", "30s")
+    expected = {"kind": "cron", "expr": "30 9 * * *", "tz": "Europe/Vienna", "staggerMs": 30_000}
+    assert edited["schedule"] == expected
+    assert asked(served, "edit", "moved", "--exact")["schedule"] == expected | {"staggerMs": 0}
+    asked(served, "add", "--name", "beat", "--every", "1h", "--message", "hi", "--no-deliver")
+    assert "this job has none" in cron(served, "edit", "beat", "--tz", "UTC", fails=1)
+
+
 def test_a_run_can_be_waited_for_and_read_about(served: Served) -> None:
     asked(served, "add", "--name", "good", "--every", "1d", "--message", "!say all is well", "--no-deliver")
     asked(served, "add", "--name", "bad", "--every", "1d", "--message", "!fail no luck", "--no-deliver")
@@ -81,6 +108,22 @@ def test_a_run_can_be_waited_for_and_read_about(served: Served) -> None:
     assert len(begun.splitlines()) == 6  # with its next five times
     assert "last error: no luck" in cron(served, "list")
     assert re.match(r"on; \d+ jobs; the next is due ", cron(served, "status"))
+
+
+def test_a_result_for_a_channel_that_is_not_there_is_warned_of_and_fails_with_the_reason(served: Served) -> None:
+    words = ("--name", "lost", "--every", "1d", "--message", "!say all is well", "--announce")
+    made = ran(served, "add", *words, "--channel", "telegram", "--to", "7", "--json")
+    assert json.loads(made.stdout)["delivery"]["channel"] == "telegram"
+    said = "no channel telegram is configured now; results can't be delivered until there is"
+    assert made.stderr == f"openclaw cron: {said}\n"
+    assert said in ran(served, "edit", "lost", "--to", "telegram:8").stderr
+    assert ran(served, "edit", "lost", "--channel", "local", "--to", "main").stderr == ""
+    cron(served, "edit", "lost", "--channel", "telegram", "--to", "7")
+    cron(served, "run", "lost", "--wait", fails=1)
+    assert re.search(
+        r"  error +lost .*not-delivered\)\n    .*telegram.*\n    all is well", cron(served, "runs", "lost")
+    )
+    assert re.search(r"lost .*\[last error: .*telegram", cron(served, "list"))
 
 
 @pytest.mark.parametrize(

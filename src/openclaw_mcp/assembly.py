@@ -17,6 +17,7 @@ from .config.file import ConfigFile
 from .config.room import ConfigRoom
 from .configured import completions_offered, database, media_settings, roster_of
 from .core.model import Json
+from .core.ports import Guard
 from .core.roster import Roster
 from .core.rpc import Room
 from .cron.room import CronRoom
@@ -30,6 +31,7 @@ from .reporting import Report
 from .restarting import Restart
 from .rpc.attach import Attach
 from .runtimes import model_runtimes
+from .servers.watchman import Watchman
 from .sessions import keys
 from .state import audit_key
 from .store.cron import CronJobs
@@ -104,7 +106,9 @@ async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
             mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder, kinds=KINDS)
         )
         equipment.deliver_by(mail.mailroom)
-        cron = _clock(memory, mail, gateway, config, roster)
+        watchman = Watchman()
+        stack.push_async_callback(asyncio.to_thread, watchman.close)
+        cron = _clock(memory, mail, gateway, config, roster, watchman)
         restart = Restart(memory.runs, lambda: config.current, lambda: memory.runs.idle, again=plan.again)
         config.changed.listen(restart.config_changed)
         report = Report(memory, roster)
@@ -144,14 +148,16 @@ def _following(config: ConfigRoom) -> Callable[[], Roster]:
     return roster
 
 
-def _clock(memory: Memory, mail: Mail, gateway: Gateway, config: ConfigRoom, roster: Callable[[], Roster]) -> CronRoom:
+def _clock(
+    memory: Memory, mail: Mail, gateway: Gateway, config: ConfigRoom, roster: Callable[[], Roster], guard: Guard
+) -> CronRoom:
     def settings() -> Json:
         found: Json = config.current.config.get("cron", {})
         return found
 
     return CronRoom(
         CronJobs(memory.store), memory.runs, memory.sessions, gateway.publish, path=memory.store.where,
-        roster=roster, config=settings, mailroom=mail.mailroom,
+        roster=roster, config=settings, mailroom=mail.mailroom, guard=guard,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from .nodes.telling import Telling
 from .nodes.tools import Stalls
 from .rpc.connection import Connection
 from .rpc.pairing import Book, Cut, Device, FileShelf
+from .wire.answers import read_result
 
 KEY_ROW: Final = "(key)"
 """Under this id stands the key device tokens are derived from; devices are 64 hexadecimal digits."""
@@ -76,7 +77,7 @@ async def machine_room(gateway: Gateway, book: PairingBook, *, config: Callable[
         nodes = Nodes(roll, gateway.publish, dismiss=_dismissal(gateway), describe=telling.view)
         approvals = Approvals(gateway.publish, listeners=lambda but: _listeners(gateway, but))
         registry = gateway.registry
-        stalls = Stalls(roll, telling, nodes, add=registry.add, remove=registry.remove)
+        stalls = Stalls(roll, telling, nodes, add=registry.add, remove=registry.remove, read_mcp=read_result)
 
         def came(connection: Connection) -> None:
             if connection.is_node:

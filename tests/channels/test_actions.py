@@ -181,6 +181,23 @@ def test_a_message_that_waits_is_told_as_such(tmp_path: Path, monkeypatch: pytes
     within(story())
 
 
+def test_a_message_that_will_never_arrive_is_not_to_be_sent_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            for method, params in (
+                ("send", {"to": "ann", "message": "hi", "idempotencyKey": "one"}),
+                ("message.action", {"action": "send", "params": {"target": "ann", "message": "hi"}}),
+            ):
+                here.twin.script = [ChannelRefused("you were blocked")]
+                with pytest.raises(Fault, match="you were blocked") as lost:
+                    await here.call(method, channel="twin", **params)
+                assert (lost.value.kind, lost.value.retryable) == ("UNAVAILABLE", False)
+                failed = (await here.call("outbox.list", status="failed"))["items"]
+                assert lost.value.details["deliveryId"] in [row["id"] for row in failed]
+
+    within(story())
+
+
 def test_a_broadcast_tells_of_each_target(tmp_path: Path) -> None:
     async def story() -> None:
         twin = Twin(can=("send", "broadcast"))

@@ -541,8 +541,9 @@ def test_what_a_chat_does_not_allow_is_said(world: Worlds) -> None:
             await world.channel.pin(world.at(GROUP), id)
         with pytest.raises(ChannelRefused, match="as a reaction"):
             await world.channel.react(world.at(GROUP), id, "🦖")
-        with pytest.raises(ChannelRefused, match="effect"):
-            await world.channel.send(world.at(GROUP), Letter(text="x", effect="fire"), key=key())
+        for group in (world.at(GROUP), Address(channel="telegram", account="default", to="@somewhere_public")):
+            with pytest.raises(ChannelRefused, match="effects in direct chats only"):
+                await world.channel.send(group, Letter(text="x", effect="fire"), key=key())
         with pytest.raises(ChannelRefused, match="no such message"):
             await world.channel.delete(world.address, id)
 

@@ -53,9 +53,14 @@ def test_an_agent_that_keeps_silent_ends_the_wait(served: Served) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_a_person_at_the_terminal_speaks_to_the_agent_in_a_group_too(served: Served) -> None:
+    done = openclaw(served, "chat", "#kitchen", "-m", "!say here I am")
+    assert (done.returncode, done.stdout.strip()[-9:]) == (0, "here I am")
+
+
 def test_an_agent_that_fails_says_so(served: Served) -> None:
     done = openclaw(served, "chat", "-m", "!fail out of ideas")
-    assert done.stdout == "⚠️ Agent failed before reply: out of ideas\n"
+    assert (done.returncode, done.stdout) == (1, "⚠️ Agent failed before reply: out of ideas\n")
 
 
 def test_an_answer_that_takes_too_long_is_not_waited_for(served: Served) -> None:

@@ -370,6 +370,7 @@ def test_an_agent_may_not_have_programs_started(story: Callable[..., None]) -> N
 
 def test_streams_can_be_switched_off(story: Callable[..., None]) -> None:
     async def what(works: Clockwork) -> None:
+        assert (await works.call("cron.status"))["triggersEnabled"] is False
         with pytest.raises(Fault, match=r"cron\.triggers\.enabled"):
             await works.add(STREAM)
 
@@ -411,5 +412,6 @@ def test_the_next_time_of_a_job_is_told_by_the_status(story: Callable[..., None]
         await works.add(AT)
         status = await works.call("cron.status")
         assert (status["jobs"], status["nextWakeAtMs"]) == (1, ms("2027-02-01T09:00:00"))
+        assert (status["enabled"], status["triggersEnabled"]) == (True, True)
 
     story(what)

@@ -8,13 +8,14 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from openclaw_mcp.core.channel import Address
+from openclaw_mcp.core.channel import Address, ChannelRefused, Letter, Posted
 from openclaw_mcp.core.model import Json
 
 from .house import TURN, Clockwork, Mailbox, clockwork, until
@@ -104,16 +105,51 @@ def test_an_answer_that_finds_no_way_is_reported_and_kept_for_the_main_session(
     async def what(works: Clockwork) -> None:
         ended = await ran(works, delivery=delivery)
         assert (ended["status"], ended["completionStatus"], ended["deliveryStatus"]) == (
-            "ok", "failed", "not-delivered",
+            "error", "failed", "not-delivered",
         )  # fmt: skip
         assert words in ended["deliveryError"]
+        assert (ended["error"], ended["summary"]) == (ended["deliveryError"], "done")
+        assert [entry["source"] for entry in ended["diagnostics"]["entries"]] == ["delivery"]
         state = (await works.call("cron.get", {"id": ended["jobId"]}))["state"]
-        assert (state["consecutiveErrors"], state["lastDeliveryStatus"]) == (0, "not-delivered")
+        assert (state["consecutiveErrors"], state["lastDeliveryStatus"]) == (1, "not-delivered")
         await works.say("hello", run="r")
         history = await works.call("chat.history", {"sessionKey": "main"})
         assert "could not deliver its result: done" in history["messages"][0]["content"]
         lenient = await ran(works, delivery={**delivery, "bestEffort": True})
-        assert lenient["completionStatus"] == "succeeded"
+        assert (lenient["status"], lenient["completionStatus"]) == ("ok", "succeeded")
+
+    story(what, mailroom=post)
+
+
+def test_a_job_whose_answers_do_not_arrive_is_slowed_and_somebody_is_told_once(story: Callable[..., None]) -> None:
+    class Half(Mailbox):
+        """One conversation is out of reach."""
+
+        async def post(self, address: Address, letter: Letter, **more: Any) -> Posted:
+            tried.append(address.to)
+            if address.to == "7":
+                raise ChannelRefused("the bot was blocked")
+            return await super().post(address, letter, **more)
+
+    tried: list[str] = []
+    post = Half(route=HOME)
+
+    async def what(works: Clockwork) -> None:
+        alert = {"channel": "ops", "to": "1"}
+        often = {"kind": "every", "everyMs": 10_000}
+        job = await works.add(often, delivery={"mode": "announce"}, failureAlert=alert)
+        await works.pass_time(200)
+        starts = [entry["runAtMs"] for entry in await works.runs(id=job["id"])]
+        assert [later - sooner for sooner, later in pairwise(starts)] == [30_000, 60_000]
+        assert [text for _, _, text in post.said] == ["The job 'a job' failed 2 times in a row: the bot was blocked"]
+        tried.clear()
+        await works.call("cron.update", {"id": job["id"], "patch": {"enabled": False}})
+        same = await works.add(EVERY, delivery={"mode": "announce"})
+        for _ in range(3):
+            await again(works, same["id"])
+        assert tried == ["7"] * 4  # three answers and one alert, which is not tried for ever
+        state = (await works.call("cron.get", {"id": same["id"]}))["state"]
+        assert state["consecutiveErrors"] == 3
 
     story(what, mailroom=post)
 

@@ -1,4 +1,4 @@
-"""`kill -9` while jobs are due: each acknowledged job fires once, neither lost nor doubled."""
+"""`kill -9` while jobs are due or run: each acknowledged job fires once, and its program ends with the gateway."""
 
 import asyncio
 import os
@@ -8,6 +8,9 @@ import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+
+import psutil
+import pytest
 
 from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.core.model import Json
@@ -93,3 +96,49 @@ def test_a_job_that_was_due_when_the_gateway_was_killed_fires_once(tmp_path: Pat
         assert well > cut
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("kind", ["command", "on-exit", "stream"])
+def test_a_jobs_program_ends_with_a_gateway_that_was_killed(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "pids"
+    script = f"echo $$ >> {file}; sleep 600 & echo $! >> {file}; wait"
+    daily = {"kind": "every", "everyMs": 86_400_000}
+    schedule, payload = {
+        "command": (daily, {"kind": "command", "argv": ["sh", "-c", script]}),
+        "on-exit": ({"kind": "on-exit", "command": script}, {"kind": "agentTurn", "message": "what now?"}),
+        "stream": ({"kind": "stream", "command": ["sh", "-c", script]}, {"kind": "agentTurn", "message": "look:"}),
+    }[kind]
+    words = (OPENCLAW, "gateway", "--port", "0", "--state-dir", str(tmp_path / "state"))
+
+    async def story() -> None:
+        with process(*words, stdout=subprocess.PIPE) as child:
+            url = read_line(child).decode().split()[1]
+            async with client(tmp_path / "state", url) as gateway:
+                delivery = {"mode": "none"}
+                job = {"name": kind, "schedule": schedule, "payload": payload, "delivery": delivery}
+                made = await gateway.call("cron.add", job)
+                if kind == "command":
+                    await gateway.call("cron.run", {"id": made["id"]})
+                pids = await written(file)
+                os.kill(child.pid, signal.SIGKILL)
+        try:
+            async with asyncio.timeout(SETTLE):
+                while any(running(pid) for pid in pids):  # noqa: ASYNC110  (they are nobody's children now)
+                    await asyncio.sleep(0.05)
+        finally:
+            for pid in filter(running, pids):
+                os.kill(pid, signal.SIGKILL)
+
+    asyncio.run(story())
+
+
+async def written(file: Path) -> list[int]:
+    """The program's own id and its child's."""
+    async with asyncio.timeout(SETTLE):
+        while not file.exists() or len(file.read_text().split()) < 2:  # noqa: ASYNC110, ASYNC240  (told by nobody else)
+            await asyncio.sleep(0.05)
+    return [int(word) for word in file.read_text().split()]  # noqa: ASYNC240  (as above)
+
+
+def running(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -12,7 +12,7 @@ import pytest
 from .. import web_client
 from ..nodes.house import heard, next_of, order
 from ..rpc.house import within
-from ..running import process
+from ..running import OPENCLAW, process
 from ..test_gateway import Served, serving
 from . import real
 
@@ -39,6 +39,9 @@ def their_node(tmp_path_factory: pytest.TempPathFactory, ours: Served, home: Pat
     state = tmp_path_factory.mktemp("their-node")
     words = (node, entry, "node", "run", "--host", "127.0.0.1", "--port", ours.port, "--display-name", NAME)
     env = real.environment(state, OPENCLAW_GATEWAY_TOKEN=ours.token)
+    servers = {"nodeHost": {"mcp": {"servers": {"parrot": {"command": OPENCLAW, "args": ["echo"]}}}}}
+    (state / "state").mkdir()
+    (state / "state" / "openclaw.json").write_text(json.dumps(servers))
     with (state / "log").open("wb") as log, process(*words, env=env, stdout=log, stderr=subprocess.STDOUT):
         request = asyncio.run(_joined(ours))
         (pending,) = cli(home, ours, "nodes", "pending")
@@ -94,6 +97,23 @@ def test_their_node_runs_commands_for_our_clients(ours: Served, their_node: str)
     bearer = {"Authorization": f"Bearer {ours.token}"}
     made = web_client.send(f"{ours.http}/mcp", "POST", web_client.rpc("tools/call", call), **bearer).json["result"]
     assert "/sh" in made["content"][0]["text"]
+
+
+def test_the_tools_of_their_nodes_mcp_servers_are_ours_too(ours: Served, their_node: str) -> None:
+    async def described() -> Any:
+        async with asyncio.timeout(JOIN_WAIT), real.client(ours.ws, ours.token) as operator:
+            while True:
+                seen = await operator.call("node.describe", {"nodeId": their_node})
+                if tools := [tool for tool in seen["nodePluginTools"] if tool.get("mcp")]:
+                    return tools
+                await asyncio.sleep(0.5)
+
+    (tool,) = asyncio.run(described())
+    assert (tool["command"], tool["mcp"]) == ("mcp.tools.call.v1", {"server": "parrot", "tool": "echo"})
+    call = {"name": f"their-node__{tool['name']}", "arguments": {"text": "polly"}}
+    bearer = {"Authorization": f"Bearer {ours.token}"}
+    made = web_client.send(f"{ours.http}/mcp", "POST", web_client.rpc("tools/call", call), **bearer).json["result"]
+    assert made["content"] == [{"type": "text", "text": "polly"}]
 
 
 def test_their_command_line_reads_and_changes_rules(ours: Served, home: Path, their_node: str) -> None:

@@ -71,6 +71,59 @@ def test_a_node_describes_its_tools_and_only_the_approved_ones_count(tmp_path: P
     within(test())
 
 
+def test_tools_that_share_a_command_are_each_on_the_menu(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with machines(tmp_path) as house, house.gateway.client() as operator, house.approved(operator) as node:
+            told: dict[str, Any] = {"pluginId": "p", "description": "Looks.", "command": "device.info"}
+            first = {"type": "object", "properties": {"a": {"type": "string"}}}
+            second = {"type": "object", "properties": {"b": {"type": "string"}}}
+            update = [told | {"name": "look_a", "parameters": first}, told | {"name": "look_b", "parameters": second}]
+            update += [told | {"name": "system_run"}, told | {"name": "look_a", "pluginId": "other"}]
+            await node.client.call("node.pluginTools.update", {"tools": update})
+            tools = await menu(house)
+            assert list(tools) == [
+                "laptop__system_which", "laptop__system_run",  # commands keep their names
+                "laptop__look_a", "laptop__look_b", "laptop__system_run-2", "laptop__look_a-2",
+            ]  # fmt: skip
+            assert [tools[f"laptop__look_{letter}"].input_schema for letter in "ab"] == [first, second]
+            assert tools["laptop__look_b"].title == "look_b on laptop"
+            result = await made(house, "laptop__look_b", {"b": "x"})
+            assert result.structured == {"command": "device.info", "params": {"b": "x"}}
+            await node.client.call("node.pluginTools.update", {"tools": update[:1]})
+            assert (await menu(house))[
+                "laptop__device_info"
+            ].input_schema == first  # alone, it is called as its command
+
+    within(test())
+
+
+def test_a_tool_of_an_mcp_server_on_a_node_is_asked_through_the_node(tmp_path: Path) -> None:
+    async def answer(command: str, params: Any) -> Any:
+        assert command == "mcp.tools.call.v1"
+        text = {"type": "text", "text": f"{params['server']}.{params['tool']} of {params['arguments']}"}
+        return {"content": [text], "isError": params["arguments"] == {}}
+
+    async def test() -> None:
+        commands = ("mcp.tools.call.v1",)
+        async with (
+            machines(tmp_path) as house,
+            house.gateway.client() as operator,
+            house.approved(operator, commands=commands, answer=answer) as node,
+        ):
+            assert await menu(house) == {}  # by itself the command is nothing for a model
+            behind = {"server": "files", "tool": "read"}
+            told = {"pluginId": "node-mcp", "name": "files_read", "description": "Reads.", "mcp": behind}
+            update = [told | {"command": "mcp.tools.call.v1"}, told | {"name": "unnamed"}]
+            accepted = await node.client.call("node.pluginTools.update", {"tools": update})
+            assert [(tool["command"], tool["mcp"]) for tool in accepted["tools"]] == [(commands[0], behind)] * 2
+            assert list(await menu(house)) == ["laptop__files_read", "laptop__unnamed"]
+            result = await made(house, "laptop__files_read", {"path": "a"})
+            assert (result.content, result.failed) == ((Text("files.read of {'path': 'a'}"),), False)
+            assert (await made(house, "laptop__unnamed", {})).failed is True
+
+    within(test())
+
+
 def test_two_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
     async def test() -> None:
         one = ("device.info",)

@@ -33,6 +33,14 @@ class Context(Struct, frozen=True, kw_only=True):
     """Whether it may not leave its conversation but by the rules. Operators may; agents are bound."""
 
 
+class Undelivered(ChannelRefused):
+    """The channel will not take it. It is kept in the outbox, under `delivery_id`, for a person to look at."""
+
+    def __init__(self, posted: Posted, words: str) -> None:
+        super().__init__(posted.error or words)
+        self.delivery_id = posted.id
+
+
 class Actions:
     def __init__(self, mailroom: Mailroom, media: Media) -> None:
         self._mailroom = mailroom
@@ -56,7 +64,7 @@ class Actions:
     async def _send(self, wanted: Wanted, address: Address, context: Context, *, key: str) -> Json:
         posted = await self.deliver(wanted, address, context, key=key)
         if posted is not None and posted.status == "failed":
-            raise ChannelError(posted.error or "the message could not be delivered")
+            raise Undelivered(posted, "the message could not be delivered")
         return _send_result(wanted, address, posted)
 
     async def deliver(self, wanted: Wanted, address: Address, context: Context, *, key: str) -> Posted | None:
@@ -121,7 +129,7 @@ class Actions:
         if not wanted.dry_run:
             posted = await self._mailroom.poll(address, poll, key=key, wait=DELIVERY_WAIT, session=context.session)
             if posted.status == "failed":
-                raise ChannelError(posted.error or "the poll could not be delivered")
+                raise Undelivered(posted, "the poll could not be delivered")
         told: Json = {"kind": "poll", "channel": address.channel, "action": "poll", "to": address.to}
         payload = {"ok": True, **_delivered(address, posted)}
         return {**told, "handledBy": "core", "payload": payload, "pollResult": payload, "dryRun": wanted.dry_run}

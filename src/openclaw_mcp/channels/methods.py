@@ -11,7 +11,7 @@ from ..core.mail import Mail, MailStatus
 from ..core.model import Caller, Json
 from ..core.records import now_ms
 from ..core.rpc import ADMIN, READ, WRITE, Fault, Method, RpcCall, covers, read_params
-from .actions import Actions, Context
+from .actions import Actions, Context, Undelivered
 from .mailroom import Mailroom
 from .receiving import CODE_AGE
 from .stations import Answering
@@ -170,6 +170,9 @@ class MailMethods:
             return await self._actions.perform(action, given, context, key=key)
         except ChannelBusy as exc:
             raise Fault(str(exc), kind="UNAVAILABLE", retryable=True, retry_after_ms=int(exc.seconds * 1000)) from None
+        except Undelivered as exc:
+            details = {"code": "OUTBOUND_DELIVERY_FAILED", "deliveryId": exc.delivery_id}
+            raise Fault(str(exc), kind="UNAVAILABLE", details=details, retryable=False) from None
         except ChannelRefused as exc:
             raise Fault(str(exc)) from None
         except ChannelError as exc:

@@ -62,15 +62,16 @@ class Talk:
         self._conversation = told["conversation"]
 
     async def once(self, text: str, *, seconds: float) -> int:
-        """Say it and wait for what comes of it. 1: nothing came in time."""
+        """Say it and wait for what comes of it. 1: nothing came in time, or the agent failed."""
         try:
             async with asyncio.timeout(seconds):
                 await self._say(text)
                 await self._settled()
+                ended = await self._client.call("agent.wait", {"runId": self._run, "timeoutMs": 0})
         except TimeoutError:
             print(f"openclaw chat: no answer within {seconds:g} s", file=sys.stderr)
             return 1
-        return 0
+        return 1 if ended["status"] == "error" else 0
 
     async def on(self) -> int:
         """Until the end of input."""

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from ..core.errors import BadRequest, OpenClawError
 from ..core.jobs import Schedule
 from ..core.model import Json
 from ..core.rpc import Fault
+from ..cron.delivery import Target, prefixed
 from ..cron.reading import span_words
 from ..cron.schedule import iso, upcoming
 from ..cron.settings import span_ms
@@ -128,7 +130,23 @@ async def _done(options: argparse.Namespace) -> int:
     else:
         answer = await _one(desk, verb, options)
     print(json.dumps(answer, indent=2, ensure_ascii=False) if options.json else _told(verb, answer))
+    if verb in ("add", "edit"):
+        await _warned(desk, options)
     return 0
+
+
+async def _warned(desk: "_Desk", options: argparse.Namespace) -> None:
+    """Say so, beside the answer, when results were sent to a channel that is not there: it may come, or be a slip."""
+    channel, _ = prefixed(Target(channel=options.channel, to=options.to))
+    if channel is None:
+        return
+    try:
+        known = (await desk.ask("channels.status", {}))["channels"]
+    except (Fault, KeyError):
+        return  # another gateway, or one that does not tell us
+    if not known.get(channel, {}).get("configured"):
+        words = f"no channel {channel} is configured now; results can't be delivered until there is"
+        print(f"openclaw cron: {words}", file=sys.stderr)
 
 
 async def _one(desk: "_Desk", verb: str, options: argparse.Namespace) -> Any:
@@ -137,10 +155,13 @@ async def _one(desk: "_Desk", verb: str, options: argparse.Namespace) -> Any:
         return await desk.ask("cron.get", {"id": job_id})
     if verb == "rm":
         return await desk.ask("cron.remove", {"id": job_id})
-    patch = {"enabled": verb == "enable"}
+    patch: Json = {"enabled": verb == "enable"}
     if verb == "edit":
         patch = {"name": options.name, **_wanted(options, adding=False)}
         patch = {name: value for name, value in patch.items() if value is not None}
+        if "schedule" not in patch and (options.tz or options.stagger or options.exact):
+            job = await desk.ask("cron.get", {"id": job_id})
+            patch["schedule"] = _retimed(job["schedule"], options)
         if not patch:
             raise BadRequest("say what to change; see openclaw cron edit --help")
     return await desk.ask("cron.update", {"id": job_id, "patch": patch})
@@ -241,9 +262,21 @@ def _schedule(options: argparse.Namespace, *, adding: bool) -> Json | None:
         return {"kind": "on-exit", "command": options.on_exit}
     if given[0] == "at":
         return {"kind": "at", "at": _moment(options.at, options.tz)}
+    return {"kind": "cron", "expr": options.cron} | _shift(options)
+
+
+def _shift(options: argparse.Namespace) -> Json:
+    """What else there is to say of a cron expression."""
     stagger = 0 if options.exact else span_ms(options.stagger) if options.stagger else None
-    schedule = {"kind": "cron", "expr": options.cron, "tz": options.tz, "staggerMs": stagger}
-    return {name: value for name, value in schedule.items() if value is not None}
+    return {name: value for name, value in (("tz", options.tz), ("staggerMs", stagger)) if value is not None}
+
+
+def _retimed(schedule: Json, options: argparse.Namespace) -> Json:
+    """The job's own schedule, in another zone or with another delay."""
+    if schedule["kind"] != "cron":
+        words = "--tz, --stagger and --exact by themselves change a cron expression, and this job has none"
+        raise BadRequest(f"{words}; say anew when it is due")
+    return schedule | _shift(options)
 
 
 def _argv(text: str) -> list[str]:
@@ -381,6 +414,6 @@ def _entry(entry: Json) -> str:
     words = f"{_clock(begun, None)}  {entry.get('status', '?'):7}  {name}"
     sent = entry.get("deliveryStatus", "not-requested")
     shown = "" if sent == "not-requested" else f"; {sent}"
-    told = [entry.get("error") or entry.get("summary"), entry.get("deliveryError")]
+    told = [entry.get("error"), entry.get("summary"), entry.get("deliveryError")]
     lines = [" ".join(str(text).split())[:TOLD] for text in dict.fromkeys(told) if text]
     return "\n    ".join([f"{words}  ({took}{shown})", *lines])

@@ -175,3 +175,12 @@ class GrantOffice(Protocol):
         """Revoke it, let what was begun under it end, and say what was done to others under it."""
 
     def holder(self, token: str) -> Caller | None: ...
+
+
+class Guard(Protocol):
+    """Whoever ends process groups should this process die without doing so."""
+
+    def watch(self, group: int) -> None: ...
+
+    def forget(self, group: int) -> None:
+        """To be called once a group is gone: its number may soon be somebody else's."""

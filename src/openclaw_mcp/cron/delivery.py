@@ -89,7 +89,7 @@ class Post:
         """Raises NoRoute."""
         if self.mailroom is None:
             raise NoRoute("no channel is set up here; set one up, or give the job delivery mode none or webhook")
-        channel, to = _prefixed(target)
+        channel, to = prefixed(target)
         if channel is not None and to is not None:
             return Address(channel=channel, account=target.account or MAIN_ACCOUNT, to=to, thread=target.thread)
         for session in sessions:
@@ -149,7 +149,7 @@ class Post:
         if delivery.mode == "webhook":
             return {"label": f"webhook:{delivery.to}", "detail": "webhook"}
         target = target_of(delivery)
-        channel, to = _prefixed(target)
+        channel, to = prefixed(target)
         if channel is not None and to is not None:
             return {"label": f"announce -> {channel}:{to}", "detail": "explicit"}
         if inside and not target.said:
@@ -169,7 +169,8 @@ def target_of(said: Any) -> Target:
     )
 
 
-def _prefixed(target: Target) -> tuple[str | None, str | None]:
+def prefixed(target: Target) -> tuple[str | None, str | None]:
+    """Channel and conversation, where `to` may name both: `matrix:!room:host`."""
     channel = None if target.channel in (None, "last") else target.channel
     name, colon, rest = (target.to or "").partition(":")
     if channel is None and colon and rest and _CHANNEL.fullmatch(name) and name not in _NOT_CHANNELS:

@@ -26,7 +26,7 @@ from ..core.jobs import (
     Unclaimed,
 )
 from ..core.model import Json
-from ..core.ports import Runner
+from ..core.ports import Guard, Runner
 from ..core.records import Admission, NewSession, Run, RunRequest
 from ..core.roster import Roster
 from ..core.rpc import Event, Fault, Publish
@@ -59,13 +59,15 @@ class Errands:
     def __init__(
         self, book: CronBook, runner: Runner, sessions: SessionBook, post: Post, publish: Publish, *,
         roster: Callable[[], Roster], settings: Callable[[], Settings], now: Callable[[], int],
+        guard: Guard | None = None,
     ) -> None:  # fmt: skip
         self._book, self._runner, self._sessions, self._post = book, runner, sessions, post
         self._publish, self._roster, self._settings, self._now = publish, roster, settings, now
         self._alerts = Alerts(post, settings=settings, now=now)
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = Slots(lambda: max(1, settings().max_concurrent_runs))
-        self.streams = Streams()
+        self._guard = guard
+        self.streams = Streams(guard)
         self.ended: Callable[[], None] = _nothing
         """Called when a firing is over: another may begin."""
 
@@ -153,7 +155,7 @@ class Errands:
         """Start the command the job waits for; the firing, with how that ended."""
         await self._first_time(firing)
         limits = programs.Limits(seconds=WATCH_SECONDS, bytes=NOTE)
-        ran = await programs.run(["sh", "-c", watched.command], limits, cwd=watched.cwd)
+        ran = await programs.run(["sh", "-c", watched.command], limits, cwd=watched.cwd, guard=self._guard)
         told = f"The command `{watched.command}` {end_of(ran)}."
         said = (ran.out or ran.err)[-NOTE:]
         return msgspec.structs.replace(firing, note=f"{told}\n{said}" if said else told)
@@ -258,7 +260,7 @@ class Errands:
             bytes=min(payload.output_max_bytes or programs.MOST_OUTPUT, programs.MOST_OUTPUT),
         )
         said = payload.input if payload.input is not None else firing.note
-        ran = await programs.run(payload.argv, limits, cwd=payload.cwd, env=payload.env, said=said)
+        ran = await programs.run(payload.argv, limits, cwd=payload.cwd, env=payload.env, said=said, guard=self._guard)
         severity = "info" if ran.code == 0 and ran.stopped is None else "error"
         message = f"{payload.argv[0]} {end_of(ran)}"
         note = {"ts": self._now(), "source": "exec", "severity": severity, "message": message, "exitCode": ran.code}

@@ -49,5 +49,7 @@ def judged(result: Result, report: Report, *, lenient: bool) -> Result:
     """A result that had to arrive and did not is not a success, though the work was done."""
     if result.status == "error" or report.status == "delivered" or lenient:
         return shapes.with_report(result, report)
-    completion = "unknown" if report.status == "unknown" else "failed"
-    return shapes.with_report(result, report, completion=completion)
+    if report.status == "unknown":  # on its way, as far as anybody knows
+        return shapes.with_report(result, report, completion="unknown")
+    error = report.error or "the result could not be delivered"
+    return shapes.with_report(result, report, status="error", error=error, completion="failed")

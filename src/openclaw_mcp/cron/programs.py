@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..core.errors import OpenClawError
+from ..core.ports import Guard
 
 MOST_OUTPUT: Final = 256 * 1024  # bytes kept of each stream: a summary for a person, not an archive
 END_GRACE: Final = 2.0  # seconds between asking a group of processes to end and ending it
@@ -40,9 +41,11 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def started(
-    argv: Sequence[str], *, cwd: str | None, env: dict[str, str] | None = None, reads: bool = False
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A program in a process group of its own, which is gone when the block ends. Raises CannotStart."""
+    argv: Sequence[str], *, cwd: str | None, env: dict[str, str] | None = None, reads: bool = False,
+    guard: Guard | None = None,
+) -> AsyncIterator[asyncio.subprocess.Process]:  # fmt: skip
+    """A program in a process group of its own, which is gone when the block ends; `guard` sees to that should we be
+    killed. Raises CannotStart."""
     known = {name: value for name, value in os.environ.items() if name not in _OURS}
     try:
         process = await asyncio.create_subprocess_exec(
@@ -58,12 +61,14 @@ async def started(
         where = f" in {cwd}" if cwd else ""
         raise CannotStart(f"{argv[0]} can't be started{where}: {getattr(exc, 'strerror', None) or exc}") from exc
     try:
+        if guard is not None:
+            guard.watch(process.pid)
         yield process
     finally:
-        await asyncio.shield(_ended(process))
+        await asyncio.shield(_ended(process, guard))
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _ended(process: asyncio.subprocess.Process, guard: Guard | None) -> None:
     """The whole group: asked first, unless its leader is gone already."""
     if process.returncode is None:
         _signal(process, signal.SIGTERM)
@@ -71,6 +76,8 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
             await asyncio.wait_for(process.wait(), END_GRACE)
     _signal(process, signal.SIGKILL)
     await process.wait()
+    if guard is not None:
+        guard.forget(process.pid)
 
 
 def _signal(process: asyncio.subprocess.Process, number: int) -> None:
@@ -79,10 +86,11 @@ def _signal(process: asyncio.subprocess.Process, number: int) -> None:
 
 
 async def run(
-    argv: Sequence[str], limits: Limits, *, cwd: str | None, env: dict[str, str] | None = None, said: str | None = None
-) -> Ran:
+    argv: Sequence[str], limits: Limits, *, cwd: str | None, env: dict[str, str] | None = None, said: str | None = None,
+    guard: Guard | None = None,
+) -> Ran:  # fmt: skip
     """Run it to its end, or to the limit. Raises CannotStart."""
-    async with started(argv, cwd=cwd, env=env, reads=said is not None) as process:
+    async with started(argv, cwd=cwd, env=env, reads=said is not None, guard=guard) as process:
         heard = _Ears(limits.bytes)
         reading = [
             asyncio.ensure_future(heard.listen(process.stdout, heard.out)),

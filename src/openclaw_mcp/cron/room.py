@@ -24,7 +24,7 @@ from ..core.jobs import (
     replaced,
 )
 from ..core.model import Caller, Json
-from ..core.ports import Runner
+from ..core.ports import Guard, Runner
 from ..core.records import NewSession, RunRequest
 from ..core.roster import Roster
 from ..core.rpc import ADMIN, READ, WRITE, Event, Fault, Method, Publish, RpcCall, read_params
@@ -101,20 +101,22 @@ class WakeParams(_Params, frozen=True, kw_only=True):
 
 
 class CronRoom:
-    """Entering starts the clock; leaving stops it. `mailroom` may be given later."""
+    """Entering starts the clock; leaving stops it. `mailroom` may be given later; `guard` ends the programs of jobs
+    should this process be killed."""
 
     def __init__(
         self, book: CronBook, runner: Runner, sessions: SessionBook, publish: Publish, *, path: str,
         roster: Callable[[], Roster] = Roster, config: Callable[[], Json] = dict, mailroom: Mailroom | None = None,
-        time: Time | None = None,
+        time: Time | None = None, guard: Guard | None = None,
     ) -> None:  # fmt: skip
         self._book, self._runner, self._publish, self._roster = book, runner, publish, roster
         self._config, self._path = config, path
         self._time = time or WallTime()
         self._post = Post(self.settings, mailroom)
         self._errands = Errands(
-            book, runner, sessions, self._post, publish, roster=roster, settings=self.settings, now=self._time.now
-        )
+            book, runner, sessions, self._post, publish, roster=roster, settings=self.settings, now=self._time.now,
+            guard=guard,
+        )  # fmt: skip
         self.clock = Clock(book, self._errands, sessions, settings=self.settings, time=self._time)
         self._forced = 0
 
@@ -158,7 +160,12 @@ class CronRoom:
     # ---- looking -------------------------------------------------------------------------------------------------
 
     async def status(self, params: Json, caller: Caller) -> Json:
-        told = {"enabled": self.settings().enabled, "triggersEnabled": False, "storePath": self._path}
+        settings = self.settings()
+        told: Json = {
+            "enabled": settings.enabled,
+            "triggersEnabled": settings.triggers.enabled,
+            "storePath": self._path,
+        }
         told |= {"storage": "postgresql" if "://" in self._path else "sqlite", "sqlitePath": self._path}
         return told | {"jobs": await self._book.count(), "nextWakeAtMs": await self._book.next_due()}
 

@@ -82,7 +82,8 @@ def entry(firing: Firing, result: Result, now: int) -> Json:
         name: result.alert[name] for name in ("delivered", "status", "error") if name in result.alert
     }
     trouble = result.error or result.delivery_error
-    source = "delivery" if result.error is None else "agent-run"
+    undelivered = result.delivery_status == "not-delivered" and result.error == result.delivery_error
+    source = "delivery" if result.error is None or undelivered else "agent-run"
     said: Json = {
         "ts": now,
         "jobId": firing.job.id,

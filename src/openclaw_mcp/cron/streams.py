@@ -6,6 +6,7 @@ from typing import Final
 
 from ..core.errors import OpenClawError
 from ..core.jobs import Job, Stream
+from ..core.ports import Guard
 from . import programs
 
 BATCH_MS: Final = (250, 50, 5000)  # of quiet that end a batch: unless told otherwise, at least, at most
@@ -26,8 +27,9 @@ class Stopped(OpenClawError):
 class Source:
     """One program and what it said that nobody heard yet, no more than a batch."""
 
-    def __init__(self, schedule: Stream) -> None:
+    def __init__(self, schedule: Stream, guard: Guard | None) -> None:
         self.schedule = schedule
+        self._guard = guard
         self._quiet = _within(schedule.batch_ms, BATCH_MS) / 1000
         self._most = _within(schedule.max_batch_bytes, BATCH_BYTES)
         self._lines: list[str] = []
@@ -81,7 +83,7 @@ class Source:
 
     async def _run(self) -> None:
         try:
-            async with programs.started(self.schedule.command, cwd=self.schedule.cwd) as process:
+            async with programs.started(self.schedule.command, cwd=self.schedule.cwd, guard=self._guard) as process:
                 async with asyncio.TaskGroup() as tasks:
                     for stream in (process.stdout, process.stderr):
                         tasks.create_task(self._read(stream))
@@ -105,7 +107,8 @@ class Source:
 class Streams:
     """The sources of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None) -> None:
+        self._guard = guard
         self._sources: dict[str, Source] = {}
         self._unasked: dict[str, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -117,7 +120,7 @@ class Streams:
         source = self._sources.get(job.id)
         if source is None or source.over or source.schedule != schedule:
             await self.stop(job.id)
-            source = self._sources[job.id] = Source(schedule)
+            source = self._sources[job.id] = Source(schedule, self._guard)
         try:
             while True:
                 try:

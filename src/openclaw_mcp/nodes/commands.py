@@ -13,6 +13,8 @@ class Word(Struct, frozen=True):
     schema: Json
 
 
+MCP_CALL: Final = "mcp.tools.call.v1"
+"""Asks a tool of an MCP server on the node: `{server, tool, arguments}`; answers as that server does."""
 NOT_TOOLS: Final = (
     "system.execApprovals.*", "system.run.prepare", "browser.*", "terminal.*", "desktop.*", "worker.*",
     "mcp.tools.call*", "workspace.*",

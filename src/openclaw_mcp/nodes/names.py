@@ -1,7 +1,7 @@
-"""What a node's tools are called: `<node>__<command>`, in letters every model's API takes."""
+"""What a node's tools are called: `<node>__<command>` or `<node>__<name>`, in letters every model's API takes."""
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Container, Iterable, Set
 from typing import Final
 
 LONGEST_NODE: Final = 24  # characters of a node's name in a tool's name
@@ -32,3 +32,14 @@ def tool_names(alias: str, commands: Iterable[str]) -> dict[str, str]:
         word = re.sub(r"[^A-Za-z0-9_-]", "_", command)
         names.setdefault(f"{alias}{BETWEEN}{word}"[:LONGEST_TOOL], command)
     return names
+
+
+def tool_name(alias: str, word: str, taken: Container[str]) -> str:
+    """The name of a tool the node itself has named, unlike those taken."""
+    name, number = f"{alias}{BETWEEN}{word}"[:LONGEST_TOOL], 2
+    candidate = name
+    while candidate in taken:
+        suffix = f"-{number}"
+        candidate = name[: LONGEST_TOOL - len(suffix)] + suffix
+        number += 1
+    return candidate

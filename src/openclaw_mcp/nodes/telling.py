@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from ..core.bell import Bell
 from ..core.model import Json
 from ..core.rpc import Event, Fault, Method, Publish, RpcCall, read_params
+from .commands import MCP_CALL
 from .roll import Roll
 
 MOST_TOOLS: Final = 128  # tools one node may describe
@@ -20,14 +21,22 @@ Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0)]
 
 
+class Behind(Struct, frozen=True):
+    """A tool of an MCP server that runs on the node."""
+
+    server: Text
+    tool: Text
+
+
 class Described(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One of a node's commands as a tool, in the node's own words."""
+    """A tool in the node's own words, and the command that does it. Several may share one."""
 
     plugin_id: Text
     name: Annotated[str, Meta(pattern="^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
     description: Text
     parameters: dict[str, Any] | None = None
     command: Text | None = None
+    mcp: Behind | None = None
 
 
 class Stats(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -91,7 +100,8 @@ class Telling:
     async def _describe(self, call: RpcCall) -> Json:
         node_id, connection = call.caller.name, call.link.id
         wanted = read_params(call.params, _Tools, call.method).tools
-        tools = tuple(_tool(entry, call.method) for entry in wanted)
+        told = [_tool(entry, call.method) for entry in wanted]
+        tools = tuple({(tool.plugin_id, tool.name): tool for tool in told}.values())  # said twice: as it was said last
         if self._roll.holds(node_id, connection):
             self._tools[connection] = tools
             self.changed.ring(node_id)
@@ -120,6 +130,8 @@ class Telling:
 
 def _tool(entry: Any, method: str) -> Described:
     tool = read_params(entry, Described, method)
+    if tool.mcp is not None and tool.command is None:
+        tool = msgspec.structs.replace(tool, command=MCP_CALL)
     if len(msgspec.json.encode(tool)) > LARGEST_TOOL:
         raise Fault(f"invalid {method} params: the tool {tool.name} takes more than {LARGEST_TOOL} bytes to describe")
     return tool

@@ -8,15 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from ..core.bell import Bell
 from ..core.errors import OpenClawError, ToolNotFound, ToolTimeout, ToolUnavailable
 from ..core.model import Audio, Block, Contents, Effect, Embedded, Image, Json, Text, ToolCall, ToolResult, ToolSpec
 from ..core.ports import Line, ToolSource
 from ..core.rpc import Fault
-from .commands import NOT_TOOLS, WORDS
+from .commands import MCP_CALL, NOT_TOOLS, WORDS
 from .gates import matches
-from .names import tool_names
+from .names import tool_name, tool_names
 from .roll import Roll
 from .room import Nodes
 from .telling import Described, Telling
@@ -29,28 +30,66 @@ _PICTURES: Final = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg
 _SOUNDS: Final = {"wav": "audio/wav", "mp3": "audio/mpeg", "ogg": "audio/ogg"}
 
 
+ReadMcp = Callable[[Json], ToolResult]
+"""Reads the answer of an MCP server."""
+
+
+class Offer(Struct, frozen=True):
+    """What is behind a tool: a command, and the node's words for it."""
+
+    command: str
+    title: str
+    told: Described | None = None
+
+    @property
+    def of_server(self) -> bool:
+        return self.command == MCP_CALL
+
+    def params(self, arguments: Json) -> Json:
+        if not self.of_server or self.told is None or self.told.mcp is None:
+            return arguments
+        return {"server": self.told.mcp.server, "tool": self.told.mcp.tool, "arguments": arguments}
+
+
+def offered(alias: str, commands: Sequence[str], told: Sequence[Described]) -> dict[str, Offer]:
+    """Tools by name. One is called as its command; those that share a command, as the node calls them."""
+    sharing: dict[str, list[Described]] = {}
+    for tool in told:
+        if tool.command is not None:
+            sharing.setdefault(tool.command, []).append(tool)
+    names = tool_names(alias, [command for command in commands if len(sharing.get(command, ())) < 2])
+    offers = {name: Offer(word, word, next(iter(sharing.get(word, ())), None)) for name, word in names.items()}
+    for command, tools in sharing.items():
+        if command in names.values():
+            continue
+        for tool in tools:
+            if command in commands or (command == MCP_CALL and tool.mcp is not None):
+                offers[tool_name(alias, tool.name, offers)] = Offer(command, tool.name, tool)
+    return offers
+
+
 class NodeTools:
     """A `ToolSource`: what one node may be asked to do."""
 
-    def __init__(self, node_id: str, alias: str, roll: Roll, telling: Telling, room: Nodes) -> None:
+    def __init__(self, node_id: str, alias: str, roll: Roll, telling: Telling, room: Nodes, read_mcp: ReadMcp) -> None:
         self.changed: Bell[None] = Bell()
         self.alias = alias
         self._node_id = node_id
         self._roll = roll
         self._telling = telling
         self._room = room
+        self._read_mcp = read_mcp
         self._specs: tuple[ToolSpec, ...] = ()
-        self._commands: dict[str, str] = {}
+        self._offers: dict[str, Offer] = {}
         self.refresh()
 
     def refresh(self) -> None:
         """Look again at what it offers; ring if that changed."""
         commands = [name for name in self._roll.commands(self._node_id) if not matches(name, NOT_TOOLS)]
-        described = {tool.command: tool for tool in self._telling.tools(self._node_id)}
-        self._commands = tool_names(self.alias, commands)
+        self._offers = offered(self.alias, commands, self._telling.tools(self._node_id))
         known = self._roll.find(self._node_id)
         where = known.name if known else self.alias
-        specs = tuple(_spec(name, command, described.get(command), where) for name, command in self._commands.items())
+        specs = tuple(_spec(name, offer, where) for name, offer in self._offers.items())
         if specs != self._specs:
             self._specs = specs
             self.changed.ring(None)
@@ -59,19 +98,21 @@ class NodeTools:
         return self._specs
 
     async def call(self, call: ToolCall) -> ToolResult:
-        command = self._commands.get(call.name)
-        if command is None:
+        offer = self._offers.get(call.name)
+        if offer is None:
             raise ToolNotFound(f"Unknown tool: {call.name}")
         teller = _Teller(call.line)
         try:
             payload = await self._room.ask(
-                self._node_id, command, call.arguments, seconds=LONGEST_CALL, progress=teller.hear
+                self._node_id, offer.command, offer.params(call.arguments), seconds=LONGEST_CALL, progress=teller.hear
             )
         except Fault as fault:
             raise _as_tool_error(fault) from None
         finally:
             await teller.settle()
-        return as_result(payload.value, uri=f"openclaw://node/{self.alias}/{command}")
+        if offer.of_server and isinstance(payload.value, dict):
+            return self._read_mcp(payload.value)
+        return as_result(payload.value, uri=f"openclaw://node/{self.alias}/{offer.command}")
 
 
 class _Teller:
@@ -110,12 +151,14 @@ class Stalls:
         *,
         add: Callable[[str, ToolSource], None],
         remove: Callable[[str], None],
+        read_mcp: ReadMcp,
     ) -> None:
         self._roll = roll
         self._telling = telling
         self._room = room
         self._add = add
         self._remove = remove
+        self._read_mcp = read_mcp
         self._stalls: dict[str, NodeTools] = {}
         roll.changed.listen(self.look)
         telling.changed.listen(self.look)
@@ -130,7 +173,8 @@ class Stalls:
         if alias is None:
             return
         if stall is None:
-            stall = self._stalls[node_id] = NodeTools(node_id, alias, self._roll, self._telling, self._room)
+            stall = NodeTools(node_id, alias, self._roll, self._telling, self._room, self._read_mcp)
+            self._stalls[node_id] = stall
             self._add(source_name(alias), stall)
         else:
             stall.refresh()
@@ -146,7 +190,8 @@ def source_name(alias: str) -> str:
     return f"node/{alias}"
 
 
-def _spec(name: str, command: str, told: Described | None, where: str) -> ToolSpec:
+def _spec(name: str, offer: Offer, where: str) -> ToolSpec:
+    command, told = offer.command, offer.told
     word = WORDS.get(command)
     effect: Effect = word.effect if word else "run"
     if told is not None:
@@ -156,7 +201,7 @@ def _spec(name: str, command: str, told: Described | None, where: str) -> ToolSp
         schema = word.schema if word else None
     return ToolSpec(
         name=name,
-        title=f"{command} on {where}",
+        title=f"{offer.title} on {where}",
         description=f"On the machine {where!r}: {description}"[:LONGEST_DESCRIPTION],
         input_schema=_object(schema),
         effect=effect,

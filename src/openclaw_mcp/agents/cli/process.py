@@ -6,12 +6,13 @@ import os
 import signal
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, Self, cast
+from typing import Any, Final, Literal, Self, cast
 
 import psutil
 from msgspec import Struct
 
 from ...core.errors import OpenClawError
+from ...core.ports import Guard
 
 LONGEST_LINE: Final = 64 << 20  # bytes; a picture in base64 fits, a runaway program does not fill our memory
 MOST_WAITING: Final = 1000  # lines read and not yet taken; beyond that the program waits for us
@@ -37,14 +38,6 @@ class Silent(OpenClawError):
         super().__init__(f"no output within {seconds:g} s")
         self.when = when
         self.seconds = seconds
-
-
-class Guard(Protocol):
-    """Whoever ends process groups should this process die without doing so."""
-
-    def watch(self, group: int) -> None: ...
-
-    def forget(self, group: int) -> None: ...
 
 
 MARK: Final = "OPENCLAW_RUN"

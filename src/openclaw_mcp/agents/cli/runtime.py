@@ -30,12 +30,13 @@ from ...core.agent import (
 )
 from ...core.effects import Effects
 from ...core.errors import OpenClawError
+from ...core.ports import Guard
 from ...core.roster import AgentCard
 from . import faults
 from .about import about, earlier
 from .bridge import Bridge, Crossing, crossing
 from .folder import Folders
-from .process import MARK, Command, Guard, Program, Silent
+from .process import MARK, Command, Program, Silent
 from .settings import Settings, inherited, secrets_of, settings_of
 from .words import Dialect, Order, Reader, trouble
 

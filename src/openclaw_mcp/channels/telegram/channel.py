@@ -109,6 +109,8 @@ class Telegram:
                 "allow_sending_without_reply": True,
             }
         if letter.effect is not None:
+            if not _private(address.to):
+                raise ChannelRefused("Telegram shows effects in direct chats only: send it without one here")
             place["message_effect_id"] = EFFECTS.get(letter.effect, letter.effect)
         if "replyMarkup" in letter.extra:
             place["reply_markup"] = letter.extra["replyMarkup"]
@@ -218,6 +220,11 @@ def _chat(address: Address) -> Json:
     if thread is not None and not thread.isdecimal():
         raise ChannelRefused("a Telegram topic goes by its number")
     return {"chat_id": _chat_id(address.to), "message_thread_id": None if thread is None else int(thread)}
+
+
+def _private(to: str) -> bool:
+    """Groups and channels have numbers below zero; a name we know no number for is a public one's."""
+    return not to.startswith(("-", "@"))
 
 
 def _chat_id(to: str) -> int | str:
