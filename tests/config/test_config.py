@@ -267,6 +267,15 @@ def test_the_command_line_reads_changes_and_checks(tmp_path: Path) -> None:
     assert schema == Blueprint().schema
 
 
+def test_a_config_that_is_not_valid_can_be_mended_by_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "openclaw.json").write_text("{ui: {bogus: 1}, gateway: {port: 1}}")
+
+    assert openclaw(tmp_path, "config", "set", "gateway.port", "2").returncode == 1
+    assert openclaw(tmp_path, "config", "set", "ui.bogus", "--unset").returncode == 0
+
+    assert json.loads((tmp_path / "openclaw.json").read_text()) == {"ui": {}, "gateway": {"port": 1}}
+
+
 def test_keys_of_models_are_hidden_however_they_are_written() -> None:
     provider = {
         "apiKey": ["sk-one", {"source": "env", "id": "A_KEY"}, "${B_KEY}"],
