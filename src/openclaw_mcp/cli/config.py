@@ -73,8 +73,9 @@ def _set(file: ConfigFile, options: argparse.Namespace) -> int:
         result: Json = merge.merged(before.parsed, patch)
         if value is not None:  # a merge patch can't say "exactly this"
             holder = text.at(result, steps[:-1])
-            holder[steps[-1]] = text.keep_secrets(value, text.at(before.parsed, steps))
-        return result
+            holder[steps[-1]] = value
+        kept: Json = text.keep_secrets(result, before.parsed)
+        return kept
 
     _, after = file.change(edit)
     kind = file.blueprint.reload(steps)

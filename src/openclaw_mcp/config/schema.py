@@ -11,7 +11,7 @@ from ..core.roster import RUNTIMES
 from .clock import CRON, MESSAGES
 from .messengers import messengers
 from .parts import Reload, flag, free, number, section, text, texts
-from .text import SECRET_NAME, Path
+from .text import Path, names_secret
 
 ID: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -347,7 +347,7 @@ def _below(node: Json, step: str | int) -> Json | None:
 
 def hint_of(name: str, node: Json) -> Json:
     hint: Json = {"label": node.get("title", name)}
-    if SECRET_NAME.search(name):
+    if names_secret(name):
         hint["sensitive"] = True
     return hint
 
