@@ -65,6 +65,7 @@ class Equipment:
         self._letters: Letters | None = None
         gateway.registry.add(HOUSE, HouseTools(gateway.ask, main=lambda: keys.canonical("main", roster())))
         gateway.tool_methods.as_agent = self._as_agent
+        gateway.tool_methods.session_of = self._session_of
 
     def deliver_by(self, mailroom: Mailroom) -> None:
         """From now on, what agents send each other and what sub-agents bring back reaches people through it."""
@@ -111,6 +112,14 @@ class Equipment:
         everybody = self._config.current.config.get("tools", {}).get("apps", {}).get("sessions") == "all"
         apps = self._apps.lent_to(session.key, self._roster(), everybody=everybody)
         return caller_of(session, options, book=self._gateway.rules.book, apps=apps)
+
+    def _session_of(self, key: str | None, agent: str | None) -> str | None:
+        if key is None and agent is None:
+            return None
+        roster = self._roster()
+        key = keys.canonical(key or "main", roster, agent_id=agent)
+        roster.card(keys.parts(key)[0])
+        return key
 
     async def _as_agent(self, key: str | None, agent: str | None) -> Caller:
         """The agent of a session as its owner's run would act; for `tools.effective`."""
