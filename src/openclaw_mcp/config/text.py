@@ -153,7 +153,8 @@ def _kept(value: Any, stored: Any, path: Path) -> str:
     for step in path:
         value, held = value[step], at(stored, (step,))
         name = value.get("id") if isinstance(value, dict) and isinstance(step, int) else None
-        if isinstance(name, str) and at(held, ("id",)) != name and isinstance(stored, list):
+        named = isinstance(name, str) and not name.startswith(REDACTED)
+        if named and at(held, ("id",)) != name and isinstance(stored, list):
             # Things that have ids may have changed places: nobody must get another's secret.
             held = next((item for item in stored if at(item, ("id",)) == name), None)
         stored = held
