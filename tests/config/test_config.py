@@ -100,6 +100,8 @@ def test_the_first_write_needs_none(tmp_path: Path) -> None:
         ("{agents:{list:[{name:'x'}]}}", "agents.list.0", "id"),
         ("{agents:{list:[{id:'x',runtime:'cluade'}]}}", "agents.list.0.runtime", "must be one of demo, openai, "),
         ("{agents:{defaults:{runtime:'cluade'}}}", "agents.defaults.runtime", "opencode"),
+        ("{mcp:{servers:{bad:{command:'x',args:'notalist'}}}}", "mcp.servers.bad.args", "array"),
+        ("{mcp:{servers:{bad:{command:'x',env:{A:{}}}}}}", "mcp.servers.bad.env.A", "string"),
     ],
 )
 def test_bad_contents_are_refused_by_path_and_reason(tmp_path: Path, raw: str, path: str, reason: str) -> None:
