@@ -167,6 +167,8 @@ def test_tools_of_all_servers_and_the_reason_why_one_has_none(mcp: Shell) -> Non
         (["add", "x y", "--no-probe", "--", "true"], "is no name for a server"),
         (["add", "x", "--no-probe"], "either `command` or `url`"),
         (["add", "x", "--no-probe", "--env", "A", "--", "true"], "give it as NAME=VALUE"),
+        (["add", "x", "--no-probe", "--header", "A=b", "--", "true"], "--header is for servers at a --url"),
+        (["add", "x", "--no-probe", "--url", "http://h", "--env", "A=b"], "--env is for programs"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(mcp: Shell, words: list[str], said: str) -> None:

@@ -135,6 +135,7 @@ def _definition(options: argparse.Namespace) -> Json:
         if command is not None:
             raise entry.BadEntry("give the program either after -- or as --command, not both")
         command, args = options.program[0], options.program[1:]
+    _refuse_unused(options)
     chosen = {key: _words(getattr(options, key)) for key in ("include", "exclude") if getattr(options, key)}
     value = {
         "command": command,
@@ -152,6 +153,17 @@ def _definition(options: argparse.Namespace) -> Json:
         "enabled": False if options.disabled else None,
     }
     return {key: item for key, item in value.items() if item is not None}
+
+
+def _refuse_unused(options: argparse.Namespace) -> None:
+    """What is meant for the other kind of server would be kept, and never used."""
+    if options.url:
+        others, why = ["arg", "env", "cwd"], "is for programs; a server at --url gets what it needs with --header"
+    else:
+        others, why = ["header", "transport"], "is for servers at a --url; a program gets what it needs with --env"
+    for word in others:
+        if getattr(options, word):
+            raise entry.BadEntry(f"--{word} {why}")
 
 
 def _list(options: argparse.Namespace, file: Path) -> int:
