@@ -77,6 +77,42 @@ def test_the_options_say_who_asks(state: Path, words: list[str], allowed: bool, 
     assert len(told["steps"]) == 15
 
 
+def test_a_tool_of_a_server_or_a_node_is_judged_as_the_gateway_judges_it(state: Path) -> None:
+    servers = {"git": {"command": "git-mcp", "agents": ["ops"]}, "git__old": {"command": "old"}}
+    (state / "openclaw.json").write_text(json.dumps({**CONFIG, "mcp": {"servers": servers}}))
+
+    server, other = explained(state, "--tool", "git__log"), explained(state, "--tool", "git__old__log")
+    node = explained(state, "--tool", "desk__run")
+
+    assert (server["source"], server["allowed"], server["step"]) == ("mcp/git", False, "server")
+    assert (other["source"], other["allowed"]) == ("mcp/git__old", True)
+    assert (node["source"], node["allowed"]) == ("node/desk", False)
+
+
+@pytest.mark.parametrize(
+    ("words", "doubt"),
+    [
+        (["message_send", "--session", "agent:ghost:main"], "no agent 'ghost' is configured"),
+        (["mesage_send", "--agent", "ops"], "the house has no tool 'mesage_send'"),
+        (["git__log", "--agent", "ops", "--source", "mcp/git"], "mcp.servers names no server 'git'"),
+        (["desk__run", "--agent", "ops"], "only while a node 'desk' is connected"),
+    ],
+)
+def test_what_the_rules_alone_cant_promise_is_said(state: Path, words: list[str], doubt: str) -> None:
+    lines = policy(state, "explain", "--tool", *words).stdout.splitlines()
+
+    assert lines[0].endswith(": allowed")
+    assert lines[2].startswith("  but ")
+    assert doubt in lines[2]
+    assert explained(state, "--tool", "message_send")["doubts"] == []
+
+
+def test_rules_in_a_json5_file_are_read(state: Path) -> None:
+    (state / "openclaw.json").write_text("{ /* mine */ tools: {deny: ['message_send'],}, }")
+
+    assert explained(state, "--tool", "message_send")["step"] == "global"
+
+
 def test_list_prints_the_menu(state: Path) -> None:
     plain = policy(state, "list").stdout.splitlines()
     full = json.loads(policy(state, "list", "--json").stdout)

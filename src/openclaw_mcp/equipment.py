@@ -12,6 +12,7 @@ import msgspec
 from .config.room import Change, ConfigRoom
 from .core import keys
 from .core.channel import Mailroom
+from .core.errors import BadRequest
 from .core.model import Caller, Json, ToolCall, ToolResult, ToolSpec
 from .core.records import Claim, Session
 from .core.roster import Roster
@@ -25,6 +26,7 @@ from .delegation.tasks import TaskRoom
 from .delegation.tools import HouseTools
 from .gateway import Gateway
 from .memory import Memory, caller_of
+from .models.settings import catalogue, choose
 from .servers.roster import Roster as Servers
 from .servers.server import Server
 from .store.subagents import Subagents
@@ -41,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 HOUSE: Final = "gateway"
 """The source of the gateway's own tools."""
+MODEL_RUNTIMES: Final = ("openai", "anthropic")
+"""Whose agents work with a model of `models.providers`."""
 
 
 class Equipment:
@@ -65,6 +69,7 @@ class Equipment:
         self._letters: Letters | None = None
         gateway.registry.add(HOUSE, HouseTools(gateway.ask, main=lambda: keys.canonical("main", roster())))
         gateway.tool_methods.as_agent = self._as_agent
+        gateway.tool_methods.session_of = self._session_of
 
     def deliver_by(self, mailroom: Mailroom) -> None:
         """From now on, what agents send each other and what sub-agents bring back reaches people through it."""
@@ -97,7 +102,7 @@ class Equipment:
             Family(*who, settings=read, roster=roster, mailroom=lambda: letters.mailroom) as family,
         ):
             self._letters = letters
-            delegation = DelegationRoom(family, letters, sight, settings=read, roster=roster)
+            delegation = DelegationRoom(family, letters, sight, settings=read, roster=roster, unusable=self._unusable)
             guarded: Sequence[Room] = [sight.over(delegation.over(room)) for room in memory.rooms]
             for room in (*guarded, delegation, TaskRoom(family, book, sight), self._ledger):
                 self._gateway.add(room)
@@ -111,6 +116,14 @@ class Equipment:
         everybody = self._config.current.config.get("tools", {}).get("apps", {}).get("sessions") == "all"
         apps = self._apps.lent_to(session.key, self._roster(), everybody=everybody)
         return caller_of(session, options, book=self._gateway.rules.book, apps=apps)
+
+    def _session_of(self, key: str | None, agent: str | None) -> str | None:
+        if key is None and agent is None:
+            return None
+        roster = self._roster()
+        key = keys.canonical(key or "main", roster, agent_id=agent)
+        roster.card(keys.parts(key)[0])
+        return key
 
     async def _as_agent(self, key: str | None, agent: str | None) -> Caller:
         """The agent of a session as its owner's run would act; for `tools.effective`."""
@@ -126,6 +139,17 @@ class Equipment:
                 classification=keys.classification(key, roster),
             )  # fmt: skip
         return self._caller(session, {"grant": {"owner": True}})
+
+    def _unusable(self, agent: str, model: str) -> str | None:
+        """Why an agent can't work with a model. The demo and the CLIs are not asked: they have names of their own."""
+        runtime = next((card.runtime for card in self._roster().agents if card.id == agent), None)
+        if runtime not in MODEL_RUNTIMES:
+            return None
+        try:
+            choose(model, catalogue(self._config.current.config), namesake=runtime)
+        except BadRequest as exc:
+            return str(exc)
+        return None
 
     def _settings(self) -> settings.Settings:
         return settings.read(self._config.current.config)

@@ -339,10 +339,12 @@ class Gateway:
             return 400, {"ok": False, **_error("invalid_request", "args must be an object")}
         if isinstance(body.get("action"), str):
             args = {"action": body["action"], **args}
-        session = body.get("sessionKey")
-        caller = operator("gateway-token", session=session if isinstance(session, str) else None, door="http")
+        session, agent = (_text(body.get(key)) for key in ("sessionKey", "agentId"))
         try:
+            caller = operator("gateway-token", session=self.tool_methods.session_of(session, agent), door="http")
             return 200, {"ok": True, "result": await invoke(self.tools, name, args, caller)}
+        except Fault as exc:
+            return 400, {"ok": False, **_error("invalid_request", str(exc))}
         except ToolError as exc:
             kind = kind_of(exc)
             status = {"not_found": 404, "invalid_request": 400, "forbidden": 403}.get(kind, 500)
@@ -367,3 +369,7 @@ class Gateway:
 
 def _error(kind: str, message: str) -> Json:
     return {"error": {"message": message, "type": kind}}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

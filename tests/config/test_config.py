@@ -100,6 +100,8 @@ def test_the_first_write_needs_none(tmp_path: Path) -> None:
         ("{agents:{list:[{name:'x'}]}}", "agents.list.0", "id"),
         ("{agents:{list:[{id:'x',runtime:'cluade'}]}}", "agents.list.0.runtime", "must be one of demo, openai, "),
         ("{agents:{defaults:{runtime:'cluade'}}}", "agents.defaults.runtime", "opencode"),
+        ("{mcp:{servers:{bad:{command:'x',args:'notalist'}}}}", "mcp.servers.bad.args", "array"),
+        ("{mcp:{servers:{bad:{command:'x',env:{A:{}}}}}}", "mcp.servers.bad.env.A", "string"),
     ],
 )
 def test_bad_contents_are_refused_by_path_and_reason(tmp_path: Path, raw: str, path: str, reason: str) -> None:
@@ -211,10 +213,10 @@ def test_the_published_schema_is_ours_and_is_one() -> None:
 
 
 Values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8) | st.just("db://u:p@h"),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["a", "b", "token", "id", "apiKey", "x y"]), inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "env", "token", "id", "apiKey", "x y"]), inner, max_size=3)
     ),
     max_leaves=12,
 )
@@ -267,16 +269,83 @@ def test_the_command_line_reads_changes_and_checks(tmp_path: Path) -> None:
     assert schema == Blueprint().schema
 
 
+def test_a_config_that_is_not_valid_can_be_mended_by_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "openclaw.json").write_text("{ui: {bogus: 1}, gateway: {port: 1}}")
+
+    assert openclaw(tmp_path, "config", "set", "gateway.port", "2").returncode == 1
+    assert openclaw(tmp_path, "config", "set", "ui.bogus", "--unset").returncode == 0
+
+    assert json.loads((tmp_path / "openclaw.json").read_text()) == {"ui": {}, "gateway": {"port": 1}}
+
+
 def test_keys_of_models_are_hidden_however_they_are_written() -> None:
     provider = {
         "apiKey": ["sk-one", {"source": "env", "id": "A_KEY"}, "${B_KEY}"],
-        "headers": {"Authorization": "Bearer sk-two", "x-api-key": "sk-three", "x-team": "red"},
+        "headers": {"Authorization": "Bearer sk-two", "x-api-key": "sk-three", "x-team": "${TEAM}"},
     }
     config = {"models": {"providers": {"lab": provider, "other": {"apiKey": "sk-four"}}}}
     assert not Blueprint().issues(config)
     shown = json.dumps(text.redacted(config))
     assert "sk-" not in shown
-    assert all(word in shown for word in ("A_KEY", "${B_KEY}", "red"))
+    assert all(word in shown for word in ("A_KEY", "${B_KEY}", "${TEAM}"))
+
+
+SECRETIVE: Any = {
+    "mcp": {
+        "servers": {
+            "a": {
+                "command": "x",
+                "env": {"USER_ID": "hush-1", "PATH": "${PATH}"},
+                "args": ["--token=hush-0", "db://u:hush-2@h"],
+            },
+            "b": {"url": "https://h/mcp?api_key=hush-3", "headers": {"Cookie": "hush-4"}},
+        }
+    },
+    "env": {"vars": {"DATABASE_URL": "hush-5"}},
+    "agents": {"list": [{"id": "one", "runtimeEnv": {"A": "hush-6"}}, {"id": "two", "runtimeEnv": {"A": "hush-7"}}]},
+    "models": {"providers": {"p": {"baseUrl": "http://me:hush-8@h/v1", "headers": {"x-team": "hush-9"}}}},
+    "store": {"url": "postgresql://me:hush-10@h/db"},
+    "plugins": {"signingKey": "hush-11"},
+}
+
+
+def test_secrets_are_known_by_where_they_stand_and_by_what_they_are(tmp_path: Path) -> None:
+    async def story() -> None:
+        house, _ = rooms(tmp_path, json.dumps(SECRETIVE))
+        got = await house.call("config.get")
+        assert got["valid"], got["issues"]
+        assert "hush" not in json.dumps(got)
+        for method in ("config.set", "config.apply", "config.patch"):
+            raw = json.dumps(got["parsed"]) if method == "config.patch" else got["raw"]
+            done = await house.call(method, {"raw": raw, "baseHash": (await house.call("config.get"))["hash"]})
+            assert "hush" not in json.dumps(done)
+            assert json.loads((tmp_path / "openclaw.json").read_text()) == SECRETIVE
+
+    asyncio.run(story())
+
+
+def test_what_only_looks_like_a_secret_stays_to_be_seen() -> None:
+    plain = {
+        "session": {"mainKey": "home"},
+        "hooks": {"sessionKey": "agent:main:main", "url": "http://h:80/a"},
+        "cron": {"declarationKey": "daily"},
+        "store": {"url": "postgresql://me:${PASSWORD}@h/db"},
+        "mcp": {"servers": {"a": {"env": {"TOKEN": "${TOKEN}"}}}},
+        "models": {"providers": {"p": {"apiKey": {"source": "env", "id": "A_KEY"}}}},
+    }
+
+    assert text.redacted(plain) == plain
+
+
+def test_a_hidden_secret_follows_its_owner_and_no_other() -> None:
+    stored = {"agents": SECRETIVE["agents"], "args": ["-y", "db://u:hush@h"]}
+    shown = text.redacted(stored)
+
+    second = text.keep_secrets({"agents": {"list": shown["agents"]["list"][1:]}}, stored)
+
+    assert second["agents"]["list"] == stored["agents"]["list"][1:]
+    with pytest.raises(BadRequest, match=r"args\.0: nothing is stored"):
+        text.keep_secrets({"args": shown["args"][1:]}, stored)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import pytest
 
 from openclaw_mcp.cli import commands
 from openclaw_mcp.tools.steps import HTTP_DENY
-from tests.desk.world import World, comes, joined, world
+from tests import web_client
+from tests.desk.world import Refused, World, comes, joined, world
 from tests.servers.world import ECHO
 
 HOUSE = (
@@ -150,9 +151,7 @@ def all_records(house: World) -> list[dict[str, Any]]:
 
 def explained(house: World, case: Case, capsys: pytest.CaptureFixture[str], **options: str) -> Said:
     config = str(house.served.folder / "openclaw.json")
-    server = case.tool.partition("__")[0] if "__" in case.tool else ""
     words = ["--tool", case.tool, "--session", case.session, "--config", config, "--json"]
-    words += ["--source", f"mcp/{server}" if server else "gateway"]
     words += [word for name, value in options.items() for word in (f"--{name}", value)]
     assert commands.run(["policy", "explain", *words]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -219,6 +218,26 @@ def test_tools_with_a_reach_of_their_own_are_not_for_bare_tokens_unless_the_conf
         assert {*reach, "agents_list"} <= listed
     finally:
         house.configure(gateway=CONFIG["gateway"])
+
+
+def test_an_operator_who_names_an_agent_acts_in_its_main_session(house: World) -> None:
+    def refused(door: str, **named: str) -> str:
+        asked = {"name": "agents_list", "args": {}, **named}
+        if door == "http":
+            posted = web_client.send(f"{house.served.http}/tools/invoke", "POST", asked, **house.bearer).json
+            return str(posted.get("error", {}).get("message", ""))
+        try:
+            return str(house.ask("tools.invoke", **asked).get("error", {}).get("message", ""))
+        except Refused as exc:
+            return str(exc)
+
+    for door in ("rpc", "http"):
+        assert refused(door, agentId="free") == ""
+        assert "agents.nothing.tools.deny" in refused(door, agentId="nothing")
+        assert refused(door, agentId="free", sessionKey="agent:free:main") == ""
+        assert 'unknown agent id "ghost"' in refused(door, agentId="ghost")
+        assert 'unknown agent id "ghost"' in refused(door, sessionKey="agent:ghost:main")
+        assert "belongs to agent free, not nothing" in refused(door, agentId="nothing", sessionKey="agent:free:main")
 
 
 def test_a_change_of_the_rules_holds_at_once_and_everywhere(house: World) -> None:

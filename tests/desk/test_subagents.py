@@ -13,7 +13,8 @@ from tests.test_gateway import serving
 AGENTS = {
     "defaults": {"subagents": {"maxSpawnDepth": 2, "maxChildrenPerAgent": 3}},
     "list": [
-        {"id": "main", "default": True, "subagents": {"allowAgents": ["helper"]}},
+        {"id": "main", "default": True, "subagents": {"allowAgents": ["helper", "thinker"]}},
+        {"id": "thinker", "runtime": "openai"},
         {"id": "helper", "name": "Helper"},
         {"id": "stranger"},
     ],
@@ -265,6 +266,16 @@ def test_methods_say_what_is_missing(house: World) -> None:
     with pytest.raises(Refused, match="task is required"):
         house.ask("sessions.spawn", sessionKey="main", task="  ")
     assert house.ask("sessions.subagents", sessionKey="agent:main:nobody", action=None)["runs"] == []
+
+
+def test_a_model_of_a_provider_nobody_set_up_sends_nobody_off(house: World) -> None:
+    asked = {"sessionKey": "agent:main:models", "task": "think", "agentId": "thinker", "model": "nosuch/m"}
+
+    told = house.ask("sessions.spawn", **asked)
+
+    assert told["status"] == "error"
+    assert told["error"].startswith('the model "nosuch/m" is of a provider nobody set up')
+    assert house.ask("sessions.list", spawnedBy="agent:main:models")["sessions"] == []
 
 
 def test_an_operator_spawns_for_a_session(house: World) -> None:

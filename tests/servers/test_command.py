@@ -2,11 +2,13 @@
 
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from openclaw_mcp.cli.commands import run
 from tests.running import OPENCLAW, ROOT, echo_over_http
 from tests.servers.world import odd
 
@@ -70,6 +72,47 @@ def test_everything_else_in_the_config_stays(mcp: Shell) -> None:
     assert mcp.file.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_config_in_json5_is_read_and_changed_like_any_other(mcp: Shell) -> None:
+    mcp.file.parent.mkdir()
+    echo = f"{{command: '{OPENCLAW}', args: ['echo'],}}"
+    mcp.file.write_text(f"{{ // mine\n  gateway: {{port: 1}}, mcp: {{servers: {{echo: {echo}}}}}}}")
+
+    listed, tools = mcp("list"), mcp("tools")
+    called = mcp("call", "echo", "echo", '{"text": "hello"}')
+    added = mcp("add", "x", "--no-probe", "--", "true")
+    removed = mcp("remove", "echo")
+
+    assert listed.stdout == f"echo  {OPENCLAW} echo\n"
+    assert tools.stdout == "echo__echo  Echo\n"
+    assert called.stdout == "hello\n"
+    assert (added.returncode, removed.returncode) == (0, 0)
+    assert mcp.config() == {"gateway": {"port": 1}, "mcp": {"servers": {"x": {"command": "true"}}}}
+    assert '"echo"' in mcp.file.with_name("openclaw.json.bak").read_text()
+
+
+def test_changes_made_at_once_by_any_command_are_all_kept(tmp_path: Path) -> None:
+    def change(number: int) -> int:
+        if number % 2:
+            return run(["mcp", "add", f"s{number}", "--no-probe", "--state-dir", str(tmp_path), "--", "true"])
+        return run(["config", "--state-dir", str(tmp_path), "set", f"mcp.servers.s{number}", '{"command": "true"}'])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(change, range(60))) == {0}
+
+    servers = json.loads((tmp_path / "openclaw.json").read_text())["mcp"]["servers"]
+    assert servers.keys() == {f"s{number}" for number in range(60)}
+
+
+def test_a_config_kept_elsewhere_through_a_link_stays_there(mcp: Shell, tmp_path: Path) -> None:
+    mcp.file.parent.mkdir()
+    mcp.file.symlink_to(tmp_path / "kept.json")
+
+    assert mcp("add", "x", "--no-probe", "--", "true").returncode == 0
+
+    assert mcp.file.is_symlink()
+    assert json.loads((tmp_path / "kept.json").read_text())["mcp"]["servers"].keys() == {"x"}
+
+
 def test_a_config_that_is_broken_is_left_alone(mcp: Shell) -> None:
     mcp.file.parent.mkdir()
     mcp.file.write_text('{"mcp": {')
@@ -77,7 +120,7 @@ def test_a_config_that_is_broken_is_left_alone(mcp: Shell) -> None:
     result = mcp("add", "x", "--no-probe", "--", "true")
 
     assert result.returncode == 1
-    assert "is not plain JSON" in result.stderr
+    assert "the config is not valid JSON5" in result.stderr
     assert mcp.file.read_text() == '{"mcp": {'
 
 
@@ -124,6 +167,8 @@ def test_tools_of_all_servers_and_the_reason_why_one_has_none(mcp: Shell) -> Non
         (["add", "x y", "--no-probe", "--", "true"], "is no name for a server"),
         (["add", "x", "--no-probe"], "either `command` or `url`"),
         (["add", "x", "--no-probe", "--env", "A", "--", "true"], "give it as NAME=VALUE"),
+        (["add", "x", "--no-probe", "--header", "A=b", "--", "true"], "--header is for servers at a --url"),
+        (["add", "x", "--no-probe", "--url", "http://h", "--env", "A=b"], "--env is for programs"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(mcp: Shell, words: list[str], said: str) -> None:

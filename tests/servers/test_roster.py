@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import uvloop
 
 from openclaw_mcp.core.errors import ToolUnavailable
 from openclaw_mcp.core.model import LOCAL, ToolCall
@@ -66,6 +67,37 @@ def test_one_broken_server_spoils_no_other() -> None:
             assert roster.find("echo").connected
             with pytest.raises(BadEntry, match="no server 'off' is enabled"):
                 roster.find("off")
+
+    run(scene())
+
+
+def test_servers_that_end_at_once_are_missed_by_name_on_the_web_server_s_event_loop() -> None:
+    servers = {f"dead{number}": {"command": "true"} for number in range(20)}
+
+    async def scene() -> None:
+        async with asyncio.timeout(30), Roster(servers) as roster:
+            missing = await roster.ready()
+
+            assert missing.keys() == servers.keys()
+            assert all(roster.find(name).resting for name in servers)
+
+    uvloop.run(scene())
+
+
+def test_a_fault_of_ours_with_one_server_is_that_server_s_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_era: str) -> None:
+        raise RuntimeError("a bug")
+
+    async def scene() -> None:
+        async with Roster({"echo": ECHO, "odd": odd()}) as roster:
+            monkeypatch.setattr(roster.find("odd"), "_new", broken)
+
+            assert await roster.ready() == {"odd": "odd can't be used: RuntimeError"}
+
+            assert roster.find("echo").connected
+            assert "MCP server odd can't be used" in caplog.text
 
     run(scene())
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from openclaw_mcp.cli.policy import rules_in
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json, Sender, ToolCall, ToolSpec
 from openclaw_mcp.core.owner import is_owner
 from openclaw_mcp.core.ports import SILENCE
 from openclaw_mcp.mcp.server import Info, McpServer
-from openclaw_mcp.tools import rulebook
 from openclaw_mcp.tools.audit import Record, digest
 from openclaw_mcp.tools.desk import Desk
 from openclaw_mcp.tools.house import KEPT_CALLERS, HouseRules
@@ -170,7 +170,7 @@ def test_a_tool_may_say_of_itself_that_it_is_the_owners() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"tools": {"deny": [1]}}', b"[" * 100_000])
 def test_a_rule_book_that_cant_be_read_refuses_everything_and_says_so(data: bytes) -> None:
-    decision = HouseRules(rulebook.read(data))(LOCAL, "claw", ToolSpec(name="session_status"))
+    decision = HouseRules(rules_in(data))(LOCAL, "claw", ToolSpec(name="session_status"))
 
     assert (decision.allowed, decision.step) == (False, "rule book")
     assert decision.reason.startswith("session_status is refused: the rule book can't be read")

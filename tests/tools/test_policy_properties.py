@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openclaw_mcp.cli.policy import rules_in
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import Caller, Grant, Sender, ToolCall, ToolSpec
 from openclaw_mcp.core.owner import is_owner
 from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.tools import rulebook
 from openclaw_mcp.tools.desk import Desk
 from openclaw_mcp.tools.house import HouseRules
 from openclaw_mcp.tools.names import CLAW_TOOLS, FAMILIES, GROUPS, PROFILES
@@ -219,7 +219,7 @@ def test_one_step_is_deny_first_then_allow(allow: list[str], deny: list[str], to
 @trying
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_whatever_the_file_holds_reading_it_never_fails_open(data: bytes) -> None:
-    book = rulebook.read(data)
+    book = rules_in(data)
     decision = HouseRules(book)(Caller(kind="local", name="me"), "claw", ToolSpec(name="exec"))
 
     assert decision.allowed == (book.problem is None)

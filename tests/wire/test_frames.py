@@ -3,13 +3,14 @@
 import base64
 import json
 import string
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Meta, Struct
 
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.rpc import Fault, read_params
 from openclaw_mcp.wire import frames
 from openclaw_mcp.wire.frames import Announcement, News, Refused, Request, Response
 
@@ -62,6 +63,27 @@ def test_what_is_not_json_is_dropped(data: bytes) -> None:
 )
 def test_json_that_is_no_request_is_refused_in_the_words_clients_know(data: str, id: str, words: str) -> None:
     assert frames.read_request(data.encode()) == Refused(id, f"invalid request frame: {words}")
+
+
+class Bounded(Struct):
+    few: Annotated[list[int], Meta(min_length=2, max_length=3)] | None = None
+    named: Annotated[dict[str, int], Meta(max_length=1)] = {}
+    word: Annotated[str, Meta(pattern=r"^[^/\\]+$")] = "x"
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"few": [1]}, "at /few: must not have fewer than 2 items"),
+        ({"few": [1, 2, 3, 4]}, "at /few: must not have more than 3 items"),
+        ({"named": {"a": 1, "b": 2}}, "at /named: must not have more than 1 properties"),
+        ({"word": "a/b"}, r'at /word: must match pattern "^[^/\\]+$"'),
+    ],
+)
+def test_params_out_of_bounds_are_refused_in_the_words_clients_know(params: dict[str, Any], words: str) -> None:
+    with pytest.raises(Fault) as refused:
+        read_params(params, Bounded, "m")
+    assert str(refused.value) == f"invalid m params: {words}"
 
 
 def test_answers_and_events_come_through_with_keys_we_do_not_know() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..config import merge, text
-from ..config.file import ConfigFile, invalid
+from ..config.file import ConfigFile, Snapshot, invalid
 from ..config.schema import Blueprint
 from ..core.errors import BadRequest
 from ..core.model import Json
@@ -68,15 +68,16 @@ def _set(file: ConfigFile, options: argparse.Namespace) -> int:
     patch: Any = value
     for step in reversed(steps):
         patch = {step: patch}
-    before = file.read()
-    if not before.valid:
-        raise invalid(before.issues)
-    result: Json = merge.merged(before.parsed, patch)
-    if value is not None:  # a merge patch can't say "exactly this"
-        holder = text.at(result, steps[:-1])
-        holder[steps[-1]] = text.keep_secrets(value, text.at(before.parsed, steps))
-    raw = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
-    _, after = file.replace(raw, base=before.hash)
+
+    def edit(before: Snapshot) -> Json:
+        result: Json = merge.merged(before.parsed, patch)
+        if value is not None:  # a merge patch can't say "exactly this"
+            holder = text.at(result, steps[:-1])
+            holder[steps[-1]] = value
+        kept: Json = text.keep_secrets(result, before.parsed)
+        return kept
+
+    _, after = file.change(edit)
     kind = file.blueprint.reload(steps)
     done = {"hot": "a running gateway takes it over", "restart": "restart the gateway for it"}
     verb = "removed from" if options.unset else "set in"

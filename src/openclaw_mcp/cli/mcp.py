@@ -2,26 +2,29 @@
 
 import argparse
 import asyncio
+import copy
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ..core.errors import OpenClawError
-from ..core.model import LOCAL, Audio, Block, Embedded, Image, Link, Text, ToolCall, ToolResult, ToolSpec
+from ..config import text
+from ..config.file import NAME, ConfigFile, Snapshot
+from ..core.disk import read_whole
+from ..core.errors import BadRequest, OpenClawError
+from ..core.model import LOCAL, Audio, Block, Embedded, Image, Json, Link, Text, ToolCall, ToolResult, ToolSpec
 from ..core.ports import SILENCE
 from ..servers import entry
 from ..servers.roster import Roster
 from ..servers.server import Server
+from ..state import state_dir
 from ..tools.desk import Desk
 from ..tools.registry import Registry
 from ..wire.mcp import tool_result_shape, tool_shape
-from . import config_file
 from .commands import DONE, FAILED, Parser
-
-Json = dict[str, Any]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +84,7 @@ def _action(actions: Any, name: str, summary: str, *, json: bool = False) -> arg
 def run(options: argparse.Namespace) -> int:
     if options.program and options.action != "add":
         raise BadArguments(f"nothing may follow --; only add takes a program there, {options.action} does not")
-    file = config_file.path(options.state_dir)
+    file = state_dir(options.state_dir) / NAME
     match options.action:
         case "add":
             return _add(options, file)
@@ -105,10 +108,14 @@ def _add(options: argparse.Namespace, file: Path) -> int:
         entry.read(options.name, value)
     else:
         tools = asyncio.run(_probe(options.name, value))
-    with config_file.changing(file) as config:
-        servers = _servers(config, file)
+    known = False
+
+    def edit(servers: Json) -> None:
+        nonlocal known
         known = options.name in servers
         servers[options.name] = value
+
+    _change(file, edit)
     told = "" if tools is None else f"; its tools: {tools}"
     print(f"{options.name} is {'replaced' if known else 'added'} in {file}{told}")
     return DONE
@@ -128,6 +135,7 @@ def _definition(options: argparse.Namespace) -> Json:
         if command is not None:
             raise entry.BadEntry("give the program either after -- or as --command, not both")
         command, args = options.program[0], options.program[1:]
+    _refuse_unused(options)
     chosen = {key: _words(getattr(options, key)) for key in ("include", "exclude") if getattr(options, key)}
     value = {
         "command": command,
@@ -147,8 +155,19 @@ def _definition(options: argparse.Namespace) -> Json:
     return {key: item for key, item in value.items() if item is not None}
 
 
+def _refuse_unused(options: argparse.Namespace) -> None:
+    """What is meant for the other kind of server would be kept, and never used."""
+    if options.url:
+        others, why = ["arg", "env", "cwd"], "is for programs; a server at --url gets what it needs with --header"
+    else:
+        others, why = ["header", "transport"], "is for servers at a --url; a program gets what it needs with --env"
+    for word in others:
+        if getattr(options, word):
+            raise entry.BadEntry(f"--{word} {why}")
+
+
 def _list(options: argparse.Namespace, file: Path) -> int:
-    servers = _servers(config_file.read(file), file)
+    servers = _read(file)
     if options.json:
         _print_json({name: _without_secrets(value) for name, value in servers.items()})
         return DONE
@@ -169,21 +188,42 @@ def _summary(name: str, value: Any) -> str:
 
 
 def _remove(options: argparse.Namespace, file: Path) -> int:
-    with config_file.changing(file) as config:
-        servers = _servers(config, file)
+    def edit(servers: Json) -> None:
         if options.name not in servers:
             raise entry.BadEntry(f"there is no server {options.name!r} in {file}; see openclaw mcp list")
         del servers[options.name]
+
+    _change(file, edit)
     print(f"{options.name} is removed from {file}")
     return DONE
 
 
-def _servers(config: Json, file: Path) -> Json:
-    """`mcp.servers`, there to be changed. Raises BadConfig when something else stands in its place."""
+def _read(file: Path) -> Json:
+    """The servers in the config, as they are written there."""
+    try:
+        raw = (read_whole(file) or b"").decode(errors="replace")
+        return _servers(text.parse(raw) if raw.strip() else {})
+    except BadRequest as exc:
+        raise entry.BadEntry(f"{file}: {exc}") from None
+
+
+def _change(file: Path, edit: Callable[[Json], None]) -> None:
+    """Have `edit` change the servers in the config; whatever else is in it stays as it is."""
+
+    def edited(before: Snapshot) -> Json:
+        config = copy.deepcopy(before.parsed)
+        edit(_servers(config))
+        return config
+
+    ConfigFile(file.parent).change(edited)
+
+
+def _servers(config: Json) -> Json:
+    """`mcp.servers`, there to be changed. Raises BadRequest when something else stands in its place."""
     mcp = config.setdefault("mcp", {})
     servers = mcp.setdefault("servers", {}) if type(mcp) is dict else None
     if type(servers) is not dict:
-        raise config_file.BadConfig(f"{file}: mcp.servers must be an object")
+        raise BadRequest("mcp.servers must be an object")
     return servers
 
 
@@ -206,7 +246,7 @@ def _only_names(value: Any) -> bool:
 
 
 async def _tools(options: argparse.Namespace, file: Path) -> int:
-    servers = _servers(config_file.read(file), file)
+    servers = _read(file)
     async with Roster(servers) as roster:
         if options.name is not None:
             server = roster.find(options.name)
@@ -234,7 +274,7 @@ def _line(spec: ToolSpec) -> str:
 
 async def _call(options: argparse.Namespace, file: Path) -> int:
     given = _arguments(options.arguments)
-    servers = _servers(config_file.read(file), file)
+    servers = _read(file)
     async with Roster(servers) as roster:
         server = roster.find(options.name)
         await server.ready()

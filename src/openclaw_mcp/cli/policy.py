@@ -8,15 +8,20 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from ..config import text
 from ..core.errors import BadRequest
 from ..core.model import Caller, Door, Grant, Sender, ToolSpec
 from ..core.owner import is_owner
+from ..servers.names import BETWEEN, server_names
 from ..tools import rulebook
 from ..tools.house import Explanation, HouseRules
-from ..tools.names import CLAW_TOOLS
+from ..tools.names import CLAW_TOOLS, is_ours
 from ..tools.rulebook import RuleBook
 from ..tools.standing import conversation
 
+HOUSE: Final = "claw"
+SERVER: Final = "mcp/"
+NODE: Final = "node/"
 LARGEST_CONFIG: Final = 16 * 1024 * 1024  # a configuration is written by hand; what is larger is another file
 
 
@@ -29,9 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _caller_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--source", default="claw", help="who offers the tool: mcp/files, node/desk (default: the house)"
-    )
+    parser.add_argument("--source", help="who offers the tool: mcp/files, node/desk (default: by the tool's name)")
     parser.add_argument("--session", metavar="KEY", help="session key, for instance agent:main:telegram:group:-100")
     parser.add_argument("--agent", metavar="ID", help="agent (default: the session's, else the default agent)")
     parser.add_argument("--provider", metavar="P", help="the model's provider, or provider/model")
@@ -60,10 +63,12 @@ def run(options: argparse.Namespace) -> int:
     rules = HouseRules(book)
     caller = caller_of(options, book)
     if options.verb == "explain":
-        explanation = rules.explain(caller, options.source, ToolSpec(name=options.tool))
-        print(_json(_explained(explanation)) if options.json else _told(explanation))
+        source = options.source or source_of(options.tool, book)
+        explanation = rules.explain(caller, source, ToolSpec(name=options.tool))
+        doubts = _doubts(explanation, book)
+        print(_json(_explained(explanation, doubts)) if options.json else _told(explanation, doubts))
         return 0
-    explanations = [rules.explain(caller, options.source, ToolSpec(name=name)) for name in CLAW_TOOLS]
+    explanations = [rules.explain(caller, options.source or HOUSE, ToolSpec(name=name)) for name in CLAW_TOOLS]
     print(_json(_menu(explanations)) if options.json else _menu_told(explanations))
     return 0
 
@@ -85,7 +90,25 @@ def read_rules(path: Path | None) -> RuleBook:
         return rulebook.unreadable(f"{file}: {exc.strerror}")
     if len(data) > LARGEST_CONFIG:
         return rulebook.unreadable(f"{file} is larger than {LARGEST_CONFIG} bytes")
-    return rulebook.read(data)
+    return rules_in(data)
+
+
+def rules_in(data: bytes) -> RuleBook:
+    """The rules in a configuration file's bytes. Never raises: a book that can't be read refuses everything."""
+    try:
+        return rulebook.from_config(text.parse(data.decode(errors="replace")))
+    except BadRequest as exc:
+        return rulebook.unreadable(str(exc))
+
+
+def source_of(tool: str, book: RuleBook) -> str:
+    """Who offers a tool of this name: a server that is configured, a node, the house."""
+    prefixes = server_names(book.mcp.servers)
+    offering = [name for name, prefix in prefixes.items() if tool.lower().startswith(f"{prefix}{BETWEEN}".lower())]
+    if offering:
+        return SERVER + max(offering, key=lambda name: len(prefixes[name]))
+    alias, between, _ = tool.partition(BETWEEN)
+    return NODE + alias if alias and between else HOUSE
 
 
 def state_dir() -> Path:
@@ -118,9 +141,25 @@ def caller_of(options: argparse.Namespace, book: RuleBook) -> Caller:
     return Caller(kind="local", name="policy", scopes=scopes, session=options.session, door=options.door, grant=grant)
 
 
-def _told(explanation: Explanation) -> str:
+def _doubts(explanation: Explanation, book: RuleBook) -> list[str]:
+    """Why the gateway may refuse what the rules allow."""
+    source, agent = explanation.source, explanation.who.agent
+    doubts = []
+    if book.problem is None and not book.has_agent(agent):
+        doubts.append(f"no agent {agent!r} is configured, so the gateway has no session of it")
+    if source == HOUSE and not is_ours(explanation.tool):
+        doubts.append(f"the house has no tool {explanation.tool!r}; name who offers it with --source")
+    if source.startswith(SERVER) and source.removeprefix(SERVER) not in book.mcp.servers:
+        doubts.append(f"mcp.servers names no server {source.removeprefix(SERVER)!r}")
+    if source.startswith(NODE):
+        doubts.append(f"it is there only while a node {source.removeprefix(NODE)!r} is connected and offers it")
+    return doubts
+
+
+def _told(explanation: Explanation, doubts: Sequence[str]) -> str:
     decision = explanation.decision
-    lines = [f"{explanation.tool}: {'allowed' if decision.allowed else 'refused'}", f"  because {decision.reason}", ""]
+    lines = [f"{explanation.tool}: {'allowed' if decision.allowed else 'refused'}", f"  because {decision.reason}"]
+    lines += [*(f"  but {doubt}" for doubt in doubts), ""]
     width = max(len(verdict.step) for verdict in explanation.steps)
     for verdict in explanation.steps:
         mark = "*" if verdict.step == decision.step else " "
@@ -133,7 +172,7 @@ def _told(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
-def _explained(explanation: Explanation) -> dict[str, Any]:
+def _explained(explanation: Explanation, doubts: Sequence[str]) -> dict[str, Any]:
     decision = explanation.decision
     return {
         "tool": explanation.tool,
@@ -141,6 +180,7 @@ def _explained(explanation: Explanation) -> dict[str, Any]:
         "allowed": decision.allowed,
         "step": decision.step,
         "reason": decision.reason,
+        "doubts": doubts,
         "caller": explanation.who,
         "steps": explanation.steps,
     }

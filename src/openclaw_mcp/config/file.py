@@ -3,9 +3,10 @@
 import base64
 import hashlib
 import hmac
+import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -58,6 +59,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     @property
     def valid(self) -> bool:
         return not self.issues
+
+    @property
+    def readable(self) -> bool:
+        """Valid or not, its text could be understood."""
+        return self.valid or bool(self.parsed)
 
 
 class ConfigFile:
@@ -121,11 +127,25 @@ class ConfigFile:
         with self.locked() as before:
             if not force:
                 check_base(before, base)
-            after = self._checked(text.restored(raw, before.parsed))
-            if before.exists:
-                write_whole(self.path.with_name(f"{NAME}.bak"), before.raw.encode())
-            write_whole(self.path, after.raw.encode())
-            return before, after
+            return before, self._write(before, text.restored(raw, before.parsed))
+
+    def change(self, edit: Callable[[Snapshot], Json]) -> tuple[Snapshot, Snapshot]:
+        """Write what `edit` makes of the config as it is now: what was, and what is now on disk. Comments are lost.
+
+        Nobody else writes in between, so that no change is lost and none is stale. A config that is not valid may be
+        mended so. Raises ConfigInvalid as `replace` does, and for a file that can't be understood.
+        """
+        with self.locked() as before:
+            if not before.readable:
+                raise invalid(before.issues)
+            return before, self._write(before, json.dumps(edit(before), indent=2, ensure_ascii=False) + "\n")
+
+    def _write(self, before: Snapshot, raw: str) -> Snapshot:
+        after = self._checked(raw)
+        if before.exists:
+            write_whole(self.path.with_name(f"{NAME}.bak"), before.raw.encode())
+        write_whole(self.path.resolve(), after.raw.encode())  # a config kept elsewhere through a link stays there
+        return after
 
     def _checked(self, raw: str) -> Snapshot:
         after = self.judge(raw)

@@ -1,7 +1,6 @@
 """`config.*`: read with secrets hidden, written only on top of what was read, told to everybody, kept in history."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -167,15 +166,14 @@ class ConfigRoom:
 
     def _patched(self, asked: WriteParams) -> tuple[Snapshot, Snapshot]:
         patch = text.parse(asked.raw)
-        before = self._file.read()
-        check_base(before, asked.base_hash)
-        if not before.valid:
-            raise invalid(before.issues)
-        patch = text.keep_secrets(patch, before.parsed)
-        result = merge.merged(before.parsed, patch)
-        merge.refuse_losses(before.parsed, result, asked.replace_paths)
-        raw = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
-        return self._file.replace(raw, base=before.hash)
+
+        def edit(before: Snapshot) -> Json:
+            check_base(before, asked.base_hash)
+            result: Json = merge.merged(before.parsed, text.keep_secrets(patch, before.parsed))
+            merge.refuse_losses(before.parsed, result, asked.replace_paths)
+            return result
+
+        return self._file.change(edit)
 
     async def _written(self, call: RpcCall, asked: WriteParams, write: Any) -> Change:
         async with self._writing:
@@ -259,8 +257,7 @@ class ConfigRoom:
 
 def _shown(snapshot: Snapshot) -> str | None:
     """A text we can't parse might hold secrets anywhere."""
-    unreadable = snapshot.raw.strip() and not snapshot.parsed and not snapshot.valid
-    if not snapshot.exists or unreadable:
+    if not snapshot.exists or not snapshot.readable:
         return None
     return text.redacted_text(snapshot.raw, snapshot.parsed)
 

@@ -11,7 +11,8 @@ from ..core.roster import RUNTIMES
 from .clock import CRON, MESSAGES
 from .messengers import messengers
 from .parts import Reload, flag, free, number, section, text, texts
-from .text import SECRET_NAME, Path
+from .servers import MCP
+from .text import Path, names_secret
 
 ID: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -258,7 +259,7 @@ SECTIONS: Final[Mapping[str, Json]] = {
     "hooks": free("Web hooks", reload="hot"),
     "node": free("This machine as a node", reload="restart"),
     "proxy": free("The app-tool proxy", reload="restart"),
-    "mcp": free("MCP servers agents may use"),
+    "mcp": MCP,
     "store": section("The database", {"url": text("PostgreSQL URL; without it, SQLite here")}, reload="restart"),
     "logging": section("Logs", {"level": text("Level"), "file": text("File")}, open=True),
     "env": free("Environment of agents"),
@@ -347,7 +348,7 @@ def _below(node: Json, step: str | int) -> Json | None:
 
 def hint_of(name: str, node: Json) -> Json:
     hint: Json = {"label": node.get("title", name)}
-    if SECRET_NAME.search(name):
+    if names_secret(name):
         hint["sensitive"] = True
     return hint
 

@@ -14,10 +14,16 @@ REDACTED: Final = "__OPENCLAW_REDACTED__"
 LARGEST: Final = 5 * 1024 * 1024  # bytes; a config beyond this is not one
 DEEPEST: Final = 64
 REFERENCE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
-SECRET_NAME: Final = re.compile(
-    r"(token|password|passwd|secret|api[-_]?key|private_?key|credentials?|authorization)$", re.IGNORECASE
-)
+SECRET_NAME: Final = re.compile(r"(token|password|passwd|secret|key|credentials?|authorization)$", re.IGNORECASE)
 """Names whose values are secret wherever they stand."""
+PLAIN_NAME: Final = re.compile(r"(main|session|idempotency|declaration|public)[-_]?key$", re.IGNORECASE)
+"""Keys that open nothing: names of sessions, of jobs, of what was sent already."""
+SECRET_HOLDERS: Final = frozenset({"env", "runtimeEnv", "headers"})
+"""What stands under these goes to programs and servers, whatever its name: most of it is there to prove who we are."""
+URL_SECRET: Final = re.compile(
+    r"://[^/@\s]*:[^@\s]+@|(^|[?&])[^=&\s]*(token|password|passwd|secret|key|credentials?)=[^&\s]", re.IGNORECASE
+)
+"""An address with a password in it, before the host or among its parameters; an argument such as `--token=…`."""
 
 Path = tuple[str | int, ...]
 
@@ -81,12 +87,18 @@ def dotted(path: Path) -> str:
     return ".".join(str(step) for step in path)
 
 
+def names_secret(name: str) -> bool:
+    return SECRET_NAME.search(name) is not None and PLAIN_NAME.search(name) is None
+
+
 def is_secret(path: Path, value: Any) -> bool:
-    """A text under a secret's name that is not merely `${A_REFERENCE}` to the environment."""
+    """A text that is secret by where it stands or what it says, and not merely `${A_REFERENCE}` to the environment."""
     names = [step for step in path if isinstance(step, str)]
     if not names or not isinstance(value, str) or not value or REFERENCE.fullmatch(value):
         return False
-    return SECRET_NAME.search(names[-1]) is not None
+    if names_secret(names[-1]) or not SECRET_HOLDERS.isdisjoint(names[:-1]):
+        return True
+    return URL_SECRET.search(REFERENCE.sub("", value)) is not None
 
 
 def redacted(value: Any) -> Any:
@@ -127,15 +139,28 @@ def restored(text: str, stored: Json) -> str:
     # Numbered, so that parsing tells which place each one has; the layout of the text is kept.
     marked = "".join(f"{piece}{REDACTED}{number}#" for number, piece in enumerate(pieces[:-1])) + pieces[-1]
     secrets = {}
-    for path, value in walk(parse(marked)):
+    parsed = parse(marked)
+    for path, value in walk(parsed):
         if isinstance(value, str) and (found := re.fullmatch(rf"{REDACTED}(\d+)#", value)):
-            secret = at(stored, path)
-            if not isinstance(secret, str):
-                raise BadRequest(f"{dotted(path)}: nothing is stored to keep there; write the value itself")
-            secrets[found[1]] = secret
+            secrets[found[1]] = _kept(parsed, stored, path)
     return re.sub(
         rf"{REDACTED}(\d+)#", lambda match: _inner(secrets[match[1]]) if match[1] in secrets else REDACTED, marked
     )
+
+
+def _kept(value: Any, stored: Any, path: Path) -> str:
+    """The secret stored where `path` leads in `value`. Raises BadRequest when none is."""
+    for step in path:
+        value, held = value[step], at(stored, (step,))
+        name = value.get("id") if isinstance(value, dict) and isinstance(step, int) else None
+        named = isinstance(name, str) and not name.startswith(REDACTED)
+        if named and at(held, ("id",)) != name and isinstance(stored, list):
+            # Things that have ids may have changed places: nobody must get another's secret.
+            held = next((item for item in stored if at(item, ("id",)) == name), None)
+        stored = held
+    if not isinstance(stored, str) or not (is_secret(path, stored) or REFERENCE.search(stored)):
+        raise BadRequest(f"{dotted(path)}: nothing is stored to keep there; write the value itself")
+    return stored
 
 
 def _inner(secret: str) -> str:
@@ -147,12 +172,7 @@ def keep_secrets(value: Any, stored: Any) -> Any:
     """A copy of `value` in which each `REDACTED` is the secret stored at the same place."""
 
     def change(path: Path, inner: Any) -> Any:
-        if inner != REDACTED:
-            return inner
-        secret = at(stored, path)
-        if not isinstance(secret, str):
-            raise BadRequest(f"{dotted(path)}: nothing is stored to keep there; write the value itself")
-        return secret
+        return _kept(value, stored, path) if inner == REDACTED else inner
 
     return _mapped(value, (), change)
 

@@ -4,6 +4,7 @@ A room lists its methods; the caretaker hands them to the intercom, which checks
 writes the answer. A room that has news publishes an event; the intercom decides who may hear it.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import Any, Final, Protocol, TypeVar
 
@@ -155,10 +156,11 @@ def in_schema_words(said: str) -> str:
         return f"{where or 'at root: '}unexpected property '{complaint.split('`')[1]}'"
     if complaint.startswith("Invalid enum value"):
         return f"{where}must be equal to one of the allowed values"
-    if "of length >=" in complaint:
-        return f"{where}must not have fewer than {complaint.rsplit(' ', 1)[-1]} characters"
-    if "of length <=" in complaint:
-        return f"{where}must not have more than {complaint.rsplit(' ', 1)[-1]} characters"
+    if found := _LENGTH.match(complaint):
+        return f"{where}must not have {_BOUNDS[found[2]]} than {found[3]} {_COUNTED.get(found[1], 'characters')}"
+    if found := _PATTERN.match(complaint):
+        pattern = found[1].replace("\\\\", "\\")  # it is quoted as Python quotes
+        return f'{where}must match pattern "{pattern}"'
     for bound in (">=", "<="):
         if f"` {bound} " in complaint:
             return f"{where}must be {bound} {complaint.rsplit(' ', 1)[-1]}"
@@ -166,4 +168,8 @@ def in_schema_words(said: str) -> str:
     return f"{where}must be {_SCHEMA_TYPES.get(wanted, wanted)}"
 
 
+_LENGTH: Final = re.compile(r"Expected `(\w+)` of length (>=|<=) (\d+)")
+_PATTERN: Final = re.compile(r"Expected `str` matching regex .(.*).$")
+_BOUNDS: Final = {">=": "fewer", "<=": "more"}
+_COUNTED: Final = {"array": "items", "object": "properties"}
 _SCHEMA_TYPES: Final = {"int": "integer", "str": "string", "bool": "boolean", "float": "number", "dict": "object"}

@@ -85,7 +85,10 @@ class DelegationRoom:
         *,
         settings: Callable[[], Settings],
         roster: Callable[[], Roster],
+        unusable: Callable[[str, str], str | None],
     ) -> None:
+        """`unusable` says why an agent can't work with a model; None: nothing speaks against it."""
+        self._unusable = unusable
         self._family = family
         self._letters = letters
         self._sight = sight
@@ -142,6 +145,9 @@ class DelegationRoom:
         if AGENT_ID.fullmatch(agent) is None:
             raise Fault(f"agentId {agent!r} is malformed; agents_list names those there are")
         settings = self._settings()
+        model = asked.model or settings.model(own)
+        if model is not None and (why := self._unusable(agent, model)) is not None:
+            raise Fault(why)
         seconds = asked.run_timeout_seconds if asked.run_timeout_seconds is not None else asked.timeout_seconds
         seconds = settings.spawning.run_timeout_seconds if seconds is None else seconds
         return Errand(
@@ -150,7 +156,7 @@ class DelegationRoom:
             task=task,
             agent=agent,
             label=asked.label,
-            model=asked.model or settings.model(own),
+            model=model,
             thinking=asked.thinking,
             timeout_ms=int(seconds * 1000),
             cleanup=asked.cleanup,

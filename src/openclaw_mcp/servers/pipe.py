@@ -30,8 +30,9 @@ EOF_GRACE: Final = 2.0  # seconds a server may take to end after its input does
 TERM_GRACE: Final = 2.0  # seconds its process group gets between SIGTERM and SIGKILL
 KILL_GRACE: Final = 1.0  # seconds to see a killed group empty; its dead may stay uncounted where nobody collects them
 KILL_WAIT: Final = 5.0  # seconds for the kernel to end a killed process; one stuck in a dead disk must not hold us
-LAST_WORD: Final = 1.0  # seconds for the exit status of a server that has closed its output; most are ending then
+LAST_WORD: Final = 1.0  # seconds for the exit status of a server that has closed a pipe; most are ending then
 GROUP_LOOK: Final = 0.02  # seconds between two looks whether the group is empty
+ENDS: Final = {0: "input", 1: "output"}  # the pipes without which there is no talk, by file descriptor
 
 
 class Pipe:
@@ -169,9 +170,9 @@ class Pipe:
         self._lose(_ending(status))
         self._begin_end()  # what it started may still run
 
-    def hung_up(self) -> None:
-        """The child has closed its output: it can't answer any more, running or not."""
-        self._lose("it closed its output")
+    def hung_up(self, end: str) -> None:
+        """The child has closed its input or output: it can't be asked or can't answer any more, running or not."""
+        self._lose(f"it closed its {end}")
 
     def _take(self, line: bytes | bytearray) -> None:
         match jsonrpc.decode(line):
@@ -230,9 +231,16 @@ class Pipe:
         if self.gone is not None or self._transport is None:
             raise ToolUnavailable(f"{self._name} is gone: {self.gone}")
         stdin: Any = self._transport.get_pipe_transport(0)
+        if stdin is None or stdin.is_closing():
+            # Whoever waits for an answer hears why there is none: from the exit, if it comes in time.
+            self._loop.call_later(LAST_WORD, self.hung_up, ENDS[0])
+            return
         if stdin.get_write_buffer_size() > MOST_UNSENT:
             raise ToolBusy(f"{self._name} does not read what it is sent; try again later")
-        stdin.write(message + b"\n")
+        try:
+            stdin.write(message + b"\n")
+        except (RuntimeError, OSError) as exc:  # uvloop raises when the reader went away a moment ago
+            raise ToolUnavailable(f"{self._name} closed its input") from exc
 
     def _lose(self, reason: str) -> None:
         if self.gone is None:
@@ -267,9 +275,9 @@ class _Child(asyncio.SubprocessProtocol):
             self._pipe.complain(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        if fd == 1:
+        if fd in ENDS:
             # The exit, if that is what happened, says more: it comes within a turn or two, on a busy machine later.
-            asyncio.get_running_loop().call_later(LAST_WORD, self._pipe.hung_up)
+            asyncio.get_running_loop().call_later(LAST_WORD, self._pipe.hung_up, ENDS[fd])
 
     def process_exited(self) -> None:
         status = self._transport.get_returncode() if self._transport is not None else None

@@ -93,9 +93,7 @@ class Roster:
                 task.cancel()  # only the waiting: the start itself is shared and goes on
                 missing[name] = f"{name} is still starting after {wait:g} s"
             elif (exc := task.exception()) is not None:
-                if not isinstance(exc, OpenClawError):
-                    raise exc
-                missing[name] = str(exc)
+                missing[name] = _reason(name, exc)
         return missing
 
     async def __aenter__(self) -> "Roster":
@@ -112,3 +110,11 @@ class Roster:
             await asyncio.gather(*(server.aclose() for server in self._servers.values()))
         finally:
             await asyncio.get_running_loop().run_in_executor(None, self._watchman.close)
+
+
+def _reason(name: str, exc: BaseException) -> str:
+    """Why a server is not there. A fault of ours is one server's too: it is logged, and spoils no other."""
+    if isinstance(exc, OpenClawError):
+        return str(exc)
+    logger.error("MCP server %s can't be used", name, exc_info=exc)
+    return f"{name} can't be used: {type(exc).__name__}"

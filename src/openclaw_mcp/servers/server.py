@@ -132,6 +132,9 @@ class Server:
         except OpenClawError as exc:
             self._mourn(str(exc))
             raise
+        except Exception as exc:  # a fault of ours is no reason to start it anew for every turn
+            self._mourn(f"{self.entry.name} can't be used: {type(exc).__name__}")
+            raise
         self._client = client
         self._opened_at = loop.time()
         client.changed.listen(lambda _: self._take(client))

@@ -16,12 +16,16 @@ EVERYTHING: Final = frozenset({"*"})
 
 AsAgent = Callable[[str | None, str | None], Awaitable[Caller]]
 """As whom the agent of a session, or of the default session of an agent, calls tools."""
+SessionOf = Callable[[str | None, str | None], str | None]
+"""The session an operator acts in who names a session, an agent (then its main session), both or neither.
+Raises Fault for an agent that is not there, and for two that contradict each other."""
 
 
 class _Invoke(Struct, frozen=True, rename="camel"):
     name: Text
     args: dict[str, Any] | None = None
     session_key: Text | None = None
+    agent_id: Text | None = None
 
 
 class _Shown(Struct, frozen=True, rename="camel"):
@@ -35,7 +39,8 @@ class ToolMethods:
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
         self.as_agent: AsAgent = _nobodys
-        """Set by the caretaker, who knows sessions."""
+        self.session_of: SessionOf = lambda session, agent: session
+        """Both set by the caretaker, who knows sessions."""
 
     def methods(self) -> Sequence[Method]:
         return (
@@ -63,7 +68,7 @@ class ToolMethods:
 
     async def _invoke(self, call: RpcCall) -> Json:
         wanted = read_params(call.params, _Invoke, call.method)
-        caller = asking(call.caller, session=wanted.session_key)
+        caller = asking(call.caller, session=self.session_of(wanted.session_key, wanted.agent_id))
         try:
             result = await invoke(self._toolbox, wanted.name, wanted.args or {}, caller)
         except ToolError as exc:

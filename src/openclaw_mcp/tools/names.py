@@ -109,6 +109,11 @@ def known(name: str) -> bool:
     return "*" in name or name in _CORE or name in GROUPS or name == "bundle-mcp"
 
 
+def is_ours(name: str) -> bool:
+    """Whether a tool of the house is called so."""
+    return normal(name) in _CORE
+
+
 @lru_cache(maxsize=KEPT_TOOLS)
 def identify(source: str, name: str, owner_only: bool) -> Tool:
     """A source called `kind/id` is a guest: its tools answer to `group:plugins`, to `kind/id`, and, for kinds that

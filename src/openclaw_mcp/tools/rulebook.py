@@ -142,6 +142,10 @@ class RuleBook(Struct, frozen=True, kw_only=True):
         chosen = found.model if found and found.model else self.agents.defaults.model
         return chosen.primary if isinstance(chosen, Choice) else chosen
 
+    def has_agent(self, id: str) -> bool:
+        """Whether the gateway runs such an agent: one that is listed, or the one there is where none are."""
+        return self._find(id) is not None or id == self.default_agent
+
     def _find(self, id: str) -> Agent | None:
         for agent in self.agents.list:
             if agent.id.strip().lower() == id:
@@ -153,16 +157,6 @@ class RuleBook(Struct, frozen=True, kw_only=True):
         listed = [(agent.id, agent) for agent in self.agents.list] + list(self.agents.entries.items())
         chosen = [id for id, agent in listed if agent.default] or [id for id, _ in listed]
         return chosen[0].strip().lower() if chosen else DEFAULT_AGENT
-
-
-def read(data: bytes) -> RuleBook:
-    """The rules in a configuration file's bytes. Never raises: a book that can't be read refuses everything."""
-    try:
-        return from_config(msgspec.json.decode(data))
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        return unreadable(f"it is no JSON ({exc})")
-    except RecursionError:
-        return unreadable("it is nested too deeply")
 
 
 def from_config(config: Json) -> RuleBook:
