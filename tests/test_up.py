@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.programs import need_own
 from tests.running import OPENCLAW, process, read_line
 from tests.web_client import rpc, send
 
@@ -88,6 +89,19 @@ def test_it_goes_on_in_the_background_until_it_is_told_to_stop(detached: tuple[P
     assert stopped.returncode == 0, stopped.stderr
     assert not psutil.pid_exists(pid)
     assert "not up" in openclaw("down", folder).stdout
+
+
+def test_however_the_wish_is_written_it_detaches_once(tmp_path: Path) -> None:
+    """Once more would be once more for ever: so whatever is started ends with the namespace it lives in."""
+    bounded = (*need_own("processes"), "timeout", "-s", "KILL", "60")
+    settings = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_STATE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [*bounded, OPENCLAW, "up", "-dv", *ANY_PORT], capture_output=True, text=True, env=settings, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "openclaw down stops it" in done.stdout
+    assert " INFO " in (tmp_path / "up.err").read_text(), "what it says goes on being said"
 
 
 def test_after_a_kill_it_starts_anew(detached: tuple[Path, str]) -> None:

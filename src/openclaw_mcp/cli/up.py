@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     if found is not None:
         raise AlreadyUp(f"it is up already, as process {found.pid}; openclaw down stops it")
     if options.detach:
-        return _detach(folder)
+        return _detach(options, folder)
     log_to(folder, verbose=options.verbose)
     try:
         listen.run(_live(options, folder))
@@ -71,14 +71,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _detach(folder: Path) -> int:
+def _detach(options: argparse.Namespace, folder: Path) -> int:
     """Start it again without a terminal, and wait until it answers or says why it can't."""
-    words = [word for word in sys.argv[1:] if word not in ("-d", "--detach")]
     complaint = folder / COMPLAINT_FILE
     with complaint.open("wb") as stderr:
         complaint.chmod(0o600)
         child = subprocess.Popen(
-            [sys.executable, "-m", "openclaw_mcp", *words],
+            [sys.executable, "-m", "openclaw_mcp", *_attached(options, folder)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True,
         )  # fmt: skip
     end = time.monotonic() + START_LIMIT
@@ -93,6 +92,13 @@ def _detach(folder: Path) -> int:
     reason = complaint.read_text(errors="replace").strip().splitlines()
     print(reason[-1] if reason else f"it did not answer within {START_LIMIT:g} s; see openclaw logs", file=sys.stderr)
     return 1
+
+
+def _attached(options: argparse.Namespace, folder: Path) -> list[str]:
+    """The same order without the wish to detach: made from what was understood, since that can be written many ways."""
+    words = ["up", "--state-dir", str(folder), *(["--verbose"] if options.verbose else [])]
+    ports = {"--gateway-port": options.gateway_port, "--node-port": options.node_port, "--proxy-port": options.proxy_port}
+    return words + [word for name, number in ports.items() if number is not None for word in (name, str(number))]
 
 
 async def _live(options: argparse.Namespace, folder: Path) -> None:
