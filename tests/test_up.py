@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -40,6 +42,22 @@ def detached(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     assert started.returncode == 0, started.stderr
     yield tmp_path, started.stdout
     openclaw("down", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def one_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """For tests that leave it as it is."""
+    folder = tmp_path_factory.mktemp("up")
+    started = openclaw("up", folder, "--detach", *ANY_PORT)
+    assert started.returncode == 0, started.stderr
+    yield folder
+    openclaw("down", folder)
+
+
+def alone(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A command that knows its state directory and nothing else."""
+    settings = {"PATH": os.environ["PATH"], "HOME": str(folder), "OPENCLAW_STATE_DIR": str(folder)}
+    return subprocess.run([OPENCLAW, *command], capture_output=True, text=True, timeout=60, env=settings, check=False)
 
 
 def test_every_surface_answers_at_the_address_it_is_said_to_have(tmp_path: Path) -> None:
@@ -111,6 +129,40 @@ def test_after_a_kill_it_starts_anew(detached: tuple[Path, str]) -> None:
     psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
 
     assert openclaw("up", folder, "--detach", *ANY_PORT).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("nodes", "list"), ("channels",), ("cron", "list"), ("gateway", "call", "health"), ("chat", "-m", "Good day")],
+    ids=" ".join,
+)
+def test_a_command_finds_the_gateway_that_is_up(one_up: Path, command: tuple[str, ...]) -> None:
+    done = alone(one_up, *command)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_finds_the_gateway_where_the_config_puts_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number = free.getsockname()[1]
+    (tmp_path / "openclaw.json").write_text(json.dumps({"gateway": {"port": number}}))
+    with process(*words("gateway", tmp_path), stdout=subprocess.PIPE) as child:
+        assert str(number) in read_line(child, 60).decode()
+        done = alone(tmp_path, "nodes", "list")
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_token_kept_here_is_shown_to_no_other_gateway_of_this_machine(one_up: Path, tmp_path: Path) -> None:
+    """The other one has the same token, so that it would let in whoever offers it."""
+    shutil.copy(one_up / "gateway-token.txt", tmp_path)
+    with process(*words("gateway", tmp_path, "--port", "0"), stdout=subprocess.PIPE) as child:
+        url = read_line(child, 60).decode().split()[1]
+        asked = ("gateway", "call", "health", "--url", url)
+        withheld, given = alone(one_up, *asked), alone(tmp_path, *asked)
+
+    assert given.returncode == 0, given.stderr
+    assert withheld.returncode == 1, withheld.stdout
 
 
 def test_the_log_can_be_read_and_followed(tmp_path: Path) -> None:

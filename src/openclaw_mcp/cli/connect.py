@@ -7,7 +7,6 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from ..clients.entries import Address, Entry, Program
 from ..clients.known import CLIENTS, OTHER_NAMES, Client
@@ -18,8 +17,8 @@ from ..node.token import TokenFile
 from ..proxy import settings as proxy_settings
 from ..state import state_dir
 from . import standing
-from .gateway import port_of, token_file
-from .operator import DEFAULT_PORT
+from .gateway import token_file
+from .place import DEFAULT_PORT, gateway_port
 
 SURFACES: Final = ("node", "order", "tools", "proxy")
 NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "openclaw-tools", "proxy": "openclaw-app"}
@@ -175,15 +174,7 @@ def _gateway_url(scheme: str, folder: Path) -> str:
     named = os.environ.get("OPENCLAW_GATEWAY_URL")
     if named:
         return named.replace("ws", scheme, 1) if named.startswith("ws") else named.replace("http", scheme, 1)
-    return f"{scheme}://127.0.0.1:{_gateway_port(folder)}"
-
-
-def _gateway_port(folder: Path) -> int:
-    """Where it is now, else where it will be."""
-    here = standing.read(folder)
-    if here is not None:
-        return urlsplit(here.surface("gateway").address).port or DEFAULT_PORT
-    return port_of(os.environ.get("OPENCLAW_GATEWAY_PORT") or None, folder)
+    return f"{scheme}://127.0.0.1:{gateway_port(folder)}"
 
 
 def _node_url(folder: Path) -> str:
@@ -198,7 +189,7 @@ def _way_to_gateway(folder: Path) -> dict[str, str]:
     named = os.environ.get("OPENCLAW_GATEWAY_URL")
     if named:
         return {"OPENCLAW_GATEWAY_URL": named}
-    number = _gateway_port(folder)
+    number = gateway_port(folder)
     return {} if number == DEFAULT_PORT else {"OPENCLAW_GATEWAY_PORT": str(number)}
 
 

@@ -14,8 +14,9 @@ from ..core.rpc import Fault
 from ..state import TOKEN_FILE, gateway_token, publish_token, state_dir
 from .commands import port
 from .journal import log_to
-from .operator import DEFAULT_PORT, operator
 from .operator import arguments as gateway_arguments
+from .operator import operator
+from .place import DEFAULT_PORT, configured, port_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,12 +66,6 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
             return 0
 
 
-def port_of(chosen: int | str | None, folder: Path) -> int:
-    """The gateway's port: as chosen, else as configured."""
-    named = chosen if chosen is not None else configured(folder, "gateway", "port")
-    return DEFAULT_PORT if named is None else int(str(named))
-
-
 def token_of(folder: Path) -> str:
     """The token the gateway asks for: $OPENCLAW_GATEWAY_TOKEN, else as configured, else the one kept in the folder."""
     if not os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip():
@@ -84,19 +79,6 @@ def token_file(folder: Path) -> Path | None:
     is for those who want it on no disk."""
     token = token_of(folder)
     return folder / TOKEN_FILE if token != os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() else None
-
-
-def configured(folder: Path, *path: str) -> object:
-    """What the config file says there. Raises ConfigInvalid rather than serve with half a config."""
-    from ..config.file import ConfigFile, invalid  # here for start-up: `gateway call` needs no config
-    from ..config.text import at  # here for start-up, as above
-
-    snapshot = ConfigFile(folder).read()
-    # A reference nobody resolved must not serve as a token: anybody could guess it.
-    unset = [warning for warning in snapshot.warnings if warning["path"] == ".".join(path)]
-    if snapshot.issues or unset:
-        raise invalid(snapshot.issues or unset)
-    return at(snapshot.resolved, path)
 
 
 # ---- calling ---------------------------------------------------------------------------------------------------------

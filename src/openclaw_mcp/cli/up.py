@@ -26,9 +26,9 @@ from ..state import state_dir
 from ..web import listen
 from . import standing
 from .commands import port
-from .gateway import port_of, token_file, token_of
+from .gateway import token_file, token_of
 from .journal import log_to
-from .operator import DEFAULT_PORT
+from .place import DEFAULT_PORT, port_of
 from .proxy import DEFAULT_PORT as PROXY_PORT
 from .standing import Surface
 
@@ -97,8 +97,8 @@ def _detach(options: argparse.Namespace, folder: Path) -> int:
 def _attached(options: argparse.Namespace, folder: Path) -> list[str]:
     """The same order without the wish to detach: made from what was understood, since that can be written many ways."""
     words = ["up", "--state-dir", str(folder), *(["--verbose"] if options.verbose else [])]
-    ports = {"--gateway-port": options.gateway_port, "--node-port": options.node_port, "--proxy-port": options.proxy_port}
-    return words + [word for name, number in ports.items() if number is not None for word in (name, str(number))]
+    ports = {"gateway": options.gateway_port, "node": options.node_port, "proxy": options.proxy_port}
+    return words + [f"--{name}-port={number}" for name, number in ports.items() if number is not None]
 
 
 async def _live(options: argparse.Namespace, folder: Path) -> None:
