@@ -16,6 +16,7 @@ from typing import Final
 from ..assembly import Plan
 from ..assembly import serve as serve_gateway
 from ..core.errors import OpenClawError
+from ..node.settings import DEFAULT_PORT as NODE_PORT
 from ..node.token import TokenFile
 from ..nodehost import Node, NodeHost
 from ..nodelink import gateway_link
@@ -35,7 +36,6 @@ from .standing import Surface
 logger = logging.getLogger(__name__)
 
 HOST: Final = "127.0.0.1"
-NODE_PORT: Final = 8765
 GATEWAY_USE: Final = "sessions, config and tools, over MCP and WebSocket"
 COMPLAINT_FILE: Final = "up.err"
 START_LIMIT: Final = 60.0  # seconds a detached start may take before it is given up
@@ -48,9 +48,10 @@ class AlreadyUp(OpenClawError):
 def arguments(parser: argparse.ArgumentParser) -> None:
     words = f"the gateway's port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's, {DEFAULT_PORT})"
     parser.add_argument("--gateway-port", type=port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=words)
-    for name, default in (("node", NODE_PORT), ("proxy", PROXY_PORT)):
-        words = f"the {name}'s port, 0 for any free one (default %(default)s)"
-        parser.add_argument(f"--{name}-port", type=port, default=default, help=words)
+    words = f"the node's port, 0 for any free one (default $OPENCLAW_MCP_PORT, node.json's mcpPort, {NODE_PORT})"
+    parser.add_argument("--node-port", type=port, help=words)
+    words = "the proxy's port, 0 for any free one (default %(default)s)"
+    parser.add_argument("--proxy-port", type=port, default=PROXY_PORT, help=words)
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
     parser.add_argument("-d", "--detach", action="store_true", help="go on in the background; openclaw down stops it")
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
@@ -104,7 +105,7 @@ def _attached(options: argparse.Namespace, folder: Path) -> list[str]:
 async def _live(options: argparse.Namespace, folder: Path) -> None:
     """Open the doors one by one; the gateway's is the last, and stopping it closes the house."""
     async with AsyncExitStack() as stack:
-        listener, again = listen.bind(HOST, port_of(options.gateway_port, folder)), False
+        listener, again = _bound("gateway", port_of(options.gateway_port, folder)), False
         stack.callback(listener.close)
         # Made now: the node needs it before the gateway asks for it.
         token = str(token_file(folder) or "$OPENCLAW_GATEWAY_TOKEN")
@@ -117,13 +118,17 @@ async def _live(options: argparse.Namespace, folder: Path) -> None:
             again = await _gateway(folder, listener, (*surfaces, gateway), house, again=again)
             if not again:
                 return
-            listener = listen.bind(HOST, number)
+            listener = _bound("gateway", number)
+
+
+def _bound(surface: str, number: int) -> socket.socket:
+    return listen.bind(HOST, number, option=f"--{surface}-port")
 
 
 @asynccontextmanager
 async def _proxy(number: int) -> AsyncIterator[tuple[House, Surface]]:
     settings = proxy_settings.read()
-    listener = listen.bind(HOST, number)
+    listener = _bound("proxy", number)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
     async with AsyncExitStack() as stack:
         house = await stack.enter_async_context(House(settings))
@@ -135,7 +140,7 @@ async def _proxy(number: int) -> AsyncIterator[tuple[House, Surface]]:
 
 
 @asynccontextmanager
-async def _node(folder: Path, number: int, near: str) -> AsyncIterator[Surface]:
+async def _node(folder: Path, number: int | None, near: str) -> AsyncIterator[Surface]:
     node, stop = Node(folder), asyncio.Event()
     opened: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -145,7 +150,9 @@ async def _node(folder: Path, number: int, near: str) -> AsyncIterator[Surface]:
             opened.set_result(news.partition(": ")[2])
 
     link = gateway_link(announce, near=near)
-    host = NodeHost(node, port=str(number), gateway=link, announce=announce)
+    host = NodeHost(
+        node, port=None if number is None else str(number), gateway=link, announce=announce, option="--node-port"
+    )
     living = asyncio.ensure_future(host.run(stop))
     try:
         await asyncio.wait((living, opened), return_when=asyncio.FIRST_COMPLETED)
