@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -34,6 +36,12 @@ def openclaw(command: str, folder: Path, *more: str) -> subprocess.CompletedProc
 def table(lines: list[str]) -> dict[str, tuple[str, str]]:
     """Address and token of each surface."""
     return {line.split()[0]: (line.split()[1], line.split()[2]) for line in lines[1:4]}
+
+
+def addresses(folder: Path) -> dict[str, str]:
+    """Those of the surfaces that are up."""
+    surfaces = json.loads((folder / "up.json").read_text())["surfaces"]
+    return {surface["name"]: surface["address"] for surface in surfaces}
 
 
 @pytest.fixture
@@ -76,20 +84,68 @@ def test_every_surface_answers_at_the_address_it_is_said_to_have(tmp_path: Path)
     assert not (tmp_path / "up.json").exists()
 
 
-def test_a_taken_port_is_named_with_who_holds_it(detached: tuple[Path, str], tmp_path: Path) -> None:
-    _, said = detached
-    number = table(said.splitlines())["proxy"][0].rpartition(":")[2]
-    other = tmp_path / "other"
+@pytest.mark.parametrize("surface", ["gateway", "node", "proxy"])
+def test_a_taken_port_is_named_with_who_holds_it_and_the_option_that_chooses_another(
+    one_up: Path, surface: str, tmp_path: Path
+) -> None:
+    number = str(urlsplit(addresses(one_up)[surface]).port)
 
-    done = openclaw("up", other, *ANY_PORT, "--proxy-port", number)
+    done = openclaw("up", tmp_path, *ANY_PORT, f"--{surface}-port", number)
 
     assert done.returncode == 1
     assert f"port {number}" in done.stderr
     assert "(process " in done.stderr
+    assert f"another with --{surface}-port" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    behind = openclaw("up", other, "--detach", *ANY_PORT, "--proxy-port", number)
+    behind = openclaw("up", tmp_path, "--detach", *ANY_PORT, f"--{surface}-port", number)
     assert behind.returncode == 1
     assert f"port {number}" in behind.stderr
+
+
+def test_the_node_listens_where_its_settings_say(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        numbers = [free.getsockname()[1] for free in (one, other)]
+    (tmp_path / "node.json").write_text(json.dumps({"mcpPort": numbers[0]}))
+    settings = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_MCP_PORT": ""}
+    for wanted, said in zip(numbers, ("", str(numbers[1])), strict=True):
+        command = words("up", tmp_path, "--gateway-port", "0", "--proxy-port", "0")
+        with process(*command, stdout=subprocess.PIPE, env=settings | {"OPENCLAW_MCP_PORT": said}) as child:
+            rows = table([read_line(child, 60).decode() for _ in range(4)])
+        assert urlsplit(rows["node"][0]).port == wanted
+
+
+def test_a_node_that_is_switched_off_has_no_address_and_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text('{"enableMcpServer": false}')
+    started = openclaw("up", tmp_path, "--detach", *ANY_PORT)
+    assert started.returncode == 0, started.stderr
+    try:
+        assert re.search(r"^node +off in node\.json +- ", started.stdout, re.MULTILINE), started.stdout
+        assert addresses(tmp_path)["node"] == ""
+        status = alone(tmp_path, "status")
+        assert status.returncode == 0, status.stdout
+        assert "off in node.json" in status.stdout
+        demo = alone(tmp_path, "demo")
+        assert demo.returncode == 0, demo.stdout + demo.stderr
+        assert "left out: it is off in node.json" in demo.stdout
+        assert "The other three surfaces work." in demo.stdout
+        all_by_address = alone(tmp_path, "connect", "cursor", "--http", "--print")
+        assert all_by_address.returncode == 0, all_by_address.stderr
+        assert "openclaw-node" not in all_by_address.stdout
+        assert "off in node.json" in all_by_address.stderr
+        this_one = alone(tmp_path, "connect", "cursor", "--surface", "node", "--http", "--print")
+        assert (this_one.returncode, this_one.stdout, len(this_one.stderr.splitlines())) == (1, "", 1)
+    finally:
+        openclaw("down", tmp_path)
+
+
+def test_an_apps_tools_are_connected_through_the_proxy_that_is_up(one_up: Path) -> None:
+    address = addresses(one_up)["proxy"]
+
+    shown = alone(one_up, "connect", "cursor", "--surface", "proxy", "--session", "s1", "--print")
+    entry = json.loads(shown.stdout)["mcpServers"]["openclaw-app"]
+    assert entry["args"] == ["proxy", "--stdio", "--session", "s1", "--proxy-base-url", address]
+    by_address = alone(one_up, "connect", "cursor", "--surface", "proxy", "--session", "s1", "--print", "--http")
+    assert json.loads(by_address.stdout)["mcpServers"]["openclaw-app"]["url"] == f"{address}/v1/mcp/s1"
 
 
 def test_it_goes_on_in_the_background_until_it_is_told_to_stop(detached: tuple[Path, str]) -> None:

@@ -12,6 +12,7 @@ from ..clients.entries import Address, Entry, Program
 from ..clients.known import CLIENTS, OTHER_NAMES, Client
 from ..clients.ledger import Change, Ledger
 from ..core.errors import OpenClawError
+from ..node import settings as node_settings
 from ..node.token import FILE as NODE_TOKEN_FILE
 from ..node.token import TokenFile
 from ..proxy import settings as proxy_settings
@@ -23,6 +24,7 @@ from .place import DEFAULT_PORT, gateway_port
 SURFACES: Final = ("node", "order", "tools", "proxy")
 NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "openclaw-tools", "proxy": "openclaw-app"}
 """What each surface is called in a client's settings."""
+NODE_OFF: Final = f"the node's MCP server is {standing.OFF}; set enableMcpServer to true there, or leave --http out"
 CONTEXT: Final = 2  # lines around a change in the diff
 
 
@@ -60,7 +62,7 @@ def shared_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     folder = state_dir(options.state_dir)
-    entries = [_entry(surface, options, folder) for surface in _chosen(options)]
+    entries = [_entry(surface, options, folder) for surface in _chosen(options, folder)]
     chosen: Client = options.client
     if options.print:
         print(chosen.shown(entries), end="")
@@ -112,11 +114,19 @@ def agreed(change: Change, *, yes: bool) -> bool:
     return False
 
 
-def _chosen(options: argparse.Namespace) -> list[str]:
-    named = bool(options.session or options.device)
+def _chosen(options: argparse.Namespace, folder: Path) -> list[str]:
+    named, off = bool(options.session or options.device), options.http and not _node_url(folder)
     if options.surface == "all":
-        left_out = {*(() if named else ("proxy",)), *(("order",) if options.http else ())}
+        left_out = {
+            **({} if named else {"proxy": "it belongs to an app's session; name it with --session or --device"}),
+            **({"order": "it is started as a program; connect it without --http"} if options.http else {}),
+            **({"node": NODE_OFF} if off else {}),
+        }
+        for surface, why in left_out.items():
+            print(f"Left out: {NAMES[surface]}: {why}.", file=sys.stderr)
         return [surface for surface in SURFACES if surface not in left_out]
+    if options.surface == "node" and off:
+        raise WrongUse(f"there is no address to connect to: {NODE_OFF}")
     if options.surface == "proxy" and not named:
         raise WrongUse("an app's tools belong to a session: say which with --session ID, or --device ID for its newest")
     if options.surface == "order" and options.http:
@@ -138,7 +148,9 @@ def _program(surface: str, options: argparse.Namespace, folder: Path) -> Program
             return Program(name=name, command=script("openclaw"), args=("mcp-server",), env=env)
         case "proxy":
             which = ("--session", options.session) if options.session else ("--device", options.device)
-            return Program(name=name, command=script("openclaw"), args=("proxy", "--stdio", *which), env=env)
+            url = _proxy_url(proxy_settings.read(), folder)
+            there = () if url == proxy_settings.DEFAULT_URL else ("--proxy-base-url", url)
+            return Program(name=name, command=script("openclaw"), args=("proxy", "--stdio", *which, *there), env=env)
     tools = {
         "REMOTECLAW_GATEWAY_URL": _gateway_url("ws", folder),
         **({"REMOTECLAW_GATEWAY_TOKEN_FILE": str(file)} if (file := token_file(folder)) else {}),
@@ -167,7 +179,7 @@ def _address(surface: str, options: argparse.Namespace, folder: Path) -> Address
         raise WrongUse("an address names one session: say which with --session ID")
     proxy = proxy_settings.read()
     token = "OPENCLAW_PROXY_OPENCLAW_TOKEN" if proxy.mcp_token else ""
-    return Address(name=name, url=f"{proxy.server_url.rstrip('/')}/v1/mcp/{options.session}", token_env=token)
+    return Address(name=name, url=f"{_proxy_url(proxy, folder)}/v1/mcp/{options.session}", token_env=token)
 
 
 def _gateway_url(scheme: str, folder: Path) -> str:
@@ -178,10 +190,22 @@ def _gateway_url(scheme: str, folder: Path) -> str:
 
 
 def _node_url(folder: Path) -> str:
+    """Where it is now, else where it will be; empty while it is switched off."""
     here = standing.read(folder)
     if here is not None:
         return here.surface("node").address
-    return f"http://127.0.0.1:{os.environ.get('OPENCLAW_MCP_PORT') or '8765'}/"
+    settings = node_settings.load(folder / node_settings.FILE)
+    number = os.environ.get("OPENCLAW_MCP_PORT", "")
+    port = int(number) if number.isdecimal() else settings.mcp_port
+    return f"http://127.0.0.1:{port}/" if settings.enable_mcp_server else ""
+
+
+def _proxy_url(settings: proxy_settings.Settings, folder: Path) -> str:
+    """As told, else where it is now, else where it will be."""
+    here = standing.read(folder)
+    if here is not None and settings.server_url == proxy_settings.DEFAULT_URL:
+        return here.surface("proxy").address
+    return settings.server_url.rstrip("/")
 
 
 def _way_to_gateway(folder: Path) -> dict[str, str]:

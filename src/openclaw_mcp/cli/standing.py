@@ -11,12 +11,15 @@ from msgspec import Struct
 from ..core.disk import read_whole, write_whole
 
 FILE: Final = "up.json"
+OFF: Final = "off in node.json"
+"""What is said instead of an address; the node is the one surface that can be switched off."""
 SAME_START: Final = 1.0  # seconds two readings of one process's start may differ
 
 
 class Surface(Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     address: str
+    """Empty while it is switched off."""
     token: str
     """Where its token lies, in words or as a path; never the token."""
     use: str

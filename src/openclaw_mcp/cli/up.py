@@ -31,7 +31,7 @@ from .gateway import token_file, token_of
 from .journal import log_to
 from .place import DEFAULT_PORT, port_of
 from .proxy import DEFAULT_PORT as PROXY_PORT
-from .standing import Surface
+from .standing import OFF, Surface
 
 logger = logging.getLogger(__name__)
 
@@ -146,8 +146,9 @@ async def _node(folder: Path, number: int | None, near: str) -> AsyncIterator[Su
 
     def announce(news: str) -> None:
         logger.info("node: %s", news)
-        if not opened.done() and (news.startswith("mcp: ") or not node.settings.enable_mcp_server):
-            opened.set_result(news.partition(": ")[2])
+        door, _, address = news.partition(": ")
+        if not opened.done() and (door == "mcp" or not node.settings.enable_mcp_server):
+            opened.set_result(address if door == "mcp" else "")
 
     link = gateway_link(announce, near=near)
     host = NodeHost(
@@ -180,7 +181,7 @@ async def _gateway(
 
 def _say(surfaces: tuple[Surface, ...], folder: Path, then: str) -> None:
     rows = [("surface", "address", "token", "for")]
-    rows += [(surface.name, surface.address, surface.token, surface.use) for surface in surfaces]
+    rows += [(s.name, s.address or OFF, s.token if s.address else "-", s.use) for s in surfaces]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=False)) + f"  {row[3]}")
