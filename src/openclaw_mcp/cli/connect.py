@@ -16,9 +16,9 @@ from ..node import settings as node_settings
 from ..node.token import FILE as NODE_TOKEN_FILE
 from ..node.token import TokenFile
 from ..proxy import settings as proxy_settings
-from ..state import state_dir
+from ..state import state_dir, state_place
 from . import standing
-from .gateway import token_file
+from .gateway import token_file, token_place
 from .place import DEFAULT_PORT, gateway_port
 
 SURFACES: Final = ("node", "order", "tools", "proxy")
@@ -61,30 +61,41 @@ def shared_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    folder = state_dir(options.state_dir)
-    entries = [_entry(surface, options, folder) for surface in _chosen(options, folder)]
+    if options.project is not None and not Path(options.project).expanduser().is_dir():
+        raise WrongUse(f"{options.project} is no folder; give --project the folder whose settings are meant")
+    folder = state_place(options.state_dir)
+    surfaces = _chosen(options, folder)
+    entries = [_entry(surface, options, folder) for surface in surfaces]
     chosen: Client = options.client
     if options.print:
         print(chosen.shown(entries), end="")
         return 0
-    ledger = Ledger(folder)
+    ledger = Ledger(state_dir(options.state_dir))
     change = ledger.connect(chosen, where(options), entries, force=options.force)
+    if not change.empty and not agreed(change, yes=options.yes):
+        return 1
+    _make_tokens(surfaces, folder, http=options.http)
+    ledger.make(change)
     if change.empty:
         print(f"{chosen.title} is connected already ({change.file}).")
-        ledger.make(change)
         return 0
-    if not agreed(change, yes=options.yes):
-        return 1
-    ledger.make(change)
     names = ", ".join(entry.name for entry in entries)
     print(f"{chosen.title} now has {names} ({change.file}): {chosen.after}.")
     for entry in entries:
         if isinstance(entry, Address) and entry.token_env and not (chosen.reads_token_file and entry.token_file):
             print(_hint(entry))
-        elif entry.name == NAMES["tools"] and token_file(folder) is None:
+        elif entry.name == NAMES["tools"] and token_place(folder) is None:
             named = "$OPENCLAW_GATEWAY_TOKEN"
             print(f"The token of {entry.name} is read from {named}: start {chosen.title} with it in its environment.")
     return 0
+
+
+def _make_tokens(surfaces: list[str], folder: Path, *, http: bool) -> None:
+    """What the entries name is there once they are."""
+    if "node" in surfaces and http:
+        TokenFile(folder).ensure()
+    if "tools" in surfaces:
+        token_file(folder)
 
 
 def where(options: argparse.Namespace) -> Path:
@@ -153,7 +164,7 @@ def _program(surface: str, options: argparse.Namespace, folder: Path) -> Program
             return Program(name=name, command=script("openclaw"), args=("proxy", "--stdio", *which, *there), env=env)
     tools = {
         "REMOTECLAW_GATEWAY_URL": _gateway_url("ws", folder),
-        **({"REMOTECLAW_GATEWAY_TOKEN_FILE": str(file)} if (file := token_file(folder)) else {}),
+        **({"REMOTECLAW_GATEWAY_TOKEN_FILE": str(file)} if (file := token_place(folder)) else {}),
         "REMOTECLAW_SESSION_KEY": "main",
         "REMOTECLAW_SIDE_EFFECTS_FILE": str(folder / f"side-effects-{options.client.id}.ndjson"),
         "REMOTECLAW_SENDER_IS_OWNER": "true",
@@ -165,7 +176,6 @@ def _address(surface: str, options: argparse.Namespace, folder: Path) -> Address
     name = NAMES[surface]
     match surface:
         case "node":
-            TokenFile(folder).ensure()
             return Address(
                 name=name, url=_node_url(folder), token_env="OPENCLAW_NODE_TOKEN",  # noqa: S106 - a variable's name
                 token_file=folder / NODE_TOKEN_FILE,
@@ -173,7 +183,7 @@ def _address(surface: str, options: argparse.Namespace, folder: Path) -> Address
         case "tools":
             return Address(
                 name=name, url=f"{_gateway_url('http', folder)}/mcp", token_env="OPENCLAW_GATEWAY_TOKEN",  # noqa: S106 - a variable's name
-                token_file=token_file(folder),
+                token_file=token_place(folder),
             )  # fmt: skip
     if not options.session:
         raise WrongUse("an address names one session: say which with --session ID")

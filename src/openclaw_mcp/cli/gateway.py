@@ -75,10 +75,15 @@ def token_of(folder: Path) -> str:
 
 
 def token_file(folder: Path) -> Path | None:
-    """The file that holds that token, there when this returns; None when it comes from $OPENCLAW_GATEWAY_TOKEN, which
-    is for those who want it on no disk."""
-    token = token_of(folder)
-    return folder / TOKEN_FILE if token != os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() else None
+    """The file that holds that token, there when this returns; None as below."""
+    token_of(folder)
+    return token_place(folder)
+
+
+def token_place(folder: Path) -> Path | None:
+    """Where that file is or would be; None when the token comes from $OPENCLAW_GATEWAY_TOKEN, which is for those who
+    want it on no disk."""
+    return None if os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() else folder / TOKEN_FILE
 
 
 # ---- calling ---------------------------------------------------------------------------------------------------------

@@ -62,14 +62,19 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 class ConfigFile:
     def __init__(
-        self, folder: Path, blueprint: Blueprint | None = None, *, environment: Mapping[str, str] = os.environ
+        self,
+        folder: Path,
+        blueprint: Blueprint | None = None,
+        *,
+        environment: Mapping[str, str] = os.environ,
+        key: bytes | None = None,
     ) -> None:
+        """`key`: what hashes are made with; by default the one kept in the folder. With one given, nothing is made."""
         self.path = folder / NAME
         self.blueprint = blueprint or Blueprint()
         self._environment = environment
-        private_folder(folder)
         # Keyed, so that a hash shown to clients tells nothing about the secrets it covers.
-        self._key = keep_once(folder / KEY_FILE, secrets.token_bytes(32))
+        self._key = key or keep_once(private_folder(folder) / KEY_FILE, secrets.token_bytes(32))
 
     def read(self) -> Snapshot:
         """What the file says now. A file that can't be understood is a snapshot with issues, not an empty config."""
