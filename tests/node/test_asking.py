@@ -118,6 +118,16 @@ def test_a_person_in_a_terminal_sees_the_command_and_decides(node: RunningNode) 
     assert json.loads(run(node, "expr", "1", "+", "1").json["result"]["content"][0]["text"])["stdout"] == "2\n"
 
 
+def test_always_is_no_answer_where_it_was_not_offered(node: RunningNode) -> None:
+    with terminal(node.state) as screen:
+        present(node)
+        calling = Calling(node, "sh", "-c", "for i in 1 2; do expr $i; done")
+        assert b"[a]lways" not in until(screen, b"[n]o")
+        type_(screen, "always")
+
+        assert "denied by a person" in calling.text
+
+
 def test_a_person_who_leaves_the_terminal_has_not_said_yes(node: RunningNode) -> None:
     with terminal(node.state) as screen:
         present(node)

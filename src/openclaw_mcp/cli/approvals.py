@@ -267,4 +267,6 @@ class _Desk:
         while line := await reader.readline():
             if self._open:
                 question, watcher = next(iter(self._open.values()))
-                watcher.answer(question["id"], _ANSWERS.get(line.decode(errors="replace").strip().lower(), "deny"))
+                answer = _ANSWERS.get(line.decode(errors="replace").strip().lower(), "deny")
+                offered = answer != "always" or question["always"]
+                watcher.answer(question["id"], answer if offered else "deny")

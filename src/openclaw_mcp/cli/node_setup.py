@@ -192,7 +192,7 @@ def _ask(question: str, default: str) -> str:
     try:
         return input(f"{question} [{default}] ").strip() or default
     except EOFError:
-        return default
+        raise OpenClawError("nothing was written: answer every question, or take every default with --yes") from None
 
 
 def _default(question: str, default: str) -> str:
