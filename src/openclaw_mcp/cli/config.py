@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 def _get(file: ConfigFile, options: argparse.Namespace) -> int:
     snapshot = file.read()
     if not snapshot.valid:
-        raise invalid(snapshot.issues)
+        raise invalid(snapshot.issues, snapshot.path)
     value: Any = text.redacted(snapshot.config if options.defaults else snapshot.parsed)
     if options.path:
         value = text.at(value, _steps(options.path))
@@ -70,7 +70,7 @@ def _set(file: ConfigFile, options: argparse.Namespace) -> int:
         patch = {step: patch}
     before = file.read()
     if not before.valid:
-        raise invalid(before.issues)
+        raise invalid(before.issues, before.path)
     result: Json = merge.merged(before.parsed, patch)
     if value is not None:  # a merge patch can't say "exactly this"
         holder = text.at(result, steps[:-1])

@@ -47,7 +47,7 @@ def configured(folder: Path, *path: str) -> object:
     # A reference nobody resolved must not serve as a token: anybody could guess it.
     unset = [warning for warning in snapshot.warnings if warning["path"] == ".".join(path)]
     if snapshot.issues or unset:
-        raise invalid(snapshot.issues or unset)
+        raise invalid(snapshot.issues or unset, snapshot.path)
     return at(snapshot.resolved, path)
 
 

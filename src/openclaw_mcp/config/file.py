@@ -148,6 +148,7 @@ def check_base(before: Snapshot, base: str | None) -> None:
         raise ConfigStale("config changed since last load; re-run config.get and retry")
 
 
-def invalid(issues: list[Json]) -> ConfigInvalid:
+def invalid(issues: list[Json], path: Path | None = None) -> ConfigInvalid:
+    """`path`: the file that holds what is wrong, for people of this machine."""
     said = "; ".join(f"{i['path']}: {i['message']}" if i["path"] else str(i["message"]) for i in issues[:3])
-    return ConfigInvalid(f"invalid config: {said}", issues)
+    return ConfigInvalid(f"invalid config{f' in {path}' if path else ''}: {said}", issues)
