@@ -189,7 +189,14 @@ def test_after_a_kill_it_starts_anew(detached: tuple[Path, str]) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [("nodes", "list"), ("channels",), ("cron", "list"), ("gateway", "call", "health"), ("chat", "-m", "Good day")],
+    [
+        ("nodes", "list"),
+        ("nodes", "list", "--json"),
+        ("channels",),
+        ("cron", "list"),
+        ("gateway", "call", "health"),
+        ("chat", "-m", "Good day"),
+    ],
     ids=" ".join,
 )
 def test_a_command_finds_the_gateway_that_is_up(one_up: Path, command: tuple[str, ...]) -> None:
@@ -219,6 +226,32 @@ def test_the_token_kept_here_is_shown_to_no_other_gateway_of_this_machine(one_up
 
     assert given.returncode == 0, given.stderr
     assert withheld.returncode == 1, withheld.stdout
+
+
+@pytest.mark.parametrize("command", [("up",), ("nodes", "list"), ("config", "get"), ("audit",)], ids=" ".join)
+def test_a_config_that_cannot_be_used_is_named_with_its_file(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "openclaw.json").write_text('{"gateway": {"prot": 1}}')
+
+    done = alone(tmp_path, *command)
+
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert f"invalid config in {tmp_path / 'openclaw.json'}: " in done.stderr
+
+
+@pytest.mark.parametrize("command", ["up -d", "demo"])
+def test_in_a_folder_that_is_gone_it_says_so(tmp_path: Path, command: str) -> None:
+    gone, state = tmp_path / "gone", tmp_path / "state"
+    gone.mkdir()
+    settings = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "OPENCLAW_STATE_DIR": str(state)}
+    script = f'rmdir "$PWD" && exec "$0" {command}'
+    done = subprocess.run(
+        ["sh", "-c", script, OPENCLAW], cwd=gone, env=settings, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "the folder you are in is gone" in done.stderr
 
 
 def test_the_log_can_be_read_and_followed(tmp_path: Path) -> None:

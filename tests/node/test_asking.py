@@ -180,6 +180,17 @@ def test_rules_and_consents_are_kept_from_the_command_line(tmp_path: Path) -> No
     assert approvals("grant", "the keys").returncode == 2
 
 
+def test_options_may_stand_after_the_verb_as_well(tmp_path: Path) -> None:
+    words = [OPENCLAW, "approvals", "list", "--json", "--state-dir", str(tmp_path)]
+    after = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=False)
+    words = [OPENCLAW, "approvals", "--json", "--state-dir", str(tmp_path), "list"]
+    before = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=False)
+
+    assert json.loads(after.stdout)["policy"]["defaultAction"] == "prompt"
+    assert (tmp_path / "exec-policy.json").exists()
+    assert before.stdout == after.stdout
+
+
 # ---- in the calling client ----
 
 

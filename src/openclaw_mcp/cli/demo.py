@@ -20,6 +20,7 @@ from ..servers.client import Client
 from ..servers.roster import Roster
 from ..state import known_gateway_token, state_dir
 from . import standing
+from .commands import need_a_place
 from .connect import script
 from .standing import Standing
 
@@ -34,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    need_a_place()
     with _house(state_dir(options.state_dir)) as (folder, found):
         return asyncio.run(_walk(folder, found))
 

@@ -12,7 +12,7 @@ from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.rpc import Fault
 from ..state import TOKEN_FILE, gateway_token, publish_token, state_dir
-from .commands import port
+from .commands import port, repeated
 from .journal import log_to
 from .operator import arguments as gateway_arguments
 from .operator import operator
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     words = f"port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's gateway.port, {DEFAULT_PORT})"
     parser.add_argument("--port", type=port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=words)
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    _common(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
     verbs = parser.add_subparsers(dest="verb", metavar="call")
     call = verbs.add_parser("call", help="call a method of a running gateway and print its answer")
@@ -32,6 +32,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     gateway_arguments(call)
     call.add_argument("--final", action="store_true", help="wait for the second answer of a method that gives two")
     call.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
+    repeated(_common, call)
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ from ..proxy.house import House
 from ..state import state_dir
 from ..web import listen
 from . import standing
-from .commands import port
+from .commands import need_a_place, port
 from .gateway import token_file, token_of
 from .journal import log_to
 from .place import DEFAULT_PORT, port_of
@@ -58,6 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    need_a_place()
     folder = state_dir(options.state_dir)
     found = standing.read(folder)
     if found is not None:
