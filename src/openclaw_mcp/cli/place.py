@@ -55,4 +55,4 @@ def is_ours(folder: Path, url: str) -> bool:
     """Whether the token kept in this folder may be shown there: never beyond this machine, and while an `openclaw up`
     serves the folder to nobody but it."""
     stands = standing_port(folder)
-    return on_this_machine(url) and stands in (None, urlsplit(url).port)
+    return on_this_machine(url) and (stands is None or urlsplit(url).netloc.endswith(f":{stands}"))
