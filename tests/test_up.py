@@ -44,6 +44,15 @@ def addresses(folder: Path) -> dict[str, str]:
     return {surface["name"]: surface["address"] for surface in surfaces}
 
 
+def until_there(folder: Path, name: str) -> str:
+    """The address of a surface, once it has one."""
+    end = time.monotonic() + 20
+    while not (address := addresses(folder)[name]):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return address
+
+
 @pytest.fixture
 def detached(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     started = openclaw("up", tmp_path, "--detach", *ANY_PORT)
@@ -134,6 +143,8 @@ def test_a_node_that_is_switched_off_has_no_address_and_is_left_out(tmp_path: Pa
         assert "off in node.json" in all_by_address.stderr
         this_one = alone(tmp_path, "connect", "cursor", "--surface", "node", "--http", "--print")
         assert (this_one.returncode, this_one.stdout, len(this_one.stderr.splitlines())) == (1, "", 1)
+        (tmp_path / "node.json").write_text('{"enableMcpServer": true}')
+        assert send(until_there(tmp_path, "node"), "GET").status == 401, "switched on, it is where it is said to be"
     finally:
         openclaw("down", tmp_path)
 
@@ -214,6 +225,12 @@ def test_a_command_finds_the_gateway_where_the_config_puts_it(tmp_path: Path) ->
         done = alone(tmp_path, "nodes", "list")
 
     assert done.returncode == 0, done.stderr
+
+
+def test_an_address_that_is_none_is_refused_in_one_line(one_up: Path) -> None:
+    done = alone(one_up, "nodes", "list", "--url", "ws://127.0.0.1:many")
+
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
 
 
 def test_the_token_kept_here_is_shown_to_no_other_gateway_of_this_machine(one_up: Path, tmp_path: Path) -> None:

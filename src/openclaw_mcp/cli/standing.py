@@ -40,6 +40,16 @@ def write(folder: Path, surfaces: tuple[Surface, ...]) -> None:
     write_whole(folder / FILE, msgspec.json.format(msgspec.json.encode(mine), indent=2) + b"\n")
 
 
+def moved(folder: Path, name: str, address: str) -> None:
+    """One surface of this process is elsewhere by now; nothing to do before the first `write`."""
+    found = read(folder)
+    if found is not None and found.pid == os.getpid():
+        write(
+            folder,
+            tuple(msgspec.structs.replace(s, address=address) if s.name == name else s for s in found.surfaces),
+        )
+
+
 def read(folder: Path) -> Standing | None:
     """What serves `folder`; None when nothing does, whatever a crash left in the file."""
     found = read_whole(folder / FILE)

@@ -150,6 +150,8 @@ async def _node(folder: Path, number: int | None, near: str) -> AsyncIterator[Su
         door, _, address = news.partition(": ")
         if not opened.done() and (door == "mcp" or not node.settings.enable_mcp_server):
             opened.set_result(address if door == "mcp" else "")
+        elif door == "mcp" and not stop.is_set():  # somebody changed the settings
+            standing.moved(folder, "node", "" if address == "closed" else address)
 
     link = gateway_link(announce, near=near)
     host = NodeHost(
@@ -172,8 +174,8 @@ async def _gateway(
     folder: Path, listener: socket.socket, surfaces: tuple[Surface, ...], house: House, *, again: bool
 ) -> bool:
     def ready() -> None:
-        standing.write(folder, surfaces)
         if not again:
+            standing.write(folder, surfaces)
             _say(surfaces, folder, "Stop with Ctrl-C.")
 
     plan = Plan(folder=folder, token=token_of(folder), apps=house, again=again)
