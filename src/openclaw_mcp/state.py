@@ -18,9 +18,9 @@ def state_dir(chosen: str | None = None) -> Path:
 
 
 def state_place(chosen: str | None = None) -> Path:
-    """Where it is or would be: `chosen`, else $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp."""
+    """Where it is or would be, seen from anywhere: `chosen`, else $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp."""
     named = chosen or os.environ.get("OPENCLAW_STATE_DIR") or "~/.openclaw-mcp"
-    return Path(named).expanduser()
+    return Path(named).expanduser().absolute()
 
 
 def gateway_token(folder: Path) -> str:

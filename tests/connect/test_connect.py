@@ -168,6 +168,14 @@ def test_print_makes_no_secrets_beside_a_config(tmp_path: Path) -> None:
     assert [path.name for path in state.iterdir()] == ["openclaw.json"]
 
 
+def test_a_state_directory_named_from_here_is_found_from_anywhere(tmp_path: Path) -> None:
+    done = openclaw(tmp_path, "connect", "cursor", "--print", "--state-dir", "here")
+
+    for entry in json.loads(done.stdout)["mcpServers"].values():
+        folder = entry["env"].get("OPENCLAW_STATE_DIR") or entry["env"]["REMOTECLAW_GATEWAY_TOKEN_FILE"]
+        assert Path(folder).is_absolute(), entry
+
+
 def test_what_all_leaves_out_is_said(tmp_path: Path) -> None:
     done = openclaw(tmp_path, "connect", "cursor", "--print")
 
