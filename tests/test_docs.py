@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import psutil
 import pytest
 
+from openclaw_mcp.node.settings import Settings
 from tests.programs import need, need_own
 from tests.running import ROOT
 
@@ -168,3 +170,11 @@ def test_what_the_document_says_to_type_works(document: Path, tmp_path: Path) ->
                 assert not line.strip() or any(pattern(line).fullmatch(found) for found in lines), f"{where}\n{said}"
     finally:
         visit.leave()
+
+
+def test_every_setting_of_the_node_is_in_its_reference() -> None:
+    told = (ROOT / "docs" / "reference" / "node.md").read_text()
+
+    assert [
+        field.encode_name for field in msgspec.structs.fields(Settings) if f"`{field.encode_name}" not in told
+    ] == []

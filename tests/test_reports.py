@@ -207,9 +207,8 @@ def _hanging_up(listener: socket.socket) -> Iterator[None]:
 def test_status_tells_what_runs_and_that_it_answers(folder: Path) -> None:
     try:
         assert run_up("up", folder, "--detach", *ANY_PORT).returncode == 0
-        surfaces = json.loads((folder / "up.json").read_text())["surfaces"]
-        number = next(each["address"] for each in surfaces if each["name"] == "gateway").split(":")[2].split("/")[0]
-        status, answer = report(folder, "status", OPENCLAW_GATEWAY_PORT=number)
+        status, answer = report(folder, "status", OPENCLAW_GATEWAY_PORT="")
+        _, examined = report(folder, "doctor", OPENCLAW_GATEWAY_PORT="")
     finally:
         run_up("down", folder)
 
@@ -217,6 +216,7 @@ def test_status_tells_what_runs_and_that_it_answers(folder: Path) -> None:
     said = {found["area"]: found["says"] for found in answer["findings"]}
     assert {"up", "gateway", "node", "proxy", "sessions", "channels", "cron", "agents"} <= said.keys()
     assert answer["gateway"]["answers"] is True
+    assert any(found["area"] == "gateway" and "our gateway" in found["says"] for found in examined["findings"])
     assert said["channels"] == "local default running"
 
 

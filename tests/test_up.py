@@ -2,15 +2,20 @@
 
 import json
 import os
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
 
+from tests.programs import need_own
 from tests.running import OPENCLAW, process, read_line
 from tests.web_client import rpc, send
 
@@ -33,12 +38,43 @@ def table(lines: list[str]) -> dict[str, tuple[str, str]]:
     return {line.split()[0]: (line.split()[1], line.split()[2]) for line in lines[1:4]}
 
 
+def addresses(folder: Path) -> dict[str, str]:
+    """Those of the surfaces that are up."""
+    surfaces = json.loads((folder / "up.json").read_text())["surfaces"]
+    return {surface["name"]: surface["address"] for surface in surfaces}
+
+
+def until_there(folder: Path, name: str) -> str:
+    """The address of a surface, once it has one."""
+    end = time.monotonic() + 20
+    while not (address := addresses(folder)[name]):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return address
+
+
 @pytest.fixture
 def detached(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     started = openclaw("up", tmp_path, "--detach", *ANY_PORT)
     assert started.returncode == 0, started.stderr
     yield tmp_path, started.stdout
     openclaw("down", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def one_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """For tests that leave it as it is."""
+    folder = tmp_path_factory.mktemp("up")
+    started = openclaw("up", folder, "--detach", *ANY_PORT)
+    assert started.returncode == 0, started.stderr
+    yield folder
+    openclaw("down", folder)
+
+
+def alone(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A command that knows its state directory and nothing else."""
+    settings = {"PATH": os.environ["PATH"], "HOME": str(folder), "OPENCLAW_STATE_DIR": str(folder)}
+    return subprocess.run([OPENCLAW, *command], capture_output=True, text=True, timeout=60, env=settings, check=False)
 
 
 def test_every_surface_answers_at_the_address_it_is_said_to_have(tmp_path: Path) -> None:
@@ -57,20 +93,70 @@ def test_every_surface_answers_at_the_address_it_is_said_to_have(tmp_path: Path)
     assert not (tmp_path / "up.json").exists()
 
 
-def test_a_taken_port_is_named_with_who_holds_it(detached: tuple[Path, str], tmp_path: Path) -> None:
-    _, said = detached
-    number = table(said.splitlines())["proxy"][0].rpartition(":")[2]
-    other = tmp_path / "other"
+@pytest.mark.parametrize("surface", ["gateway", "node", "proxy"])
+def test_a_taken_port_is_named_with_who_holds_it_and_the_option_that_chooses_another(
+    one_up: Path, surface: str, tmp_path: Path
+) -> None:
+    number = str(urlsplit(addresses(one_up)[surface]).port)
 
-    done = openclaw("up", other, *ANY_PORT, "--proxy-port", number)
+    done = openclaw("up", tmp_path, *ANY_PORT, f"--{surface}-port", number)
 
     assert done.returncode == 1
     assert f"port {number}" in done.stderr
     assert "(process " in done.stderr
+    assert f"another with --{surface}-port" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    behind = openclaw("up", other, "--detach", *ANY_PORT, "--proxy-port", number)
+    behind = openclaw("up", tmp_path, "--detach", *ANY_PORT, f"--{surface}-port", number)
     assert behind.returncode == 1
     assert f"port {number}" in behind.stderr
+
+
+def test_the_node_listens_where_its_settings_say(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        numbers = [free.getsockname()[1] for free in (one, other)]
+    (tmp_path / "node.json").write_text(json.dumps({"mcpPort": numbers[0]}))
+    settings = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_MCP_PORT": ""}
+    for wanted, said in zip(numbers, ("", str(numbers[1])), strict=True):
+        command = words("up", tmp_path, "--gateway-port", "0", "--proxy-port", "0")
+        with process(*command, stdout=subprocess.PIPE, env=settings | {"OPENCLAW_MCP_PORT": said}) as child:
+            rows = table([read_line(child, 60).decode() for _ in range(4)])
+        assert urlsplit(rows["node"][0]).port == wanted
+
+
+def test_a_node_that_is_switched_off_has_no_address_and_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text('{"enableMcpServer": false}')
+    started = openclaw("up", tmp_path, "--detach", *ANY_PORT)
+    assert started.returncode == 0, started.stderr
+    try:
+        assert re.search(r"^node +off in node\.json +- ", started.stdout, re.MULTILINE), started.stdout
+        assert addresses(tmp_path)["node"] == ""
+        status = alone(tmp_path, "status")
+        assert status.returncode == 0, status.stdout
+        assert "off in node.json" in status.stdout
+        demo = alone(tmp_path, "demo")
+        assert demo.returncode == 0, demo.stdout + demo.stderr
+        assert "left out: it is off in node.json" in demo.stdout
+        assert "The other three surfaces work." in demo.stdout
+        all_by_address = alone(tmp_path, "connect", "cursor", "--http", "--print")
+        assert all_by_address.returncode == 0, all_by_address.stderr
+        assert "openclaw-node" not in all_by_address.stdout
+        assert "off in node.json" in all_by_address.stderr
+        this_one = alone(tmp_path, "connect", "cursor", "--surface", "node", "--http", "--print")
+        assert (this_one.returncode, this_one.stdout, len(this_one.stderr.splitlines())) == (1, "", 1)
+        (tmp_path / "node.json").write_text('{"enableMcpServer": true}')
+        assert send(until_there(tmp_path, "node"), "GET").status == 401, "switched on, it is where it is said to be"
+    finally:
+        openclaw("down", tmp_path)
+
+
+def test_an_apps_tools_are_connected_through_the_proxy_that_is_up(one_up: Path) -> None:
+    address = addresses(one_up)["proxy"]
+
+    shown = alone(one_up, "connect", "cursor", "--surface", "proxy", "--session", "s1", "--print")
+    entry = json.loads(shown.stdout)["mcpServers"]["openclaw-app"]
+    assert entry["args"] == ["proxy", "--stdio", "--session", "s1", "--proxy-base-url", address]
+    by_address = alone(one_up, "connect", "cursor", "--surface", "proxy", "--session", "s1", "--print", "--http")
+    assert json.loads(by_address.stdout)["mcpServers"]["openclaw-app"]["url"] == f"{address}/v1/mcp/s1"
 
 
 def test_it_goes_on_in_the_background_until_it_is_told_to_stop(detached: tuple[Path, str]) -> None:
@@ -90,6 +176,19 @@ def test_it_goes_on_in_the_background_until_it_is_told_to_stop(detached: tuple[P
     assert "not up" in openclaw("down", folder).stdout
 
 
+def test_however_the_wish_is_written_it_detaches_once(tmp_path: Path) -> None:
+    """Once more would be once more for ever: so whatever is started ends with the namespace it lives in."""
+    bounded = (*need_own("processes"), "timeout", "-s", "KILL", "60")
+    settings = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_STATE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [*bounded, OPENCLAW, "up", "-dv", *ANY_PORT], capture_output=True, text=True, env=settings, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "openclaw down stops it" in done.stdout
+    assert " INFO " in (tmp_path / "up.err").read_text(), "what it says goes on being said"
+
+
 def test_after_a_kill_it_starts_anew(detached: tuple[Path, str]) -> None:
     folder, _ = detached
     pid = json.loads((folder / "up.json").read_text())["pid"]
@@ -97,6 +196,79 @@ def test_after_a_kill_it_starts_anew(detached: tuple[Path, str]) -> None:
     psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
 
     assert openclaw("up", folder, "--detach", *ANY_PORT).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("nodes", "list"),
+        ("nodes", "list", "--json"),
+        ("channels",),
+        ("cron", "list"),
+        ("gateway", "call", "health"),
+        ("chat", "-m", "Good day"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_finds_the_gateway_that_is_up(one_up: Path, command: tuple[str, ...]) -> None:
+    done = alone(one_up, *command)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_finds_the_gateway_where_the_config_puts_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number = free.getsockname()[1]
+    (tmp_path / "openclaw.json").write_text(json.dumps({"gateway": {"port": number}}))
+    with process(*words("gateway", tmp_path), stdout=subprocess.PIPE) as child:
+        assert str(number) in read_line(child, 60).decode()
+        done = alone(tmp_path, "nodes", "list")
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_address_that_is_none_is_refused_in_one_line(one_up: Path) -> None:
+    done = alone(one_up, "nodes", "list", "--url", "ws://127.0.0.1:many")
+
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+
+
+def test_the_token_kept_here_is_shown_to_no_other_gateway_of_this_machine(one_up: Path, tmp_path: Path) -> None:
+    """The other one has the same token, so that it would let in whoever offers it."""
+    shutil.copy(one_up / "gateway-token.txt", tmp_path)
+    with process(*words("gateway", tmp_path, "--port", "0"), stdout=subprocess.PIPE) as child:
+        url = read_line(child, 60).decode().split()[1]
+        asked = ("gateway", "call", "health", "--url", url)
+        withheld, given = alone(one_up, *asked), alone(tmp_path, *asked)
+
+    assert given.returncode == 0, given.stderr
+    assert withheld.returncode == 1, withheld.stdout
+
+
+@pytest.mark.parametrize("command", [("up",), ("nodes", "list"), ("config", "get"), ("audit",)], ids=" ".join)
+def test_a_config_that_cannot_be_used_is_named_with_its_file(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "openclaw.json").write_text('{"gateway": {"prot": 1}}')
+
+    done = alone(tmp_path, *command)
+
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert f"invalid config in {tmp_path / 'openclaw.json'}: " in done.stderr
+
+
+@pytest.mark.parametrize("command", ["up -d", "demo"])
+def test_in_a_folder_that_is_gone_it_says_so(tmp_path: Path, command: str) -> None:
+    gone, state = tmp_path / "gone", tmp_path / "state"
+    gone.mkdir()
+    settings = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "OPENCLAW_STATE_DIR": str(state)}
+    script = f'rmdir "$PWD" && exec "$0" {command}'
+    done = subprocess.run(
+        ["sh", "-c", script, OPENCLAW], cwd=gone, env=settings, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "the folder you are in is gone" in done.stderr
 
 
 def test_the_log_can_be_read_and_followed(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Embedded:
     async def __aenter__(self) -> "Embedded":
         snapshot = await asyncio.to_thread(lambda: ConfigFile(self._folder).read())
         if not snapshot.valid:
-            raise invalid(snapshot.issues)
+            raise invalid(snapshot.issues, snapshot.path)
         roster, book = roster_of(snapshot.config), rulebook.from_config(snapshot.config)
         models = await self._stack.enter_async_context(
             model_runtimes(self._folder, lambda: snapshot.config, lambda: roster)

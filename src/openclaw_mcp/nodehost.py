@@ -220,6 +220,8 @@ class PortChoice(msgspec.Struct, frozen=True):
     port: int
     auto: bool = False
     """Take the next free one when it is taken."""
+    option: str = "--port"
+    """What chooses another, for people."""
 
 
 def chosen_port(flag: str | None, settings: Settings) -> PortChoice:
@@ -282,8 +284,8 @@ def _bound(choice: PortChoice, listen: Any) -> Any:
     last = choice.port + NEXT_PORTS if choice.auto and choice.port else choice.port
     for port in range(choice.port, min(last, 65535)):
         with contextlib.suppress(listen.PortTaken):
-            return listen.bind(HOST, port)
-    return listen.bind(HOST, 0 if choice.auto else choice.port)
+            return listen.bind(HOST, port, option=choice.option)
+    return listen.bind(HOST, 0 if choice.auto else choice.port, option=choice.option)
 
 
 # ---- the gateway -----------------------------------------------------------------------------------------------------
@@ -309,9 +311,12 @@ class NodeHost:
         port: str | None = None,
         gateway: Gateway | None = None,
         announce: Callable[[str], None] = lambda _: None,
+        option: str = "--port",
     ) -> None:
+        """`option`: what chooses another port, for people."""
         self._node = node
         self._port = port
+        self._option = option
         self._gateway = gateway
         self._announce = announce
         self._doors: dict[str, tuple[object, AsyncExitStack]] = {}
@@ -352,7 +357,7 @@ class NodeHost:
     async def _apply(self) -> None:
         """Close what is no longer wanted, open what is; a door whose settings changed is opened anew."""
         settings = self._node.settings
-        choice = chosen_port(self._port, settings)
+        choice = msgspec.structs.replace(chosen_port(self._port, settings), option=self._option)
         wanted: dict[str, object] = {}
         if settings.enable_mcp_server:
             wanted["mcp"] = (choice, settings.mcp_slots, settings.require_token)

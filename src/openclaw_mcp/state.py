@@ -13,9 +13,14 @@ CHOSEN_FILE: Final = "gateway-token-chosen"  # there while the config names the 
 
 
 def state_dir(chosen: str | None = None) -> Path:
-    """The folder, made if absent: `chosen`, else $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp."""
+    """The folder, made if absent."""
+    return private_folder(state_place(chosen))
+
+
+def state_place(chosen: str | None = None) -> Path:
+    """Where it is or would be, seen from anywhere: `chosen`, else $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp."""
     named = chosen or os.environ.get("OPENCLAW_STATE_DIR") or "~/.openclaw-mcp"
-    return private_folder(Path(named).expanduser())
+    return Path(named).expanduser().absolute()
 
 
 def gateway_token(folder: Path) -> str:

@@ -149,11 +149,47 @@ def test_an_apps_tools_need_a_session(tmp_path: Path) -> None:
     assert entry["args"] == ["proxy", "--stdio", "--session", "s1"]
 
 
-def test_print_writes_nothing(tmp_path: Path) -> None:
-    done = openclaw(tmp_path, "connect", "codex", "--print", "--surface", "order")
+@pytest.mark.parametrize("way", [(), ("--http",)], ids=["by program", "by address"])
+def test_print_writes_nothing(tmp_path: Path, way: tuple[str, ...]) -> None:
+    done = openclaw(tmp_path, "connect", "codex", "--print", *way)
 
-    assert tomllib.loads(done.stdout)["mcp_servers"]["openclaw"]["args"] == ["mcp-server"]
-    assert not (tmp_path / FILES["codex"]).exists()
+    assert {"openclaw-node", "openclaw-tools"} <= tomllib.loads(done.stdout)["mcp_servers"].keys()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_print_makes_no_secrets_beside_a_config(tmp_path: Path) -> None:
+    state = tmp_path / ".openclaw-mcp"
+    state.mkdir()
+    (state / "openclaw.json").write_text('{"gateway": {"port": 4711}}')
+
+    done = openclaw(tmp_path, "connect", "cursor", "--print", "--http", "--surface", "tools")
+
+    assert "4711" in done.stdout
+    assert [path.name for path in state.iterdir()] == ["openclaw.json"]
+
+
+def test_a_state_directory_named_from_here_is_found_from_anywhere(tmp_path: Path) -> None:
+    done = openclaw(tmp_path, "connect", "cursor", "--print", "--state-dir", "here")
+
+    for entry in json.loads(done.stdout)["mcpServers"].values():
+        folder = entry["env"].get("OPENCLAW_STATE_DIR") or entry["env"]["REMOTECLAW_GATEWAY_TOKEN_FILE"]
+        assert Path(folder).is_absolute(), entry
+
+
+def test_what_all_leaves_out_is_said(tmp_path: Path) -> None:
+    done = openclaw(tmp_path, "connect", "cursor", "--print")
+
+    assert "openclaw-app" not in done.stdout
+    assert "openclaw-app" in done.stderr
+    assert "--session or --device" in done.stderr
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    done = openclaw(tmp_path, "connect", "cursor", "--project", str(tmp_path / "nowhere"), "--yes")
+
+    assert done.returncode == 1
+    assert "nowhere is no folder" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folders_own_settings(tmp_path: Path) -> None:

@@ -118,6 +118,16 @@ def test_a_person_in_a_terminal_sees_the_command_and_decides(node: RunningNode) 
     assert json.loads(run(node, "expr", "1", "+", "1").json["result"]["content"][0]["text"])["stdout"] == "2\n"
 
 
+def test_always_is_no_answer_where_it_was_not_offered(node: RunningNode) -> None:
+    with terminal(node.state) as screen:
+        present(node)
+        calling = Calling(node, "sh", "-c", "for i in 1 2; do expr $i; done")
+        assert b"[a]lways" not in until(screen, b"[n]o")
+        type_(screen, "always")
+
+        assert "denied by a person" in calling.text
+
+
 def test_a_person_who_leaves_the_terminal_has_not_said_yes(node: RunningNode) -> None:
     with terminal(node.state) as screen:
         present(node)
@@ -168,6 +178,17 @@ def test_rules_and_consents_are_kept_from_the_command_line(tmp_path: Path) -> No
     assert approvals("revoke", "camera").returncode == 0
     assert "ask     camera" in approvals("list").stdout
     assert approvals("grant", "the keys").returncode == 2
+
+
+def test_options_may_stand_after_the_verb_as_well(tmp_path: Path) -> None:
+    words = [OPENCLAW, "approvals", "list", "--json", "--state-dir", str(tmp_path)]
+    after = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=False)
+    words = [OPENCLAW, "approvals", "--json", "--state-dir", str(tmp_path), "list"]
+    before = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=False)
+
+    assert json.loads(after.stdout)["policy"]["defaultAction"] == "prompt"
+    assert (tmp_path / "exec-policy.json").exists()
+    assert before.stdout == after.stdout
 
 
 # ---- in the calling client ----

@@ -62,16 +62,18 @@ def test_without_the_token_nothing_is_said(node: RunningNode, given: str | None)
         assert (answer.status, answer.body) == (401, b""), method
 
 
-def test_a_new_token_counts_at_once(tmp_path: Path) -> None:
+def test_a_new_token_counts_at_once_and_is_not_shown(tmp_path: Path) -> None:
     with running_node(tmp_path) as node:
         old = node.bearer
-        fresh = subprocess.run(
+        said = subprocess.run(
             [OPENCLAW, "node", "token", "--reset", "--state-dir", str(tmp_path)],
             capture_output=True,
             text=True,
             check=True,
-        ).stdout.strip()
+        ).stdout
+        fresh = node.token
 
+        assert said == f"{tmp_path / 'mcp-token.txt'}\n"
         assert ping(node, **old).status == 401
         assert ping(node, Authorization=f"Bearer {fresh}").status == 200
         (tmp_path / "mcp-token.txt").unlink()

@@ -249,6 +249,14 @@ def test_the_wizard_writes_what_was_answered(tmp_path: Path) -> None:
     assert (tmp_path / "mcp-token.txt").read_text() not in ended.stdout
 
 
+def test_an_end_of_input_is_no_consent(tmp_path: Path) -> None:
+    ended = openclaw("node", "setup", state=tmp_path, said="yes\n")
+
+    assert ended.returncode == 1
+    assert "--yes" in ended.stderr
+    assert not (tmp_path / "node.json").exists()
+
+
 def test_the_wizard_can_take_every_default(tmp_path: Path) -> None:
     assert openclaw("node", "setup", "--yes", state=tmp_path).returncode == 0
     assert load(tmp_path / "node.json").enable_mcp_server

@@ -24,6 +24,10 @@ from .making import call
 
 ANYTHING = ExecPolicy(default_action="allow")
 ASK = ExecPolicy(default_action="prompt")
+NEVER = ExecPolicy(default_action="deny")
+ANSWER = "and nobody is there to ask. To allow it, run `openclaw approvals` in a terminal on this machine and try again"
+UNASKED = "Nobody is asked about it;"
+RULE = "openclaw approvals allow '<program> <arguments>'."
 WAIT = 20.0
 
 
@@ -222,6 +226,27 @@ def test_nobody_there_means_no_and_the_refusal_says_how_to_allow_it(tmp_path: Pa
         Bench(tmp_path, ASK).run(command=["touch", str(tmp_path / "made")])
 
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "command", "advice"),
+    [
+        (ASK, ["touch", "x"], f"{ANSWER}, or add a rule: {RULE}"),
+        (ASK, "for i in 1 2; do touch $i; done", f"{ANSWER}."),
+        (NEVER, ["touch", "x"], f"{UNASKED} a rule of its own would allow it: {RULE}"),
+        (DEFAULT_POLICY, ["rm", "x"], f"{UNASKED} a rule of its own would allow it: {RULE}"),
+        (NEVER, "for i in 1; do echo; done", "no rule can allow it: give plain commands, one by one."),
+        (ASK, ["echo", "x" * 20_000], "person; make it shorter."),
+    ],
+    ids=["asked", "asked and unreadable", "default deny", "deny rule", "denied and unreadable", "too long"],
+)
+def test_a_refusal_advises_only_what_would_help(
+    tmp_path: Path, policy: ExecPolicy, command: str | list[str], advice: str
+) -> None:
+    with pytest.raises(ToolDenied) as refused:
+        Bench(tmp_path, policy).run(command=command)
+
+    assert str(refused.value).endswith(advice)
 
 
 def test_a_person_who_says_once_is_asked_again(tmp_path: Path) -> None:

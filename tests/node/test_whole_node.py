@@ -4,9 +4,11 @@ import base64
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
+from tests.node.calling import virtual_screen
 from tests.programs import need
-from tests.running import process, read_line
+from tests.running import OPENCLAW, process, read_line
 from tests.web_client import rpc, send
 
 from .running import running_node
@@ -40,6 +42,30 @@ def test_a_screen_shot_comes_as_json_as_a_picture_and_as_a_resource(tmp_path: Pa
             refused = send(node.address, "POST", filming, **node.bearer).json["result"]
             assert refused["isError"]
             assert "openclaw approvals grant screen.record" in json.dumps(refused)
+
+
+def test_the_programs_it_drives_are_started_by_the_server_as_it_is_run(tmp_path: Path) -> None:
+    """The server's event loop is another one than a test's own, and stricter about what a child is given."""
+    need("ffmpeg", package="ffmpeg")
+    need("chromium", package="chromium")
+    state = tmp_path / "state"
+    with virtual_screen(320, 240) as environ:
+        display = {"DISPLAY": environ["DISPLAY"]}
+        with running_node(state, env=display, capabilities=EVERYTHING, cameraSource="lavfi:testsrc2") as node:
+            for thing in ("camera", "screen.record"):
+                subprocess.run([OPENCLAW, "approvals", "--state-dir", str(state), "grant", thing], check=True)
+
+            def called(name: str, **arguments: object) -> list[dict[str, Any]]:
+                call = rpc("tools/call", {"name": name, "arguments": arguments})
+                result = send(node.address, "POST", call, **node.bearer).json["result"]
+                assert not result.get("isError"), result["content"][0]["text"]
+                content: list[dict[str, Any]] = result["content"]
+                return content
+
+            called("canvas.present", html="<p>Good day")
+            for name in ("screen.record", "camera.clip"):
+                film = called(name, durationMs=500)[1]["resource"]
+                assert b"ftyp" in base64.b64decode(film["blob"])[:32]
 
 
 def test_without_a_screen_the_doctor_says_what_to_do(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from ..node.rules import Action, ExecPolicy, Rule
 from ..node.settings import state_dir
 from ..node.terminal import SOCKETS, NoSocket, watching
 from ..rpc.client import Client
+from .commands import repeated
 from .operator import arguments as gateway_arguments
 from .operator import operator
 
@@ -36,8 +37,7 @@ _ANSWERS: Final[dict[str, Answer]] = {"y": "once", "yes": "once", "a": "always",
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", help="the node's state directory (default ~/.openclaw-mcp)")
-    parser.add_argument("--json", action="store_true", help="with list and test: answer as JSON")
+    _common(parser)
     parser.add_argument("--gateway", action="store_true", help="answer the questions a gateway has, of all its nodes")
     gateway_arguments(parser)
     actions = parser.add_subparsers(
@@ -60,6 +60,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         consent.add_argument("thing", choices=THINGS)
     test = actions.add_parser("test", help="what the rules say of a command; nothing runs")
     test.add_argument("command", nargs="+")
+    repeated(_common, *actions.choices.values())
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state-dir", help="the node's state directory (default ~/.openclaw-mcp)")
+    parser.add_argument("--json", action="store_true", help="with list and test: answer as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -267,4 +273,6 @@ class _Desk:
         while line := await reader.readline():
             if self._open:
                 question, watcher = next(iter(self._open.values()))
-                watcher.answer(question["id"], _ANSWERS.get(line.decode(errors="replace").strip().lower(), "deny"))
+                answer = _ANSWERS.get(line.decode(errors="replace").strip().lower(), "deny")
+                offered = answer != "always" or question["always"]
+                watcher.answer(question["id"], answer if offered else "deny")

@@ -56,7 +56,7 @@ async def _found(folder: Path, query: AuditQuery) -> Sequence[Json]:
     """Read from the store itself, so that it can be asked while no gateway runs."""
     snapshot = ConfigFile(folder).read()
     if not snapshot.valid:
-        raise invalid(snapshot.issues)
+        raise invalid(snapshot.issues, snapshot.path)
     async with opened(database(folder, snapshot.config)) as store:
         return await Audit(store).find(query)
 

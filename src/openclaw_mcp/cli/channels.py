@@ -10,11 +10,11 @@ from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import Fault
 from . import dial
+from .commands import repeated
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    dial.arguments(parser)
-    parser.add_argument("--json", action="store_true", help="answer as JSON")
+    _common(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="ACTION", title="without an action: status")
     verbs.add_parser("status", help="each account, whether it runs, what is wrong")
     restart = verbs.add_parser("restart", help="start an account's channel anew")
@@ -29,8 +29,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     remove = acts.add_parser("remove", help="let somebody in no longer")
     remove.add_argument("channel")
     remove.add_argument("sender")
-    for deep in (*verbs.choices.values(), *acts.choices.values()):  # so that it may stand at the end as well
-        deep.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer as JSON")
+    repeated(_common, *verbs.choices.values(), *acts.choices.values())
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    dial.arguments(parser)
+    parser.add_argument("--json", action="store_true", help="answer as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

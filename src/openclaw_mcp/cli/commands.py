@@ -4,7 +4,9 @@ import argparse
 import difflib
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from .. import __version__
@@ -53,6 +55,21 @@ def port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port number; give one from 0 to 65535")
     return int(text)
+
+
+def need_a_place() -> None:
+    """Raises when the folder we were started in is gone: what we start could not start there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise OpenClawError("the folder you are in is gone; change to one that is there and try again") from None
+
+
+def repeated(options: Callable[[argparse.ArgumentParser], None], *verbs: argparse.ArgumentParser) -> None:
+    """Let options stand after the verb as well as before it."""
+    for verb in verbs:
+        verb.argument_default = argparse.SUPPRESS  # what was said before the verb counts unless it is said again
+        options(verb)
 
 
 def run(words: list[str]) -> int:

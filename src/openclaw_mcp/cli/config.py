@@ -14,10 +14,11 @@ from ..config.schema import Blueprint
 from ..core.errors import BadRequest
 from ..core.model import Json
 from ..state import state_dir
+from .commands import repeated
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    _common(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="get|set|validate|schema", required=True)
     get = verbs.add_parser("get", help="print the config, or one part of it; secrets are hidden")
     get.add_argument("path", nargs="?", help="such as gateway.port")
@@ -30,6 +31,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     validate.add_argument("file", nargs="?", type=Path)
     validate.add_argument("--json", action="store_true", help="print {valid, issues}")
     verbs.add_parser("schema", help="print the JSON Schema, for editors")
+    repeated(_common, *verbs.choices.values())
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 def _get(file: ConfigFile, options: argparse.Namespace) -> int:
     snapshot = file.read()
     if not snapshot.valid:
-        raise invalid(snapshot.issues)
+        raise invalid(snapshot.issues, snapshot.path)
     value: Any = text.redacted(snapshot.config if options.defaults else snapshot.parsed)
     if options.path:
         value = text.at(value, _steps(options.path))

@@ -7,23 +7,24 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from ..clients.entries import Address, Entry, Program
 from ..clients.known import CLIENTS, OTHER_NAMES, Client
 from ..clients.ledger import Change, Ledger
 from ..core.errors import OpenClawError
+from ..node import settings as node_settings
 from ..node.token import FILE as NODE_TOKEN_FILE
 from ..node.token import TokenFile
 from ..proxy import settings as proxy_settings
-from ..state import state_dir
+from ..state import state_dir, state_place
 from . import standing
-from .gateway import port_of, token_file
-from .operator import DEFAULT_PORT
+from .gateway import token_file, token_place
+from .place import DEFAULT_PORT, gateway_port
 
 SURFACES: Final = ("node", "order", "tools", "proxy")
 NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "openclaw-tools", "proxy": "openclaw-app"}
 """What each surface is called in a client's settings."""
+NODE_OFF: Final = f"the node's MCP server is {standing.OFF}; set enableMcpServer to true there, or leave --http out"
 CONTEXT: Final = 2  # lines around a change in the diff
 
 
@@ -60,30 +61,41 @@ def shared_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    folder = state_dir(options.state_dir)
-    entries = [_entry(surface, options, folder) for surface in _chosen(options)]
+    if options.project is not None and not Path(options.project).expanduser().is_dir():
+        raise WrongUse(f"{options.project} is no folder; give --project the folder whose settings are meant")
+    folder = state_place(options.state_dir)
+    surfaces = _chosen(options, folder)
+    entries = [_entry(surface, options, folder) for surface in surfaces]
     chosen: Client = options.client
     if options.print:
         print(chosen.shown(entries), end="")
         return 0
-    ledger = Ledger(folder)
+    ledger = Ledger(state_dir(options.state_dir))
     change = ledger.connect(chosen, where(options), entries, force=options.force)
+    if not change.empty and not agreed(change, yes=options.yes):
+        return 1
+    _make_tokens(surfaces, folder, http=options.http)
+    ledger.make(change)
     if change.empty:
         print(f"{chosen.title} is connected already ({change.file}).")
-        ledger.make(change)
         return 0
-    if not agreed(change, yes=options.yes):
-        return 1
-    ledger.make(change)
     names = ", ".join(entry.name for entry in entries)
     print(f"{chosen.title} now has {names} ({change.file}): {chosen.after}.")
     for entry in entries:
         if isinstance(entry, Address) and entry.token_env and not (chosen.reads_token_file and entry.token_file):
             print(_hint(entry))
-        elif entry.name == NAMES["tools"] and token_file(folder) is None:
+        elif entry.name == NAMES["tools"] and token_place(folder) is None:
             named = "$OPENCLAW_GATEWAY_TOKEN"
             print(f"The token of {entry.name} is read from {named}: start {chosen.title} with it in its environment.")
     return 0
+
+
+def _make_tokens(surfaces: list[str], folder: Path, *, http: bool) -> None:
+    """What the entries name is there once they are."""
+    if "node" in surfaces and http:
+        TokenFile(folder).ensure()
+    if "tools" in surfaces:
+        token_file(folder)
 
 
 def where(options: argparse.Namespace) -> Path:
@@ -113,11 +125,19 @@ def agreed(change: Change, *, yes: bool) -> bool:
     return False
 
 
-def _chosen(options: argparse.Namespace) -> list[str]:
-    named = bool(options.session or options.device)
+def _chosen(options: argparse.Namespace, folder: Path) -> list[str]:
+    named, off = bool(options.session or options.device), options.http and not _node_url(folder)
     if options.surface == "all":
-        left_out = {*(() if named else ("proxy",)), *(("order",) if options.http else ())}
+        left_out = {
+            **({} if named else {"proxy": "it belongs to an app's session; name it with --session or --device"}),
+            **({"order": "it is started as a program; connect it without --http"} if options.http else {}),
+            **({"node": NODE_OFF} if off else {}),
+        }
+        for surface, why in left_out.items():
+            print(f"Left out: {NAMES[surface]}: {why}.", file=sys.stderr)
         return [surface for surface in SURFACES if surface not in left_out]
+    if options.surface == "node" and off:
+        raise WrongUse(f"there is no address to connect to: {NODE_OFF}")
     if options.surface == "proxy" and not named:
         raise WrongUse("an app's tools belong to a session: say which with --session ID, or --device ID for its newest")
     if options.surface == "order" and options.http:
@@ -139,10 +159,12 @@ def _program(surface: str, options: argparse.Namespace, folder: Path) -> Program
             return Program(name=name, command=script("openclaw"), args=("mcp-server",), env=env)
         case "proxy":
             which = ("--session", options.session) if options.session else ("--device", options.device)
-            return Program(name=name, command=script("openclaw"), args=("proxy", "--stdio", *which), env=env)
+            url = _proxy_url(proxy_settings.read(), folder)
+            there = () if url == proxy_settings.DEFAULT_URL else ("--proxy-base-url", url)
+            return Program(name=name, command=script("openclaw"), args=("proxy", "--stdio", *which, *there), env=env)
     tools = {
         "REMOTECLAW_GATEWAY_URL": _gateway_url("ws", folder),
-        **({"REMOTECLAW_GATEWAY_TOKEN_FILE": str(file)} if (file := token_file(folder)) else {}),
+        **({"REMOTECLAW_GATEWAY_TOKEN_FILE": str(file)} if (file := token_place(folder)) else {}),
         "REMOTECLAW_SESSION_KEY": "main",
         "REMOTECLAW_SIDE_EFFECTS_FILE": str(folder / f"side-effects-{options.client.id}.ndjson"),
         "REMOTECLAW_SENDER_IS_OWNER": "true",
@@ -154,7 +176,6 @@ def _address(surface: str, options: argparse.Namespace, folder: Path) -> Address
     name = NAMES[surface]
     match surface:
         case "node":
-            TokenFile(folder).ensure()
             return Address(
                 name=name, url=_node_url(folder), token_env="OPENCLAW_NODE_TOKEN",  # noqa: S106 - a variable's name
                 token_file=folder / NODE_TOKEN_FILE,
@@ -162,35 +183,39 @@ def _address(surface: str, options: argparse.Namespace, folder: Path) -> Address
         case "tools":
             return Address(
                 name=name, url=f"{_gateway_url('http', folder)}/mcp", token_env="OPENCLAW_GATEWAY_TOKEN",  # noqa: S106 - a variable's name
-                token_file=token_file(folder),
+                token_file=token_place(folder),
             )  # fmt: skip
     if not options.session:
         raise WrongUse("an address names one session: say which with --session ID")
     proxy = proxy_settings.read()
     token = "OPENCLAW_PROXY_OPENCLAW_TOKEN" if proxy.mcp_token else ""
-    return Address(name=name, url=f"{proxy.server_url.rstrip('/')}/v1/mcp/{options.session}", token_env=token)
+    return Address(name=name, url=f"{_proxy_url(proxy, folder)}/v1/mcp/{options.session}", token_env=token)
 
 
 def _gateway_url(scheme: str, folder: Path) -> str:
     named = os.environ.get("OPENCLAW_GATEWAY_URL")
     if named:
         return named.replace("ws", scheme, 1) if named.startswith("ws") else named.replace("http", scheme, 1)
-    return f"{scheme}://127.0.0.1:{_gateway_port(folder)}"
-
-
-def _gateway_port(folder: Path) -> int:
-    """Where it is now, else where it will be."""
-    here = standing.read(folder)
-    if here is not None:
-        return urlsplit(here.surface("gateway").address).port or DEFAULT_PORT
-    return port_of(os.environ.get("OPENCLAW_GATEWAY_PORT") or None, folder)
+    return f"{scheme}://127.0.0.1:{gateway_port(folder)}"
 
 
 def _node_url(folder: Path) -> str:
+    """Where it is now, else where it will be; empty while it is switched off."""
     here = standing.read(folder)
     if here is not None:
         return here.surface("node").address
-    return f"http://127.0.0.1:{os.environ.get('OPENCLAW_MCP_PORT') or '8765'}/"
+    settings = node_settings.load(folder / node_settings.FILE)
+    number = os.environ.get("OPENCLAW_MCP_PORT", "")
+    port = int(number) if number.isdecimal() else settings.mcp_port
+    return f"http://127.0.0.1:{port}/" if settings.enable_mcp_server else ""
+
+
+def _proxy_url(settings: proxy_settings.Settings, folder: Path) -> str:
+    """As told, else where it is now, else where it will be."""
+    here = standing.read(folder)
+    if here is not None and settings.server_url == proxy_settings.DEFAULT_URL:
+        return here.surface("proxy").address
+    return settings.server_url.rstrip("/")
 
 
 def _way_to_gateway(folder: Path) -> dict[str, str]:
@@ -198,7 +223,7 @@ def _way_to_gateway(folder: Path) -> dict[str, str]:
     named = os.environ.get("OPENCLAW_GATEWAY_URL")
     if named:
         return {"OPENCLAW_GATEWAY_URL": named}
-    number = _gateway_port(folder)
+    number = gateway_port(folder)
     return {} if number == DEFAULT_PORT else {"OPENCLAW_GATEWAY_PORT": str(number)}
 
 

@@ -15,10 +15,12 @@ from typing import Final
 from ..apps.client import AppTools
 from ..core.errors import OpenClawError
 from ..core.model import Image, Json, Text, ToolResult
+from ..node.token import TokenFile
 from ..servers.client import Client
 from ..servers.roster import Roster
 from ..state import known_gateway_token, state_dir
 from . import standing
+from .commands import need_a_place
 from .connect import script
 from .standing import Standing
 
@@ -33,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    need_a_place()
     with _house(state_dir(options.state_dir)) as (folder, found):
         return asyncio.run(_walk(folder, found))
 
@@ -58,24 +61,35 @@ def _house(folder: Path) -> Iterator[tuple[Path, Standing]]:
             subprocess.run([*program, "down", *where], stdout=subprocess.DEVNULL, check=False)
 
 
+class Off(Exception):
+    """A surface that nobody switched on."""
+
+
 async def _walk(folder: Path, found: Standing) -> int:
-    failed = 0
+    failed = off = 0
     for step in (_node, _order, _tools, _app):
         try:
             await step(folder, found)
         except OpenClawError as exc:
             failed += 1
             print(f"   failed: {exc}")
+        except Off:
+            off += 1
+            print(f"   left out: it is {standing.OFF}")
         print(flush=True)
-    print("All four surfaces work." if not failed else f"{failed} of the four surfaces failed.")
+    fine = "All four surfaces work." if not off else "The other three surfaces work."
+    print(fine if not failed else f"{failed} of the four surfaces failed.")
     print("Give them to a client of yours: openclaw connect CLIENT")
     return 1 if failed else 0
 
 
 async def _node(folder: Path, found: Standing) -> None:
     print("1. This machine: an MCP client drives it over HTTP")
-    token = (folder / "mcp-token.txt").read_text().strip()
-    entry = {"url": found.surface("node").address, "headers": {"Authorization": f"Bearer {token}"}}
+    address = found.surface("node").address
+    if not address:
+        raise Off
+    token = TokenFile(folder).current() or ""
+    entry = {"url": address, "headers": {"Authorization": f"Bearer {token}"}}
     async with _client("node", entry) as client:
         names = _listed(client)
         await _call(client, "device.info", {})

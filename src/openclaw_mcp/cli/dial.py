@@ -1,7 +1,6 @@
 """The options of a command whose errand is at the gateway, and the connection they ask for."""
 
 import argparse
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,13 +8,14 @@ from ..rpc.client import Client
 from ..state import state_dir
 from . import operator
 from .commands import port
+from .place import DEFAULT_PORT
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Where the gateway is."""
     operator.arguments(parser)
-    number = os.environ.get("OPENCLAW_GATEWAY_PORT", str(operator.DEFAULT_PORT))
-    parser.add_argument("--port", type=port, default=number, help="its port on this machine (default %(default)s)")
+    words = f"its port here (default $OPENCLAW_GATEWAY_PORT, that of openclaw up, the config's, {DEFAULT_PORT})"
+    parser.add_argument("--port", type=port, help=words)
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
 
 
@@ -23,5 +23,5 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 async def dialled(options: argparse.Namespace) -> AsyncIterator[Client]:
     """A client with every scope. Raises CannotConnect with a sentence."""
     folder = state_dir(options.state_dir)
-    async with operator.operator(folder, url=options.url, token=options.token, port=int(options.port)) as client:
+    async with operator.operator(folder, url=options.url, token=options.token, port=options.port) as client:
         yield client

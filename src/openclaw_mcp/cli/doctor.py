@@ -11,13 +11,13 @@ from pathlib import Path
 from .. import __version__
 from ..config.file import ConfigFile
 from ..core.errors import OpenClawError
+from ..node.settings import DEFAULT_PORT as NODE_PORT
 from ..state import state_dir
 from . import doctor_agents, doctor_files, standing
 from .findings import Finding, attention, fine, note, plain, show, troubled
 from .mcp_server import DEFAULT_PORT as ORDER_PORT
 from .proxy import DEFAULT_PORT as PROXY_PORT
 from .seeing import Gateway, arguments, holder, look
-from .up import NODE_PORT
 
 __all__ = ["arguments", "run"]
 
@@ -91,7 +91,9 @@ def _ports(folder: Path) -> Iterator[Finding]:
     """The ports `openclaw up` would take. What holds one while it is up is it itself."""
     up = standing.read(folder)
     if up is not None:
-        yield fine("ports", f"openclaw is up as process {up.pid}: {', '.join(s.address for s in up.surfaces)}")
+        yield fine(
+            "ports", f"openclaw is up as process {up.pid}: {', '.join(s.address for s in up.surfaces if s.address)}"
+        )
         return
     taken = [(name, port, holder(port)) for name, port in PORTS.items()]
     for name, port, who in taken:

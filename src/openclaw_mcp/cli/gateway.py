@@ -12,17 +12,18 @@ from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.rpc import Fault
 from ..state import TOKEN_FILE, gateway_token, publish_token, state_dir
-from .commands import port
+from .commands import port, repeated
 from .journal import log_to
-from .operator import DEFAULT_PORT, operator
 from .operator import arguments as gateway_arguments
+from .operator import operator
+from .place import DEFAULT_PORT, configured, port_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     words = f"port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's gateway.port, {DEFAULT_PORT})"
     parser.add_argument("--port", type=port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=words)
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    _common(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
     verbs = parser.add_subparsers(dest="verb", metavar="call")
     call = verbs.add_parser("call", help="call a method of a running gateway and print its answer")
@@ -31,6 +32,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     gateway_arguments(call)
     call.add_argument("--final", action="store_true", help="wait for the second answer of a method that gives two")
     call.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
+    repeated(_common, call)
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,12 +71,6 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
             return 0
 
 
-def port_of(chosen: int | str | None, folder: Path) -> int:
-    """The gateway's port: as chosen, else as configured."""
-    named = chosen if chosen is not None else configured(folder, "gateway", "port")
-    return DEFAULT_PORT if named is None else int(str(named))
-
-
 def token_of(folder: Path) -> str:
     """The token the gateway asks for: $OPENCLAW_GATEWAY_TOKEN, else as configured, else the one kept in the folder."""
     if not os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip():
@@ -80,23 +80,15 @@ def token_of(folder: Path) -> str:
 
 
 def token_file(folder: Path) -> Path | None:
-    """The file that holds that token, there when this returns; None when it comes from $OPENCLAW_GATEWAY_TOKEN, which
-    is for those who want it on no disk."""
-    token = token_of(folder)
-    return folder / TOKEN_FILE if token != os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() else None
+    """The file that holds that token, there when this returns; None as below."""
+    token_of(folder)
+    return token_place(folder)
 
 
-def configured(folder: Path, *path: str) -> object:
-    """What the config file says there. Raises ConfigInvalid rather than serve with half a config."""
-    from ..config.file import ConfigFile, invalid  # here for start-up: `gateway call` needs no config
-    from ..config.text import at  # here for start-up, as above
-
-    snapshot = ConfigFile(folder).read()
-    # A reference nobody resolved must not serve as a token: anybody could guess it.
-    unset = [warning for warning in snapshot.warnings if warning["path"] == ".".join(path)]
-    if snapshot.issues or unset:
-        raise invalid(snapshot.issues or unset)
-    return at(snapshot.resolved, path)
+def token_place(folder: Path) -> Path | None:
+    """Where that file is or would be; None when the token comes from $OPENCLAW_GATEWAY_TOKEN, which is for those who
+    want it on no disk."""
+    return None if os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() else folder / TOKEN_FILE
 
 
 # ---- calling ---------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
         "action",
         nargs="?",
         choices=("doctor", "setup", "token", "key"),
-        help="say what works here and why the rest does not; answer a few questions; show the token's place; "
+        help="say what works here and why the rest does not; answer a few questions; say which file holds the token; "
         "keep the ElevenLabs key, asked for here or read from a pipe",
     )
     parser.add_argument("--stdio", action="store_true", help="serve MCP on stdin and stdout instead")

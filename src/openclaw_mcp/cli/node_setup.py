@@ -104,13 +104,13 @@ def _print_report(report: dict[str, Any]) -> None:
 
 
 def token(folder: Path, *, reset: bool) -> int:
-    """Where the token is. The token itself is printed only to a pipe, for scripts: a screen may be watched."""
+    """Where the token is; never the token: screens are watched and output is kept."""
     file = TokenFile(folder)
-    value = file.reset() if reset else file.ensure()
-    if sys.stdout.isatty():
-        print(f"{file.path} ({len(value)} characters, {value[:4]}…)")
+    if reset:
+        file.reset()
     else:
-        print(value)
+        file.ensure()
+    print(file.path)
     return 0
 
 
@@ -192,7 +192,7 @@ def _ask(question: str, default: str) -> str:
     try:
         return input(f"{question} [{default}] ").strip() or default
     except EOFError:
-        return default
+        raise OpenClawError("nothing was written: answer every question, or take every default with --yes") from None
 
 
 def _default(question: str, default: str) -> str:

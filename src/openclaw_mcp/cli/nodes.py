@@ -12,6 +12,7 @@ from ..core.model import Json
 from ..core.rpc import Fault
 from ..rpc.client import Client
 from ..state import state_dir
+from .commands import repeated
 from .operator import arguments as gateway_arguments
 from .operator import operator
 
@@ -20,9 +21,7 @@ SLACK: Final = 10.0  # seconds the gateway gets beyond the node's own time
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
-    parser.add_argument("--json", action="store_true", help="answer as JSON")
-    gateway_arguments(parser)
+    _common(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="ACTION", required=True)
     verbs.add_parser("list", help="every node, and those that wait for approval")
     for verb, meaning in (("approve", "let a node's commands be used"), ("reject", "do not")):
@@ -40,6 +39,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     invoke.add_argument("params", nargs="?", default="{}", help="a JSON object")
     invoke.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS")
     invoke.add_argument("--key", help="an idempotency key: the same order with the same key is carried out once")
+    repeated(_common, *verbs.choices.values())
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("--json", action="store_true", help="answer as JSON")
+    gateway_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:

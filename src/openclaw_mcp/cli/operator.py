@@ -13,8 +13,8 @@ from ..core.rpc import ADMIN, APPROVALS, PAIRING, READ, WRITE
 from ..rpc.client import Client, gateway_url, on_this_machine
 from ..rpc.handshake import ClientInfo, Credentials, Introduction
 from ..state import known_gateway_token
+from .place import gateway_port, is_ours
 
-DEFAULT_PORT: Final = 18789
 EVERY_SCOPE: Final = (READ, WRITE, ADMIN, APPROVALS, PAIRING)
 
 
@@ -36,11 +36,12 @@ async def operator(
     redial: bool = False,
 ) -> AsyncIterator[Client]:
     """Raises CannotConnect."""
-    address = url or gateway_url(port or int(os.environ.get("OPENCLAW_GATEWAY_PORT") or DEFAULT_PORT))
+    address = url or os.environ.get("OPENCLAW_GATEWAY_URL") or gateway_url(gateway_port(folder, port))
     me = ClientInfo(id="cli", mode="cli", version=__version__, platform=sys.platform)
     told = Introduction(client=me, scopes=tuple(scopes), caps=tuple(caps))
     if on_this_machine(address):
-        credentials = Credentials(token=token or known_gateway_token(folder))
+        kept = known_gateway_token(folder) if is_ours(folder, address) else os.environ.get("OPENCLAW_GATEWAY_TOKEN")
+        credentials = Credentials(token=token or kept)
         async with Client(address, told, credentials=credentials, redial=redial) as client:
             yield client
         return

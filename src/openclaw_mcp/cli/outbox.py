@@ -10,11 +10,11 @@ from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import Fault
 from . import dial
+from .commands import repeated
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    dial.arguments(parser)
-    parser.add_argument("--json", action="store_true", help="answer as JSON")
+    _common(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="ACTION", title="without an action: list what waits or failed")
     listing = verbs.add_parser("list", help="the newest first")
     listing.add_argument("--status", choices=("queued", "failed", "sent"))
@@ -22,8 +22,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for verb, meaning in (("retry", "try to send it again, now"), ("drop", "forget it; it is never sent")):
         one = verbs.add_parser(verb, help=meaning)
         one.add_argument("id", help="as the list shows it")
-    for deep in verbs.choices.values():  # so that it may stand at the end as well
-        deep.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer as JSON")
+    repeated(_common, *verbs.choices.values())
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    dial.arguments(parser)
+    parser.add_argument("--json", action="store_true", help="answer as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

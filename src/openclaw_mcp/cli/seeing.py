@@ -18,6 +18,7 @@ from ..core.model import Json
 from ..rpc.client import Client
 from ..web.ports import holder
 from .operator import operator
+from .place import standing_port, told_port
 
 __all__ = ["Gateway", "arguments", "holder", "look"]
 
@@ -67,10 +68,11 @@ async def look(
     folder: Path, config: Json, *, url: str | None = None, token: str | None = None, sessions: Json | None = None
 ) -> Gateway:
     """What the gateway says of itself. `sessions`: the parameters of the list of sessions that is wanted too."""
-    place, its_token = gateway_place(config)
-    address = url or place
     named = bool(url or os.environ.get("OPENCLAW_GATEWAY_URL") or config.get("gateway", {}).get("mode") == "remote")
-    given = token or os.environ.get("OPENCLAW_GATEWAY_TOKEN") or its_token
+    place, its_token = gateway_place(config)
+    stands = None if named or told_port() else standing_port(folder)
+    address = url or (f"ws://127.0.0.1:{stands}" if stands else place)
+    given = token or os.environ.get("OPENCLAW_GATEWAY_TOKEN") or (its_token if address == place else None)
     if not named and not await asyncio.to_thread(_knocked, address):
         return Gateway(url=address, named=False)
     try:

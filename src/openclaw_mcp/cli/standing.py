@@ -11,12 +11,15 @@ from msgspec import Struct
 from ..core.disk import read_whole, write_whole
 
 FILE: Final = "up.json"
+OFF: Final = "off in node.json"
+"""What is said instead of an address; the node is the one surface that can be switched off."""
 SAME_START: Final = 1.0  # seconds two readings of one process's start may differ
 
 
 class Surface(Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     address: str
+    """Empty while it is switched off."""
     token: str
     """Where its token lies, in words or as a path; never the token."""
     use: str
@@ -35,6 +38,16 @@ def write(folder: Path, surfaces: tuple[Surface, ...]) -> None:
     """This process serves `folder` from now on."""
     mine = Standing(pid=os.getpid(), started=psutil.Process().create_time(), surfaces=surfaces)
     write_whole(folder / FILE, msgspec.json.format(msgspec.json.encode(mine), indent=2) + b"\n")
+
+
+def moved(folder: Path, name: str, address: str) -> None:
+    """One surface of this process is elsewhere by now; nothing to do before the first `write`."""
+    found = read(folder)
+    if found is not None and found.pid == os.getpid():
+        write(
+            folder,
+            tuple(msgspec.structs.replace(s, address=address) if s.name == name else s for s in found.surfaces),
+        )
 
 
 def read(folder: Path) -> Standing | None:

@@ -72,7 +72,9 @@ def _surfaces(folder: Path) -> Iterator[Finding]:
         return
     yield fine("up", f"process {up.pid}, since {_time(up.started * 1000)}")
     for surface in up.surfaces:
-        if _answers(surface.address):
+        if not surface.address:
+            yield note(surface.name, f"{standing.OFF}: {surface.use}")
+        elif _answers(surface.address):
             yield fine(surface.name, f"{surface.address}, {surface.use}")
         else:
             words = f"{surface.address} does not answer within {ANSWER_WITHIN:g} s"

@@ -16,6 +16,7 @@ from typing import Final
 from ..assembly import Plan
 from ..assembly import serve as serve_gateway
 from ..core.errors import OpenClawError
+from ..node.settings import DEFAULT_PORT as NODE_PORT
 from ..node.token import TokenFile
 from ..nodehost import Node, NodeHost
 from ..nodelink import gateway_link
@@ -25,17 +26,16 @@ from ..proxy.house import House
 from ..state import state_dir
 from ..web import listen
 from . import standing
-from .commands import port
-from .gateway import port_of, token_file, token_of
+from .commands import need_a_place, port
+from .gateway import token_file, token_of
 from .journal import log_to
-from .operator import DEFAULT_PORT
+from .place import DEFAULT_PORT, port_of
 from .proxy import DEFAULT_PORT as PROXY_PORT
-from .standing import Surface
+from .standing import OFF, Surface
 
 logger = logging.getLogger(__name__)
 
 HOST: Final = "127.0.0.1"
-NODE_PORT: Final = 8765
 GATEWAY_USE: Final = "sessions, config and tools, over MCP and WebSocket"
 COMPLAINT_FILE: Final = "up.err"
 START_LIMIT: Final = 60.0  # seconds a detached start may take before it is given up
@@ -48,21 +48,23 @@ class AlreadyUp(OpenClawError):
 def arguments(parser: argparse.ArgumentParser) -> None:
     words = f"the gateway's port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's, {DEFAULT_PORT})"
     parser.add_argument("--gateway-port", type=port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=words)
-    for name, default in (("node", NODE_PORT), ("proxy", PROXY_PORT)):
-        words = f"the {name}'s port, 0 for any free one (default %(default)s)"
-        parser.add_argument(f"--{name}-port", type=port, default=default, help=words)
+    words = f"the node's port, 0 for any free one (default $OPENCLAW_MCP_PORT, node.json's mcpPort, {NODE_PORT})"
+    parser.add_argument("--node-port", type=port, help=words)
+    words = "the proxy's port, 0 for any free one (default %(default)s)"
+    parser.add_argument("--proxy-port", type=port, default=PROXY_PORT, help=words)
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
     parser.add_argument("-d", "--detach", action="store_true", help="go on in the background; openclaw down stops it")
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
 
 
 def run(options: argparse.Namespace) -> int:
+    need_a_place()
     folder = state_dir(options.state_dir)
     found = standing.read(folder)
     if found is not None:
         raise AlreadyUp(f"it is up already, as process {found.pid}; openclaw down stops it")
     if options.detach:
-        return _detach(folder)
+        return _detach(options, folder)
     log_to(folder, verbose=options.verbose)
     try:
         listen.run(_live(options, folder))
@@ -71,14 +73,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _detach(folder: Path) -> int:
+def _detach(options: argparse.Namespace, folder: Path) -> int:
     """Start it again without a terminal, and wait until it answers or says why it can't."""
-    words = [word for word in sys.argv[1:] if word not in ("-d", "--detach")]
     complaint = folder / COMPLAINT_FILE
     with complaint.open("wb") as stderr:
         complaint.chmod(0o600)
         child = subprocess.Popen(
-            [sys.executable, "-m", "openclaw_mcp", *words],
+            [sys.executable, "-m", "openclaw_mcp", *_attached(options, folder)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True,
         )  # fmt: skip
     end = time.monotonic() + START_LIMIT
@@ -95,10 +96,17 @@ def _detach(folder: Path) -> int:
     return 1
 
 
+def _attached(options: argparse.Namespace, folder: Path) -> list[str]:
+    """The same order without the wish to detach: made from what was understood, since that can be written many ways."""
+    words = ["up", "--state-dir", str(folder), *(["--verbose"] if options.verbose else [])]
+    ports = {"gateway": options.gateway_port, "node": options.node_port, "proxy": options.proxy_port}
+    return words + [f"--{name}-port={number}" for name, number in ports.items() if number is not None]
+
+
 async def _live(options: argparse.Namespace, folder: Path) -> None:
     """Open the doors one by one; the gateway's is the last, and stopping it closes the house."""
     async with AsyncExitStack() as stack:
-        listener, again = listen.bind(HOST, port_of(options.gateway_port, folder)), False
+        listener, again = _bound("gateway", port_of(options.gateway_port, folder)), False
         stack.callback(listener.close)
         # Made now: the node needs it before the gateway asks for it.
         token = str(token_file(folder) or "$OPENCLAW_GATEWAY_TOKEN")
@@ -111,13 +119,17 @@ async def _live(options: argparse.Namespace, folder: Path) -> None:
             again = await _gateway(folder, listener, (*surfaces, gateway), house, again=again)
             if not again:
                 return
-            listener = listen.bind(HOST, number)
+            listener = _bound("gateway", number)
+
+
+def _bound(surface: str, number: int) -> socket.socket:
+    return listen.bind(HOST, number, option=f"--{surface}-port")
 
 
 @asynccontextmanager
 async def _proxy(number: int) -> AsyncIterator[tuple[House, Surface]]:
     settings = proxy_settings.read()
-    listener = listen.bind(HOST, number)
+    listener = _bound("proxy", number)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
     async with AsyncExitStack() as stack:
         house = await stack.enter_async_context(House(settings))
@@ -129,17 +141,22 @@ async def _proxy(number: int) -> AsyncIterator[tuple[House, Surface]]:
 
 
 @asynccontextmanager
-async def _node(folder: Path, number: int, near: str) -> AsyncIterator[Surface]:
+async def _node(folder: Path, number: int | None, near: str) -> AsyncIterator[Surface]:
     node, stop = Node(folder), asyncio.Event()
     opened: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def announce(news: str) -> None:
         logger.info("node: %s", news)
-        if not opened.done() and (news.startswith("mcp: ") or not node.settings.enable_mcp_server):
-            opened.set_result(news.partition(": ")[2])
+        door, _, address = news.partition(": ")
+        if not opened.done() and (door == "mcp" or not node.settings.enable_mcp_server):
+            opened.set_result(address if door == "mcp" else "")
+        elif door == "mcp" and not stop.is_set():  # somebody changed the settings
+            standing.moved(folder, "node", "" if address == "closed" else address)
 
     link = gateway_link(announce, near=near)
-    host = NodeHost(node, port=str(number), gateway=link, announce=announce)
+    host = NodeHost(
+        node, port=None if number is None else str(number), gateway=link, announce=announce, option="--node-port"
+    )
     living = asyncio.ensure_future(host.run(stop))
     try:
         await asyncio.wait((living, opened), return_when=asyncio.FIRST_COMPLETED)
@@ -157,8 +174,8 @@ async def _gateway(
     folder: Path, listener: socket.socket, surfaces: tuple[Surface, ...], house: House, *, again: bool
 ) -> bool:
     def ready() -> None:
-        standing.write(folder, surfaces)
         if not again:
+            standing.write(folder, surfaces)
             _say(surfaces, folder, "Stop with Ctrl-C.")
 
     plan = Plan(folder=folder, token=token_of(folder), apps=house, again=again)
@@ -167,7 +184,7 @@ async def _gateway(
 
 def _say(surfaces: tuple[Surface, ...], folder: Path, then: str) -> None:
     rows = [("surface", "address", "token", "for")]
-    rows += [(surface.name, surface.address, surface.token, surface.use) for surface in surfaces]
+    rows += [(s.name, s.address or OFF, s.token if s.address else "-", s.use) for s in surfaces]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=False)) + f"  {row[3]}")

@@ -68,14 +68,19 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 class ConfigFile:
     def __init__(
-        self, folder: Path, blueprint: Blueprint | None = None, *, environment: Mapping[str, str] = os.environ
+        self,
+        folder: Path,
+        blueprint: Blueprint | None = None,
+        *,
+        environment: Mapping[str, str] = os.environ,
+        key: bytes | None = None,
     ) -> None:
+        """`key`: what hashes are made with; by default the one kept in the folder. With one given, nothing is made."""
         self.path = folder / NAME
         self.blueprint = blueprint or Blueprint()
         self._environment = environment
-        private_folder(folder)
         # Keyed, so that a hash shown to clients tells nothing about the secrets it covers.
-        self._key = keep_once(folder / KEY_FILE, secrets.token_bytes(32))
+        self._key = key or keep_once(private_folder(folder) / KEY_FILE, secrets.token_bytes(32))
 
     def read(self) -> Snapshot:
         """What the file says now. A file that can't be understood is a snapshot with issues, not an empty config."""
@@ -137,7 +142,7 @@ class ConfigFile:
         """
         with self.locked() as before:
             if not before.readable:
-                raise invalid(before.issues)
+                raise invalid(before.issues, before.path)
             return before, self._write(before, json.dumps(edit(before), indent=2, ensure_ascii=False) + "\n")
 
     def _write(self, before: Snapshot, raw: str) -> Snapshot:
@@ -163,6 +168,7 @@ def check_base(before: Snapshot, base: str | None) -> None:
         raise ConfigStale("config changed since last load; re-run config.get and retry")
 
 
-def invalid(issues: list[Json]) -> ConfigInvalid:
+def invalid(issues: list[Json], path: Path | None = None) -> ConfigInvalid:
+    """`path`: the file that holds what is wrong, for people of this machine."""
     said = "; ".join(f"{i['path']}: {i['message']}" if i["path"] else str(i["message"]) for i in issues[:3])
-    return ConfigInvalid(f"invalid config: {said}", issues)
+    return ConfigInvalid(f"invalid config{f' in {path}' if path else ''}: {said}", issues)

@@ -62,7 +62,7 @@ class ConfigRoom:
         self.seen = file.read()
         """The file as last read, valid or not."""
         if not self.seen.valid:
-            raise invalid(self.seen.issues)
+            raise invalid(self.seen.issues, self.seen.path)
         self.current = self.seen
         self._mark = self._stamp()
         self._watching: asyncio.Task[None] | None = None

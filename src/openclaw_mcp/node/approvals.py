@@ -14,16 +14,31 @@ from ..core.model import Json, ToolCall
 from .asking import Asking, Question, question_id, shown
 from .environment import clean_path
 from .files import read_private, write_private
-from .rules import DEFAULT_POLICY, LONGEST_PATTERN, MOST_RULES, ExecPolicy, Verdict, check_tighter, judge, remembered
+from .rules import (
+    DEFAULT_POLICY,
+    LONGEST_PATTERN,
+    MOST_RULES,
+    Action,
+    ExecPolicy,
+    Verdict,
+    check_tighter,
+    judge,
+    remembered,
+)
 from .shell import Piece, Word
 from .wrappers import unwrap
 
 FILE: Final = "exec-policy.json"
 LARGEST_FILE: Final = 4 << 20  # bytes
-HOW_TO_ALLOW: Final = (
-    "To allow it, run `openclaw approvals` in a terminal on this machine and try again, "
-    "or add a rule: openclaw approvals allow '<program> <arguments>'."
-)
+ADD_RULE: Final = "openclaw approvals allow '<program> <arguments>'"
+ANSWER: Final = "To allow it, run `openclaw approvals` in a terminal on this machine and try again"
+HOW_TO_ALLOW: Final[dict[tuple[Action, bool], str]] = {
+    ("prompt", True): f"{ANSWER}, or add a rule: {ADD_RULE}.",
+    ("prompt", False): f"{ANSWER}.",
+    ("deny", True): f"Nobody is asked about it; a rule of its own would allow it: {ADD_RULE}.",
+    ("deny", False): "Nobody is asked about it and no rule can allow it: give plain commands, one by one.",
+}
+"""What helps, by the verdict and whether a rule could allow the command at all."""
 
 
 class BadPolicy(OpenClawError):
@@ -72,9 +87,10 @@ class Approvals:
         verdict = self.verdict(argv, cwd=cwd)
         if verdict.action == "allow":
             return
+        how = HOW_TO_ALLOW[verdict.action, verdict.certain and bool(verdict.pieces)]
         if verdict.action == "deny":
-            raise ToolDenied(f"Command denied by exec policy: {verdict.reason}. {HOW_TO_ALLOW}")
-        answer = await self._asking.ask(call, _question(argv, verdict, cwd, asker), how_to_allow=HOW_TO_ALLOW)
+            raise ToolDenied(f"Command denied by exec policy: {verdict.reason}. {how}")
+        answer = await self._asking.ask(call, _question(argv, verdict, cwd, asker), how_to_allow=how)
         # The rules may have become stricter while the person thought about it.
         again = self.verdict(argv, cwd=cwd)
         if answer == "deny" or again.action == "deny":

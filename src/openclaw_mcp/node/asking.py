@@ -57,7 +57,7 @@ class Asking:
     async def ask(self, call: ToolCall, question: Question, *, how_to_allow: str) -> Answer:
         """Raises ToolDenied when nobody is there, nobody answers in time, or the question can't be shown."""
         if len(question.detail) > LONGEST_SHOWN:
-            raise ToolDenied(f"Denied: it is too long to show to a person. {how_to_allow}")
+            raise ToolDenied("Denied: it is too long to show to a person; make it shorter.")
         if self._in_client() and call.line.can_ask("elicitation", "form"):
             return await _ask_client(call, question)
         present = [asker for asker in self._askers if asker.present()]

@@ -96,7 +96,7 @@ class Chromium:
                 stderr=DEVNULL,
                 pass_fds=(number,),
                 start_new_session=True,
-                env=environ,
+                env=dict(environ),  # uvloop takes nothing that merely looks like one
             )
         except BaseException:
             ours.close()

@@ -26,10 +26,11 @@ class Finished(Struct, frozen=True):
 
 
 @contextlib.asynccontextmanager
-async def child(argv: Sequence[str], **options: Any) -> AsyncIterator[Process]:
+async def child(argv: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any) -> AsyncIterator[Process]:
     """A running program; however the block ends, its whole process group has ended after it."""
+    environ = None if env is None else dict(env)  # uvloop takes nothing that merely looks like one
     try:
-        process = await asyncio.create_subprocess_exec(*argv, start_new_session=True, **options)
+        process = await asyncio.create_subprocess_exec(*argv, start_new_session=True, env=environ, **options)
     except (FileNotFoundError, PermissionError) as exc:
         raise ToolUnavailable(f"{argv[0]} can't be started: install it or make it executable") from exc
     try:

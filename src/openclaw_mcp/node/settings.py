@@ -77,7 +77,6 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     canvas_trusted: tuple[str, ...] = ()
     """Origins on this machine the canvas may open, as `http://localhost:5173`; others of its addresses it may not."""
     location_fixed: FixedPosition | None = None
-    location_by_ip: bool = False
 
     def on(self, category: str) -> bool:
         return self.capabilities.get(category, ON_UNLESS_SAID.get(category, True))

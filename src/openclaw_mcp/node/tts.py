@@ -301,7 +301,7 @@ class Tts:
 
     async def _play(self, call: ToolCall, argv: Sequence[str], lasting: float | None, hushed: asyncio.Event) -> None:
         limit = LONGEST_SPEECH if lasting is None else lasting + PLAY_GRACE
-        async with child(argv, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=dict(self._environ)) as process:
+        async with child(argv, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=self._environ) as process:
             assert process.stderr is not None
             ended = asyncio.create_task(last_words(process.stderr))
             silenced = asyncio.create_task(hushed.wait())

@@ -59,7 +59,7 @@ class Outgoing:
         self._watch: asyncio.TimerHandle | None = None
         try:
             uri = parse_uri(url)
-        except InvalidURI as exc:
+        except (InvalidURI, ValueError) as exc:  # the latter for a port that is no number
             raise CannotConnect(f"{url!r} is no gateway address; it looks like ws://127.0.0.1:18789") from exc
         self.uri = uri
         self.socket = ClientSocket(uri)

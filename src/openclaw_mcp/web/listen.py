@@ -44,8 +44,8 @@ class PortTaken(CannotListen):
     code = "port_taken"
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes any free one. Raises PortTaken, CannotListen."""
+def bind(host: str, port: int, *, option: str = "--port") -> socket.socket:
+    """A listening socket; port 0 takes any free one. `option` chooses another. Raises PortTaken, CannotListen."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol by its name: the loop turns off Nagle's delay only on sockets that say they are TCP.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -61,8 +61,7 @@ def bind(host: str, port: int) -> socket.socket:
         if exc.errno == errno.EADDRINUSE:
             who = holder(port)
             taken = f"port {port} on {host} is taken{f' by {who}' if who else ''}"
-            reason = f"{taken}; stop what holds it or choose another with --port"
-            raise PortTaken(reason) from exc
+            raise PortTaken(f"{taken}; stop what holds it or choose another with {option}") from exc
         raise CannotListen(
             f"can't listen on {host}, port {port}: {exc.strerror}; choose what this machine has"
         ) from exc
