@@ -1,6 +1,7 @@
 """The node's HTTP door, as the machine's programs and its browser meet it."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -356,12 +357,22 @@ def test_the_stdio_server_serves_the_same_tools(tmp_path: Path) -> None:
     assert answers[3]["structuredContent"]["stdout"] == "through the pipe\n"
 
 
+@contextlib.contextmanager
+def not_ignored(number: int) -> Iterator[None]:
+    """Under `nohup` the tests, and what they start, would not hear a hangup."""
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_stdio_node_told_to_end_ends_its_commands(tmp_path: Path, number: int) -> None:
     (tmp_path / "exec-policy.json").write_text('{"defaultAction": "allow", "rules": []}')
     env = {"OPENCLAW_STATE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
-    with process(OPENCLAW, "node", "--stdio", env=env, **pipes) as child:
+    with not_ignored(number), process(OPENCLAW, "node", "--stdio", env=env, **pipes) as child:
         assert child.stdin is not None
         sleep = rpc("tools/call", {"name": "system.run", "arguments": {"command": ["sleep", "600"]}})
         child.stdin.write(json.dumps(sleep).encode() + b"\n")
