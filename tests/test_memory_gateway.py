@@ -39,6 +39,10 @@ def post(served: Served, body: Any, *, path: str = "/v1/chat/completions", **hea
             return refused.code, refused.read()
 
 
+def said(content: Any) -> Any:
+    return {"model": "openclaw", "messages": [{"role": "user", "content": content}]}
+
+
 def hello(text: str, **more: Any) -> Any:
     return {"model": "openclaw", "messages": [{"role": "user", "content": text}], **more}
 
@@ -78,6 +82,9 @@ def test_a_named_session_remembers(served: Served) -> None:
         ({"model": "openclaw", "messages": []}, 400, "Missing user message"),
         (hello("!fail on purpose"), 500, "on purpose"),
         ([], 400, "JSON object"),
+        ({**hello("x"), "stream": True, "stream_options": True}, 400, "`stream_options` must be an object"),
+        (said([{"type": "text"}]), 400, "must have its `text`"),
+        (said([{"type": "image_url", "image_url": 5}]), 400, "must be a data: URL"),
     ],
 )
 def test_refusals_of_completions(served: Served, body: Any, status: int, words: str) -> None:

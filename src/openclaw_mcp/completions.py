@@ -22,6 +22,7 @@ from .web import plain
 from .web.plain import App, Receive, Scope, Send
 
 LONGEST_WAIT: Final = 660.0  # seconds; a run without a limit of its own may take 600
+LARGEST_BODY: Final = 25 << 20  # bytes: the largest picture `chat.send` takes, and a conversation beside it
 SESSION_HEADER: Final = "x-openclaw-session-key"
 
 
@@ -79,12 +80,14 @@ class Completions:
         if not await self._allowed(scope, send, "POST"):
             return
         try:
-            body: Any = msgspec.json.decode(await plain.read_body(receive))
+            body: Any = msgspec.json.decode(await plain.read_body(receive, LARGEST_BODY))
             if not isinstance(body, dict):
                 raise _Refusal("the body must be a JSON object")
+            if not isinstance(body.get("stream_options") or {}, dict):
+                raise _Refusal("`stream_options` must be an object")
             request = self._request(body, plain.headers_of(scope))
         except plain.BodyTooLarge:
-            await _refuse(send, 413, "invalid_request_error", f"the body may hold {plain.LARGEST_BODY} bytes")
+            await _refuse(send, 413, "invalid_request_error", f"the body may hold {LARGEST_BODY} bytes")
         except (msgspec.DecodeError, RecursionError):
             await _refuse(send, 400, "invalid_request_error", "the body is not JSON")
         except (_Refusal, Fault) as exc:
@@ -199,7 +202,10 @@ def _words(content: Any) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    return "\n".join(str(part["text"]) for part in parts if isinstance(part, dict) and part.get("type") == "text")
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    if not all(isinstance(text, str) for text in texts):
+        raise _Refusal("a part of type `text` must have its `text`, a string")
+    return "\n".join(map(str, texts))
 
 
 def _files(content: Any) -> tuple[Attachment, ...]:
@@ -207,8 +213,9 @@ def _files(content: Any) -> tuple[Attachment, ...]:
     found = []
     for part in content if isinstance(content, list) else []:
         if isinstance(part, dict) and part.get("type") == "image_url":
-            url = (part.get("image_url") or {}).get("url", "")
-            if not str(url).startswith("data:"):
+            given = part.get("image_url")
+            url = given.get("url") if isinstance(given, dict) else given  # some write the address straight away
+            if not isinstance(url, str) or not url.startswith("data:"):
                 raise _Refusal("image_url must be a data: URL; other addresses are not fetched")
             found.append({"content": url})
     return read_attachments(found)

@@ -37,6 +37,7 @@ from .node.system import System
 from .node.terminal import NoSocket, Terminal
 from .node.token import TokenFile
 from .node.tts import Tts
+from .servers.watchman import Watchman
 from .tools.audit import Record, log
 from .tools.desk import Desk
 from .tools.registry import Registry
@@ -69,6 +70,7 @@ class Node:
         )
         self.approvals = Approvals(state_dir=state_dir, asking=self.asking)
         self.consents = Consents(state_dir=state_dir, asking=self.asking)
+        self._watchman = Watchman()
         self._toasts: set[asyncio.Task[None]] = set()
         self.capabilities = Capabilities(switch=self._switch)
         for capability in self._own():
@@ -84,7 +86,7 @@ class Node:
         """Every capability this package has, once."""
         settings = self.settings
         return (
-            System(approvals=self.approvals, desktop=self.desktop),
+            System(approvals=self.approvals, desktop=self.desktop, guard=self._watchman),
             Device(display_name=lambda: self.settings.display_name),
             Screen(consent=self.consents, tell=self._tell),
             Canvas(state_dir=self.state_dir, browser=settings.canvas_browser, trusted=settings.canvas_trusted),
@@ -138,6 +140,7 @@ class Node:
                 toast.cancel()
             await self.terminal.aclose()
             await self.capabilities.aclose()
+            await asyncio.to_thread(self._watchman.close)
 
 
 class NodeTools:

@@ -1,5 +1,6 @@
 """The HTTP endpoint on a real server: both eras, streams, sessions, cancellation, refusals."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -10,6 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from openclaw_mcp.core.model import LOCAL
+from openclaw_mcp.mcp import sessions
+from openclaw_mcp.mcp.gate import Refusal
+from openclaw_mcp.mcp.server import Info, McpServer
+from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.tools.registry import Registry
 from tests.running import everything_over_http
 from tests.web_client import Answer, ask, opened, rpc, send, stateless
 
@@ -285,3 +292,28 @@ def test_a_listen_stream_tells_of_changes(address: str) -> None:
 
     assert told["method"] == "notifications/tools/list_changed"
     assert told["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "mine"}
+
+
+# ---- what is kept ----
+
+
+def test_idle_sessions_and_old_answers_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        server, kept = McpServer(Info(name="t", version="1"), Desk(Registry({}))), sessions.Sessions()
+        session = kept.begin({"protocolVersion": "2025-11-25"}, LOCAL, server)
+        for _ in range(2):
+            stream = session.listen()
+            stream.say(b"x" * 100)
+            stream.end()
+        session.listen()
+        assert session.resume("2_0")
+        with pytest.raises(Refusal, match="can't be resumed"):
+            session.resume("1_0")
+        assert kept.find(session.id, LOCAL) is session
+        monkeypatch.setattr(sessions, "IDLE", -1.0)
+        kept.begin({"protocolVersion": "2025-11-25"}, LOCAL, server)
+        with pytest.raises(Refusal, match="session not found"):
+            kept.find(session.id, LOCAL)
+
+    monkeypatch.setattr(sessions, "MOST_KEPT", 10)
+    asyncio.run(main())

@@ -214,6 +214,23 @@ def test_an_expired_task_is_forgotten() -> None:
     asyncio.run(talk())
 
 
+def test_what_expired_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "MOST_TASKS", 2)
+    now = 0.0
+
+    async def work(call: ToolCall) -> ToolResult:
+        return said("done")
+
+    async def talk() -> None:
+        nonlocal now
+        client = Conversation(long_tool(work, clock=lambda: now), capabilities=POLLS)
+        for _ in range(5):
+            await client.call("long")
+            now += tasks.LIFETIME
+
+    asyncio.run(talk())
+
+
 def test_too_many_tasks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "MOST_TASKS", 2)
 

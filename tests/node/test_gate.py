@@ -21,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.programs import need
 from tests.running import OPENCLAW, process
-from tests.web_client import Answer, ask, opened, rpc, send
+from tests.web_client import Answer, ask, opened, rpc, send, stateless
 
 from .running import RunningNode, running_node
 
@@ -216,6 +216,17 @@ def test_a_body_that_lies_about_its_length_is_cut_off(node: RunningNode) -> None
         assert plug.recv(100).split()[1] == b"413"
 
 
+def test_clients_that_only_listen_take_no_slot(tmp_path: Path) -> None:
+    listen, headers = stateless("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    with running_node(tmp_path, mcpSlots=2) as node, contextlib.ExitStack() as listeners:
+        for id in range(4):
+            one = {**listen, "id": id}
+            response = listeners.enter_context(opened(node.address, "POST", one, **headers, **node.bearer))
+            assert response.status == 200
+        for _ in range(3):
+            assert ask(node.address, "tools/call", {"name": "device.info"}, **node.bearer).status == 200
+
+
 def test_more_calls_than_slots_are_told_so_and_questions_still_get_answered(tmp_path: Path) -> None:
     sleep = {"name": "system.run", "arguments": {"command": ["sleep", "5"]}}
     (tmp_path / "exec-policy.json").write_text('{"defaultAction": "allow", "rules": []}')
@@ -357,6 +368,15 @@ def test_the_stdio_server_serves_the_same_tools(tmp_path: Path) -> None:
     assert answers[3]["structuredContent"]["stdout"] == "through the pipe\n"
 
 
+def running(parent: int, name: str) -> list[psutil.Process]:
+    """What it has started of that name, once it has."""
+    end = time.monotonic() + WAIT
+    while not (found := [one for one in psutil.Process(parent).children(recursive=True) if one.name() == name]):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
 @contextlib.contextmanager
 def not_ignored(number: int) -> Iterator[None]:
     """Under `nohup` the tests, and what they start, would not hear a hangup."""
@@ -376,10 +396,22 @@ def test_a_stdio_node_told_to_end_ends_its_commands(tmp_path: Path, number: int)
         assert child.stdin is not None
         sleep = rpc("tools/call", {"name": "system.run", "arguments": {"command": ["sleep", "600"]}})
         child.stdin.write(json.dumps(sleep).encode() + b"\n")
-        node, end = psutil.Process(child.pid), time.monotonic() + WAIT
-        while not (started := [one for one in node.children(recursive=True) if one.name() == "sleep"]):
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        started = running(child.pid, "sleep")
         child.send_signal(number)
         assert child.wait(WAIT) == 0
         assert psutil.wait_procs(started, WAIT)[1] == []
+
+
+def test_the_commands_of_a_node_that_is_killed_end_with_it(tmp_path: Path) -> None:
+    (tmp_path / "exec-policy.json").write_text('{"defaultAction": "allow", "rules": []}')
+    with running_node(tmp_path) as node:
+        sleep = {"name": "system.run", "arguments": {"command": ["sleep", "600"]}}
+        place = urlsplit(node.address)
+        with socket.create_connection((place.hostname, place.port), timeout=WAIT) as plug:
+            body = json.dumps(rpc("tools/call", sleep))
+            head = ["POST / HTTP/1.1", f"Host: {place.netloc}", "Content-Type: application/json"]
+            head += [f"Authorization: Bearer {node.token}", f"Content-Length: {len(body)}"]
+            plug.sendall(("\r\n".join(head) + "\r\n\r\n" + body).encode())
+            started = running(node.child.pid, "sleep")
+            node.child.kill()
+            assert psutil.wait_procs(started, WAIT)[1] == []

@@ -304,11 +304,20 @@ def test_a_client_with_a_person_behind_it_is_asked_first(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "said",
-    [{"action": "decline"}, {"action": "cancel"}, {"action": "accept"}, {"action": "accept", "content": {"allow": 1}}],
+    [{"action": "decline"}, {"action": "accept"}, {"action": "accept", "content": {"allow": 1}}],
 )
-def test_anything_but_a_clear_yes_from_the_client_is_a_no(tmp_path: Path, said: Json) -> None:
-    with pytest.raises(ToolDenied, match="denied by a person"):
-        Bench(tmp_path, ASK).run(Client(said), command=["expr", "1"])
+def test_anything_but_a_clear_yes_from_the_client_is_a_no_that_says_how_to_allow_it(tmp_path: Path, said: Json) -> None:
+    elsewhere = Person("once")
+    with pytest.raises(ToolDenied, match=r"the client said no\. To allow it, run `openclaw approvals`"):
+        Bench(tmp_path, ASK, elsewhere).run(Client(said), command=["expr", "1"])
+    assert elsewhere.asked == []
+
+
+def test_a_client_with_nobody_behind_it_makes_no_choice_and_others_are_asked(tmp_path: Path) -> None:
+    cancelled = Client({"action": "cancel"})
+    assert Bench(tmp_path, ASK, Person("once")).run(cancelled, command=["expr", "1"])["stdout"] == "1\n"
+    with pytest.raises(ToolDenied, match=r"nobody is there to ask\. To allow it, run `openclaw approvals`"):
+        Bench(tmp_path, ASK).run(cancelled, command=["expr", "1"])
 
 
 def test_what_a_person_is_shown_hides_nothing(tmp_path: Path) -> None:

@@ -89,6 +89,10 @@ def test_rotation_and_revocation_end_the_old_token() -> None:
         third = await admitted(pairing)
         assert third not in (first, second)
         assert cuts == [pairings.Cut(DEVICE.id, "operator")] * 2
+        await pairing.remove(DEVICE.id)
+        fourth = await admitted(pairing)
+        assert fourth not in (first, second, third)
+        assert not any(pairing.holds(DEVICE.id, "operator", token) for token in (first, second, third))
 
     async def narrowed() -> None:
         other = Pairing(MemoryShelf())

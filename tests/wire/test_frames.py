@@ -44,6 +44,14 @@ def test_what_is_not_json_is_dropped(data: bytes) -> None:
     assert frames.read_answer(data) is None
 
 
+@pytest.mark.parametrize("value", [r'"cut \ud83d"', "1e400"])
+def test_a_request_with_what_nobody_can_keep_is_answered(value: str) -> None:
+    frame = frames.read_request(f'{{"type":"req","id":"4","method":"chat.send","params":{{"x":{value}}}}}'.encode())
+    assert isinstance(frame, Refused)
+    assert frame.id == "4"
+    assert "half a character" in frame.message
+
+
 @pytest.mark.parametrize(
     ("data", "id", "words"),
     [

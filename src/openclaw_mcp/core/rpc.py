@@ -135,6 +135,9 @@ def missing_scope(needed: str) -> Fault:
 Shape = TypeVar("Shape")
 
 
+SAFE_INTEGER: Final = 2**53 - 1  # the largest that every reader of JSON takes for itself
+
+
 def read_params(params: Any, shape: type[Shape], method: str) -> Shape:
     """The parameters as `shape`, unknown ones ignored. Raises Fault in the words OpenClaw's clients know."""
     if not isinstance(params, dict):

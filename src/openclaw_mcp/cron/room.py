@@ -27,7 +27,7 @@ from ..core.model import Caller, Json
 from ..core.ports import Guard, Runner
 from ..core.records import NewSession, RunRequest
 from ..core.roster import Roster
-from ..core.rpc import ADMIN, READ, WRITE, Event, Fault, Method, Publish, RpcCall, read_params
+from ..core.rpc import ADMIN, READ, SAFE_INTEGER, WRITE, Event, Fault, Method, Publish, RpcCall, read_params
 from . import shapes
 from .clock import Clock, Time, WallTime
 from .delivery import Post
@@ -42,7 +42,7 @@ MOST_PER_PAGE: Final = 200
 WRITES_PER_MINUTE: Final = 600
 Name = Annotated[str, Meta(min_length=1)]
 Page = Annotated[int, Meta(ge=1, le=MOST_PER_PAGE)]
-Count = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
 Direction = Literal["asc", "desc"]
 
 

@@ -4,9 +4,11 @@ Both eras at one address. The stateless era needs nothing kept, and closing its 
 era gets a session when it opens with `initialize`; a request without one is served as it stands.
 """
 
+from typing import Final
+
 from ..core.errors import OpenClawError
 from ..core.model import Caller
-from ..wire import jsonrpc
+from ..wire import jsonrpc, mcp
 from ..wire.jsonrpc import Notification, Request, Response, RpcError
 from .gate import Gate, Headers, Refusal
 from .inline import Inline, Receive, Scope, Send, is_stateless, read_headers, unversioned
@@ -14,6 +16,8 @@ from .reply import Reply, refuse, send_status, send_text
 from .server import McpServer
 from .sessions import Session, Sessions
 from .slots import Slots
+
+MOST_LISTENERS: Final = 1000  # clients that wait for news of changes at one door with slots
 
 _ALLOW_POST = ((b"allow", b"POST"),)
 
@@ -33,6 +37,7 @@ class McpHttp:
         self._probe = probe
         self._inline = Inline(gate)
         self._slots = Slots(gate.slots) if gate.slots is not None else None
+        self._listeners = Slots(MOST_LISTENERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -71,12 +76,14 @@ class McpHttp:
             # What a client answers us needs no slot, or its own calls could keep its answers out.
             await self._take(message, headers, repeated, caller, reply)
             return
-        if not self._slots.take_free():
-            await self._slots.take()
+        # Who only listens stays for as long as its client lives, and must not keep the others' calls out.
+        slots = self._listeners if message.method == mcp.LISTEN else self._slots
+        if not slots.take_free():
+            await slots.take()
         try:
             await self._take(message, headers, repeated, caller, reply)
         finally:
-            self._slots.give()
+            slots.give()
 
     async def _take(
         self, message: jsonrpc.Message, headers: Headers, repeated: str | None, caller: Caller, reply: Reply

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..core.model import Caller
+from ..wire import mcp
 from ..wire.jsonrpc import Id, Notification, Request
 from .exchange import Peer
 from .gate import Headers, Refusal
@@ -19,7 +20,6 @@ from .reply import Reply, send_status
 from .server import McpServer
 
 MOST_UNHEARD: Final = 64  # list changes waiting for a listener that does not read; each only says *look again*
-LISTEN: Final = "subscriptions/listen"
 
 Elsewhere = Callable[[str, Id], None]
 _ALLOWED = ((b"allow", b"GET, POST"),)
@@ -168,7 +168,7 @@ async def _post(  # noqa: PLR0917  one caller, which names them all
     message, reply = post
     if is_stateless(headers):
         work = inline.stateless(door.server, message, headers, repeated, door.caller, reply)
-        if isinstance(message, Request) and message.method == LISTEN:
+        if isinstance(message, Request) and message.method == mcp.LISTEN:
             work = door.until_closed(reply, work)
         await work
     elif isinstance(message, Request):

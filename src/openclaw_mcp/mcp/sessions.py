@@ -18,6 +18,7 @@ from .server import McpServer
 IDLE: Final = 1800.0  # seconds without a request before a session is forgotten
 MOST_SESSIONS: Final = 10_000
 MOST_STREAMS: Final = 64  # streams one session can resume
+MOST_KEPT: Final = 16 << 20  # bytes of answered requests one session can still resume; the newest stays in any case
 MOST_EVENTS: Final = 512  # events a stream keeps for a client that lost its connection
 RETRY: Final = 500  # milliseconds we suggest before reconnecting
 PRIMED_SINCE: Final = "2025-11-25"  # the revision whose clients expect a stream to open with an event id
@@ -31,12 +32,14 @@ class Stream:
         self.hung_up = False
         """The server has ended the connection; the client is to come back for the rest."""
         self._events: deque[tuple[int, bytes]] = deque(maxlen=MOST_EVENTS)
+        self.size = 0
         self._count = 0
         self._ended = False
         self._news = asyncio.Event()
 
     def say(self, message: bytes) -> None:
         self._count += 1
+        self.size += len(message)
         self._events.append((self._count, message))
         self._news.set()
 
@@ -55,6 +58,10 @@ class Stream:
     def only(self) -> bytes | None:
         """The one thing said, if the stream ended with it."""
         return self._events[0][1] if self._ended and self._count == 1 else None
+
+    @property
+    def over(self) -> bool:
+        return self._ended
 
     @property
     def silent(self) -> bool:
@@ -155,6 +162,11 @@ class Session:
     def _stream(self) -> Stream:
         while len(self._streams) >= MOST_STREAMS:
             self._streams.pop(next(iter(self._streams)))
+        kept = 0
+        for stream in reversed(list(self._streams.values())):
+            if stream.over and kept > MOST_KEPT:
+                del self._streams[stream.name]
+            kept += stream.size
         self._sequence += 1
         stream = self._streams[str(self._sequence)] = Stream(str(self._sequence))
         return stream
@@ -185,8 +197,7 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
 
     def begin(self, params: Json, caller: Caller, server: McpServer) -> Session:
-        if len(self._sessions) >= MOST_SESSIONS:
-            self._forget_idle()
+        self._forget_idle()
         if len(self._sessions) >= MOST_SESSIONS:
             raise ToolBusy(f"{MOST_SESSIONS} sessions are open already; close some or try later")
         session = Session(params, caller, server)
@@ -194,10 +205,12 @@ class Sessions:
         return session
 
     def find(self, id: str, caller: Caller) -> Session:
+        self._forget_idle()
         session = self._sessions.get(id)
-        if session is None or session.caller != caller or time.monotonic() - session.used > IDLE:
+        if session is None or session.caller != caller:
             raise Refusal(404, "session not found; send initialize again")
         session.used = time.monotonic()
+        self._sessions[id] = self._sessions.pop(id)  # the longest unused comes first
         return session
 
     async def serve(self, method: str, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
@@ -224,7 +237,11 @@ class Sessions:
 
     def _forget_idle(self) -> None:
         limit = time.monotonic() - IDLE
-        for id, session in list(self._sessions.items()):
-            if session.used < limit and not session.busy:
-                session.forget()
-                del self._sessions[id]
+        idle: list[str] = []
+        for id, session in self._sessions.items():
+            if session.used >= limit:
+                break
+            if not session.busy:
+                idle.append(id)
+        for id in idle:
+            self._sessions.pop(id).forget()

@@ -20,6 +20,7 @@ from .server import McpServer
 
 LONGEST_LINE: Final = 32 << 20  # bytes; a surface that takes large files sets its own
 MOST_AT_ONCE: Final = 4096  # requests being served on one pipe
+LOOK: Final = 0.2  # seconds between two looks whether a client that has closed its end still reads
 LAST_ANSWERS: Final = 5.0  # seconds that calls still running at the end of input get to finish
 
 if sys.platform != "win32":
@@ -254,8 +255,11 @@ class _Pipe:
     async def _last(self, running: list[asyncio.Task[None]], seconds: float) -> None:
         """Wait for them all, or until somebody is in a hurry."""
         hurry, done = asyncio.ensure_future(self._hurried.wait()), asyncio.ensure_future(asyncio.wait(running))
+        end = self._loop.time() + seconds
         try:
-            await asyncio.wait((hurry, done), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            while not (hurry.done() or done.done() or self._output.closed) and (left := end - self._loop.time()) > 0:
+                # A killed client closes both its ends, one a moment after the other; nobody tells of the second.
+                await asyncio.wait((hurry, done), timeout=min(LOOK, left), return_when=asyncio.FIRST_COMPLETED)
         finally:
             hurry.cancel()
             done.cancel()

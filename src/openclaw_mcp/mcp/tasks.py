@@ -240,9 +240,11 @@ class Tasks:
         return task
 
     def _keep(self, task: _Task) -> None:
-        if len(self._kept) >= MOST_TASKS:
-            now = self._clock()
-            self._kept = {id: kept for id, kept in self._kept.items() if kept.expires > now}
+        now = self._clock()
+        for id, kept in list(self._kept.items()):
+            if kept.expires > now:  # in the order they were made, and all live as long
+                break
+            del self._kept[id]
         if len(self._kept) >= MOST_TASKS:
             assert task.work is not None
             task.work.cancel()

@@ -59,7 +59,11 @@ class Asking:
         if len(question.detail) > LONGEST_SHOWN:
             raise ToolDenied("Denied: it is too long to show to a person; make it shorter.")
         if self._in_client() and call.line.can_ask("elicitation", "form"):
-            return await _ask_client(call, question)
+            said = await _ask_client(call, question)
+            if said == "deny":
+                raise ToolDenied(f"Denied: {question.why}, and the client said no. {how_to_allow}")
+            if said is not None:
+                return said
         present = [asker for asker in self._askers if asker.present()]
         if not present:
             raise ToolDenied(f"Denied: {question.why}, and nobody is there to ask. {how_to_allow}")
@@ -69,8 +73,9 @@ class Asking:
         return answer
 
 
-async def _ask_client(call: ToolCall, question: Question) -> Answer:
-    """Once or not at all: the client that wants something may not change the rules about it."""
+async def _ask_client(call: ToolCall, question: Question) -> Answer | None:
+    """Once or not at all: the client that wants something may not change the rules about it. None: it made no choice,
+    as one does that has nobody to ask."""
     message = f"{question.title}\n\n{question.detail}\n\n({question.why})"
     schema = {
         "type": "object",
@@ -80,6 +85,8 @@ async def _ask_client(call: ToolCall, question: Question) -> Answer:
     key = f"approve-{question.kind}"
     said = (await call.line.ask({key: form(message, schema)})).get(key, {})
     content = said.get("content")
+    if said.get("action") == "cancel":
+        return None
     allowed = said.get("action") == "accept" and type(content) is dict and content.get("allow") is True
     return "once" if allowed else "deny"
 

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..core.errors import ToolError
+from ..core.ports import Guard
 
 KEPT_HEAD: Final = 512 << 10  # bytes of the beginning of each stream
 KEPT_TAIL: Final = 512 << 10  # and of its end, where errors stand
@@ -98,8 +99,10 @@ async def run(
     env: Mapping[str, str],
     seconds: float,
     report: Report | None = None,
+    guard: Guard | None = None,
 ) -> Ended:
-    """Run until it ends, its time is up, or this task is cancelled. Nothing of its process group is left then."""
+    """Run until it ends, its time is up, or this task is cancelled. Nothing of its process group is left then; `guard`
+    sees to that should we be killed."""
     began = time.monotonic()
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
@@ -110,7 +113,13 @@ async def run(
         finally:
             os.close(out_write)
             os.close(err_write)
-        return await _mind(process, out, err, began=began, seconds=seconds, report=report)
+        if guard is not None:
+            guard.watch(process.pid)
+        try:
+            return await _mind(process, out, err, began=began, seconds=seconds, report=report)
+        finally:
+            if guard is not None:
+                guard.forget(process.pid)
     except OSError as exc:
         raise ToolError(f"The program could not be started: {exc.strerror or 'unknown reason'}") from exc
     except ValueError as exc:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ..core.errors import ToolArguments, ToolDenied, ToolError
 from ..core.model import Json, ToolCall, ToolResult, ToolSpec
+from ..core.ports import Guard
 from . import process
 from .approvals import Approvals, Locator
 from .arguments import flag, schema, text
@@ -132,7 +133,9 @@ class System:
 
     name = "system"
 
-    def __init__(self, *, approvals: Approvals, desktop: Desktop) -> None:
+    def __init__(self, *, approvals: Approvals, desktop: Desktop, guard: Guard | None = None) -> None:
+        """`guard` ends commands should this process be killed."""
+        self._guard = guard
         self._approvals = approvals
         self._desktop = desktop
 
@@ -170,6 +173,7 @@ class System:
             env={**inherited(), **request.env},
             seconds=request.seconds,
             report=report,
+            guard=self._guard,
         )
         return answer(
             {

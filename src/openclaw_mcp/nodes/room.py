@@ -10,7 +10,19 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..core.model import Json
 from ..core.records import now_ms
-from ..core.rpc import PAIRING, READ, Event, Fault, Method, Publish, RpcCall, covers, missing_scope, read_params
+from ..core.rpc import (
+    PAIRING,
+    READ,
+    SAFE_INTEGER,
+    Event,
+    Fault,
+    Method,
+    Publish,
+    RpcCall,
+    covers,
+    missing_scope,
+    read_params,
+)
 from . import gates
 from .calls import Calls, Order, Payload, Progress, not_connected
 from .errands import Errands
@@ -49,7 +61,7 @@ class _Invoke(Struct, frozen=True, rename="camel"):
     command: Text
     idempotency_key: Annotated[str, Meta(min_length=1, max_length=256)]
     params: Any = None
-    timeout_ms: Annotated[int, Meta(ge=0)] | None = None
+    timeout_ms: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)] | None = None
 
 
 class _Error(Struct, frozen=True):
@@ -68,7 +80,7 @@ class _Result(Struct, frozen=True, kw_only=True):
 
 class _Progress(Struct, frozen=True, rename="camel"):
     invoke_id: Text
-    seq: Annotated[int, Meta(ge=0)]
+    seq: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
     chunk: Annotated[str, Meta(max_length=16_384)]
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from ..core.bell import Bell
 from ..core.model import Json
-from ..core.rpc import Event, Fault, Method, Publish, RpcCall, read_params
+from ..core.rpc import SAFE_INTEGER, Event, Fault, Method, Publish, RpcCall, read_params
 from .commands import MCP_CALL
 from .roll import Roll
 
@@ -18,7 +18,7 @@ STATS: Final = "node.host.stats"
 ALIVE: Final = "node.presence.alive"
 
 Text = Annotated[str, Meta(min_length=1)]
-Count = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
 
 
 class Behind(Struct, frozen=True):

@@ -8,14 +8,14 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from ..core.model import Json
-from ..core.rpc import READ, Fault, Method, RpcCall, read_params
+from ..core.rpc import READ, SAFE_INTEGER, Fault, Method, RpcCall, read_params
 
 DEFAULT_LINES: Final = 500
 DEFAULT_BYTES: Final = 250_000  # one answer's worth of text
 
 
 class _Wanted(Struct, frozen=True, rename="camel"):
-    cursor: Annotated[int, Meta(ge=0)] | None = None
+    cursor: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)] | None = None
     limit: Annotated[int, Meta(ge=1, le=5000)] = DEFAULT_LINES
     max_bytes: Annotated[int, Meta(ge=1, le=1_000_000)] = DEFAULT_BYTES
 

@@ -22,6 +22,7 @@ from .handshake import Connect
 
 PENDING_FOR: Final = 300.0  # seconds a request waits for approval; a device that still wants in asks again
 MOST_PENDING: Final = 256  # requests kept; each needed the shared token, so more is a runaway client
+ISSUE_BITS: Final = 52  # of the number a count of tokens begins with; what is counted on stays exact in every JSON
 
 Decision = Literal["approved", "rejected", "removed"]
 Reason = Literal["not-paired", "role-upgrade", "scope-upgrade", "metadata-upgrade"]
@@ -307,8 +308,9 @@ class Pairing:
             grants[asked.role] = Grant(
                 scopes=_union(before.scopes if before else (), asked.scopes),
                 created_at_ms=before.created_at_ms if before else now,
-                # A revoked role that is approved again gets a token of its own: the revoked one stays dead.
-                issue=(before.issue + (before.revoked_at_ms is not None)) if before else 1,
+                # A revoked role that is approved again gets a token of its own: the revoked one stays dead. So do those
+                # of a device that was removed: its count is forgotten, so a new one begins where none has been.
+                issue=(before.issue + (before.revoked_at_ms is not None)) if before else secrets.randbits(ISSUE_BITS),
             )
             device = Device(
                 device_id=asked.device_id,

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from ..core.agent import Attachment
 from ..core.model import Json
 from ..core.records import QueueMode
-from ..core.rpc import Fault
+from ..core.rpc import SAFE_INTEGER, Fault
 
 MOST_ATTACHMENTS: Final = 20
 LARGEST_ATTACHMENT: Final = 18 * 1024 * 1024  # as base64 it just fits the largest frame
@@ -18,8 +18,8 @@ Name = Annotated[str, Meta(min_length=1)]
 Key = Annotated[str, Meta(min_length=1, max_length=512)]
 RunId = Annotated[str, Meta(min_length=1, max_length=250)]
 Label = Annotated[str, Meta(min_length=1, max_length=512)]
-Count = Annotated[int, Meta(ge=0)]
-Some = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
+Some = Annotated[int, Meta(ge=1, le=SAFE_INTEGER)]
 
 
 class Params(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -11,7 +11,7 @@ from ..core.books import AuditTrail
 from ..core.errors import StoreError
 from ..core.model import CallRecord, Json
 from ..core.records import AuditQuery
-from ..core.rpc import ADMIN, Method, RpcCall, read_params
+from ..core.rpc import ADMIN, SAFE_INTEGER, Method, RpcCall, read_params
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +25,8 @@ class _Wanted(Struct, frozen=True, rename="camel"):
     session_key: str | None = None
     tool: str | None = None
     outcome: str | None = None
-    since: Annotated[int, Meta(ge=0)] | None = None
-    before: Annotated[int, Meta(ge=1)] | None = None
+    since: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)] | None = None
+    before: Annotated[int, Meta(ge=1, le=SAFE_INTEGER)] | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 

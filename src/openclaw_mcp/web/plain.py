@@ -14,14 +14,14 @@ LARGEST_BODY: Final = 2 << 20  # bytes of a request to the gateway's small route
 
 
 class BodyTooLarge(Exception):
-    """More than LARGEST_BODY."""
+    """More than the route takes."""
 
 
 def headers_of(scope: Scope) -> Mapping[str, str]:
     return {key.decode("latin-1"): value.decode("latin-1").strip() for key, value in scope["headers"]}
 
 
-async def read_body(receive: Receive) -> bytes:
+async def read_body(receive: Receive, most: int = LARGEST_BODY) -> bytes:
     """Raises BodyTooLarge. A client that goes away leaves what it had sent."""
     chunks: list[bytes] = []
     size = 0
@@ -31,7 +31,7 @@ async def read_body(receive: Receive) -> bytes:
             break
         chunks.append(event.get("body", b""))
         size += len(chunks[-1])
-        if size > LARGEST_BODY:
+        if size > most:
             raise BodyTooLarge
         if not event.get("more_body"):
             break

@@ -91,14 +91,14 @@ _any = msgspec.json.Decoder()
 
 
 def read_request(data: bytes | bytearray) -> Request | Refused | None:
-    """What a peer asked. None: not JSON, to be dropped without a word. Never raises."""
+    """What a peer asked. None: no JSON, to be dropped without a word. Never raises."""
     try:
         frame = _request.decode(data)
         return frame if isinstance(frame, Request) else _refused(data)
     except msgspec.ValidationError:
         return _refused(data)
     except (ValueError, RecursionError):  # DecodeError and UnicodeDecodeError both are ValueErrors
-        return None
+        return _unreadable(data)
 
 
 def read_answer(data: bytes | bytearray) -> Response | News | None:
@@ -113,11 +113,25 @@ def _refused(data: bytes | bytearray) -> Refused | None:
     try:
         value = _any.decode(data)
     except (ValueError, RecursionError):
-        return None
+        return _unreadable(data)
     if not isinstance(value, dict):
         return Refused(BAD_FRAME_ID, "invalid request frame: must be object")
     id = value.get("id")
     return Refused(id if isinstance(id, str) and id else BAD_FRAME_ID, f"invalid request frame: {_complaint(value)}")
+
+
+def _unreadable(data: bytes | bytearray) -> Refused | None:
+    """Half a character, or a number beyond all bounds, is proper JSON all the same: its sender is not left waiting."""
+    import json  # here for start-up: nearly every frame can be read
+
+    try:
+        value = json.loads(data)
+        id = value["id"]
+        _encode(id)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    words = "a text holds half a character (a lone surrogate), or a number is too large; send neither"
+    return Refused(id if isinstance(id, str) and id else BAD_FRAME_ID, f"invalid request frame: {words}")
 
 
 def _complaint(value: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ LOG_LEVEL: Final = _PREFIX + "logLevel"
 SERVER_INFO: Final = _PREFIX + "serverInfo"
 SUBSCRIPTION_ID: Final = _PREFIX + "subscriptionId"
 TASKS: Final = _PREFIX + "tasks"
+LISTEN: Final = "subscriptions/listen"  # stays open for as long as its client wants news
 
 HEADER_MISMATCH: Final = -32020
 MISSING_CAPABILITY: Final = -32021
