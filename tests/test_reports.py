@@ -167,6 +167,23 @@ def test_a_key_that_is_there_is_said_to_be_and_never_shown(folder: Path) -> None
     assert "sk-very-secret" not in done.stdout + done.stderr
 
 
+def test_no_secret_in_an_address_is_shown(folder: Path) -> None:
+    servers = {
+        "a": {"url": "http://u:hush-1@127.0.0.1:1/mcp?access_token=hush-2"},
+        "b": {"url": "http://127.0.0.1:1/mcp?key=${SEK}"},
+    }
+    provider = {"api": "openai", "baseUrl": "http://u:hush-3@127.0.0.1:1/${SEK}"}
+    model = {"agents": {"defaults": {"model": "lab/m"}}, "models": {"providers": {"lab": provider}}}
+    _config({"mcp": {"servers": servers}, **model})(folder)
+
+    doctor, status = (openclaw(folder, command, SEK="hush-4") for command in ("doctor", "status"))
+
+    assert "a is at ***;" in doctor.stdout
+    assert "b is at http://127.0.0.1:1/mcp?key=${SEK};" in doctor.stdout
+    assert "agent main uses lab/m at ***;" in doctor.stdout
+    assert "hush" not in doctor.stdout + doctor.stderr + status.stdout + status.stderr
+
+
 def test_a_running_gateway_is_told_from_another_program(folder: Path) -> None:
     with serving(folder) as served:
         status, answer = report(folder, "doctor", OPENCLAW_GATEWAY_PORT=served.ws.rpartition(":")[2])

@@ -212,8 +212,9 @@ def test_the_published_schema_is_ours_and_is_one() -> None:
     jsonschema_rs.meta.validate(Blueprint().schema)
 
 
+FLAGS = ["db://u:p@h", "--token", "-H", "Authorization: Bearer b", "password=p w", "${A}"]
 Values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8) | st.just("db://u:p@h"),
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8) | st.sampled_from(FLAGS),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["a", "env", "token", "id", "apiKey", "x y"]), inner, max_size=3)
@@ -226,8 +227,8 @@ Values = st.recursive(
 def test_whatever_is_hidden_comes_back(config: Any) -> None:
     raw = json.dumps(config)
     shown = text.redacted_text(raw, config)
-    for path, value in text.walk(text.parse(shown)):
-        assert not text.is_secret(path, value) or value == text.REDACTED
+    for path, _ in text.walk(config):
+        assert not text.is_secret(config, path) or text.at(text.parse(shown), path) == text.REDACTED
     assert text.parse(text.restored(shown, config)) == config
     assert text.keep_secrets(text.redacted(config), config) == config
 
@@ -295,8 +296,19 @@ SECRETIVE: Any = {
         "servers": {
             "a": {
                 "command": "x",
-                "env": {"USER_ID": "hush-1", "PATH": "${PATH}"},
-                "args": ["--token=hush-0", "db://u:hush-2@h"],
+                "env": {"USER_ID": "hush-1", "PATH": "${PATH}", "PIN": 471100815},
+                "args": [
+                    "--token=hush-0",
+                    "db://u:hush-2@h",
+                    "--api-key",
+                    "hush-12",
+                    "-H",
+                    "Authorization: Bearer hush-13",
+                ],
+            },
+            "c": {
+                "command": "x",
+                "args": ["host=h password=hush-14 user=me", "https://hush-15@h/", "x --token hush-16"],
             },
             "b": {"url": "https://h/mcp?api_key=hush-3", "headers": {"Cookie": "hush-4"}},
         }
@@ -315,6 +327,7 @@ def test_secrets_are_known_by_where_they_stand_and_by_what_they_are(tmp_path: Pa
         got = await house.call("config.get")
         assert got["valid"], got["issues"]
         assert "hush" not in json.dumps(got)
+        assert "4711" not in json.dumps(got)
         for method in ("config.set", "config.apply", "config.patch"):
             raw = json.dumps(got["parsed"]) if method == "config.patch" else got["raw"]
             done = await house.call(method, {"raw": raw, "baseHash": (await house.call("config.get"))["hash"]})
@@ -324,13 +337,71 @@ def test_secrets_are_known_by_where_they_stand_and_by_what_they_are(tmp_path: Pa
     asyncio.run(story())
 
 
+def test_what_the_environment_knows_is_told_to_nobody(tmp_path: Path) -> None:
+    servers = {"t": {"command": "/bin/false", "args": ["--token", "${FAKE_KEY}", "x${FAKE_KEY}"], "cwd": "${FAKE_KEY}"}}
+
+    async def story() -> None:
+        house, _ = rooms(tmp_path, json.dumps({"mcp": {"servers": servers}}))
+        got = await house.call("config.get")
+        assert "from-env" not in json.dumps(got)
+        for view in ("parsed", "resolved", "config", "runtimeConfig"):
+            assert got[view]["mcp"]["servers"] == servers
+        change = {"raw": json.dumps({"mcp": {"servers": {"t": {"enabled": False}}}}), "baseHash": got["hash"]}
+        assert "from-env" not in json.dumps(await house.call("config.patch", change))
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"mcp": {"servers": {"a": {"headers": ["hush"]}}}},
+        {"mcp": {"servers": {"a": {"env": "hush"}}}},
+        {"mcp": {"servers": {"a": {"args": "--token hush"}}}},
+        {"gateway": {"auth": "hush"}},
+        {"gateway": {"auth": {"token": {"a": "hush"}}}},
+        {"gateway": {"auth": {"token": [["hush"]]}}},
+        {"models": {"providers": {"p": {"apiKey": {"source": "env", "id": "A", "value": "hush"}}}}},
+    ],
+)
+def test_secrets_are_hidden_in_a_config_of_the_wrong_shape_too(tmp_path: Path, config: Any) -> None:
+    async def story() -> None:
+        house, _ = rooms(tmp_path, "{}")
+        (tmp_path / "openclaw.json").write_text(json.dumps(config))
+        got = await house.call("config.get")
+        assert "hush" not in json.dumps(got)
+        assert text.REDACTED in got["raw"]
+        assert text.keep_secrets(got["parsed"], config) == config
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "comment", ['// "apiKey": "hush"', "/* token:\n hush */", "// B: 'hush'", "// at https://hush@h/", '// "hush",']
+)
+def test_a_comment_that_may_hold_a_secret_is_left_out_and_others_stay(comment: str) -> None:
+    raw = f"{{ // the 'door'\n  gateway: {{ port: 1, {comment}\n }}, ui: {{ seamColor: '// token' }} }}"
+    assert "hush" not in text.redacted_text(raw, text.parse(raw))
+    assert "// the 'door'" in text.redacted_text(raw, text.parse(raw))
+    assert text.parse(text.redacted_text(raw, text.parse(raw))) == text.parse(raw)
+
+
 def test_what_only_looks_like_a_secret_stays_to_be_seen() -> None:
     plain = {
         "session": {"mainKey": "home"},
         "hooks": {"sessionKey": "agent:main:main", "url": "http://h:80/a"},
         "cron": {"declarationKey": "daily"},
         "store": {"url": "postgresql://me:${PASSWORD}@h/db"},
-        "mcp": {"servers": {"a": {"env": {"TOKEN": "${TOKEN}"}}}},
+        "mcp": {
+            "servers": {
+                "a": {"env": {"TOKEN": "${TOKEN}"}, "headers": {"Authorization": "Bearer ${TOKEN}"}},
+                "monkey": {"command": "npx", "args": ["-y", "@scope/monkey", "--token", "${TOKEN}", "-v"]},
+                "env": {"command": "x", "args": ["-H", "Authorization: Bearer ${TOKEN}", "password=${PW} host=h"]},
+                "url": {"url": "https://${TOKEN}@h/a@b?key=${KEY}"},
+            }
+        },
+        "gateway": {"auth": {"mode": "token"}},
+        "agents": {"defaults": {"limits": {"tokens": 5}}},
         "models": {"providers": {"p": {"apiKey": {"source": "env", "id": "A_KEY"}}}},
     }
 
@@ -346,6 +417,15 @@ def test_a_hidden_secret_follows_its_owner_and_no_other() -> None:
     assert second["agents"]["list"] == stored["agents"]["list"][1:]
     with pytest.raises(BadRequest, match=r"args\.0: nothing is stored"):
         text.keep_secrets({"args": shown["args"][1:]}, stored)
+
+
+def test_a_hidden_argument_is_not_given_away_by_changing_the_one_before_it() -> None:
+    stored = {"args": ["--token", "hush"]}
+    assert text.keep_secrets({"args": ["--api-key", text.REDACTED]}, stored) == {"args": ["--api-key", "hush"]}
+    with pytest.raises(BadRequest, match=r"args\.1: .* would be shown"):
+        text.keep_secrets({"args": ["--name", text.REDACTED]}, stored)
+    with pytest.raises(BadRequest, match=r"args\.1: .* would be shown"):
+        text.restored(json.dumps({"args": ["--name", text.REDACTED]}), stored)
 
 
 @pytest.mark.parametrize(

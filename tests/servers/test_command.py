@@ -143,6 +143,18 @@ def test_the_list_hides_secrets(mcp: Shell) -> None:
     }
 
 
+def test_the_list_hides_secrets_in_addresses_and_arguments(mcp: Shell) -> None:
+    mcp("add", "a", "--no-probe", "--url", "http://u:hush@127.0.0.1:1/mcp?access_token=hush")
+    mcp("add", "b", "--no-probe", "--", "prog", "--token", "hush", "--api-key=hush", "--port", "80")
+    mcp("add", "c", "--disabled", "--url", "http://127.0.0.1:1/mcp?key=${PATH}")
+
+    plain, as_json = mcp("list"), mcp("list", "--json")
+
+    assert plain.stdout.splitlines()[:2] == ["a  ***", "b  prog --token *** *** --port 80"]
+    assert "hush" not in as_json.stdout
+    assert json.loads(as_json.stdout)["c"]["url"] == "http://127.0.0.1:1/mcp?key=${PATH}"
+
+
 def test_tools_of_all_servers_and_the_reason_why_one_has_none(mcp: Shell) -> None:
     with echo_over_http() as address:
         mcp("add", "web", "--url", address)

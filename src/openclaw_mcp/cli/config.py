@@ -54,7 +54,7 @@ def _get(file: ConfigFile, options: argparse.Namespace) -> int:
     snapshot = file.read()
     if not snapshot.valid:
         raise invalid(snapshot.issues, snapshot.path)
-    value: Any = text.redacted(snapshot.config if options.defaults else snapshot.parsed)
+    value: Any = file.shown(snapshot) if options.defaults else text.redacted(snapshot.parsed)
     if options.path:
         value = text.at(value, _steps(options.path))
         if value is None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from .. import __version__
+from ..config import text
 from ..config.file import ConfigFile
 from ..core.errors import OpenClawError
 from ..node.settings import DEFAULT_PORT as NODE_PORT
@@ -44,10 +45,11 @@ def _examined(options: argparse.Namespace, folder: Path) -> Iterator[Finding]:
     gateway = asyncio.run(look(folder, config, url=options.url, token=options.token))
     yield from _gateway(gateway)
     yield from _ports(folder)
+    shown = text.redacted(snapshot.parsed, text.MASK)
     if snapshot.valid:
-        yield from doctor_agents.agents(config)
+        yield from doctor_agents.agents(config, shown)
     yield from doctor_agents.command_lines()
-    yield from doctor_agents.servers(config)
+    yield from doctor_agents.servers(config, shown)
     yield from _checked("node", lambda: doctor_agents.node(folder))
     yield from _checked("clients", lambda: doctor_files.clients(folder))
 

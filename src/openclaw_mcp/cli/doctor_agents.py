@@ -12,6 +12,7 @@ from ..agents.cli.gemini import Gemini
 from ..agents.cli.opencode import OpenCode
 from ..agents.cli.settings import settings_of
 from ..agents.cli.words import Dialect
+from ..config.text import at
 from ..configured import roster_of
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
@@ -27,13 +28,16 @@ from .findings import Finding, attention, fine, note
 DIALECTS: Final[tuple[Dialect, ...]] = (Claude(), Gemini(), Codex(), OpenCode())
 
 
-def agents(config: Json) -> Iterator[Finding]:
-    """Each agent the config names: what it runs on, and whether that is there."""
+def agents(config: Json, shown: Json) -> Iterator[Finding]:
+    """Each agent the config names: what it runs on, and whether that is there.
+
+    `shown`: the config as it is written, its secrets hidden; findings repeat nothing else of what may hold one.
+    """
     for card in roster_of(config).agents:
-        yield _agent(card, config)
+        yield _agent(card, config, shown)
 
 
-def _agent(card: AgentCard, config: Json) -> Finding:
+def _agent(card: AgentCard, config: Json, shown: Json) -> Finding:
     dialect = next((each for each in DIALECTS if each.id == card.runtime), None)
     who = f"agent {card.id}"
     if card.runtime == "demo":
@@ -45,10 +49,10 @@ def _agent(card: AgentCard, config: Json) -> Finding:
             remedy = f"{dialect.install}, or set the agent's runtimeCommand"
             return attention("agents", f"{who} runs on {dialect.title}, and there is no program {command}", remedy)
         return fine("agents", f"{who} runs on {dialect.title} ({command})")
-    return _model(card, config, who)
+    return _model(card, config, shown, who)
 
 
-def _model(card: AgentCard, config: Json, who: str) -> Finding:
+def _model(card: AgentCard, config: Json, shown: Json, who: str) -> Finding:
     providers = catalogue(config)
     first, _ = wished(card.settings.get("model"))
     if not first:
@@ -69,7 +73,8 @@ def _model(card: AgentCard, config: Json, who: str) -> Finding:
             "agents", f"{who} uses {first}: {trouble}", "set the key there, then run openclaw doctor again"
         )
     key = "its key is there" if provider.keys else "it needs no key"
-    return fine("agents", f"{who} uses {first} at {provider.base_url}; {key}")
+    address = at(shown, ("models", "providers", provider.name, "baseUrl")) or provider.base_url
+    return fine("agents", f"{who} uses {first} at {address}; {key}")
 
 
 async def _key_trouble(provider: Provider) -> str:
@@ -92,13 +97,13 @@ def command_lines() -> Iterator[Finding]:
     yield fine("cli agents", words) if here else note("cli agents", words)
 
 
-def servers(config: Json) -> Iterator[Finding]:
-    """The entries of `mcp.servers`: whether each can be started. None is."""
+def servers(config: Json, shown: Json) -> Iterator[Finding]:
+    """The entries of `mcp.servers`: whether each can be started. None is. `shown`: as for `agents`."""
     for name, value in (config.get("mcp", {}).get("servers") or {}).items():
-        yield _server(name, value)
+        yield _server(name, value, at(shown, ("mcp", "servers", name)))
 
 
-def _server(name: str, value: Json) -> Finding:
+def _server(name: str, value: Json, shown: Json) -> Finding:
     try:
         entry = read(name, value)
     except BadEntry as exc:
@@ -113,8 +118,8 @@ def _server(name: str, value: Json) -> Finding:
                 words = f"{name} can't be started: there is no program {command}"
                 return attention("servers", words, "install it, or give its full path in the entry")
             return fine("servers", f"{name} starts {command}; openclaw mcp tools {name} tries it")
-        case Address(url=url):
-            return fine("servers", f"{name} is at {entry.masked(url)}; openclaw mcp tools {name} tries it")
+        case Address():
+            return fine("servers", f"{name} is at {shown['url']}; openclaw mcp tools {name} tries it")
 
 
 def node(folder: Path) -> Iterator[Finding]:

@@ -168,22 +168,23 @@ def _refuse_unused(options: argparse.Namespace) -> None:
 
 def _list(options: argparse.Namespace, file: Path) -> int:
     servers = _read(file)
+    shown = text.redacted({"servers": servers}, text.MASK)["servers"]
     if options.json:
-        _print_json({name: _without_secrets(value) for name, value in servers.items()})
+        _print_json(shown)
         return DONE
     if not servers:
         print(f"no MCP servers in {file}; add one with: openclaw mcp add NAME -- PROGRAM")
     for name, value in servers.items():
-        print(f"{name}  {_summary(name, value)}")
+        print(f"{name}  {_summary(name, value, shown[name])}")
     return DONE
 
 
-def _summary(name: str, value: Any) -> str:
+def _summary(name: str, value: Any, shown: Any) -> str:
     try:
         entry.read(name, value)
     except entry.BadEntry as exc:
         return f"can't be used: {exc}"
-    where = value.get("url") or " ".join([value["command"], *value.get("args", [])])
+    where = shown.get("url") or " ".join([shown["command"], *(shown.get("args") or [])])
     return where if value.get("enabled", True) else f"{where}  (disabled)"
 
 
@@ -225,21 +226,6 @@ def _servers(config: Json) -> Json:
     if type(servers) is not dict:
         raise BadRequest("mcp.servers must be an object")
     return servers
-
-
-def _without_secrets(value: Any) -> Any:
-    """An entry fit to be printed: values of `env` and `headers` are hidden unless they only name a variable."""
-    if type(value) is not dict:
-        return value
-    hidden = dict(value)
-    for key in ("env", "headers"):
-        if type(value.get(key)) is dict:
-            hidden[key] = {name: item if _only_names(item) else "***" for name, item in value[key].items()}
-    return hidden
-
-
-def _only_names(value: Any) -> bool:
-    return type(value) is str and value.removeprefix("Bearer ").startswith("${") and value.endswith("}")
 
 
 # ---- the servers ----

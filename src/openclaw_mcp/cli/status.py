@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from .. import __version__
+from ..config import text
 from ..config.file import ConfigFile, Snapshot
 from ..configured import database
 from ..core.model import Json
@@ -46,7 +47,7 @@ def _status(folder: Path, snapshot: Snapshot, seen: Gateway) -> Iterator[Finding
     yield from _channels(seen)
     yield from _cron(seen)
     if snapshot.valid:
-        yield from doctor_agents.agents(snapshot.config)
+        yield from doctor_agents.agents(snapshot.config, text.redacted(snapshot.parsed, text.MASK))
     else:
         yield from doctor_files.config(snapshot)
 

@@ -108,6 +108,10 @@ class ConfigFile:
             warnings=warnings,
         )
 
+    def shown(self, snapshot: Snapshot) -> Json:
+        """Its config, with defaults, fit to be seen: secrets are hidden, and `${NAME}` stands as it is written."""
+        return self.blueprint.with_defaults(text.redacted(snapshot.parsed))
+
     def _hash(self, raw: str) -> str:
         digest = hmac.digest(self._key, raw.encode(), hashlib.sha256)
         return f"hmac-sha256:v1:{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"

@@ -94,16 +94,15 @@ class ConfigRoom:
     async def _get(self, call: RpcCall) -> Json:
         snapshot = await asyncio.to_thread(self._file.read)
         parsed = text.redacted(snapshot.parsed)
-        config = text.redacted(snapshot.config)
         return {
             "path": str(snapshot.path),
             "exists": snapshot.exists,
             "raw": _shown(snapshot),
             "parsed": parsed,
             "sourceConfig": parsed,
-            "resolved": text.redacted(snapshot.resolved),
-            "runtimeConfig": text.redacted(self.current.config),
-            "config": config,
+            "resolved": parsed,  # what comes from the environment is not shown
+            "runtimeConfig": self._file.shown(self.current),
+            "config": self._file.shown(snapshot),
             "valid": snapshot.valid,
             "hash": snapshot.hash,
             "issues": snapshot.issues,
@@ -150,16 +149,16 @@ class ConfigRoom:
 
     async def _set(self, call: RpcCall) -> Json:
         asked = read_params(call.params, WriteParams, call.method)
-        return _answer(await self._replace(call, asked), None)
+        return self._answer(await self._replace(call, asked), None)
 
     async def _apply(self, call: RpcCall) -> Json:
         asked = read_params(call.params, WriteParams, call.method)
-        return _answer(await self._replace(call, asked), _sentinel("config-apply", asked.note))
+        return self._answer(await self._replace(call, asked), _sentinel("config-apply", asked.note))
 
     async def _patch(self, call: RpcCall) -> Json:
         asked = read_params(call.params, WriteParams, call.method)
         change = await self._written(call, asked, lambda: self._patched(asked))
-        return {**_answer(change, _sentinel("config-patch", asked.note)), "changedPaths": list(change.paths)}
+        return {**self._answer(change, _sentinel("config-patch", asked.note)), "changedPaths": list(change.paths)}
 
     async def _replace(self, call: RpcCall, asked: WriteParams) -> Change:
         return await self._written(call, asked, lambda: self._file.replace(asked.raw, base=asked.base_hash))
@@ -186,6 +185,15 @@ class ConfigRoom:
             change = self._take(before, after)
             await self._remember(change, actor=call.caller.name, method=call.method, note=asked.note)
         return change
+
+    def _answer(self, change: Change, sentinel: Json | None) -> Json:
+        after = change.after
+        answer: Json = {"ok": True, "path": str(after.path), "hash": after.hash, "config": self._file.shown(after)}
+        if sentinel is not None:
+            stats = {"requiresRestart": change.reload == "restart", "changedPaths": list(change.paths)}
+            sentinel["payload"]["stats"] = stats
+            answer["sentinel"] = sentinel
+        return answer
 
     def _take(self, before: Snapshot, after: Snapshot) -> Change:
         paths = tuple(merge.changed_paths(before.parsed, after.parsed))
@@ -260,16 +268,6 @@ def _shown(snapshot: Snapshot) -> str | None:
     if not snapshot.exists or not snapshot.readable:
         return None
     return text.redacted_text(snapshot.raw, snapshot.parsed)
-
-
-def _answer(change: Change, sentinel: Json | None) -> Json:
-    after = change.after
-    answer: Json = {"ok": True, "path": str(after.path), "hash": after.hash, "config": text.redacted(after.config)}
-    if sentinel is not None:
-        stats = {"requiresRestart": change.reload == "restart", "changedPaths": list(change.paths)}
-        sentinel["payload"]["stats"] = stats
-        answer["sentinel"] = sentinel
-    return answer
 
 
 def _sentinel(kind: str, note: str | None) -> Json:

@@ -11,19 +11,41 @@ from ..core.errors import BadRequest
 from ..core.model import Json
 
 REDACTED: Final = "__OPENCLAW_REDACTED__"
+MASK: Final = "***"
+"""Stands for a secret where people read it and nobody writes it back."""
 LARGEST: Final = 5 * 1024 * 1024  # bytes; a config beyond this is not one
 DEEPEST: Final = 64
 REFERENCE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
-SECRET_NAME: Final = re.compile(r"(token|password|passwd|secret|key|credentials?|authorization)$", re.IGNORECASE)
-"""Names whose values are secret wherever they stand."""
+ONLY_REFERENCE: Final = re.compile(rf"(Bearer )?{REFERENCE.pattern}")
+_WORD: Final = "(token|password|passwd|secret|key|credentials?|authorization)"
+SECRET_NAME: Final = re.compile(rf"{_WORD}$", re.IGNORECASE)
+"""Names whose values are secret wherever they stand, and all that stands under them."""
 PLAIN_NAME: Final = re.compile(r"(main|session|idempotency|declaration|public)[-_]?key$", re.IGNORECASE)
 """Keys that open nothing: names of sessions, of jobs, of what was sent already."""
 SECRET_HOLDERS: Final = frozenset({"env", "runtimeEnv", "headers"})
 """What stands under these goes to programs and servers, whatever its name: most of it is there to prove who we are."""
-URL_SECRET: Final = re.compile(
-    r"://[^/@\s]*:[^@\s]+@|(^|[?&])[^=&\s]*(token|password|passwd|secret|key|credentials?)=[^&\s]", re.IGNORECASE
+NAMING: Final = frozenset({"servers", "providers", "channels", "accounts", "groups", "entries"})
+"""What stands under these is named by people: a server called `monkey` is no key."""
+KEY_SOURCES: Final = ("env", "file", "keyring")
+KEY_PLACE: Final = frozenset({"source", "provider", "service", "path", "id"})
+"""The names that tell where a key is kept: `apiKey: {source: "env", id: "A_KEY"}` holds none."""
+SECRET_FLAG: Final = re.compile(rf"--?[\w-]*{_WORD}|{REDACTED}.*", re.IGNORECASE)
+"""An argument that says: the next one is secret. A hidden one may have said so."""
+LONGEST_PASSWORD: Final = 256  # characters, when it holds a slash; unbounded, a long text would be searched for minutes
+SECRET_TEXT: Final = re.compile(
+    r"//(?!\0@|[^:/@\s]*:\0@)"  # an address with a user or a password before the host
+    rf"([^/@\s]+|[^/@\s]*:[^@\s]{{1,{LONGEST_PASSWORD}}})@"
+    rf"|{_WORD}[\"']?\s*=\s*[\"']?+[^&\s\0]"  # a parameter, an argument, a part of a data source's name
+    rf"|(^|\s)--?[\w-]*{_WORD}\s+[^\s\0]"  # a command line in one text
+    rf"|^[\w-]*{_WORD}\s*:\s*(?!(bearer|basic)\s+\0)[^\s\0]"  # a header
+    r"|\bbearer\s+[^\s\0]",
+    re.IGNORECASE,
 )
-"""An address with a password in it, before the host or among its parameters; an argument such as `--token=…`."""
+"""A text with a secret in it, `\0` standing for each `${NAME}`."""
+COMMENT: Final = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(//[^\n\r\u2028\u2029]*|/\*.*?\*/)""", re.DOTALL)
+"""A comment, its first group; or a text, so that what looks like a comment inside of one is none."""
+TELLING: Final = re.compile(rf"""{_WORD}|auth|"|[:,\[]\s*'""", re.IGNORECASE)
+"""In a comment: a secret's name, or a text, as where settings are commented out."""
 
 Path = tuple[str | int, ...]
 
@@ -91,19 +113,47 @@ def names_secret(name: str) -> bool:
     return SECRET_NAME.search(name) is not None and PLAIN_NAME.search(name) is None
 
 
-def is_secret(path: Path, value: Any) -> bool:
-    """A text that is secret by where it stands or what it says, and not merely `${A_REFERENCE}` to the environment."""
-    names = [step for step in path if isinstance(step, str)]
-    if not names or not isinstance(value, str) or not value or REFERENCE.fullmatch(value):
+def is_secret(whole: Any, path: Path) -> bool:
+    """Whether a text or number in `whole` is secret by where it stands or what it says.
+
+    A text that is merely `${A_REFERENCE}` to the environment is not.
+    """
+    value, holder = at(whole, path), at(whole, path[:-1])
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         return False
-    if names_secret(names[-1]) or not SECRET_HOLDERS.isdisjoint(names[:-1]):
+    if isinstance(value, str) and ONLY_REFERENCE.fullmatch(value):
+        return False
+    return (
+        _stands_secret(path, holder) or _follows_flag(path, holder) or (isinstance(value, str) and _says_secret(value))
+    )
+
+
+def _stands_secret(path: Path, holder: Any) -> bool:
+    last = len(path) - 1
+    named = {place for place in range(1, last) if path[place - 1] in NAMING}  # names of things, not of values
+    names = [step for place, step in enumerate(path) if isinstance(step, str) and place not in named]
+    if not names:
+        return False
+    if not SECRET_HOLDERS.isdisjoint(names) or names_secret(names[-1]) or names[-1] == "auth":
         return True
-    return URL_SECRET.search(REFERENCE.sub("", value)) is not None
+    is_place = isinstance(holder, dict) and holder.get("source") in KEY_SOURCES and path[-1] in KEY_PLACE
+    return not is_place and any(map(names_secret, names))
 
 
-def redacted(value: Any) -> Any:
-    """A copy whose secrets read `REDACTED`."""
-    return _mapped(value, (), lambda path, inner: REDACTED if is_secret(path, inner) else inner)
+def _follows_flag(path: Path, holder: Any) -> bool:
+    if not isinstance(holder, list) or not path[-1]:
+        return False
+    before = holder[int(path[-1]) - 1]
+    return isinstance(before, str) and SECRET_FLAG.fullmatch(before) is not None
+
+
+def _says_secret(value: str) -> bool:
+    return SECRET_TEXT.search(REFERENCE.sub("\0", value)) is not None
+
+
+def redacted(value: Any, mark: str = REDACTED) -> Any:
+    """A copy whose secrets read `mark`. Of what is not resolved: a value from the environment looks like any other."""
+    return _mapped(value, (), lambda path, inner: mark if is_secret(value, path) else inner)
 
 
 def _mapped(value: Any, path: Path, change: Any) -> Any:
@@ -117,7 +167,9 @@ def _mapped(value: Any, path: Path, change: Any) -> Any:
 def redacted_text(text: str, value: Json) -> str:
     """`text` with its secrets replaced, comments and layout kept where that is certain to hide them all."""
     shown = redacted(value)
-    secrets = {inner for path, inner in walk(value) if is_secret(path, inner)}
+    found = [inner for path, inner in walk(value) if is_secret(value, path)]
+    secrets = {inner for inner in found if isinstance(inner, str)}  # a number can't be told from others by its text
+    text = COMMENT.sub(_harmless, text)
     for secret in sorted(secrets, key=len, reverse=True):
         for quote in ('"', "'"):
             for written in (_inner(secret), json.dumps(secret)[1:-1], secret):
@@ -129,6 +181,12 @@ def redacted_text(text: str, value: Json) -> str:
     if hidden and not any(secret in text or _inner(secret) in text for secret in secrets if len(secret) > 3):
         return text
     return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
+
+
+def _harmless(match: "re.Match[str]") -> str:
+    """A comment that can't hold a secret, or a space instead of it; what is no comment stays."""
+    comment = match[1]
+    return " " if comment and (TELLING.search(comment) or _says_secret(comment)) else match[0]
 
 
 def restored(text: str, stored: Json) -> str:
@@ -143,24 +201,34 @@ def restored(text: str, stored: Json) -> str:
     for path, value in walk(parsed):
         if isinstance(value, str) and (found := re.fullmatch(rf"{REDACTED}(\d+)#", value)):
             secrets[found[1]] = _kept(parsed, stored, path)
-    return re.sub(
-        rf"{REDACTED}(\d+)#", lambda match: _inner(secrets[match[1]]) if match[1] in secrets else REDACTED, marked
-    )
+
+    def put_back(match: "re.Match[str]") -> str:
+        quote, secret = match["quote"] or "", secrets.get(match["a"] or match["b"], REDACTED)
+        return f"{quote}{_inner(secret)}{quote}" if isinstance(secret, str) else json.dumps(secret)
+
+    return re.sub(rf"(?P<quote>[\"']){REDACTED}(?P<a>\d+)#(?P=quote)|{REDACTED}(?P<b>\d+)#", put_back, marked)
 
 
-def _kept(value: Any, stored: Any, path: Path) -> str:
+def _kept(value: Any, stored: Any, path: Path) -> str | int | float:
     """The secret stored where `path` leads in `value`. Raises BadRequest when none is."""
+    whole, new, place = stored, value, []
     for step in path:
-        value, held = value[step], at(stored, (step,))
+        value, held, there = value[step], at(stored, (step,)), step
         name = value.get("id") if isinstance(value, dict) and isinstance(step, int) else None
         named = isinstance(name, str) and not name.startswith(REDACTED)
         if named and at(held, ("id",)) != name and isinstance(stored, list):
             # Things that have ids may have changed places: nobody must get another's secret.
-            held = next((item for item in stored if at(item, ("id",)) == name), None)
+            there = next((index for index, item in enumerate(stored) if at(item, ("id",)) == name), len(stored))
+            held = at(stored, (there,))
         stored = held
-    if not isinstance(stored, str) or not (is_secret(path, stored) or REFERENCE.search(stored)):
+        place.append(there)
+    refers = isinstance(stored, str) and REFERENCE.search(stored)
+    if not refers and not is_secret(whole, tuple(place)):
         raise BadRequest(f"{dotted(path)}: nothing is stored to keep there; write the value itself")
-    return stored
+    if not refers and not is_secret(new, path) and not _says_secret(str(stored)):
+        # The argument before it is another now, one that would not hide it.
+        raise BadRequest(f"{dotted(path)}: what is stored there would be shown from now on; write the value itself")
+    return stored  # type: ignore[no-any-return]  # a secret is a text or a number
 
 
 def _inner(secret: str) -> str:
