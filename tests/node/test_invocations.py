@@ -1,7 +1,9 @@
 """What a gateway asks of the node, and what it hears back. The gateway is a twin: a list of what it was told."""
 
 import asyncio
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,7 @@ WAIT = 20.0
 class Gateway:
     """Hears the node's answers."""
 
-    def __init__(self, folder: Path, *, takes_progress: bool = True) -> None:
-        node = Node(folder)
+    def __init__(self, node: Node, *, takes_progress: bool = True) -> None:
         node.approvals.save(ExecPolicy(default_action="allow"))
         self.invocations = Invocations(node.tools, self._tell)
         self.progress: list[Json] = []
@@ -46,19 +47,26 @@ class Gateway:
             return await self._answers.get()
 
 
+@contextlib.asynccontextmanager
+async def connected(folder: Path, *, takes_progress: bool = True) -> AsyncIterator[Gateway]:
+    node = Node(folder)
+    async with node.open():
+        yield Gateway(node, takes_progress=takes_progress)
+
+
 def test_an_invocation_is_answered_with_the_commands_result(tmp_path: Path) -> None:
     async def scenario() -> None:
-        gateway = Gateway(tmp_path)
-        gateway.invoke("1", "system.run", {"command": ["echo", "hi"]}, timeoutMs=5000)
-        answer = await gateway.answer()
-        assert (answer["id"], answer["nodeId"], answer["ok"]) == ("1", "N", True)
-        assert answer["payload"]["stdout"] == "hi\n"
-        assert answer["payload"]["success"] is True
+        async with connected(tmp_path) as gateway:
+            gateway.invoke("1", "system.run", {"command": ["echo", "hi"]}, timeoutMs=5000)
+            answer = await gateway.answer()
+            assert (answer["id"], answer["nodeId"], answer["ok"]) == ("1", "N", True)
+            assert answer["payload"]["stdout"] == "hi\n"
+            assert answer["payload"]["success"] is True
 
-        gateway.invoke("2", "device.info", "not json {")
-        assert (await gateway.answer())["payload"]["systemName"] == "Linux"
-        gateway.invoke("3", "device.info", None)
-        assert (await gateway.answer())["ok"]
+            gateway.invoke("2", "device.info", "not json {")
+            assert (await gateway.answer())["payload"]["systemName"] == "Linux"
+            gateway.invoke("3", "device.info", None)
+            assert (await gateway.answer())["ok"]
 
     asyncio.run(scenario())
 
@@ -76,41 +84,41 @@ def test_an_invocation_is_answered_with_the_commands_result(tmp_path: Path) -> N
 )
 def test_a_refusal_has_a_stable_code_and_a_sentence(tmp_path: Path, command: str, params: Json, code: str) -> None:
     async def scenario() -> None:
-        gateway = Gateway(tmp_path)
-        gateway.invoke("1", command, params, timeoutMs=300)
-        answer = await gateway.answer()
-        assert not answer["ok"]
-        assert answer["error"]["code"] == code
-        assert len(answer["error"]["message"]) > 10
+        async with connected(tmp_path) as gateway:
+            gateway.invoke("1", command, params, timeoutMs=300)
+            answer = await gateway.answer()
+            assert not answer["ok"]
+            assert answer["error"]["code"] == code
+            assert len(answer["error"]["message"]) > 10
 
     asyncio.run(scenario())
 
 
 def test_a_cancelled_invocation_ends_and_says_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
-        gateway = Gateway(tmp_path)
-        gateway.invoke("1", "system.run", {"command": ["sleep", "30"]})
-        await asyncio.sleep(0)
-        gateway.invocations.hear("node.invoke.cancel", {"invokeId": "1"})
-        gateway.invoke("2", "device.info")
-        assert (await gateway.answer())["id"] == "2"
-        async with asyncio.timeout(WAIT):
-            await gateway.invocations.aclose()
+        async with connected(tmp_path) as gateway:
+            gateway.invoke("1", "system.run", {"command": ["sleep", "30"]})
+            await asyncio.sleep(0)
+            gateway.invocations.hear("node.invoke.cancel", {"invokeId": "1"})
+            gateway.invoke("2", "device.info")
+            assert (await gateway.answer())["id"] == "2"
+            async with asyncio.timeout(WAIT):
+                await gateway.invocations.aclose()
 
     asyncio.run(scenario())
 
 
 def test_more_than_the_slots_are_told_to_retry_and_a_repeated_id_is_answered_once(tmp_path: Path) -> None:
     async def scenario() -> None:
-        gateway = Gateway(tmp_path)
-        for number in range(SLOTS):
-            gateway.invoke(str(number), "system.run", {"command": ["sleep", "30"]})
-        gateway.invoke("0", "device.info")
-        gateway.invoke("extra", "device.info")
-        answer = await gateway.answer()
-        assert (answer["id"], answer["error"]["message"]) == ("extra", "node busy, retry")
-        async with asyncio.timeout(WAIT):
-            await gateway.invocations.aclose()
+        async with connected(tmp_path) as gateway:
+            for number in range(SLOTS):
+                gateway.invoke(str(number), "system.run", {"command": ["sleep", "30"]})
+            gateway.invoke("0", "device.info")
+            gateway.invoke("extra", "device.info")
+            answer = await gateway.answer()
+            assert (answer["id"], answer["error"]["message"]) == ("extra", "node busy, retry")
+            async with asyncio.timeout(WAIT):
+                await gateway.invocations.aclose()
 
     asyncio.run(scenario())
 
@@ -122,10 +130,10 @@ def test_a_long_command_reports_progress_to_a_gateway_that_takes_it(
     monkeypatch.setattr(process, "PROGRESS_EVERY", 0.05)
 
     async def scenario() -> None:
-        gateway = Gateway(tmp_path, takes_progress=takes_progress)
-        gateway.invoke("1", "system.run", {"command": ["sh", "-c", "echo working; sleep 0.4"]})
-        assert (await gateway.answer())["ok"]
-        assert [entry["seq"] for entry in gateway.progress] == list(range(len(gateway.progress)))
-        assert bool(gateway.progress) is takes_progress
+        async with connected(tmp_path, takes_progress=takes_progress) as gateway:
+            gateway.invoke("1", "system.run", {"command": ["sh", "-c", "echo working; sleep 0.4"]})
+            assert (await gateway.answer())["ok"]
+            assert [entry["seq"] for entry in gateway.progress] == list(range(len(gateway.progress)))
+            assert bool(gateway.progress) is takes_progress
 
     asyncio.run(scenario())
