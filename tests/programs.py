@@ -73,15 +73,11 @@ def need(name: str, *, package: str) -> str:
     return path
 
 
-def need_own(what: Literal["network", "mounts", "processes"]) -> list[str]:
-    """The beginning of a command line that gives the rest a network, mounts or processes of its own, gone with it."""
+def need_own(what: Literal["network", "mounts"]) -> list[str]:
+    """The beginning of a command line that gives the rest a network or mounts of its own, gone with it."""
     kind = what[0]
-    more = ["--fork", "--kill-child", "--mount-proc"] if what == "processes" else []
     unshare = need("unshare", package="util-linux")
-    ways = (
-        [unshare, f"-Ur{kind}", *more],
-        [unshare, f"-{kind}", *more],
-    )  # as anybody; as root where a changed root forbids that
+    ways = ([unshare, f"-Ur{kind}"], [unshare, f"-{kind}"])  # as anybody; as root where a changed root forbids that
     found = next((way for way in ways if not _trouble([*way, "true"])), None)
     if found is None:
         _lacking(f"this machine lets nobody have {what} of their own")

@@ -1,5 +1,6 @@
 """Everything at once, as a newcomer starts it."""
 
+import contextlib
 import json
 import os
 import re
@@ -15,7 +16,6 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from tests.programs import need_own
 from tests.running import OPENCLAW, process, read_line
 from tests.web_client import rpc, send
 
@@ -177,16 +177,35 @@ def test_it_goes_on_in_the_background_until_it_is_told_to_stop(detached: tuple[P
 
 
 def test_however_the_wish_is_written_it_detaches_once(tmp_path: Path) -> None:
-    """Once more would be once more for ever: so whatever is started ends with the namespace it lives in."""
-    bounded = (*need_own("processes"), "timeout", "-s", "KILL", "60")
-    settings = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_STATE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [*bounded, OPENCLAW, "up", "-dv", *ANY_PORT], capture_output=True, text=True, env=settings, check=False
-    )
+    with all_ended(mark := str(tmp_path)):
+        settings = {**os.environ, "HOME": mark, "OPENCLAW_STATE_DIR": mark}
+        command = [OPENCLAW, "up", "-dv", *ANY_PORT]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=settings, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "openclaw down stops it" in done.stdout
+        assert " INFO " in (tmp_path / "up.err").read_text(), "what it says goes on being said"
 
-    assert done.returncode == 0, done.stderr
-    assert "openclaw down stops it" in done.stdout
-    assert " INFO " in (tmp_path / "up.err").read_text(), "what it says goes on being said"
+
+@contextlib.contextmanager
+def all_ended(home: str) -> Iterator[None]:
+    """Whatever has this home is gone afterwards, with all it started: once more would be once more for ever."""
+    try:
+        yield
+    finally:
+        for _ in range(100):
+            theirs = [one for one in psutil.process_iter() if home_of(one) == home]
+            for one in theirs:
+                with contextlib.suppress(psutil.Error):
+                    one.kill()
+            if not theirs:
+                break
+
+
+def home_of(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get("HOME") if process.status() != psutil.STATUS_ZOMBIE else None
+    except (psutil.Error, OSError):
+        return None
 
 
 def test_after_a_kill_it_starts_anew(detached: tuple[Path, str]) -> None:
