@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..core.rpc import Fault, in_schema_words
+from . import unkeepable
 
 PROTOCOL: Final = 4
 OLDEST_PROBE: Final = 3  # probes and nodes of the previous protocol are still let in
@@ -121,14 +122,9 @@ def _refused(data: bytes | bytearray) -> Refused | None:
 
 
 def _unreadable(data: bytes | bytearray) -> Refused | None:
-    """Half a character, or a number beyond all bounds, is proper JSON all the same: its sender is not left waiting."""
-    import json  # here for start-up: nearly every frame can be read
-
     try:
-        value = json.loads(data)
-        id = value["id"]
-        _encode(id)
-    except (ValueError, TypeError, KeyError, RecursionError):
+        id = unkeepable.id_in(data)
+    except ValueError:
         return None
     words = "a text holds half a character (a lone surrogate), or a number is too large; send neither"
     return Refused(id if isinstance(id, str) and id else BAD_FRAME_ID, f"invalid request frame: {words}")

@@ -5,6 +5,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from . import unkeepable
+
 Id = str | int
 
 PARSE_ERROR: Final = -32700
@@ -126,13 +128,9 @@ def _without_method(value: dict[str, Any]) -> Message:
 def _unreadable(data: bytes | bytearray | str, exc: ValueError) -> Malformed:
     """Half a character (a lone surrogate) or a huge number is proper JSON all the same: its sender can be told which
     message it was."""
-    import json  # here for start-up: nearly every message can be read
-
     try:
-        value = json.loads(data)
-        id = value["id"] if type(value) is dict else None
-        encode(id)
-    except (ValueError, KeyError, RecursionError):
+        id = unkeepable.id_in(data)
+    except ValueError:
         return Malformed(None, RpcError(PARSE_ERROR, f"Parse error: {_where(exc)}"))
     reason = "a text holds half a character (a lone surrogate); send whole ones"
     if isinstance(exc, msgspec.ValidationError):  # of a number; nothing else is asked of the types
