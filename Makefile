@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: up test long check interop bench reference openings lock programs clean help
+.PHONY: up test long mutate check interop bench reference openings lock programs clean help
 
 help:            ## what there is
 	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -20,6 +20,9 @@ test: .venv/.dev programs   ## run the tests
 long: .venv/.dev programs   ## run the tests, and what is random in them ten times as often or more (an hour)
 	@echo "make: running the tests for long"
 	@OPENCLAW_LONG=1 $(PYTEST) -m "not interop"
+
+mutate: .venv/.dev programs   ## change the modules that guard, at random, and see whether their tests notice (ten minutes)
+	@$(BIN)/python scripts/mutate.py
 
 interop: .venv/.dev   ## run the suites against real counterparts (conformance suite, the real OpenClaw, the CLI agents)
 	@$(BIN)/python -m tests.programs install interop
@@ -45,6 +48,7 @@ bench: .venv/.dev   ## measure against floors and peers (see benchmarks/README.m
 	@$(BIN)/python benchmarks/stdio.py
 	@$(BIN)/python benchmarks/http.py
 	@$(BIN)/python benchmarks/proxy.py
+	@$(BIN)/python benchmarks/headers.py
 	@$(BIN)/python benchmarks/node.py
 	@$(BIN)/python benchmarks/gateway.py
 	@$(BIN)/python benchmarks/order.py
@@ -64,7 +68,7 @@ openings: .venv/.dev   ## write the stdio servers' opening answers and a new dat
 	@$(BIN)/python scripts/fresh_store.py
 	@$(BIN)/ruff format --quiet src/openclaw_mcp/store/fresh.py
 
-LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
+LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-strip-extras \
        --custom-compile-command "make lock" pyproject.toml
 lock: .venv/.dev   ## resolve the dependencies anew
 	@$(LOCK) --all-extras -o requirements/run.lock

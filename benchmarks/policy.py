@@ -1,9 +1,12 @@
-"""What a decision about one tool costs: house rules against scopes alone, in one interleaved run."""
+"""What a decision about one tool costs: house rules against scopes alone, and exec rules, in one interleaved run."""
 
 import time
 from collections.abc import Callable
 
 from openclaw_mcp.core.model import Caller, Grant, Sender, ToolSpec
+from openclaw_mcp.node.rules import DEFAULT_POLICY, judge
+from openclaw_mcp.node.shell import Piece, Word
+from openclaw_mcp.node.wrappers import unwrap
 from openclaw_mcp.tools.house import HouseRules
 from openclaw_mcp.tools.names import CLAW_TOOLS
 from openclaw_mcp.tools.policy import Policy, by_scope
@@ -29,6 +32,13 @@ CALLER = Caller(
     session="agent:main:telegram:group:-1",
     grant=Grant(model="openai/gpt", sender=Sender(id="7"), owner=True),
 )
+COMMANDS = (
+    "ls -la /tmp/some/folder",
+    "echo hello && uname -a; whoami",
+    'git log --oneline -n 20 | head -5 && echo "done with $HOME" 2>&1',
+    "env LANG=C ls -l '/var/log' \\\n  --sort=time 2>/dev/null | sort | uniq -c",
+    "ls -l \"$(pwd)/data\" 'a file with spaces' | grep -v total > /dev/null 2>&1; echo done at $(date +%s); df -h /",
+)
 
 
 def decisions(policy: Policy) -> Callable[[], float]:
@@ -42,6 +52,16 @@ def decisions(policy: Policy) -> Callable[[], float]:
         return (time.process_time() - begun) / (REPEATS * len(SPECS)) * 1e6
 
     return measure
+
+
+def exec_decisions() -> float:
+    """Microseconds for one decision about a text for a shell, under the default rules."""
+    pieces = [Piece((Word("sh"), Word("-c"), Word(text))) for text in COMMANDS]
+    begun = time.process_time()
+    for _ in range(REPEATS // 10):
+        for piece in pieces:
+            judge(DEFAULT_POLICY, unwrap([piece]), locate=lambda name: f"/usr/bin/{name}")
+    return (time.process_time() - begun) / (REPEATS // 10 * len(pieces)) * 1e6
 
 
 def compiling() -> float:
@@ -59,6 +79,7 @@ def main() -> None:
         "house rules, empty book": decisions(HouseRules(RuleBook())),
         "house rules, six steps speaking": decisions(HouseRules(BUSY)),
         "compiling those for a caller": compiling,
+        "exec rules, text for a shell": exec_decisions,
     }
     best = dict.fromkeys(subjects, float("inf"))
     for _ in range(ROUNDS):

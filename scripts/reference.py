@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import importlib
+import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,9 @@ from typing import Any, Final
 
 from openclaw_mcp.assembly import Plan, Whole, assembled
 from openclaw_mcp.cli.commands import COMMANDS, Parser
+from openclaw_mcp.config.classes import FREE, MODEL, class_of
 from openclaw_mcp.config.schema import Blueprint
+from openclaw_mcp.config.text import Path as Place
 from openclaw_mcp.core.model import ToolSpec
 from openclaw_mcp.core.rpc import Method
 from openclaw_mcp.node.settings import Settings
@@ -119,31 +122,45 @@ def _tool(spec: ToolSpec) -> str:
 
 def config() -> str:
     """Each key of openclaw.json."""
-    rows = list(_keys(Blueprint().schema, ""))
+    rows = list(_keys(Blueprint().schema, "", ()))
     return "\n".join(
         [
             "# Config keys\n",
             WRITTEN,
             "The file and its commands: [config](config.md). `*` stands for a name or number of yours. A change takes",
-            "effect at once, unless the last column says that the gateway restarts for it.\n",
-            "| key | type | default | | |",
-            "|---|---|---|---|---|",
+            "effect at once, unless a row says that the gateway restarts for it. The last column is for agents: `free`",
+            "keys they may change for the owner, the others need a person, for the reason given",
+            "([why](../explanation/tool-policy.md#what-an-agent-may-change-of-the-rules)).\n",
+            "| key | type | default | | | agents |",
+            "|---|---|---|---|---|---|",
             *rows,
             "",
         ]
     )
 
 
-def _keys(schema: Json, path: str) -> Iterable[str]:
+def _keys(schema: Json, path: str, place: Place) -> Iterable[str]:
     for name, below in schema.get("properties", {}).items():
         where = f"{path}.{name}" if path else name
         default = "" if "default" not in below else f"`{below['default']}`"
         restart = "restart" if below.get("x-reload") == "restart" else ""
-        yield f"| `{where}` | {_kind(below)} | {default} | {_cell(below.get('title', ''))} | {restart} |"
-        yield from _keys(below, where)
-    for key in ("items", "additionalProperties"):
+        yield (
+            f"| `{where}` | {_kind(below)} | {default} | {_cell(below.get('title', ''))} | {restart} "
+            f"| {_for_agents(below, (*place, name))} |"
+        )
+        yield from _keys(below, where, (*place, name))
+    for key, step in (("items", 0), ("additionalProperties", "*")):
         if isinstance(schema.get(key), dict):
-            yield from _keys(schema[key], f"{path}.*")
+            yield from _keys(schema[key], f"{path}.*", (*place, step))
+
+
+def _for_agents(schema: Json, place: Place) -> str:
+    """Who may change it; nothing for an object whose keys have rows of their own."""
+    inner = [schema, schema.get("items"), schema.get("additionalProperties")]
+    if any(isinstance(one, dict) and one.get("properties") for one in inner):
+        return ""
+    why = class_of(place)
+    return "free" if why in (FREE, MODEL) else why
 
 
 def _kind(schema: Any) -> str:
@@ -179,10 +196,13 @@ def _house(whole: Whole) -> Sequence[ToolSpec]:
 def main() -> int:
     os.environ.pop("OPENCLAW_GATEWAY_PORT", None)
     offered, house = asyncio.run(_asked())
-    pages = {"commands": commands(), "methods": methods(offered), "tools": tools(house), "config-keys": config()}
+    pages = {
+        "commands.md": commands(), "methods.md": methods(offered), "tools.md": tools(house), "config-keys.md": config(),
+        "openclaw.schema.json": json.dumps(Blueprint().schema, indent=2, ensure_ascii=False) + "\n",
+    }  # fmt: skip
     stale = []
     for name, text in pages.items():
-        path = FOLDER / f"{name}.md"
+        path = FOLDER / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
             if "--check" not in sys.argv:

@@ -51,6 +51,12 @@ DEBIAN = {
     "ip": "iproute2",
     "unshare": "util-linux",
     "openssl": "openssl",
+    "bash": "bash",
+    "dash": "dash",
+    "ksh93": "ksh93u+m",
+    "mksh": "mksh",
+    "busybox": "busybox",
+    "zsh": "zsh",
 }
 """Program, or the pattern of its path, to the Debian package that brings it."""
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -379,3 +380,123 @@ def test_a_token_from_the_environment_is_put_on_no_disk(tmp_path: Path) -> None:
         assert not sessions_listed(entry["command"], given).get("isError")
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"only-in-mind" in path.read_bytes()]
     assert kept == []
+
+
+# ---- files of the state directory -----------------------------------------------------------------------------------
+
+
+def serve_briefly(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Start a gateway that says why it can't, or is stopped as soon as it serves."""
+    command = [OPENCLAW, "gateway", "--port", "0", "--state-dir", str(folder)]
+    with process(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        said = child.stdout.readline()
+        if said:
+            child.send_signal(signal.SIGINT)
+        out, complaint = child.communicate(timeout=60)
+        return subprocess.CompletedProcess(command, child.returncode, (said + out).decode(), complaint.decode())
+
+
+@pytest.mark.parametrize("target", ["a file", "nothing", "a device", "a folder"])
+@pytest.mark.parametrize("name", ["gateway.log", ".openclaw.json.lock"])
+def test_what_is_written_here_goes_through_no_link(tmp_path: Path, name: str, target: str) -> None:
+    folder, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    folder.mkdir(mode=0o700)
+    if target == "a file":
+        elsewhere.write_text("mine")
+        elsewhere.chmod(0o644)
+    elif target == "a folder":
+        elsewhere.mkdir()
+    (folder / name).symlink_to("/dev/null" if target == "a device" else elsewhere)
+
+    change = [OPENCLAW, "config", "set", "ui.seamColor", "x", "--state-dir", str(folder)]
+    locked = name.endswith(".lock")
+    done = (
+        subprocess.run(change, capture_output=True, text=True, timeout=60, check=False)
+        if locked
+        else serve_briefly(folder)
+    )
+
+    assert done.returncode == 1
+    assert f"{folder / name} is a link" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert elsewhere.exists() == (target in ("a file", "a folder"))
+    if target == "a file":
+        assert (elsewhere.read_text(), elsewhere.stat().st_mode & 0o777) == ("mine", 0o644)
+
+
+def test_a_log_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "gateway.log")
+
+    done = serve_briefly(tmp_path)
+
+    assert done.returncode == 1
+    assert "gateway.log" in done.stderr
+
+
+def test_a_log_that_has_another_name_too_is_begun_anew(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    folder.mkdir(mode=0o700)
+    elsewhere.write_text("mine")
+    (folder / "gateway.log").hardlink_to(elsewhere)
+
+    assert serve_briefly(folder).stdout.startswith("gateway")
+
+    assert elsewhere.read_text() == "mine"
+    assert (folder / "gateway.log").stat().st_mode & 0o777 == 0o600
+    assert (folder / "gateway.log").stat().st_nlink == 1
+
+
+def test_a_log_others_could_read_is_made_private_and_kept(tmp_path: Path) -> None:
+    log = tmp_path / "gateway.log"
+    log.write_text("before\n")
+    log.chmod(0o644)
+
+    assert serve_briefly(tmp_path).stdout.startswith("gateway")
+
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert log.read_text().startswith("before\n")
+
+
+def test_a_log_that_is_full_is_put_away_and_no_link_takes_its_place(tmp_path: Path) -> None:
+    script = """
+import logging, pathlib, sys
+from openclaw_mcp.cli import journal
+folder = pathlib.Path(sys.argv[1])
+log = folder / journal.LOG_FILE
+log.write_bytes(b"x" * (journal.LOG_BYTES - 10))
+journal.log_to(folder, verbose=False)
+logging.getLogger("a").info("the first of a new file")
+print((folder / "gateway.log.1").stat().st_size, oct(log.stat().st_mode & 0o777), log.read_text().count("the first"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == [str((5 << 20) - 10), "0o600", "1"]
+
+
+def test_a_link_in_the_place_of_the_log_is_not_read_out(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "state", tmp_path / "secret"
+    folder.mkdir(mode=0o700)
+    secret.write_text("my secret\n")
+    (folder / "gateway.log").symlink_to(secret)
+
+    done = openclaw("logs", folder)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is a link" in done.stderr
+
+
+def test_complaints_of_a_detached_start_replace_what_is_there_and_no_more(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    folder.mkdir(mode=0o700)
+    elsewhere.write_text("mine")
+    (folder / "up.err").symlink_to(elsewhere)
+    (folder / "openclaw.json").write_text("{ broken")
+
+    done = openclaw("up", folder, "-d")
+
+    assert done.returncode == 1
+    assert elsewhere.read_text() == "mine"
+    assert not (folder / "up.err").is_symlink()
+    assert (folder / "up.err").stat().st_mode & 0o777 == 0o600

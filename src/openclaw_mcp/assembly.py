@@ -15,11 +15,13 @@ from .cli_runtimes import cli_runtimes
 from .completions import Completions
 from .config.file import ConfigFile
 from .config.room import ConfigRoom
+from .config.text import MASK, redacted
 from .configured import completions_offered, database, media_settings, roster_of
 from .core.model import Json
 from .core.ports import Guard
 from .core.roster import Roster
 from .core.rpc import Room
+from .cron.reach import Reach
 from .cron.room import CronRoom
 from .cron.tool import CronTool
 from .equipment import Equipment
@@ -52,6 +54,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     folder: Path
     token: str
     hosts: frozenset[str] = frozenset()
+    beyond: bool = False
+    """Whether other machines reach it."""
     apps: "House | None" = None
     """The app proxy, when it lives in this process too."""
     again: bool = False
@@ -80,7 +84,9 @@ async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
     """Every room open and offered; `address` is where programs of this machine reach the gateway."""
     ledger, shelf = Ledger(), StoreShelf(plan.folder / "pairing.json")
     key = await asyncio.to_thread(audit_key, plan.folder)
-    gateway = Gateway(plan.folder, plan.token, hosts=plan.hosts, shelf=shelf, audit=ledger.write, digest_key=key)
+    gateway = Gateway(
+        plan.folder, plan.token, hosts=plan.hosts, beyond=plan.beyond, shelf=shelf, audit=ledger.write, digest_key=key
+    )
     config = ConfigRoom(await asyncio.to_thread(ConfigFile, plan.folder), gateway.publish)
     roster = _following(config)
     async with AsyncExitStack() as stack:
@@ -103,12 +109,15 @@ async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
         )
         config.changed.listen(lambda _: stalls.look_at_all())
         mail = await stack.enter_async_context(
-            mailing(memory, gateway.publish, config=config, roster=roster, folder=plan.folder, kinds=KINDS)
-        )
+            mailing(
+                memory, gateway.publish, config=config, roster=roster, folder=plan.folder, token=plan.token, kinds=KINDS
+            )
+        )  # fmt: skip
         equipment.deliver_by(mail.mailroom)
         watchman = Watchman()
         stack.push_async_callback(asyncio.to_thread, watchman.close)
         cron = _clock(memory, mail, gateway, config, roster, watchman)
+        cron.reach = Reach(helpers=equipment.helpers, see=equipment.check_sight, send=mail.check_sending)
         restart = Restart(memory.runs, lambda: config.current, lambda: memory.runs.idle, again=plan.again)
         config.changed.listen(restart.config_changed)
         report = Report(memory, roster)
@@ -155,10 +164,12 @@ def _clock(
         found: Json = config.current.config.get("cron", {})
         return found
 
-    return CronRoom(
+    room = CronRoom(
         CronJobs(memory.store), memory.runs, memory.sessions, gateway.publish, path=memory.store.where,
         roster=roster, config=settings, mailroom=mail.mailroom, guard=guard,
     )  # fmt: skip
+    room.hide = lambda part: redacted(part, MASK)
+    return room
 
 
 async def _until_done(whole: Whole, listener: socket.socket, ready: Callable[[], None] | None) -> bool:

@@ -3,7 +3,8 @@
 import asyncio
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import Any, Final
 
 from . import __version__
@@ -12,16 +13,22 @@ from .claw.seat import CALL_WITHIN, Seat, Unsure
 from .claw.settings import Settings
 from .claw.tools import ClawTools, Front
 from .core.errors import ToolUnavailable
+from .core.file_access import FileAccess, outside_secrets
 from .core.model import Caller, Json, ToolSpec
 from .core.rpc import ADMIN, READ, WRITE
 from .mcp.server import Info, McpServer
+from .rpc.acting import TOOLS_CHANGED, Place, headers_of, is_grant
 from .rpc.client import CallTimeout, CannotConnect, Client, ConnectionGone
 from .rpc.handshake import ClientInfo, Credentials, Introduction
+from .rpc.place import on_this_machine
+from .state import state_place
 from .tools.desk import Desk
 from .tools.policy import Decision, Policy
 from .tools.registry import Registry
+from .wire.frames import News
 
 NAME: Final = "remoteclaw"
+LOOK_WITHIN: Final = 3.0  # seconds the first list waits for the gateway to say which tools this session has
 COMING_BACK: Final = 45.0  # seconds a gateway that was there gets to come back: a real one takes half of that
 KNOCK_EVERY: Final = 0.25  # seconds between two attempts to reach a gateway that is coming back
 UNADVERTISED: Final = frozenset({"sessions.resolve"})
@@ -39,12 +46,19 @@ class GatewayLink:
         self._url = settings.url
         # A grant opens what its run may do, whatever is asked for here; the gateway's own token opens all of it.
         introduction = Introduction(client=me, scopes=(READ, WRITE, ADMIN))
-        self._client = Client(settings.url, introduction, credentials=Credentials(token=settings.token))
+        # Under the gateway's own token the session's rules hold; a grant knows its session itself.
+        place = Place(
+            session=settings.session_key, channel=settings.channel, account=settings.account, to=settings.to,
+            thread=settings.thread,
+        )  # fmt: skip
+        credentials = Credentials(token=settings.token)
+        self._client = Client(settings.url, introduction, credentials=credentials, headers=headers_of(place))
         self.learn = learn
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[Client] | None = None
         self._methods: frozenset[str] = frozenset()
         self._client.greeted.listen(self._greeted)
+        self._client.events.listen(self._heard)
 
     async def aclose(self) -> None:
         if self._opening is not None:
@@ -55,6 +69,12 @@ class GatewayLink:
     async def methods(self) -> frozenset[str]:
         await self._open()
         return self._methods
+
+    async def look(self) -> None:
+        """Give the gateway a moment to say what is to be had; one that does not leaves the list as it is."""
+        with suppress(ToolUnavailable, TimeoutError):
+            async with asyncio.timeout(LOOK_WITHIN):
+                await self._open()
 
     async def call(self, method: str, params: Json, *, within: float = CALL_WITHIN, again: bool = False) -> Any:
         await self._open()
@@ -94,7 +114,13 @@ class GatewayLink:
         features = features if isinstance(features, dict) else {}
         methods = features.get("methods")
         self._methods = frozenset(map(str, methods if isinstance(methods, list) else ())) | UNADVERTISED
-        tools = features.get("tools")
+        self._told(features.get("tools"))
+
+    def _heard(self, news: News) -> None:
+        if news.event == TOOLS_CHANGED and isinstance(news.payload, dict):
+            self._told(news.payload.get("tools"))
+
+    def _told(self, tools: object) -> None:
         if self.learn is not None:
             self.learn(self._methods, frozenset(map(str, tools)) if isinstance(tools, list) else None)
 
@@ -105,14 +131,37 @@ class ClawServer:
     def __init__(self, settings: Settings, menu: frozenset[str]) -> None:
         self._effects = EffectsFile(settings.effects_file, provider=settings.channel, account=settings.account)
         self._link = GatewayLink(settings)
-        tools = ClawTools(Seat(self._link, settings, self._effects))
+        near = on_this_machine(settings.url)
+        tools = ClawTools(Seat(self._link, settings, self._effects, files=own_files(settings), near=near))
         self._link.learn = tools.learn
-        self.toolbox = Front(Desk(Registry({"claw": tools}), policy=_only(menu, tools)))
+        desk = Desk(Registry({"claw": tools}), policy=_only(menu, tools))
+        # A grant's menu came with the environment; what the gateway's own token opens here, the gateway says.
+        self.toolbox = Front(desk, look=None if is_grant(settings.token) else self._link.look)
         self.mcp = McpServer(Info(name=NAME, version=__version__, title="RemoteClaw gateway tools"), self.toolbox)
 
     async def aclose(self) -> None:
         await self._link.aclose()
         self._effects.close()
+
+
+def own_files(settings: Settings) -> FileAccess:
+    """What this server itself may read and send: files of the folder it was started in, a project or a workspace.
+
+    Nothing under a run's grant, and nothing where that folder is the home or holds it: then it was not chosen.
+    """
+    try:
+        here, home = Path.cwd().resolve(), Path.home().resolve()
+    except (OSError, RuntimeError):  # the folder is gone, or this user has no home
+        return FileAccess()
+    if settings.granted or home.is_relative_to(here):
+        return FileAccess()
+    state = state_place()
+    return FileAccess(
+        folders=outside_secrets((here,), state),
+        secrets=(state,),
+        words=(settings.token.encode(),) if settings.token else (),
+        hidden=settings.owner is not False,
+    )
 
 
 def _only(menu: frozenset[str], tools: ClawTools) -> Policy:

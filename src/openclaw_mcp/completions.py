@@ -12,12 +12,13 @@ import msgspec
 from .agents.runs import Runs
 from .core.agent import Attachment, Partial
 from .core.errors import OpenClawError
-from .core.model import Json
+from .core.model import Json, passed_on
 from .core.records import Run, RunNews, RunOver, RunRequest, RunSaid
 from .core.roster import Roster
 from .core.rpc import Fault, Method
 from .sessions.keys import canonical, new_session
 from .sessions.params import read_attachments
+from .tools.methods import operator
 from .web import plain
 from .web.plain import App, Receive, Scope, Send
 
@@ -158,7 +159,8 @@ class Completions:
             key = canonical(rest, roster, agent_id=agent)
             if not user and earlier:  # no session to remember it: the conversation so far comes with the request
                 system = [*system, "The conversation so far:", *earlier]
-        options: Json = {"sender": "gateway-token", "grant": {"owner": True}}
+        who = operator("gateway-token", door="http")
+        options: Json = {"sender": who.name, "grant": msgspec.to_builtins(passed_on(who))}
         if system:
             options["extraSystemPrompt"] = "\n\n".join(system)
         return RunRequest(

@@ -13,7 +13,7 @@ from .config.room import Change, ConfigRoom
 from .core import keys
 from .core.channel import Mailroom
 from .core.errors import BadRequest
-from .core.model import Caller, Json, ToolCall, ToolResult, ToolSpec
+from .core.model import Caller, Grant, Json, ToolCall, ToolResult, ToolSpec
 from .core.records import Claim, Session
 from .core.roster import Roster
 from .core.rpc import Fault, Room
@@ -27,12 +27,14 @@ from .delegation.tools import HouseTools
 from .gateway import Gateway
 from .memory import Memory, caller_of
 from .models.settings import catalogue, choose
+from .rpc.acting import Place, by_session
 from .servers.roster import Roster as Servers
 from .servers.server import Server
 from .store.subagents import Subagents
 from .tools import rulebook
 from .tools.ledger import Ledger
 from .tools.names import known
+from .tools.standing import listed_group
 
 if TYPE_CHECKING:
     # For the types alone: a gateway by itself has no proxy to load.
@@ -67,9 +69,11 @@ class Equipment:
         self._apps = _Apps(gateway, apps)
         self._memory: Memory | None = None
         self._letters: Letters | None = None
+        self._sight: Sight | None = None
         gateway.registry.add(HOUSE, HouseTools(gateway.ask, main=lambda: keys.canonical("main", roster())))
         gateway.tool_methods.as_agent = self._as_agent
         gateway.tool_methods.session_of = self._session_of
+        gateway.door.acting = self._acting
 
     def deliver_by(self, mailroom: Mailroom) -> None:
         """From now on, what agents send each other and what sub-agents bring back reaches people through it."""
@@ -93,7 +97,8 @@ class Equipment:
         """Everything that must be there before the first run begins, and stay until the last has ended."""
         self._memory = memory
         roster, read = self._roster, self._settings
-        sight = Sight(memory.sessions, settings=read, roster=roster)
+        sight = Sight(memory.sessions, memory.runs, settings=read, roster=roster)
+        self._sight = sight
         book = Subagents(memory.store)
         who = (book, memory.sessions, memory.runs, self._gateway.publish)
         async with (
@@ -107,6 +112,15 @@ class Equipment:
             for room in (*guarded, delegation, TaskRoom(family, book, sight), self._ledger):
                 self._gateway.add(room)
             yield
+
+    def helpers(self, agent: str) -> tuple[str, ...]:
+        """The agents besides itself that this one may set to work; `*` = any."""
+        return self._settings().helpers(agent)
+
+    async def check_sight(self, caller: Caller, key: str) -> None:
+        """Raises Fault unless `caller` may see the session `key`."""
+        assert self._sight is not None
+        await self._sight.check(caller, key)
 
     def act(self, claim: Claim) -> Caller:
         """As whom a run's agent calls tools."""
@@ -132,13 +146,28 @@ class Equipment:
         key = keys.canonical(key or "main", roster, agent_id=agent)
         session = await self._memory.sessions.get(key)
         if session is None:
-            owner = keys.parts(key)[0]
-            roster.card(owner)
-            session = Session(
-                key=key, agent_id=owner, session_id="", epoch=0, revision="", created_at=0, updated_at=0,
-                classification=keys.classification(key, roster),
-            )  # fmt: skip
+            roster.card(keys.parts(key)[0])
+            session = _not_begun(key, roster)
         return self._caller(session, {"grant": {"owner": True}})
+
+    async def _acting(self, caller: Caller, place: Place) -> Caller:
+        """An operator that acts in a session: with its own rights, under that session's rules about tools."""
+        roster, book = self._roster(), self._gateway.rules.book
+        try:
+            key = keys.canonical(place.session, roster)
+        except Fault:  # no key of ours: it is judged by what it says
+            return await by_session(caller, place)
+        session = await self._memory.sessions.get(key) if self._memory is not None else None
+        grant = Grant(
+            channel=place.channel or None,
+            account=place.account or None,
+            to=place.to or None,
+            thread=place.thread or None,
+            group=listed_group(book, channel=place.channel, account=place.account, to=place.to),
+            owner=caller.owner,
+        )
+        found = self._caller(session or _not_begun(key, roster), {"grant": msgspec.to_builtins(grant)})
+        return msgspec.structs.replace(found, kind=caller.kind, name=caller.name, door="mcp")
 
     def _unusable(self, agent: str, model: str) -> str | None:
         """Why an agent can't work with a model. The demo and the CLIs are not asked: they have names of their own."""
@@ -166,6 +195,14 @@ class Equipment:
         before, after = _servers_in(change.before.config), _servers_in(change.after.config)
         if before != after:
             self._servers.change(after)
+
+
+def _not_begun(key: str, roster: Roster) -> Session:
+    """A session of that key as it would be before its first message."""
+    return Session(
+        key=key, agent_id=keys.parts(key)[0], session_id="", epoch=0, revision="", created_at=0, updated_at=0,
+        classification=keys.classification(key, roster),
+    )  # fmt: skip
 
 
 def _servers_in(config: Json) -> Json:

@@ -18,12 +18,14 @@ from .core.errors import ToolError, Unauthorized
 from .core.model import Caller, Json
 from .core.ports import ToolSource
 from .core.rpc import ADMIN, NOBODY, READ, Fault, Method, Room, RpcCall, covers, missing_scope
-from .mcp.gate import Gate
+from .mcp.gate import LOOPBACK_HOSTS, Gate, Refusal
 from .mcp.http import McpHttp
 from .mcp.server import Info, McpServer
+from .rpc.acting import SESSION_HEADER
 from .rpc.admission import Door
 from .rpc.devices import Devices
 from .rpc.grants import Grants
+from .rpc.health import health_for
 from .rpc.identity import Identity
 from .rpc.logs import Logs
 from .rpc.pairing import FileShelf, Pairing, Shelf, now_ms
@@ -38,13 +40,17 @@ from .tools.policy import by_scope, every
 from .tools.registry import Registry
 from .tools.rulebook import RuleBook
 from .web import listen, plain
+from .web.bounds import Bounds
 from .web.metrics import Metric, written
 from .web.plain import App, Receive, Scope, Send
 
 HEALTH_EVERY: Final = 60.0  # seconds between `health` events
 LOG_FILE: Final = "gateway.log"
-SESSION_HEADER: Final = "x-openclaw-session-key"
-"""An MCP client that holds the token may say in which session it acts; that session's rules hold then."""
+PROBES: Final = frozenset({"/health", "/healthz", "/ready", "/readyz"})
+HOOKS: Final = "/channels/"
+"""Both are asked under any Host: by load balancers, who learn nothing more, and by services who prove themselves to
+their channel. Everything else is for those who know us by a name of ours."""
+ANY_HOST: Final = "*"
 
 
 @runtime_checkable
@@ -74,9 +80,11 @@ class Gateway:
         sources: Mapping[str, ToolSource] | None = None,
         shelf: Shelf | None = None,
         hosts: frozenset[str] = frozenset(),
+        beyond: bool = False,
         audit: Audit = log,
         digest_key: bytes | None = None,
     ) -> None:
+        """`hosts`: names we are known by, beside this machine's own for itself. `beyond`: other machines reach us."""
         digest_key = digest_key or os.urandom(16)
         self.folder = folder
         self.version = __version__
@@ -92,14 +100,15 @@ class Gateway:
         self.pairing = Pairing(shelf or FileShelf(folder / "pairing.json"))
         self._token = token.encode()
         self.grants = Grants(judge=self.rules.refusal, clerk=Clerk(self.rules, audit, digest_key))
-        self._door = Door(token, self.pairing, origins=hosts, grants=self.grants)
-        self.intercom = Intercom(self._door, self)
+        self.door = Door(token, self.pairing, origins=hosts - {ANY_HOST}, grants=self.grants)
+        self.intercom = Intercom(self.door, self)
         self.publish = self.intercom.publish
         self._vitals = vitals.Vitals()
         self._instance = str(uuid.uuid4())
         self._port: int | None = None
         self._rooms: list[Room] = []
-        self._mcp = self._mcp_door(hosts)
+        self._gate = self._gate_for(hosts, beyond=beyond)
+        self._mcp = self._mcp_door()
         self._exact: dict[str, App] = {}
         self._below: dict[str, App] = {}
         for path, app in self._own_routes():
@@ -126,6 +135,7 @@ class Gateway:
         """Follow these rules from now on, at every door."""
         self.rules.adopt(book)
         self.desk.refresh()
+        self.intercom.tell_tools()
 
     async def ask(self, method: str, params: Json, caller: Caller) -> Any:
         """Call a room's method from within, as this caller and no more. Raises Fault."""
@@ -136,14 +146,16 @@ class Gateway:
             raise missing_scope(found.scope)
         return await found.run(RpcCall(method=method, params=params, caller=caller, link=NOBODY))
 
-    async def serve(self, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> None:
+    async def serve(
+        self, listener: socket.socket, *, ready: Callable[[], None] | None = None, bounds: Bounds = Bounds()
+    ) -> None:
         """Until SIGINT, SIGTERM or cancellation. Raises StateBroken before anything is served."""
         await self.pairing.open()
         self._port = listener.getsockname()[1]
         timers = [asyncio.ensure_future(self._vitals.watch()), asyncio.ensure_future(self._tell_health())]
         try:
             async with self.intercom:
-                await listen.serve(self, listener, ready=ready, websockets=self.intercom.socket)
+                await listen.serve(self, listener, ready=ready, websockets=self.intercom.socket, bounds=bounds)
         finally:
             self.grants.close()
             for timer in timers:
@@ -211,6 +223,15 @@ class Gateway:
             "ts": now_ms(),
         }
 
+    def refusal(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """The gate's word on where a request comes from; None: it may come in."""
+        scope: Scope = {"client": client, "headers": headers}
+        try:
+            self._gate.check_source(scope, plain.headers_of(scope))
+        except Refusal as refusal:
+            return f"{refusal.reason}: ask for this machine by its own name, or name it in OPENCLAW_GATEWAY_HOSTS"
+        return None
+
     # ---- our own methods -----------------------------------------------------------------------------------------
 
     def methods(self) -> Sequence[Method]:
@@ -224,7 +245,7 @@ class Gateway:
         )
 
     async def _health(self, call: RpcCall) -> Json:
-        return self.health()
+        return health_for(call.caller, self.health())
 
     async def _status(self, call: RpcCall) -> Json:
         return self.status()
@@ -263,6 +284,11 @@ class Gateway:
         if scope["type"] != "http":
             return
         path: str = scope["path"]
+        if path != "/mcp" and path not in PROBES and not path.startswith(HOOKS):  # MCP's own door asks the same gate
+            words = self.refusal(scope.get("client"), scope["headers"])
+            if words is not None:
+                await plain.answer_json(send, _error("forbidden", words), status=403)
+                return
         app = self._exact.get(path) or next((a for root, a in self._below.items() if path.startswith(root)), None)
         if app is None:
             await plain.answer_json(send, _error("not_found", f"nothing is at {path[:200]}"), status=404)
@@ -270,8 +296,7 @@ class Gateway:
         await app(scope, receive, send)
 
     def _own_routes(self) -> Iterable[tuple[str, App]]:
-        yield from ((path, self._live) for path in ("/health", "/healthz"))
-        yield from ((path, self._ready) for path in ("/ready", "/readyz"))
+        yield from ((path, self._live if path.startswith("/health") else self._ready) for path in PROBES)
         yield "/metrics", self._metrics
         yield "/tools/invoke", self._invoke
         yield "/mcp", self._mcp
@@ -350,15 +375,23 @@ class Gateway:
             status = {"not_found": 404, "invalid_request": 400, "forbidden": 403}.get(kind, 500)
             return status, {"ok": False, **_error(kind, str(exc))}
 
-    def _mcp_door(self, hosts: frozenset[str]) -> McpHttp:
+    def _gate_for(self, hosts: frozenset[str], *, beyond: bool) -> Gate:
+        known = LOOPBACK_HOSTS | hosts | (vitals.names() if beyond else frozenset())
+        return Gate(
+            identify=self._identify,
+            hosts=None if ANY_HOST in hosts else known,
+            addresses=beyond,
+            origins=LOOPBACK_HOSTS | (hosts - {ANY_HOST}),
+        )
+
+    def _mcp_door(self) -> McpHttp:
         info = Info(name="openclaw", version=__version__, title="OpenClaw gateway")
-        loopback = Gate().hosts or frozenset()
-        gate = Gate(identify=self._identify, hosts=loopback | hosts, origins=loopback | hosts)
-        return McpHttp(McpServer(info, self.tools), gate=gate)
+        return McpHttp(McpServer(info, self.tools), gate=self._gate)
 
     def _identify(self, headers: Mapping[str, str]) -> Caller:
         if not self.bears_token(headers):
             raise Unauthorized("the gateway's token is needed: Authorization: Bearer TOKEN")
+        # It may say in which session it acts; that session's rules hold then.
         return operator("gateway-token", session=headers.get(SESSION_HEADER), door="mcp")
 
     def bears_token(self, headers: Mapping[str, str]) -> bool:

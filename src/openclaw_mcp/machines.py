@@ -14,6 +14,7 @@ from .core.rpc import APPROVALS
 from .gateway import Gateway
 from .nodes import gates
 from .nodes.approvals import Approvals
+from .nodes.decisions import SHARED
 from .nodes.roll import Roll
 from .nodes.room import LONGEST_NAME, Nodes
 from .nodes.rules import ExecRules
@@ -74,8 +75,19 @@ async def machine_room(gateway: Gateway, book: PairingBook, *, config: Callable[
     """Nodes join this gateway, are approved, asked and listed while the block runs. Open it before it serves."""
     async with Roll(book, denied=lambda: gates.denied_in(config())) as roll:
         telling = Telling(roll, gateway.publish)
-        nodes = Nodes(roll, gateway.publish, dismiss=_dismissal(gateway), describe=telling.view)
-        approvals = Approvals(gateway.publish, listeners=lambda but: _listeners(gateway, but))
+        nodes = Nodes(
+            roll,
+            gateway.publish,
+            dismiss=_dismissal(gateway),
+            describe=telling.view,
+            credentials=lambda connection: _credentials(gateway, connection),
+        )
+        approvals = Approvals(
+            gateway.publish,
+            listeners=lambda but: _listeners(gateway, but),
+            credentials=lambda connection: _credentials(gateway, connection),
+            callers=nodes.callers,
+        )
         registry = gateway.registry
         stalls = Stalls(roll, telling, nodes, add=registry.add, remove=registry.remove, read_mcp=read_result)
 
@@ -157,6 +169,24 @@ def _dismissal(gateway: Gateway) -> Callable[[str], Awaitable[None]]:
             await gateway.pairing.revoke(node_id, "node")
 
     return dismiss
+
+
+def _credentials(gateway: Gateway, connection: str) -> tuple[str, ...]:
+    """What a connection proved itself by; what it alone holds comes first. Empty: a call from within."""
+    guest = gateway.intercom.guests.get(connection)
+    if guest is None or guest.admitted is None:
+        return ()
+    admitted = guest.admitted
+    if admitted.grant is not None:
+        return (f"grant {admitted.grant}",)
+    shared = (SHARED,) if admitted.method == "token" else ()
+    if admitted.connect.device is None:
+        return shared
+    device = (f"device {admitted.connect.device.id}",)
+    if guest.is_node:
+        return device
+    # A key nobody has paired is one that anybody with the token can make.
+    return device + shared if admitted.device_token is not None else shared + device
 
 
 def _listeners(gateway: Gateway, but: str) -> int:

@@ -1,11 +1,9 @@
 """The caretaker of mail: puts the mailroom together from store, runs and config, and has it follow the config."""
 
 import asyncio
-import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
 
 from msgspec import Struct
 
@@ -17,32 +15,33 @@ from .channels.methods import MailMethods
 from .channels.stations import Maker
 from .channels.tool import MessageTool
 from .config.room import ConfigRoom
-from .core.model import Json
+from .core.channel import Address
+from .core.model import Caller, Json
 from .core.roster import Roster
 from .core.rpc import Publish, Room
+from .file_rules import FileRules
 from .memory import Memory
 from .store.local import LocalConversations
 from .store.mail import Acquaintances, Arrivals, Letters
-
-MEDIA: Final = "media"
-"""The folder of the state directory, and of the temporary one, whose files may be sent."""
 
 
 class Mail(Struct, frozen=True, kw_only=True):
     mailroom: Mailroom
     tool: MessageTool
     """`message`, for the desk."""
+    check_sending: Callable[[Caller, Address], Awaitable[None]]
+    """Raises ChannelError unless an agent may write there."""
     rooms: tuple[Room, ...]
 
 
 @asynccontextmanager
 async def mailing(
     memory: Memory, publish: Publish, *, config: ConfigRoom, roster: Callable[[], Roster], folder: Path,
-    kinds: Mapping[str, Maker] | None = None,
+    token: str = "", kinds: Mapping[str, Maker] | None = None,
 ) -> AsyncIterator[Mail]:  # fmt: skip
     """Take up what waits, start every channel; on leaving, stop them, and leave on disk what is not done.
 
-    `kinds` are channels besides `local`, by name.
+    `kinds` are channels besides `local`, by name; no file that holds the `token` is ever sent.
     """
     local = LocalRoom(LocalConversations(memory.store), publish)
 
@@ -59,7 +58,8 @@ async def mailing(
         books, memory.runs, kinds={"local": local.make, **(kinds or {})}, folder=folder / "channels", config=current,
         roster=roster, reset=memory.reset,
     )  # fmt: skip
-    actions = Actions(mailroom, Media(lambda: _roots(folder, roster())))
+    files = FileRules(state=folder, roster=roster, config=current, token=token)
+    actions = Actions(mailroom, Media(), files=files.access)
     changed = asyncio.Event()
 
     async def follow() -> None:
@@ -72,18 +72,14 @@ async def mailing(
         quiet = config.changed.listen(lambda _: changed.set())
         following = asyncio.get_running_loop().create_task(follow())
         try:
+            methods = MailMethods(mailroom, actions)
             yield Mail(
                 mailroom=mailroom,
                 tool=MessageTool(mailroom, actions),
-                rooms=(MailMethods(mailroom, actions), local),
+                check_sending=methods.check_sending,
+                rooms=(methods, local),
             )
         finally:
             quiet()
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-
-
-def _roots(folder: Path, roster: Roster) -> Sequence[Path]:
-    """Agents' workspaces, and a folder of ours for files made to be sent. Never the state directory itself."""
-    workspaces = [Path(card.workspace).expanduser() for card in roster.agents if card.workspace]
-    return [*workspaces, folder / MEDIA, Path(tempfile.gettempdir()) / "openclaw"]

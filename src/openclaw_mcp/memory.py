@@ -65,7 +65,8 @@ def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, app
     given = msgspec.convert(options.get("grant", {}), Grant)
     owner = given.owner
     if given.sender is not None:
-        owner = is_owner(given.sender, book.commands.owner_allow_from, channel=given.channel or "")
+        owners, channel = book.commands.owner_allow_from, given.channel or ""
+        owner = is_owner(given.sender, owners, channel=channel, vouched=given.owner)
     grant = msgspec.structs.replace(
         given,
         agent=session.agent_id,
@@ -73,10 +74,15 @@ def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, app
         owner=owner,
         depth=max(given.depth, session.spawn_depth or 0),
         spawned_by=session.spawned_by,
+        folder=_folder(options.get("cwd") or session.entry.get("cwd")),
         tools=_menu(given.tools, options.get("toolsAllow")),
     )
     scopes = frozenset({"*", *(f"source:{name}" for name in apps)})
     return Caller(kind="agent", name=session.agent_id, scopes=scopes, session=session.key, door="agent", grant=grant)
+
+
+def _folder(chosen: object) -> str | None:
+    return chosen if isinstance(chosen, str) and chosen else None
 
 
 def _menu(granted: frozenset[str] | None, asked: object) -> frozenset[str] | None:

@@ -41,6 +41,7 @@ from .servers.watchman import Watchman
 from .tools.audit import Record, log
 from .tools.desk import Desk
 from .tools.registry import Registry
+from .web.bounds import Bounds
 
 LOOK_AGAIN: Final = 1.0  # seconds between looks at the settings file
 LOOK_ROUND: Final = 5  # looks between checks of what can work here: a display or a camera may have come or gone
@@ -253,7 +254,7 @@ def identify(token: TokenFile) -> Identify:
 
 
 @asynccontextmanager
-async def mcp_over_http(node: Node, choice: PortChoice) -> AsyncIterator[str]:
+async def mcp_over_http(node: Node, choice: PortChoice, *, bounds: Bounds = Bounds()) -> AsyncIterator[str]:
     """The local MCP server, answering while the block runs; yields its address."""
     # Here for start-up: `openclaw node --stdio` and the doctor need no web server.
     from .mcp.http import McpHttp
@@ -278,7 +279,7 @@ async def mcp_over_http(node: Node, choice: PortChoice) -> AsyncIterator[str]:
     )
     endpoint = McpHttp(node.server(), gate=gate, probe=f"OpenClaw MCP server. POST JSON-RPC to {address}\n")
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(listen.serving(endpoint, listener))
+        await stack.enter_async_context(listen.serving(endpoint, listener, bounds=bounds))
         stack.push_async_callback(endpoint.aclose)  # first, so that no open stream holds the server up
         yield address
 

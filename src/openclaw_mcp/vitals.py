@@ -83,3 +83,10 @@ def machine(folder: Path) -> Json:
         "diskAvailableBytes": disk.free,
         "diskPath": str(folder),
     }
+
+
+def names() -> frozenset[str]:
+    """What other machines call this one, as far as it knows."""
+    name = socket.gethostname().lower()
+    short = name.partition(".")[0]
+    return frozenset({name, short, f"{short}.local"})

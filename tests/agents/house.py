@@ -42,6 +42,10 @@ CALLER = Caller(
         channel="local", account="main", to="room", thread="t1", sender=Sender(id="u1", name="Ann"), owner=True
     ),
 )
+STRANGER = msgspec.structs.replace(
+    CALLER, grant=Grant(channel="local", account="main", to="room", sender=Sender(id="u2", name="Eve"))
+)
+"""Somebody who may write, and is not the owner."""
 
 ANSWERS: dict[str, list[Any]] = {
     "claude": [

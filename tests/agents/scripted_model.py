@@ -3,6 +3,7 @@
 Directives in the last message of the user, carried out one for each request; between two of them the CLI runs a tool:
 
     [[call TOOL {"json": "arguments"}]]   call a tool, found by the end of its name
+    [[try TOOL {"json": "arguments"}]]    call a tool of exactly that name, whether it was offered or not
     [[say TEXT]]                          answer; {result} is what the last tool said
     [[http 500]]                          answer with that status
     [[hang 30]]                           wait so many seconds before the next one
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple, Self
 Tools = list[tuple[str, str | None]]
 
 Json = dict[str, Any]
-DIRECTIVE = re.compile(r"\[\[(call|say|http|hang)\s+")
+DIRECTIVE = re.compile(r"\[\[(call|try|say|http|hang)\s+")
 TOKENS_IN, TOKENS_OUT = 100, 20
 
 
@@ -35,6 +36,8 @@ class Step(NamedTuple):
     namespace: str | None = None
     status: int = 200
     pause: float = 0.0
+    offered: bool = True
+    """Whether only a tool that was offered is called."""
 
 
 class Asked(NamedTuple):
@@ -51,14 +54,14 @@ def steps_in(prompt: str) -> list[Step]:
     pause, position = 0.0, 0
     while found := DIRECTIVE.search(prompt, position):
         verb, position = found.group(1), found.end()
-        if verb == "call":
+        if verb in ("call", "try"):
             name = prompt[position:].split(maxsplit=1)[0].removesuffix("]]")
             position += len(name)
             brace = prompt[position : prompt.find("]]", position)].find("{")
             arguments: Json = {}
             if brace >= 0:
                 arguments, position = json.JSONDecoder().raw_decode(prompt, position + brace)
-            steps.append(Step(call=name, arguments=arguments, pause=pause))
+            steps.append(Step(call=name, arguments=arguments, pause=pause, offered=verb == "call"))
         else:
             end = prompt.find("]]", position)
             words, position = prompt[position:end], end
@@ -80,6 +83,8 @@ def due(asked: Asked) -> Step:
         return step._replace(say=step.say.replace("{result}", asked.results[-1] if asked.results else ""))
     if len(asked.results) >= len(steps):
         return Step(say=f"done: {asked.results[-1]}")
+    if not step.offered:
+        return step._replace(namespace=next((space for name, space in asked.tools if name == step.call), None))
     for name, namespace in asked.tools:
         if plain(name) == step.call or plain(name).endswith(f"_{step.call}"):
             return step._replace(call=name, namespace=namespace)
@@ -159,8 +164,9 @@ def read_responses(body: Json) -> Asked:
             elif str(item.get("type")).endswith("_call_output"):
                 yield "", [flat(item.get("output"))]
 
+    later = [tool for item in body.get("input") or [] for tool in item.get("tools") or []]  # told in the conversation
     tools: Tools = []
-    for tool in body.get("tools") or []:
+    for tool in [*(body.get("tools") or []), *later]:
         inner = tool.get("tools") or [] if tool.get("type") == "namespace" else [tool]
         namespace = tool["name"] if tool.get("type") == "namespace" else None
         tools += [(each["name"], namespace) for each in inner if "name" in each]
@@ -190,6 +196,7 @@ def responses_events(asked: Asked, step: Step) -> Iterator[tuple[str | None, Jso
         item: Json = {"type": "function_call", "id": f"fc_{uuid.uuid4().hex}", "call_id": f"call_{uuid.uuid4().hex}"}
         item |= {"name": step.call, "arguments": json.dumps(step.arguments or {}), "status": "completed"}
         item |= {"namespace": step.namespace} if step.namespace else {}
+        item |= _other_call(step.call, step.arguments or {})
     else:
         said = [{"type": "output_text", "text": step.say, "annotations": []}]
         item = {"type": "message", "id": f"msg_{uuid.uuid4().hex}", "role": "assistant", "content": said}
@@ -198,6 +205,15 @@ def responses_events(asked: Asked, step: Step) -> Iterator[tuple[str | None, Jso
     yield event("response.output_item.added", output_index=0, item={**item, "status": "in_progress"})
     yield event("response.output_item.done", output_index=0, item=item)
     yield event("response.completed", response=response("completed", [item]))
+
+
+def _other_call(name: str, arguments: Json) -> Json:
+    """How this API writes a call that is no function's: of a tool that takes plain text, or of its own shell."""
+    if "plain" in arguments:
+        return {"type": "custom_tool_call", "name": name, "input": arguments["plain"]}
+    if name == "local_shell":
+        return {"type": "local_shell_call", "action": {"type": "exec", **arguments}}
+    return {}
 
 
 def read_chat(body: Json) -> Asked:

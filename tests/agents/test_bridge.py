@@ -6,17 +6,17 @@ import os
 import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from openclaw_mcp.agents.cli.folder import Folders, sweep
 from openclaw_mcp.core.agent import Attachment, Did, Failed, Final, Partial
 from openclaw_mcp.core.model import Caller
 
-from .house import ANSWERS, CALLER, DIALECTS, World, lines
+from .house import ANSWERS, CALLER, DIALECTS, STRANGER, World, lines
 
 PNG = b"\x89PNG picture"
 KEEP = """
@@ -151,9 +151,7 @@ def test_one_that_begins_in_an_old_conversation_is_told_what_was_said(tmp_path: 
 
 def test_only_the_owner_may_give_the_cli_a_command_of_its_own(tmp_path: Path) -> None:
     world = World(tmp_path, "claude")
-    assert CALLER.grant is not None
-    stranger = msgspec.structs.replace(CALLER, grant=msgspec.structs.replace(CALLER.grant, owner=False))
-    world.final("/deploy now", caller=stranger)
+    world.final("/deploy now", caller=STRANGER)
     world.final("/deploy now")
     said = [json.loads(world.called(number)["stdin"])["message"]["content"][-1]["text"] for number in (0, 1)]
     assert said == ["Message: /deploy now", "/deploy now"]
@@ -206,22 +204,35 @@ def test_what_it_can_not_see_is_said_once(tmp_path: Path, cli: str) -> None:
 # ---- the CLIs' own configuration -------------------------------------------------------------------------------------
 
 
-def test_claudes_own_servers_stay_unless_strict(tmp_path: Path) -> None:
-    world = World(tmp_path, "claude")
-    world.final()
-    assert "--strict-mcp-config" not in world.called(0)["args"]
-    World(tmp_path, "claude", runtimeStrict=True).final()
-    assert "--strict-mcp-config" in world.called(1)["args"]
+def test_claudes_own_servers_stay_out_unless_the_owner_wants_them(tmp_path: Path) -> None:
+    World(tmp_path, "claude").final()
+    own = World(tmp_path, "claude", runtimeStrict=False)
+    own.final()
+    own.final(caller=STRANGER)
+    strict = ["--strict-mcp-config" in own.called(number)["args"] for number in range(3)]
+    assert strict == [True, False, True]
 
 
-def test_codex_leaves_out_the_users_servers_when_strict(tmp_path: Path) -> None:
-    world = World(tmp_path, "codex", runtimeStrict=True)
+def test_codex_leaves_out_the_users_servers_and_a_projects(tmp_path: Path) -> None:
+    world = World(tmp_path, "codex")
     (world.home / ".codex").mkdir()
-    (world.home / ".codex" / "config.toml").write_text('[mcp_servers.mine]\ncommand = "x"\n')
-    before = (world.home / ".codex" / "config.toml").read_bytes()
+    (world.work / ".codex").mkdir()
+    file = world.home / ".codex" / "config.toml"
+    file.write_text('[mcp_servers.mine]\ncommand = "x"\n[mcp_servers."an odd.name"]\nurl = "https://secret@x/"\n')
+    (world.home / ".codex" / "work.config.toml").write_text('[mcp_servers.profiled]\ncommand = "x"\n')
+    (world.work / ".codex" / "config.toml").write_text('[mcp_servers.theirs]\ncommand = "x"\n')
+    (world.folder / ".codex").mkdir()
+    (world.folder / ".codex" / "config.toml").write_text('[mcp_servers.above]\ncommand = "x"\n')
+    before = file.read_bytes()
     world.final()
-    assert "mcp_servers.mine.enabled=false" in world.called()["args"]
-    assert (world.home / ".codex" / "config.toml").read_bytes() == before
+    args = world.called()["args"]
+    [told] = [tomllib.loads(word)["mcp_servers"] for word in args if word.startswith("mcp_servers=")]
+    off = {name for name, entry in told.items() if entry.get("enabled") is False}
+    assert off == {"mine", "an odd.name", "profiled", "theirs", "above"}
+    assert set(told) - off == {"remoteclaw"}
+    assert set(told["an odd.name"]) == {"enabled", "url"}  # of the same kind, or Codex would refuse the whole
+    assert "secret" not in json.dumps(args)
+    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -273,7 +284,7 @@ def test_geminis_settings_are_its_own_for_the_run_and_the_users_stay_as_they_wer
     program.write_text(program.read_text().replace("exec ", f"{sys.executable} {script} {tmp_path}\nexec ", 1))
     world.final()
     seen = json.loads((tmp_path / "seen.json").read_text())
-    assert set(seen["mcpServers"]) == {"mine", "remoteclaw"}
+    assert set(seen["mcpServers"]) == {"remoteclaw"}
     assert seen["ui"] == {"theme": "x"}
     assert (real / "settings.json").read_text() == own
     assert (real / "oauth_creds.json").read_text() == "refreshed"

@@ -121,7 +121,8 @@ def test_words_to_another_session_whose_server_died_are_recorded(tmp_path: Path)
 
 
 def test_each_is_recorded_once_whether_its_server_lived_or_not(tmp_path: Path) -> None:
-    (tmp_path / "note.txt").write_text("a file")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "note.txt").write_text("a file")
     told = {"sessionKey": "agent:quiet:main", "message": "six", "timeout": 0}
     calls: list[tuple[str, Any]] = [
         ("message_send", {"target": "elsewhere", "message": "one"}),
@@ -130,7 +131,10 @@ def test_each_is_recorded_once_whether_its_server_lived_or_not(tmp_path: Path) -
         ("message_broadcast", {"targets": ["here", "there"], "message": "four"}),
         ("message_send_with_effect", {"target": "elsewhere", "message": "five", "effectId": "confetti"}),
         ("sessions_send", told),
-        ("message_send_attachment", {"target": "elsewhere", "file": str(tmp_path / "note.txt"), "caption": "seven"}),
+        (
+            "message_send_attachment",
+            {"target": "elsewhere", "file": str(tmp_path / "work/note.txt"), "caption": "seven"},
+        ),
         ("cron_add", {"job": JOB}),
         ("message_send", {"target": "elsewhere", "message": "one"}),
     ]

@@ -15,6 +15,7 @@ from openclaw_mcp.channels.methods import MailMethods
 from openclaw_mcp.channels.tool import MessageTool
 from openclaw_mcp.configured import roster_of
 from openclaw_mcp.core.channel import Abilities, Ability, Address, ChannelRefused, Hear, Heard, Letter, Receipt
+from openclaw_mcp.core.file_access import FileAccess
 from openclaw_mcp.core.model import Caller, Json, Sender
 from openclaw_mcp.core.ports import AgentRuntime
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Event, Method, RpcCall
@@ -102,7 +103,7 @@ class Twin:
         values.pop("address", None)
         return Heard(id=id, address=address, text=text, at=1, **values)
 
-    async def unused(self, *_given: object, **_more: object) -> Any:
+    async def unused(self, *_given: Any, **_more: Any) -> Any:
         raise AssertionError("not declared, so never called")
 
     react = delete = edit = pin = read = poll = unused
@@ -139,7 +140,11 @@ class House:
             self.books, memory.runs, kinds={"local": self.local.make, "twin": self._make}, folder=folder / "channels",
             config=lambda: self.config, roster=self._roster, reset=memory.reset,
         )  # fmt: skip
-        self.actions = Actions(self.mailroom, Media(lambda: [folder / "media"], own_network=True))
+        self.actions = Actions(
+            self.mailroom,
+            Media(own_network=True),
+            files=lambda _: FileAccess(folders=(folder / "media",)),
+        )
         self._methods: dict[str, Method] = {
             method.name: method
             for room in (MailMethods(self.mailroom, self.actions), self.local)

@@ -265,6 +265,8 @@ def test_an_agent_is_where_it_is_and_may_not_reach_across(tmp_path: Path) -> Non
                 await use(here, caller, action="send", channel="local", target="room", message="x")
             with pytest.raises(ToolError, match="Cross-context messaging denied"):
                 await use(here, caller, action="read", target="local:room")
+            with pytest.raises(ToolError, match="elsewhere it is for the owner"):
+                await use(here, caller, action="read", target="bob")
             here.config = {**OPEN, "tools": {"message": {"crossContext": {"allowWithinProvider": False}}}}
             with pytest.raises(ToolError, match="Cross-context messaging denied"):
                 await use(here, caller, action="send", target="bob", message="x")

@@ -43,7 +43,7 @@ def test_a_message_is_answered_where_it_came_from_while_we_type(tmp_path: Path) 
             await told(here, "!say hello Ann", id="1", address=here.at("ann", "t1"))
             assert await twin.has(1) == [("ann", "hello Ann")]
             assert twin.typed > 0
-            assert await here.mailroom.route("agent:main:main:thread:t1") == here.at("ann", "t1")
+            assert await here.mailroom.route("agent:main:twin:direct:ann:thread:t1") == here.at("ann", "t1")
 
     within(story())
 
@@ -80,7 +80,7 @@ def test_an_answer_that_was_ready_when_we_died_is_sent_by_the_next(tmp_path: Pat
             heard = here.twin.heard("!say ready", id="1")
             arrival = await here.books.inbox.hear(heard)
             assert arrival is not None
-            session = NewSession(key="agent:main:main", agent_id="main", classification="main")
+            session = NewSession(key="agent:main:twin:direct:ann", agent_id="main", classification="main")
             await here.memory.runs.submit(RunRequest(run_id="twin:default:1", session=session, message="!say ready"))
             assert await here.memory.runs.wait("twin:default:1", seconds=WAIT)
             await here.books.inbox.asked(arrival.id, run_id="twin:default:1", session=session.key)
@@ -158,7 +158,7 @@ def test_new_begins_anew_and_carries_words_on(tmp_path: Path) -> None:
             await here.twin.has(1)
             await told(here, "/new !say two", id="2")
             assert await here.twin.has(3) == [("ann", "one"), ("ann", "A new conversation begins."), ("ann", "two")]
-            page = await here.memory.sessions.history("agent:main:main", limit=10)
+            page = await here.memory.sessions.history("agent:main:twin:direct:ann", limit=10)
             assert page.messages[0].body["content"] == "!say two"
 
     within(story())

@@ -10,8 +10,11 @@ import pytest
 
 from openclaw_mcp.channels.media import Media
 from openclaw_mcp.core.channel import ChannelError, ChannelRefused
+from openclaw_mcp.core.file_access import FileAccess
 
 from .house import within
+
+NOTHING = FileAccess()
 
 
 def test_files_come_from_allowed_folders_only(tmp_path: Path) -> None:
@@ -21,11 +24,11 @@ def test_files_come_from_allowed_folders_only(tmp_path: Path) -> None:
         outside.write_text("secret")
         (allowed / "ok.txt").write_text("fine")
         (allowed / "link.txt").symlink_to(outside)
-        media = Media(lambda: [allowed])
-        file = await media.load(str(allowed / "ok.txt"), most=100)
+        media, access = Media(), FileAccess(folders=(allowed,))
+        file = await media.load(str(allowed / "ok.txt"), access, most=100)
         assert (file.data, file.mime_type, file.name) == (b"fine", "text/plain", "ok.txt")
-        assert (await media.load("ok.txt", most=100)).data == b"fine"
-        assert (await media.load(f"file://{allowed}/ok.txt", most=100)).data == b"fine"
+        assert (await media.load("ok.txt", access, most=100)).data == b"fine"
+        assert (await media.load(f"file://{allowed}/ok.txt", access, most=100)).data == b"fine"
         for place, words in (
             (str(outside), "files are sent from"),
             (str(allowed / "link.txt"), "files are sent from"),
@@ -35,9 +38,9 @@ def test_files_come_from_allowed_folders_only(tmp_path: Path) -> None:
             (str(allowed), "is no file"),
         ):
             with pytest.raises(ChannelRefused, match=words):
-                await media.load(place, most=100)
+                await media.load(place, access, most=100)
         with pytest.raises(ChannelRefused, match="larger than 3 bytes"):
-            await media.load("ok.txt", most=3)
+            await media.load("ok.txt", access, most=3)
 
     within(story())
 
@@ -75,16 +78,16 @@ def web() -> Iterator[str]:
 
 def test_files_from_the_web_are_bounded_and_never_from_our_own_network() -> None:
     async def story(base: str) -> None:
-        ours = Media(list, own_network=True)
-        file = await ours.load(f"{base}/a.png", most=100)
+        ours = Media(own_network=True)
+        file = await ours.load(f"{base}/a.png", NOTHING, most=100)
         assert (file.data, file.mime_type, file.name) == (b"picture", "image/png", "a.png")
         with pytest.raises(ChannelRefused, match="larger than 3 bytes"):
-            await ours.load(f"{base}/a.png", most=3)
+            await ours.load(f"{base}/a.png", NOTHING, most=3)
         with pytest.raises(ChannelRefused, match="too many redirects"):
-            await ours.load(f"{base}/again", most=100)
+            await ours.load(f"{base}/again", NOTHING, most=100)
         with pytest.raises(ChannelError, match="could not be fetched"):
-            await ours.load("http://127.0.0.1:1/a.png", most=100)
-        guarded = Media(list)
+            await ours.load("http://127.0.0.1:1/a.png", NOTHING, most=100)
+        guarded = Media()
         for address in (
             base,
             "http://localhost/x",
@@ -93,12 +96,12 @@ def test_files_from_the_web_are_bounded_and_never_from_our_own_network() -> None
             "http://10.0.0.1/",
         ):
             with pytest.raises(ChannelRefused, match="private network"):
-                await guarded.load(address, most=100)
+                await guarded.load(address, NOTHING, most=100)
         for address in ("http://169.254.169.254/latest", "http://0.0.0.0/", "http://2130706433/"):
             with pytest.raises(ChannelRefused, match=r"private network|can't be found"):
-                await guarded.load(address, most=100)
+                await guarded.load(address, NOTHING, most=100)
         with pytest.raises(ChannelRefused, match="no password"):
-            await guarded.load("http://user:word@example.com/", most=100)
+            await guarded.load("http://user:word@example.com/", NOTHING, most=100)
 
     with web() as base:
         within(story(base))

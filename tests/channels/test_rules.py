@@ -84,8 +84,13 @@ def test_groups_need_a_place_a_person_and_a_mention(given: Any, mentioned: bool,
 
 
 def test_the_owner_is_whoever_sits_at_the_terminal_and_whom_the_config_names() -> None:
-    assert is_owner(Sender(id="owner"), None, channel="local")
-    assert not is_owner(Sender(id="bob"), None, channel="local")
+    assert is_owner(Sender(id="owner"), None, channel="local", vouched=True)
+    assert is_owner(Sender(id="bob"), ["local:bob"], channel="local", vouched=True)
+    assert not is_owner(Sender(id="owner"), None, channel="local")
+    assert not is_owner(Sender(id="bob"), ["bob", "local:bob"], channel="local")
+    assert not is_owner(Sender(id="bob"), None, channel="local", vouched=True)
+    assert not is_owner(Sender(id="owner"), None, channel="telegram", vouched=True)
+    assert not is_owner(Sender(id="bob"), ["*"], channel="local", vouched=True)
     assert not is_owner(Sender(id="owner"), None, channel="telegram")
     assert is_owner(Sender(id="123"), ["telegram:123"], channel="telegram")
     assert not is_owner(Sender(id="123"), ["telegram:123"], channel="matrix")
@@ -146,7 +151,28 @@ def test_a_setting_that_makes_no_sense_is_named() -> None:
     ],
 )
 def test_a_message_finds_its_session(message: Heard, config: Any, key: str) -> None:
-    assert session_for(message, config, ROSTER).key == key
+    assert session_for(message, config, ROSTER, owner=True).key == key
+
+
+@pytest.mark.parametrize(
+    ("message", "config", "key"),
+    [
+        (heard(), {}, "agent:main:telegram:direct:123"),
+        (heard(), {"session": {}}, "agent:main:telegram:direct:123"),
+        (heard(), {"session": {"mainKey": "home"}}, "agent:main:telegram:direct:123"),
+        (heard(), {"session": {"dmScope": "per-peer"}}, "agent:main:direct:123"),
+        (heard(), {"session": {"identityLinks": {"ann": ["telegram:123"]}}}, "agent:main:telegram:direct:ann"),
+        (heard(), {"session": {"dmScope": "main"}}, "agent:main:main"),
+        (heard(address=Address(channel="telegram", account="default", to="5", thread="7")), {},
+         "agent:main:telegram:direct:123:thread:7"),
+        (heard(address=Address(channel="local", account="default", to="main")), {}, "agent:main:local:direct:main"),
+        (heard(chat="group"), {}, "agent:main:telegram:group:123"),
+    ],
+)  # fmt: skip
+def test_who_is_not_the_owner_gets_the_main_session_only_where_the_config_says_so(
+    message: Heard, config: Any, key: str
+) -> None:
+    assert session_for(message, config, ROSTER, owner=False).key == key
 
 
 def test_the_most_particular_binding_chooses_the_agent() -> None:
@@ -158,7 +184,7 @@ def test_the_most_particular_binding_chooses_the_agent() -> None:
     other = heard(address=Address(channel="telegram", account="second", to="123"))
 
     def agent(message: Heard, *bindings: Any) -> str:
-        return session_for(message, {"bindings": list(bindings)}, ROSTER).agent_id
+        return session_for(message, {"bindings": list(bindings)}, ROSTER, owner=True).agent_id
 
     assert agent(heard(), channel, peer) == "home"
     assert agent(heard(), peer, channel) == "home"

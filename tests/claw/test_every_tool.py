@@ -138,7 +138,8 @@ def test_the_seven_session_tools(gateway: Served, tmp_path: Path, client: str) -
 
 
 def test_the_ten_messaging_tools(gateway: Served, tmp_path: Path, client: str) -> None:
-    file = tmp_path / "plan.txt"
+    file = gateway.folder / "media" / "plan.txt"
+    file.parent.mkdir(exist_ok=True)
     file.write_text("the plan")
 
     async def work() -> None:
@@ -235,13 +236,13 @@ async def _five_gateway_tools(gateway: Served, tmp_path: Path, client: str) -> N
 
     async with scene(gateway, tmp_path, client, "g") as here:
         use = here.use
-        await use("gateway_config_patch", patches={"session": {"mainKey": "home"}})
-        assert on_disk()["session"] == {"mainKey": "home"}
-        got = await use("gateway_config_get", key="session.mainKey")
-        assert got["value"] == "home"
+        await use("gateway_config_patch", patches={"ui": {"seamColor": "#aaaaaa"}})
+        assert on_disk()["ui"] == {"seamColor": "#aaaaaa"}
+        got = await use("gateway_config_get", key="ui.seamColor")
+        assert got["value"] == "#aaaaaa"
         whole = (await use("gateway_config_get"))["config"]
-        await use("gateway_config_apply", config={**whole, "session": {"mainKey": "main"}})
-        assert on_disk()["session"] == {"mainKey": "main"}
+        await use("gateway_config_apply", config={**whole, "ui": {"seamColor": "#bbbbbb"}})
+        assert on_disk()["ui"] == {"seamColor": "#bbbbbb"}
         assert "properties" in (await use("gateway_config_schema"))["schema"]
         assert (await use("gateway_config_schema", key="session"))["path"] == "session"
 

@@ -114,14 +114,20 @@ def test_both_eras_see_the_same_list(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_the_gateway_is_dialled_by_the_first_call_and_only_once(tmp_path: Path, gateway: Served) -> None:
+@pytest.mark.parametrize("token", ["a run's", "the gateway's"])
+def test_the_gateway_is_dialled_once_by_the_first_call_or_a_list_only_it_can_give(
+    tmp_path: Path, gateway: Served, token: str
+) -> None:
     def connections() -> int:
         return sum(one.status == "ESTABLISHED" for one in psutil.Process(peer.child.pid).net_connections())
 
-    with server(environment(gateway.ws, gateway.token, tmp_path / "effects")) as peer:
+    own = token == "the gateway's"
+    given = gateway.token if own else granted(gateway)["token"]
+    with server(environment(gateway.ws, given, tmp_path / "effects")) as peer:
         introduce(peer)
-        listed(peer)
         assert connections() == 0
+        listed(peer)
+        assert connections() == (1 if own else 0)  # a run's menu is in its environment
         for id in range(3):
             assert call(peer, "agents_list", id)["isError"] is False
         assert connections() == 1
@@ -181,6 +187,29 @@ def test_an_attached_agent_has_the_grants_tools_whatever_its_environment_says(tm
         assert json.loads(revoked.stdout) == {"revoked": True}
         text = call(peer, "agents_list", 3)["content"][0]["text"]
         assert "token has ended" in text
+
+
+def test_the_owners_grant_changes_what_is_free_and_not_the_rules(tmp_path: Path, gateway: Served) -> None:
+    grant = granted(gateway, senderIsOwner=True)
+    with server(environment(gateway.ws, grant["token"], tmp_path / "effects")) as peer:
+        introduce(peer)
+        colour = call(peer, "gateway_config_patch", 1, patches={"ui": {"seamColor": "#123456"}})
+        assert colour["isError"] is False, colour
+        whole = json.loads(call(peer, "gateway_config_get", 2)["content"][0]["text"])["config"]
+        same = call(peer, "gateway_config_apply", 3, config={**whole, "ui": {"seamColor": "#654321"}})
+        assert same["isError"] is False, same
+        before = (gateway.folder / "openclaw.json").read_text()
+        rules: list[Any] = [{"tools": {"profile": "full"}}, {"mcp": {"servers": {"x": {"command": "id"}}}}]
+        for id, rule in enumerate(rules):
+            for tool, content in (
+                ("gateway_config_patch", {"patches": rule}),
+                ("gateway_config_patch", {"patches": [{"ui": {"seamColor": "#000"}}, rule]}),
+                ("gateway_config_apply", {"config": {**whole, **rule}}),
+            ):
+                refused = call(peer, tool, 10 + id, **content)
+                assert refused["isError"] is True
+                assert "an agent's run may not change" in refused["content"][0]["text"]
+        assert (gateway.folder / "openclaw.json").read_text() == before
 
 
 def test_a_list_that_was_cut_says_so(tmp_path: Path, gateway: Served) -> None:

@@ -15,6 +15,7 @@ from openclaw_mcp.claw.seat import Unsure
 from openclaw_mcp.claw.tools import SPECS, TOOLS
 from openclaw_mcp.core.claw import ACTIONS, WAYS
 from openclaw_mcp.core.errors import ToolUnavailable
+from openclaw_mcp.core.file_access import FileAccess
 from openclaw_mcp.core.model import Text
 from openclaw_mcp.tools.names import CLAW_TOOLS
 
@@ -312,9 +313,10 @@ def test_another_thread_and_another_conversation_are_taken_as_said(twin: Twin) -
     assert (asked["channel"], asked.get("accountId"), asked["params"].get("threadId")) == ("matrix", None, None)
 
 
-def test_a_file_is_read_here_and_travels_as_bytes(twin: Twin, tmp_path: Path) -> None:
+def test_a_file_of_the_folder_we_were_started_in_is_read_here_and_travels_as_bytes(tmp_path: Path) -> None:
     file = tmp_path / "plan.txt"
     file.write_bytes(b"secret plan" * 50)
+    twin = Twin(tmp_path, home=HOME, files=FileAccess(folders=(tmp_path,)))
     twin.answers["message.action"] = lambda params: {"sendResult": {"mediaUrl": params["params"]["buffer"]}}
     answer = twin.works("message_send_attachment", target="a", path=str(file), message="see")
 
@@ -326,14 +328,47 @@ def test_a_file_is_read_here_and_travels_as_bytes(twin: Twin, tmp_path: Path) ->
     assert (record.text, record.media_url) == ("see", str(file))
 
 
+@pytest.mark.parametrize(("tool", "name"), [("message_send_attachment", "file"), ("message_send", "media")])
+@pytest.mark.parametrize(("token", "owner"), [("ocg_x", None), ("ocg_x", False), ("ocg_x", True), ("gateway's", None)])
+def test_any_other_file_is_the_gateways_to_judge_and_to_read(
+    tmp_path: Path, tool: str, name: str, token: str, owner: bool | None
+) -> None:
+    """Under a run's token nothing is read here at all, whatever the environment says of its owner."""
+    (tmp_path / "work").mkdir()
+    for file in ("plan.txt", "work/plan.txt"):
+        (tmp_path / file).write_text("plan")
+    told = {**HOME, "token": token, "owner": owner}
+    twin = Twin(tmp_path, home=told, files=FileAccess(folders=(tmp_path / "work",)))
+    given = {"target": "a", "message": "x"} if tool == "message_send" else {"target": "a"}
+    twin.works(tool, **given, **{name: str(tmp_path / "plan.txt")})
+    params = twin.last("message.action")["params"]
+    assert (params["media"], "buffer" in params) == (str(tmp_path / "plan.txt"), False)
+    twin.works(tool, **given, **{name: str(tmp_path / "work/plan.txt")})
+    assert ("buffer" in twin.last("message.action")["params"]) == (token != "ocg_x")
+
+
+@pytest.mark.parametrize(("near", "owner"), [(False, None), (False, True), (True, False)])
+def test_a_path_the_gateway_could_not_mean_or_would_judge_as_the_owners_stays_here(
+    tmp_path: Path, near: bool, owner: bool | None
+) -> None:
+    (tmp_path / "plan.txt").write_text("plan")
+    (tmp_path / "work").mkdir()
+    told = {**HOME, "owner": owner}
+    twin = Twin(tmp_path, home=told, near=near, files=FileAccess(folders=(tmp_path / "work",)))
+    words = twin.fails("message_send_attachment", target="a", file=str(tmp_path / "plan.txt"))
+    assert "files are sent from" in words
+    assert twin.asked == []
+
+
 def test_an_address_is_the_gateways_to_fetch(twin: Twin) -> None:
     twin.works("message_send", target="a", message="", media="https://example.org/a.png")
     assert twin.last("message.action")["params"]["media"] == "https://example.org/a.png"
     assert read_effects(twin.path).media_urls == ("https://example.org/a.png",)
 
 
-def test_a_file_there_is_not_is_not_sent(twin: Twin, tmp_path: Path) -> None:
-    assert "is no file" in twin.fails("message_send_attachment", target="a", file=str(tmp_path / "nothing"))
+def test_a_file_there_is_not_is_not_sent(tmp_path: Path) -> None:
+    twin = Twin(tmp_path, home=HOME, files=FileAccess(folders=(tmp_path,)))
+    assert "there is no file" in twin.fails("message_send_attachment", target="a", file=str(tmp_path / "nothing"))
     assert "is no file" in twin.fails("message_send_attachment", target="a", file=str(tmp_path))
     assert twin.asked == []
 

@@ -10,6 +10,7 @@ from openclaw_mcp.claw.seat import CALL_WITHIN, Seat
 from openclaw_mcp.claw.settings import Settings
 from openclaw_mcp.claw.tools import ClawTools, Front
 from openclaw_mcp.core.claw import WAYS
+from openclaw_mcp.core.file_access import FileAccess
 from openclaw_mcp.core.model import LOCAL, Json, Text, ToolCall, ToolResult
 from openclaw_mcp.core.ports import SILENCE
 from openclaw_mcp.core.rpc import Fault
@@ -26,14 +27,24 @@ HOME = {"channel": "local", "account": "default", "to": "room-1", "thread": "t7"
 class Twin:
     """`answers`: method to its answer, to an exception to raise, or to a function of the parameters."""
 
-    def __init__(self, folder: Path, *, offers: frozenset[str] = OURS, home: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        offers: frozenset[str] = OURS,
+        home: Mapping[str, Any] | None = None,
+        files: FileAccess | None = None,
+        near: bool = True,
+    ) -> None:
         self.asked: list[tuple[str, Json]] = []
         self.again: dict[str, bool] = {}
         self.answers: dict[str, Any] = {}
         self.path = folder / "effects.ndjson"
         self._offers = offers
-        run = Settings(url="ws://x", token="t", session_key="agent:main:cli", effects_file=str(self.path), **home or {})
-        self.tools = ClawTools(Seat(self, run, EffectsFile(self.path, provider=run.channel, account=run.account)))
+        told = {"url": "ws://x", "token": "t", "session_key": "agent:main:cli", "effects_file": str(self.path)}
+        run = Settings(**told | dict(home or {}))
+        effects = EffectsFile(self.path, provider=run.channel, account=run.account)
+        self.tools = ClawTools(Seat(self, run, effects, files=files or FileAccess(), near=near))
         self.front = Front(Desk(Registry({"claw": self.tools})))
 
     async def methods(self) -> frozenset[str]:

@@ -53,12 +53,16 @@ def suite(package: str, options: list[str], address: str, out: Path) -> dict[str
     return {path.parent.name: json.loads(path.read_text()) for path in out.rglob("checks.json")}
 
 
+WARNED_OF = {"sep-2322-ignore-unexpected-params"}
+"""It sends an answer with a first call that was asked nothing. To us that is no answer: the question is asked."""
+
+
 def assert_clean(checks: dict[str, list[dict[str, str]]]) -> None:
     troubles = [
         f"{scenario}: {check['id']}: {check['status']}: {check.get('errorMessage')}"
         for scenario, listed in checks.items()
         for check in listed
-        if check["status"] in ("FAILURE", "WARNING")
+        if check["status"] == "FAILURE" or (check["status"] == "WARNING" and check["id"] not in WARNED_OF)
     ]
     assert not troubles, "\n".join(troubles)
     assert sum(check["status"] == "SUCCESS" for listed in checks.values() for check in listed) > 0

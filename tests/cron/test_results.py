@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from openclaw_mcp.core.channel import Address, ChannelRefused, Letter, Posted
-from openclaw_mcp.core.model import Json
+from openclaw_mcp.core.model import Caller, Grant, Json
+from openclaw_mcp.core.rpc import Fault
 
 from .house import TURN, Clockwork, Mailbox, clockwork, until
 
@@ -235,6 +236,35 @@ def test_a_webhook_gets_the_result_with_our_token_and_a_key(story: Callable[...,
         story(what, webhookToken="s3cret", **OPEN)
 
 
+def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[..., None]) -> None:
+    agent = Caller(kind="agent", name="main", session="agent:main:main", grant=Grant(agent="main", owner=True))
+    with receiver() as (url, heard):
+
+        async def what(works: Clockwork) -> None:
+            hook = {"mode": "webhook", "to": url}
+            job = {"schedule": EVERY, "payload": TURN}
+            own = await works.room.add({**job, "name": "own", "delivery": hook}, agent)
+            assert (await again(works, own["id"]))["deliveryStatus"] == "delivered"
+            ((headers, _),) = heard
+            assert "authorization" not in headers
+
+            theirs = await works.call("cron.add", {**job, "name": "theirs", "declarationKey": "d", "delivery": hook})
+            id = theirs["job"]["id"]
+            for changed in (
+                {"delivery": {"mode": "webhook", "to": "https://evil.example"}},
+                {"delivery": {**hook, "completionDestination": {"mode": "webhook", "to": "https://evil.example"}}},
+                {"delivery": {**hook, "failureDestination": {"mode": "webhook", "to": "https://evil.example"}}},
+                {"failureAlert": {"mode": "webhook", "to": "https://evil.example"}},
+            ):
+                with pytest.raises(Fault, match="changed by operators"):
+                    await works.room.update({"id": id, "patch": changed}, agent)
+                with pytest.raises(Fault, match="changed by operators"):
+                    await works.room.add({**job, "name": "theirs", "declarationKey": "d", **changed}, agent)
+            await works.room.update({"id": id, "patch": {"name": "renamed"}}, agent)
+
+        story(what, webhookToken="s3cret", **OPEN)
+
+
 @pytest.mark.parametrize("status", [500, 302])
 def test_a_webhook_that_refuses_or_sends_us_elsewhere_has_not_got_it(story: Callable[..., None], status: int) -> None:
     with receiver(status) as (url, heard):
@@ -248,7 +278,14 @@ def test_a_webhook_that_refuses_or_sends_us_elsewhere_has_not_got_it(story: Call
         story(what, **OPEN)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "[::1]", "10.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "localhost", "169.254.169.254", "[::1]", "10.0.0.1", "0.0.0.0", "127.1", "0x7f.1", "2130706433",
+        "224.0.0.1", "[ff0e::1]", "[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]", "[64:ff9b:1::808:808]", "[2002:7f00:1::]",
+        "[2002:a9fe:a9fe::1]", "[2001:0:7f00:1::]", "[2606:4700::5efe:127.0.0.1]",
+    ],
+)  # fmt: skip
 def test_a_webhook_to_this_machine_or_its_network_is_refused_unless_named(
     story: Callable[..., None], host: str
 ) -> None:
@@ -259,12 +296,13 @@ def test_a_webhook_to_this_machine_or_its_network_is_refused_unless_named(
     story(what)
 
 
-def test_a_webhook_to_a_blocked_host_is_refused_though_it_is_named(story: Callable[..., None]) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "127.0.0.1.", "0x7f000001"])
+def test_a_webhook_to_a_blocked_host_is_refused_though_it_is_named(story: Callable[..., None], host: str) -> None:
     async def what(works: Clockwork) -> None:
-        ended = await ran(works, delivery={"mode": "webhook", "to": "http://127.0.0.1:9/x"})
+        ended = await ran(works, delivery={"mode": "webhook", "to": f"http://{host}:9/x"})
         assert "blockedHostnames" in ended["deliveryError"]
 
-    story(what, webhookSsrfPolicy={"allowedHostnames": ["127.0.0.1"], "blockedHostnames": ["127.0.0.1"]})
+    story(what, webhookSsrfPolicy={"dangerouslyAllowPrivateNetwork": True, "blockedHostnames": ["127.0.0.1"]})
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------

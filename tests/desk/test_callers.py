@@ -54,8 +54,9 @@ def test_a_persons_message_is_the_owners_when_the_rules_name_them(config: dict[s
 
 
 def test_whoever_sits_at_this_machine_is_the_owner() -> None:
-    assert grant({"grant": {"channel": "local", "sender": {"id": "owner"}}}).owner
-    assert not grant({"grant": {"channel": "local", "sender": {"id": "guest"}}}).owner
+    assert grant({"grant": {"channel": "local", "sender": {"id": "owner"}, "owner": True}}).owner
+    assert not grant({"grant": {"channel": "local", "sender": {"id": "owner"}}}).owner  # its client was not the owner's
+    assert not grant({"grant": {"channel": "local", "sender": {"id": "guest"}, "owner": True}}).owner
     assert not grant({"grant": {"channel": "matrix", "sender": {"id": "owner"}}}).owner
 
 
@@ -83,7 +84,15 @@ def test_what_is_handed_on_is_never_more_than_one_has() -> None:
     run = Grant(agent="main", channel="telegram", sender=Sender(id="1"), depth=2, tools=frozenset({"message"}), to="x")
     given = passed_on(Caller(kind="agent", name="main", scopes=frozenset({"*", "operator.admin"}), grant=run))
 
-    assert given == Grant(channel="telegram", sender=Sender(id="1"), depth=2, tools=frozenset({"message"}))
+    assert given == Grant(
+        channel="telegram",
+        to="x",
+        sender=Sender(id="1"),
+        depth=2,
+        tools=frozenset({"message"}),
+        handed_on=True,
+        led_by=("@main",),
+    )
     assert passed_on(Caller(kind="operator", name="o", scopes=frozenset({"operator.admin"}))).owner
     assert not passed_on(Caller(kind="operator", name="o", scopes=frozenset({"operator.write"}))).owner
     assert not passed_on(Caller(kind="agent", name="a", scopes=frozenset({"*"}))).owner

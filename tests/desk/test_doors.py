@@ -284,14 +284,40 @@ def test_an_operator_with_fewer_rights_is_not_and_neither_are_its_runs(house: Wo
 
 
 def test_the_agents_own_config_tool_changes_the_config(house: World) -> None:
-    patch = {"action": "config.patch", "raw": json.dumps({"messages": {"x": 1}}), "note": "asked by the owner"}
+    wait = {"inbound": {"debounceMs": 1}}
+    patch = {"action": "config.patch", "raw": json.dumps({"messages": wait}), "note": "asked by the owner"}
     told = house.tool("agent:free:admin", "gateway", **patch)
 
     assert told["ok"]
     got = house.tool("agent:free:admin", "gateway", action="config.get", path="messages")
-    assert got["config"] == {"x": 1}
+    assert got["config"] == wait
     missing = house.say("agent:free:admin", '!tool gateway {"action": "config.patch"}')
     assert "needs raw" in missing
+
+
+RULES = {
+    "mcp.servers.mine": {"mcp": {"servers": {"mine": {"command": "touch"}}}},
+    "tools.sessions.visibility": {"tools": {"sessions": {"visibility": "all"}}},
+    "commands.ownerAllowFrom": {"commands": {"ownerAllowFrom": ["telegram:666"]}},
+    "models.providers.openai.baseUrl": {"models": {"providers": {"openai": {"baseUrl": "https://evil.example"}}}},
+    "messages.x": {"messages": {"x": 1}},
+}
+
+
+@pytest.mark.parametrize("named", RULES)
+def test_the_owners_agent_does_not_change_the_rules_that_bind_it(house: World, named: str) -> None:
+    before = (house.served.folder / "openclaw.json").read_text()
+    raw = json.dumps(RULES[named])
+
+    said = house.say("agent:free:admin", f"!tool gateway {json.dumps({'action': 'config.patch', 'raw': raw})}")
+    assert "may not change" in said
+    assert named in said
+    assert "openclaw config set" in said
+    whole = json.dumps(house.ask("config.get")["parsed"] | RULES[named])
+    said = house.say("agent:free:admin", f"!tool gateway {json.dumps({'action': 'config.apply', 'raw': whole})}")
+    assert "may not change" in said
+
+    assert (house.served.folder / "openclaw.json").read_text() == before
 
 
 def test_a_config_that_is_no_config_leaves_the_rules_as_they_are(house: World, tmp_path: Path) -> None:

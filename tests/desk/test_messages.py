@@ -162,7 +162,7 @@ def test_a_label_finds_its_session(house: World) -> None:
 
     told = house.tool("agent:main:a", "sessions_send", label="the archive", message=SKIP)
     assert (told["status"], told["sessionKey"]) == ("ok", "agent:main:b")
-    assert "No session found with label: the attic" in house.say(
+    assert "session the attic is not there, or out of sight" in house.say(
         "agent:main:a", f"!tool sessions_send {json.dumps({'label': 'the attic', 'message': 'x'})}"
     )
 

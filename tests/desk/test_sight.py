@@ -23,7 +23,7 @@ Asker = Callable[..., Awaitable[Any]]
 def run(where: Path, story: Callable[[House, Asker], Awaitable[None]], settings: Settings = Settings()) -> None:
     async def play() -> None:
         async with house(str(where / "x.sqlite")) as rooms:
-            sight = Sight(rooms.memory.sessions, settings=lambda: settings, roster=Roster)
+            sight = Sight(rooms.memory.sessions, rooms.memory.runs, settings=lambda: settings, roster=Roster)
             for room in rooms.memory.rooms:
                 rooms.offer(sight.over(room.methods()).methods())
             for key, parent in ((OWN, None), ("agent:main:other", None), ("agent:main:subagent:1", OWN)):
@@ -68,7 +68,7 @@ def run(where: Path, story: Callable[[House, Asker], Awaitable[None]], settings:
 )
 def test_what_is_out_of_sight_is_refused_by_every_method(tmp_path: Path, method: str, params: dict[str, Any]) -> None:
     async def story(rooms: House, ask: Asker) -> None:
-        with pytest.raises(Fault, match="is out of sight") as refused:
+        with pytest.raises(Fault, match="out of sight") as refused:
             await ask(method, **params)
         assert refused.value.kind == "FORBIDDEN"
 
@@ -123,7 +123,7 @@ def test_a_run_it_starts_has_no_better_rights(tmp_path: Path) -> None:
         await ask("agent", message="!say hi", idempotencyKey="a-2")
         run = await rooms.memory.runs.wait("a-2", seconds=10)
         assert run is not None
-        assert run.options["grant"] == {}  # not the owner's, though its scopes would make an operator one
+        assert run.options["grant"] == {"handed_on": True}  # not the owner's, though its scopes would make one
 
     run(tmp_path, story)
 

@@ -130,12 +130,12 @@ def _unique() -> str:
 
 
 @contextlib.contextmanager
-def joined(served: Served, *scopes: str) -> Iterator[World]:
+def joined(served: Served, *scopes: str, token: str | None = None) -> Iterator[World]:
     with connect(served.ws, compression=None, max_size=None) as socket:
         socket.recv(timeout=WAIT)
         hello = (
             CONNECT
-            | {"auth": {"token": served.token}, "caps": ["tool-events"]}
+            | {"auth": {"token": token or served.token}, "caps": ["tool-events"]}
             | ({"scopes": scopes} if scopes else {})
         )
         socket.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": hello}))

@@ -58,7 +58,9 @@ async def _story(served: Served, tmp_path: Path, ann: Person, bot: Person) -> No
 
 
 async def _sent(client: Any, tmp_path: Path, den: Room, garden: Room, question: str) -> None:
-    (tmp_path / "plan.txt").write_text("the plan")
+    media = tmp_path / "state" / "media"
+    media.mkdir()
+    (media / "plan.txt").write_text("the plan")
     await used(client, "message_send", target=den.id, message="hello")
     await used(client, "message_reply", message="me", replyToId=question)
     assert (await den.message("me")).reply_to == question
@@ -66,7 +68,7 @@ async def _sent(client: Any, tmp_path: Path, den: Room, garden: Room, question: 
     assert (await den.message("below")).thread == question
     assert (await used(client, "message_broadcast", targets=[den.id, garden.id], message="to all"))["sent"] == 2
     assert [seen.text for seen in await garden.messages()] == ["to all"]
-    file = str(tmp_path / "plan.txt")
+    file = str(media / "plan.txt")
     await used(client, "message_send_attachment", target=garden.id, file=file, caption="the plan")
     (attached,) = (await garden.messages())[-1].attachments
     assert (attached["name"], attached["size"]) == ("plan.txt", 8)

@@ -17,9 +17,10 @@ from openclaw_mcp.agents.cli.bridge import Bridge
 from openclaw_mcp.agents.cli.folder import Folders
 from openclaw_mcp.agents.cli.runtime import CliAgent, Surroundings
 from openclaw_mcp.core.agent import AgentEvent, Attachment, Did, Failed, Final, Partial, ToolOutcome, ToolUse, Turn
+from openclaw_mcp.core.model import Caller
 from openclaw_mcp.core.roster import AgentCard
 
-from ..agents.house import CALLER, DIALECTS, Office, gone, read_effects, remembered, until
+from ..agents.house import CALLER, DIALECTS, STRANGER, Office, gone, read_effects, remembered, until
 from ..agents.scripted_model import ScriptedModel
 from ..test_gateway import Served, serving
 from .cli_clients import path
@@ -49,6 +50,7 @@ class World:
         )  # fmt: skip
         server = (sys.executable, str(TINY))
         bridge = Bridge(url="ws://127.0.0.1:1", grants=self.office, server=server, read_effects=read_effects)
+        self.card = card
         around = Surroundings(
             state=folder / "state",
             folders=self.folders,
@@ -60,7 +62,7 @@ class World:
 
     def turn(self, prompt: str, **more: Any) -> Turn:
         key: dict[str, Any] = {"run_id": "r1", "agent_id": "main", "session_key": "agent:main:main", "session_id": "s"}
-        return Turn(**key, prompt=prompt, caller=CALLER, **more)
+        return Turn(**key, prompt=prompt, **{"caller": CALLER, **more})
 
     async def told(self, prompt: str, **more: Any) -> list[AgentEvent]:
         async with asyncio.timeout(PATIENCE), aclosing(self.agent.run(self.turn(prompt, **more))) as events:
@@ -249,13 +251,19 @@ def own_server(cli: str, home: Path) -> None:
             file.write_text(json.dumps({**json.loads(file.read_text()), "mcp": mine}))
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_the_users_own_servers_stay_unless_strict(cli: str, tmp_path: Path, strict: bool) -> None:
+@pytest.mark.parametrize(
+    ("settings", "caller", "strict"),
+    [({}, CALLER, True), ({"runtimeStrict": False}, CALLER, False), ({"runtimeStrict": False}, STRANGER, True)],
+    ids=["usually", "not strict", "not strict, for somebody else"],
+)
+def test_the_users_own_servers_stay_out_unless_the_owner_wants_them(
+    cli: str, tmp_path: Path, settings: Any, caller: Caller, strict: bool
+) -> None:
     with ScriptedModel() as model:
-        world = World(cli, tmp_path, model, runtimeStrict=strict)
+        world = World(cli, tmp_path, model, **settings)
         own_server(cli, tmp_path / "home")
         before = {path: path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file()}
-        assert said(world.run("[[say here]]")) == "here"
+        assert said(world.run("[[say here]]", caller=caller)) == "here"
         declared = world.seen_by_model()
         world.folders.close()
     own = {"claude": "mcp__mine__", "gemini": "mcp_mine_", "codex": "mcp__mine", "opencode": "mine_"}[cli]

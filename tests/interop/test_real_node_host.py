@@ -9,12 +9,18 @@ from typing import Any
 
 import pytest
 
+from openclaw_mcp.rpc.client import Client
+from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
+from openclaw_mcp.rpc.identity import Identity
+
 from .. import web_client
 from ..nodes.house import heard, next_of, order
-from ..rpc.house import within
+from ..rpc.house import EVERY, within
 from ..running import OPENCLAW, process
 from ..test_gateway import Served, serving
 from . import real
+
+PHONE = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
 
 NAME = "their-node"
 JOIN_WAIT = 120.0  # seconds their node host may take to start on a busy machine
@@ -130,7 +136,12 @@ def test_their_command_line_reads_and_changes_rules(ours: Served, home: Path, th
 @pytest.mark.parametrize("decision", ["allow-once", "deny"])
 def test_their_command_line_answers_our_questions(ours: Served, home: Path, decision: str) -> None:
     async def test() -> None:
-        async with real.client(ours.ws, ours.token) as asker:
+        # The asker holds a device's token alone: whoever asked can't allow it with the same credential.
+        phone = Identity.load(home / f"phone-{decision}.json")
+        told = Introduction(client=PHONE, scopes=EVERY)
+        async with Client(ours.ws, told, credentials=Credentials(token=ours.token), signer=phone) as first:
+            own = Credentials(device_token=(first.hello or {})["auth"]["deviceToken"])
+        async with Client(ours.ws, told, credentials=own, signer=phone, redial=False) as asker:
             id = f"Q-{decision}"
             request = {"command": "make coffee", "host": "gateway", "timeoutMs": 120_000, "id": id}
             asked = heard(asker, "exec.approval.requested")

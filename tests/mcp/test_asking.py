@@ -105,23 +105,17 @@ def test_a_state_belongs_to_one_caller() -> None:
     state = sealed.close(LOCAL, {"name": "greet"}, {})
 
     with pytest.raises(RpcError, match="another call"):
-        sealed.open(state, Caller(kind="agent", name="thief"), {"name": "greet"})
+        sealed.open(state, Caller(kind="agent", name="thief"), {"name": "greet"}, {})
 
 
 def test_a_state_expires() -> None:
     now = 0.0
     sealed = Seal(clock=lambda: now)
     state = sealed.close(LOCAL, {}, {})
-    now = LIFETIME + 1
+    now = LIFETIME
 
     with pytest.raises(RpcError, match="expired"):
-        sealed.open(state, LOCAL, {})
-
-
-def test_two_servers_with_one_key_serve_each_others_repeats() -> None:
-    answers = {"name": accept(name="Ada")}
-
-    assert Seal(b"k" * 32).open(Seal(b"k" * 32).close(LOCAL, {}, answers), LOCAL, {}) == answers
+        sealed.open(state, LOCAL, {}, {})
 
 
 def test_a_client_that_can_not_be_asked_is_told_what_to_declare() -> None:

@@ -22,9 +22,11 @@ def pdf(*pages: str) -> bytes:
 
 def bomb() -> bytes:
     """A PDF whose only page unfolds to four gigabytes."""
-    squeezer = zlib.compressobj(9)
-    block = bytes(1 << 20)
-    packed = b"".join(squeezer.compress(block) for _ in range(4096)) + squeezer.flush()
+    # Each block is packed as if it stood alone, so they are all alike: to squeeze one is enough.
+    squeezer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    block = squeezer.compress(bytes(1 << 20)) + squeezer.flush(zlib.Z_FULL_FLUSH)
+    checksum = (4096 << 20) % 65521 << 16 | 1
+    packed = b"\x78\xda" + block * 4096 + squeezer.flush() + checksum.to_bytes(4, "big")
     page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R >>"
     stream = b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(packed), packed)
     return _bound([b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>", page, stream])

@@ -264,6 +264,31 @@ def test_the_agent_is_told_who_it_is(api: str, tmp_path: Any) -> None:
 
 
 @both
+def test_what_a_workspace_tells_its_agent_lies_in_the_workspace(api: str, tmp_path: Any) -> None:
+    """A repository that somebody else made may hold a link to any file of this machine."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "token.txt").write_text("a secret")
+    (work / "CLAUDE.md").write_text("Be brief.")
+
+    async def told(target: str) -> str:
+        (work / "AGENTS.md").unlink(missing_ok=True)
+        (work / "AGENTS.md").symlink_to(target)
+        with FakeModel(say("ok")) as model:
+            await answered(Agent(api, model), cwd=str(work))
+        return json.dumps(model.requests[0].body)
+
+    async def talk() -> None:
+        assert "Be brief." in await told("CLAUDE.md")
+        for target in ("../token.txt", str(tmp_path / "token.txt"), "/proc/self/environ"):
+            words = await told(target)
+            assert "a secret" not in words
+            assert "AGENTS.md" not in words
+
+    run(talk())
+
+
+@both
 def test_costs_are_added_up(api: str) -> None:
     async def talk() -> None:
         cost = {"input": 10, "output": 100, "cacheRead": 1, "cacheWrite": 0}

@@ -1,7 +1,27 @@
 """What somebody tries who wants `rm` to run where only `echo *` is allowed. Each line is shell text or an argv."""
 
+from . import shell_bypasses
+
 VICTIM = "victim"
 """The file each attempt tries to remove, in the folder it runs in."""
+
+REPO = "repo"
+FALSE_FRIENDS = (
+    "env",
+    "sh",
+    "bash",
+    "xargs",
+    "nice",
+    "nohup",
+    "timeout",
+    "find",
+    "busybox",
+    "stdbuf",
+    "time",
+    "echo",
+    "command",
+)
+"""Files in a folder of that name that bear the names of others, and remove the file."""
 
 TEXTS = r"""
 rm victim
@@ -350,6 +370,27 @@ ARGVS: list[list[str]] = [
     ["echo ", "x"],
     ["echo;rm", "victim"],
     ["echo\nrm", "victim"],
+    ["nice", "-\u0665", "echo", "x"],
+    ["exec", "echo", "x"],
+    ["builtin", "echo", "x"],
+    ["command", "echo", "x"],
+    ["nice", "exec", "echo", "x"],
+    ["bash", "-c", "exec builtin echo x"],
+    ["sh", "-c", "builtin echo x"],
+    ["dash", "-c", "echo x |& echo y"],
+    ["ksh", "-c", "echo x |& rm victim"],
+    ["ksh", "-c", "builtin echo x"],
+    ["env", "COLUMNS=a[$(rm victim)]", "mksh", "-c", "echo x"],
+    ["env", "COLUMNS=a[$(rm victim)]", "ksh", "-c", "echo x"],
+    ["env", "LINES=$(rm victim)", "echo", "x"],
+    ["./\ud800", "victim"],
+    *([f"./{REPO}/{name}", "echo", "x"] for name in FALSE_FRIENDS),
+    *([f"{REPO}/../{REPO}/{name}", "-c", "echo x"] for name in FALSE_FRIENDS),
+    *(["env", "nice", f"./{REPO}/{name}", "echo", "x"] for name in FALSE_FRIENDS),
+    ["find", ".", "-execdir", "./echo", "{}", ";"],
+    ["find", ".", "-exec", "echo", "+", "-exec", "rm", "victim", ";"],
+    ["xargs", "-I", "X", "-L", "1", "echo", "X"],
+    ["sh", "-c", f"cd {REPO} && env ./echo x"],
 ]
 
 
@@ -357,4 +398,5 @@ def attempts() -> list[list[str]]:
     """Every attempt as the argv a shell would be given; continued lines belong together."""
     joined = TEXTS.strip().replace("\\\n", "\\\0").replace("x\nrm victim'", "x\0rm victim'")
     texts = [line.replace("\0", "\n") for line in joined.splitlines() if line]
-    return [[shell, "-c", text] for text in texts for shell in ("sh", "bash")] + ARGVS
+    alike = [["sh", "-c", text] for text in shell_bypasses.TEXTS]
+    return [[shell, "-c", text] for text in texts for shell in ("sh", "bash")] + alike + ARGVS

@@ -299,6 +299,24 @@ def test_a_notification_with_buttons_asks_and_its_button_answers(tmp_path: Path,
             assert bool(rules) is (press == "always")
 
 
+def test_a_command_too_long_for_a_notification_is_not_approved_by_one(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "exec-policy.json").write_text(ASK)
+    script = tmp_path / "daemon.py"
+    script.write_text(DAEMON)
+    with session_bus(tmp_path) as bus:
+        env = {**os.environ, "DBUS_SESSION_BUS_ADDRESS": bus}
+        with (
+            process(sys.executable, str(script), "once", stdout=subprocess.PIPE, env=env) as daemon,
+            running_node(state, env={"DBUS_SESSION_BUS_ADDRESS": bus}) as node,
+        ):
+            assert read_line(daemon, WAIT) == b"ready\n"
+            hidden = tmp_path / "touched"
+            assert "nobody answered" in Calling(node, "touch", *[str(tmp_path / ("x" * 100))] * 20, str(hidden)).text
+            assert not hidden.exists()
+
+
 def test_a_real_notification_daemon_shows_what_system_notify_sends(tmp_path: Path) -> None:
     dunst, dunstctl = need("dunst", package="dunst"), need("dunstctl", package="dunst")
     xvfb = need("Xvfb", package="xvfb")

@@ -14,16 +14,25 @@ from openclaw_mcp.node.approvals import Approvals
 from openclaw_mcp.node.asking import Asking
 from openclaw_mcp.node.desktop import Desktop
 from openclaw_mcp.node.rules import ExecPolicy, Rule, judge
-from openclaw_mcp.node.shell import Piece, Word
+from openclaw_mcp.node.shell import Piece, Word, words
 from openclaw_mcp.node.system import System
 from openclaw_mcp.node.wrappers import unwrap
 from tests.effort import often
 
-from .bypasses import VICTIM, attempts
+from .bypasses import FALSE_FRIENDS, REPO, VICTIM, attempts
+from .judging import script
 from .making import call
+from .shell_bypasses import COMPUTED, NOT_COMPUTED
 
 ONLY_ECHO = ExecPolicy(default_action="deny", rules=(Rule(pattern="echo *", action="allow"),))
 ECHO_OR_ASK = ExecPolicy(default_action="prompt", rules=(Rule(pattern="echo *", action="allow"),))
+BUILTINS = ExecPolicy(
+    default_action="deny",
+    rules=tuple(
+        Rule(pattern=f"{name} *", action="allow")
+        for name in words("echo test [ printf exit return shift break continue ulimit kill sleep")
+    ),
+)
 ALL_BUT_RM = ExecPolicy(default_action="allow", rules=(Rule(pattern="rm *", action="deny"),))
 
 
@@ -43,6 +52,8 @@ def folder(tmp_path: Path) -> Path:
     (work / "link-to-sh").symlink_to(sh)
     (work / "echo").symlink_to(rm)
     (work / "rm").symlink_to(rm)
+    for name in FALSE_FRIENDS:
+        script(work / REPO / name, f"{rm} {work / VICTIM}")
     return work
 
 
@@ -82,6 +93,28 @@ def test_no_attempt_is_even_started(tmp_path: Path, folder: Path, policy: ExecPo
     started = [argv for argv in attempts() if approvals.verdict(argv, cwd=folder).action == "allow"]
 
     assert started == []
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "dash", "ksh"])
+def test_no_builtin_computes_a_word(tmp_path: Path, folder: Path, shell: str) -> None:
+    approvals = Approvals(state_dir=tmp_path / "state", asking=Asking(seconds=lambda: 1, in_client=lambda: True))
+    approvals.save(BUILTINS)
+
+    started = [
+        text for text in COMPUTED if approvals.verdict([shell, "-c", f"echo x; {text}"], cwd=folder).action == "allow"
+    ]
+
+    assert started == []
+
+
+@pytest.mark.parametrize("text", NOT_COMPUTED)
+def test_numbers_strings_and_files_may_be_compared_and_printed(tmp_path: Path, text: str) -> None:
+    approvals = Approvals(state_dir=tmp_path, asking=Asking(seconds=lambda: 1, in_client=lambda: True))
+    approvals.save(BUILTINS)
+
+    verdict = approvals.verdict(["sh", "-c", text])
+
+    assert verdict.action == "allow", verdict.reason
 
 
 def test_a_deny_rule_finds_rm_wherever_it_can_be_seen(tmp_path: Path, folder: Path) -> None:
@@ -145,6 +178,13 @@ def test_a_deny_rule_finds_rm_wherever_it_can_be_seen(tmp_path: Path, folder: Pa
         "echo a b | xargs -n1 echo",
         "sh -c 'echo inner'",
         "echo one\necho two\n",
+        "echo one \\\n  two \\\n  three",
+        'echo "one \\\ntwo"',
+        "echo a \\\n&& echo b",
+        "echo 'a\\\nb' \\a \\$x",
+        'echo "costs 5$" "a$/b" $ "\\$HOME \\\\ \\`"',
+        "echo \"gr\u00fc\u00df dich \u20ac\" '\u65e5\u672c'",
+        "TZ=Europe/Berlin LANG=de_DE.UTF-8 COLUMNS=80 echo x",
     ],
 )
 def test_echo_itself_passes_in_all_its_clothes(tmp_path: Path, text: str) -> None:

@@ -413,5 +413,6 @@ def test_the_commands_of_a_node_that_is_killed_end_with_it(tmp_path: Path) -> No
             head += [f"Authorization: Bearer {node.token}", f"Content-Length: {len(body)}"]
             plug.sendall(("\r\n".join(head) + "\r\n\r\n" + body).encode())
             started = running(node.child.pid, "sleep")
+            httpx2.get(node.address, timeout=WAIT)  # answered after the start is noted: one thread does both
             node.child.kill()
             assert psutil.wait_procs(started, WAIT)[1] == []

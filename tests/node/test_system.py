@@ -189,6 +189,10 @@ def test_a_long_command_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.
         ({"command": ["echo"], "cwd": "/nowhere/at/all"}, "that exists"),
         ({"command": "echo", "shell": "powershell"}, "shell must be one of"),
         ({"command": ["echo", "x"], "rawCommand": "rm x"}, "something else"),
+        ({"command": ["./evil", "-c", "echo hi"], "rawCommand": "echo hi"}, "something else"),
+        ({"command": ["python3", "-c", "echo hi"], "rawCommand": "echo hi"}, "something else"),
+        ({"command": ["sh", "-c", "rm x"], "rawCommand": "echo hi"}, "something else"),
+        ({"command": ["sh", "-c", "echo hi", "x"], "rawCommand": "echo hi"}, "something else"),
     ],
 )
 def test_a_request_that_makes_no_sense_says_what_to_change(tmp_path: Path, arguments: Json, reason: str) -> None:

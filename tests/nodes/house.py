@@ -93,6 +93,11 @@ class MachineHouse:
         self.folder = folder
         self.stalls = stalls
 
+    def reviewer(self, name: str = "reviewer", **more: Any) -> Client:
+        """An operator who is somebody else than the other holders of the token: by a device of its own."""
+        who = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
+        return self.gateway.client(who=who, signer=Identity.load(self.folder / f"{name}.json"), **more)
+
     @contextlib.asynccontextmanager
     async def node(
         self,

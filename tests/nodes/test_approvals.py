@@ -18,7 +18,7 @@ ASK = {"command": "echo hi", "cwd": "/srv", "host": "gateway", "timeoutMs": 60_0
 @pytest.mark.parametrize("decision", ["allow-once", "allow-always", "deny"])
 def test_an_operator_answers_and_everybody_hears_it(tmp_path: Path, decision: str) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker, house.gateway.client() as operator:
+        async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
             asked, settled = heard(operator, "exec.approval.requested"), heard(operator, "exec.approval.resolved")
             question = asyncio.ensure_future(asker.call("exec.approval.request", ASK | {"id": "Q"}))
             event = await next_of(asked)
@@ -43,7 +43,7 @@ def test_an_operator_answers_and_everybody_hears_it(tmp_path: Path, decision: st
 
 def test_a_question_of_two_phases_is_accepted_and_outlives_its_connection(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator:
+        async with machines(tmp_path) as house, house.reviewer() as operator:
             async with house.gateway.client() as asker:
                 accepted = await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
                 assert accepted["status"] == "accepted"
@@ -56,7 +56,7 @@ def test_a_question_of_two_phases_is_accepted_and_outlives_its_connection(tmp_pa
 
 def test_a_question_nobody_answers_expires_as_a_no(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker, house.gateway.client() as operator:
+        async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
             settled = heard(operator, "exec.approval.resolved")
             answer = await asker.call("exec.approval.request", ASK | {"id": "Q", "timeoutMs": 30})
             assert answer["decision"] is None
@@ -143,7 +143,7 @@ def test_without_the_scope_nobody_asks_sees_or_answers(tmp_path: Path, method: s
 )
 def test_an_answer_that_does_not_fit_says_why(tmp_path: Path, params: dict[str, str], said: str) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker, house.gateway.client() as operator:
+        async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
             once = ASK | {"id": "Q", "twoPhase": True, "unavailableDecisions": ["allow-always"]}
             await asker.call("exec.approval.request", once)
             with pytest.raises(Fault, match=said):
@@ -189,7 +189,7 @@ def test_one_asker_does_not_crowd_the_others_out(tmp_path: Path, monkeypatch: py
 
 def test_only_the_named_reviewers_may_allow(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker, house.gateway.client() as operator:
+        async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
             named = ASK | {"id": "Q", "twoPhase": True, "approvalReviewerDeviceIds": ["f" * 64]}
             await asker.call("exec.approval.request", named)
             with pytest.raises(Fault, match="for other reviewers"):
@@ -200,7 +200,7 @@ def test_only_the_named_reviewers_may_allow(tmp_path: Path) -> None:
 
 def test_the_kind_neutral_methods_tell_what_stands(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker, house.gateway.client() as operator:
+        async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
             await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
             pending = (await operator.call("approval.get", {"id": "Q"}))["approval"]
             assert (pending["status"], pending["presentation"]["kind"]) == ("pending", "exec")

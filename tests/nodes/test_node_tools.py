@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.errors import ToolNotFound, ToolUnavailable
-from openclaw_mcp.core.model import LOCAL, Audio, Caller, Embedded, Image, Text, ToolCall, ToolSpec
+from openclaw_mcp.core.errors import ToolDenied, ToolNotFound, ToolUnavailable
+from openclaw_mcp.core.model import LOCAL, Audio, Caller, Embedded, Grant, Image, Sender, Text, ToolCall, ToolSpec
 from openclaw_mcp.core.ports import SILENCE, Silence
+from openclaw_mcp.core.rpc import Fault
 from openclaw_mcp.nodes.names import alias_for, tool_names
 from openclaw_mcp.nodes.tools import as_result
+from openclaw_mcp.rpc.client import Client
+from openclaw_mcp.rpc.handshake import Credentials, Introduction
 from openclaw_mcp.tools.house import HouseRules
 from openclaw_mcp.tools.rulebook import from_config
 
-from ..rpc.house import within
+from ..rpc.house import BACKEND, EVERY, within
 from .house import Failed, MachineHouse, heard, machines, next_of
 
 PNG = base64.b64encode(b"\x89PNG").decode()
@@ -50,6 +53,20 @@ def test_an_approved_nodes_commands_are_tools_while_it_is_here(tmp_path: Path) -
             assert await menu(house) == {}
             with pytest.raises(ToolNotFound):
                 await made(house, "my-pc__system_which", {"bins": []})
+
+    within(test())
+
+
+@pytest.mark.parametrize("scopes", [("operator.pairing",), ("operator.pairing", "operator.read", "operator.write")])
+def test_who_is_no_admin_gives_a_node_another_name_and_its_tools_none(tmp_path: Path, scopes: tuple[str, ...]) -> None:
+    """Rules name a node's tools: a new name would bring them under other rules."""
+
+    async def test() -> None:
+        async with machines(tmp_path) as house, house.gateway.client() as operator, house.approved(operator) as node:
+            async with house.gateway.client(scopes=scopes) as clerk:
+                await clerk.call("node.rename", {"nodeId": node.id, "displayName": "Kiosk"})
+            assert next(iter(await menu(house))) == "laptop__system_which"
+            assert (await operator.call("node.describe", {"nodeId": node.id}))["displayName"] == "Kiosk"
 
     within(test())
 
@@ -295,3 +312,65 @@ def test_every_tool_name_fits_models_and_leads_back_to_one_command() -> None:
     names = tool_names("x" * 24, ["a.b", "a_b", "system.run", "y" * 100])
     assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,63}", name) for name in names)
     assert list(names.values()) == ["a.b", "system.run", "y" * 100]
+
+
+POWERS = (
+    "system.run", "system.which", "screen.snapshot", "screen.record", "camera.snap", "camera.clip", "camera.list",
+    "canvas.eval", "canvas.navigate", "location.get", "fs.read", "system.notify", "tts.speak", "device.info",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "given"),
+    [
+        ({}, set()),
+        ({"tools": {"allow": ["*"]}}, set()),
+        ({"tools": {"profile": "full"}}, set()),
+        ({"tools": {"alsoAllow": ["laptop__system_run"]}}, {"laptop__system_run"}),
+        (
+            {"tools": {"alsoAllow": ["laptop__camera_*"]}},
+            {f"laptop__camera_{word}" for word in ("snap", "clip", "list")},
+        ),
+        ({"tools": {"alsoAllow": ["node/laptop"]}}, {f"laptop__{name.replace('.', '_')}" for name in POWERS}),
+    ],
+)
+def test_a_run_for_somebody_else_has_of_a_node_what_the_rules_name(
+    tmp_path: Path, config: dict[str, Any], given: set[str]
+) -> None:
+    """In the list and in the call, and by no method of the gateway either."""
+    sender = Sender(id="7")
+    strangers = [Grant(), Grant(channel="telegram", sender=sender), Grant(depth=1)]
+
+    def run(grant: Grant) -> Caller:
+        return Caller(kind="agent", name="main", scopes=frozenset({"*"}), session="main", door="agent", grant=grant)
+
+    async def test() -> None:
+        async with (
+            machines(tmp_path) as house,
+            house.gateway.client() as operator,
+            house.approved(operator, commands=POWERS) as node,
+        ):
+            gateway = house.gateway.gateway
+            gateway.adopt(from_config(config))
+            everything = {spec.name for spec in await gateway.desk.list(run(Grant(owner=True)))}
+            assert len(everything) == len(POWERS)
+            arguments = {"command": ["true"], "bins": [], "text": "x"}
+            for caller in map(run, strangers):
+                assert {spec.name for spec in await gateway.desk.list(caller)} == given
+                for name in sorted(everything):
+                    call = ToolCall(caller=caller, name=name, arguments=arguments, line=SILENCE)
+                    if name in given:
+                        await gateway.desk.call(call)
+                        continue
+                    with pytest.raises(ToolDenied, match="a node's tools are for the owner"):
+                        await gateway.desk.call(call)
+                token = gateway.grants.issue(caller, seconds=60)
+                told = Introduction(client=BACKEND, scopes=EVERY)
+                own = Client(house.gateway.url, told, credentials=Credentials(token=token), redial=False)
+                async with own:
+                    asked = {"nodeId": node.id, "command": "system.run", "idempotencyKey": "k", "params": {}}
+                    with pytest.raises(Fault, match="behind no tool"):
+                        await own.call("node.invoke", asked)
+            assert node.invoked.qsize() == len(given) * len(strangers)
+
+    within(test())

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from openclaw_mcp.proxy import house
 
@@ -244,7 +245,9 @@ def test_only_admitted_pages_and_hosts_come_in(proxies: Start) -> None:
                 assert (await proxy.send("OPTIONS", path, None, **good, **asked)).status == 200
                 assert (await proxy.send("OPTIONS", path, None, **evil, **asked)).status == 403
                 assert (await proxy.send("POST", path, PING, Host="rebound.example")).status == 403
-            assert (await proxy.refused(id, origin="https://evil.example"))[0] == 4403
+            with pytest.raises(InvalidStatus) as rejected:
+                await proxy.refused(id, origin="https://evil.example")
+            assert rejected.value.response.status_code == 403
             async with proxy.app(id, origin="https://app.example.com") as app:
                 await app.socket.close()
                 await closed(app.socket)

@@ -241,6 +241,19 @@ def test_an_app_token_has_so_many_sessions_and_no_more(proxies: Start) -> None:
     asyncio.run(main())
 
 
+def test_sessions_that_are_none_are_not_counted(proxies: Start) -> None:
+    """What is counted is kept, under a name that whoever asks has made up: each would be told to wait otherwise."""
+
+    async def main() -> None:
+        async with proxies(session_rate=limits.parse("1/h:2")) as proxy:
+            for id in ("nobody", "n" * 10_000):
+                for _ in range(4):
+                    assert (await proxy.send("POST", f"/v1/mcp/{id}", {})).status == 404
+                    assert (await proxy.send("POST", "/v1/mcp", {}, MCP_Session_Id=id)).status == 404
+
+    asyncio.run(main())
+
+
 def test_who_asks_too_fast_is_told_when_to_come_back(proxies: Start) -> None:
     async def main() -> None:
         slow = limits.parse("1/h:2")

@@ -14,6 +14,7 @@ from openclaw_mcp.proxy.front import Front
 from openclaw_mcp.proxy.house import House
 from openclaw_mcp.proxy.settings import Settings
 from openclaw_mcp.web import listen
+from openclaw_mcp.web.bounds import Bounds
 
 from .. import web_client
 from ..web_client import Answer
@@ -162,13 +163,14 @@ async def soon(awaitable: Awaitable[Any]) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def proxy(settings: Settings = Settings(audit="off")) -> AsyncIterator[Proxy]:
+async def proxy(settings: Settings = Settings(audit="off"), bounds: Bounds = Bounds()) -> AsyncIterator[Proxy]:
     """A proxy in this process, on a socket of its own."""
     listener = listen.bind("127.0.0.1", 0)
     ready = asyncio.Event()
     async with House(settings) as house:
         front = Front(house)
-        serving = asyncio.create_task(listen.serve(front, listener, ready=ready.set, websockets=front.socket))
+        serve = listen.serve(front, listener, ready=ready.set, websockets=front.socket, bounds=bounds)
+        serving = asyncio.create_task(serve)
         await soon(ready.wait())
         try:
             yield Proxy(f"http://127.0.0.1:{listener.getsockname()[1]}", house)

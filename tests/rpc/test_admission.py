@@ -272,3 +272,16 @@ def test_an_allowance_comes_back_with_time() -> None:
     assert [allowance.take("a", 2, float(second)) for second in (0, 10, 20)] == [0.0, 0.0, 40.0]
     assert allowance.take("b", 2, 20.0) == 0.0
     assert allowance.take("a", 2, 61.0) == 0.0
+
+
+@pytest.mark.parametrize("as_device_token", [True, False])
+def test_wrong_tokens_of_others_at_its_address_do_not_lock_a_paired_device_out(as_device_token: bool) -> None:
+    entrance = Entrance()
+    token = entrance.admit(CLI, signer=DEVICE).device_token
+    for _ in range(MOST_FAILURES):
+        entrance.refused(CLI, AWAY, Credentials(token="wrong"))
+    assert "too many" in str(entrance.refused(CLI, AWAY, Credentials(token="wrong")).fault)
+
+    own = Credentials(device_token=token) if as_device_token else Credentials(token=token)
+    assert entrance.admit(CLI, AWAY, own, signer=DEVICE).method == "device-token"
+    assert "too many" in str(entrance.refused(CLI, AWAY, Credentials(device_token="guess"), signer=DEVICE).fault)

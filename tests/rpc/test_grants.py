@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_mcp.cli.remoteclaw import menu as registered
-from openclaw_mcp.core.claw import ACTIONS, SERVED, WAYS, tools_behind
+from openclaw_mcp.core.claw import ACTIONS, GRANT_PREFIX, SERVED, WAYS, tools_behind
 from openclaw_mcp.core.errors import ToolBusy
 from openclaw_mcp.core.model import Caller, Grant, Json
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Event, Fault, Method, RpcCall
@@ -276,7 +276,7 @@ def test_it_is_for_programs_of_this_machine_only(tmp_path: Path) -> None:
 
 def test_the_shared_token_is_no_grant_whatever_it_looks_like() -> None:
     assert Grants().holder(TOKEN) is None
-    assert Grants().holder(grants.PREFIX + "guess") is None
+    assert Grants().holder(GRANT_PREFIX + "guess") is None
 
 
 def test_every_tool_has_a_way_and_every_action_its_tool() -> None:

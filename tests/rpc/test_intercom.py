@@ -124,25 +124,6 @@ def test_a_stranger_who_says_nothing_is_shown_out(tmp_path: Path, monkeypatch: p
     within(test())
 
 
-def test_one_address_cannot_hold_every_place_at_the_door(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as house:
-            held = []
-            for _ in range(server.MOST_STRANGERS):
-                reader, writer = await upgrade(house.port)
-                assert b"101" in await reader.readline()
-                held.append(writer)
-            reader, writer = await upgrade(house.port)
-            assert b"503" in await reader.readline()
-            for each in [*held, writer]:
-                each.close()
-            await eventually(lambda: not house.gateway.intercom._waiting)
-            async with house.raw() as peer:
-                assert (await peer.ask("health"))["ok"]
-
-    within(test())
-
-
 async def upgrade(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.core.disk import StateBroken
-from openclaw_mcp.core.rpc import ADMIN, READ, Fault
+from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Fault
 from openclaw_mcp.rpc import pairing as pairings
 from openclaw_mcp.rpc.handshake import Connect, Credentials, Introduction
 from openclaw_mcp.rpc.identity import Identity
@@ -129,5 +129,131 @@ def test_unknown_devices_and_roles_are_named() -> None:
         await admitted(pairing)
         with pytest.raises(Fault, match="no role 'node'"):
             await pairing.revoke(DEVICE.id, "node")
+
+    asyncio.run(test())
+
+
+def test_a_request_waits_five_minutes_and_256_wait_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        now = pairings.now_ms()
+        monkeypatch.setattr(pairings, "now_ms", lambda: now)
+        first = pairing.ask(connect(), public_key=DEVICE.public_key, remote_ip=None)
+        monkeypatch.setattr(pairings, "now_ms", lambda: now + 300_000)
+        assert pairing.pending() == [first]
+        monkeypatch.setattr(pairings, "now_ms", lambda: now + 300_001)
+        assert pairing.pending() == []
+        ended: list[pairings.Resolved] = []
+        pairing.resolved.listen(ended.append)
+        for number in range(257):
+            device = Identity(number.to_bytes(2, "big") * 16)
+            pairing.ask(connect(device), public_key=device.public_key, remote_ip=None)
+        assert len(pairing.pending()) == 256
+        assert [(end.device_id, end.decision) for end in ended] == [(Identity(bytes(32)).id, "rejected")]
+
+    asyncio.run(test())
+
+
+def test_a_request_says_whether_the_device_was_known_and_how_it_ended() -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        asked: list[pairings.Asked] = []
+        ended: list[pairings.Resolved] = []
+        pairing.asked.listen(asked.append)
+        pairing.resolved.listen(ended.append)
+        first = pairing.ask(connect(), public_key=DEVICE.public_key, remote_ip="192.0.2.7")
+        assert (first.is_repair, first.silent, first.roles) == (None, None, ("operator",))
+        device = await pairing.approve(first.request_id, by=frozenset({ADMIN}))
+        assert (device.device_id, device.approved_via, device.remote_ip) == (DEVICE.id, "owner", "192.0.2.7")
+        again = pairing.ask(connect(), public_key=DEVICE.public_key, remote_ip=None)
+        assert again.is_repair is True
+        assert pairing.reject(again.request_id) == again
+        silent = await pairing.admit_silently(connect(), public_key=DEVICE.public_key, remote_ip=None)
+        assert silent.approved_via == "silent"
+        assert [one.request_id for one in asked] == [first.request_id, again.request_id]
+        assert [end.decision for end in ended] == ["approved", "rejected", "approved"]
+        with pytest.raises(Fault, match="unknown requestId"):
+            await pairing.approve(first.request_id, by=frozenset({ADMIN}))
+
+    asyncio.run(test())
+
+
+def test_nobody_approves_more_than_they_hold() -> None:
+    async def test() -> None:
+        for wanted, held, may in (
+            ((READ,), {READ}, True),
+            ((READ,), {WRITE}, True),
+            ((WRITE,), {READ}, False),
+            ((READ, WRITE), {READ}, False),
+            ((ADMIN,), {WRITE, READ}, False),
+            ((ADMIN,), {ADMIN}, True),
+            ((READ,), set[str](), False),
+        ):
+            pairing = Pairing(MemoryShelf())
+            asked = pairing.ask(connect(DEVICE, *wanted), public_key=DEVICE.public_key, remote_ip=None)
+            if may:
+                await pairing.approve(asked.request_id, by=frozenset(held))
+                assert pairing.token(DEVICE.id, "operator") is not None
+            else:
+                with pytest.raises(Fault, match="missing scope"):
+                    await pairing.approve(asked.request_id, by=frozenset(held))
+                assert pairing.find(DEVICE.id) is None
+                assert pairing.pending() == [asked]
+
+    asyncio.run(test())
+
+
+def test_a_role_approved_again_after_revocation_gets_the_next_token() -> None:
+    async def test() -> None:
+        shelf = MemoryShelf()
+        pairing = Pairing(shelf)
+        await admitted(pairing)
+
+        def issue() -> int:
+            assert shelf.book is not None
+            return shelf.book.devices[DEVICE.id].grants["operator"].issue
+
+        first = issue()
+        assert 0 <= first < 2**53
+        await admitted(pairing)  # approved again without a revocation: the same token
+        assert issue() == first
+        await pairing.rotate(DEVICE.id, "operator", None, by=frozenset({ADMIN}))
+        assert issue() == first + 1
+        await pairing.revoke(DEVICE.id, "operator")
+        await admitted(pairing)
+        assert issue() == first + 2
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "left"),
+    [
+        ((ADMIN,), (READ,), (READ,)),
+        ((ADMIN, READ, WRITE), (READ,), (READ,)),
+        ((READ, WRITE), (READ,), (READ,)),
+        ((READ,), (READ, WRITE), (READ, WRITE)),
+    ],
+)
+@pytest.mark.parametrize("silently", [False, True])
+def test_what_was_revoked_does_not_come_back_with_what_is_approved_later(
+    held: tuple[str, ...], asked: tuple[str, ...], left: tuple[str, ...], silently: bool
+) -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        await admitted(pairing, DEVICE, *held)
+        await pairing.revoke(DEVICE.id, "operator")
+        again = connect(DEVICE, *asked)
+        if silently:
+            device = await pairing.admit_silently(again, public_key=DEVICE.public_key, remote_ip=None)
+        else:
+            request = pairing.ask(again, public_key=DEVICE.public_key, remote_ip="10.0.0.9")
+            device = await pairing.approve(request.request_id, by=frozenset(asked))
+        assert device.grants["operator"].scopes == left
+        more = {scope for scope in held if scope not in left and ADMIN not in left}
+        assert all(pairing.wants(connect(DEVICE, scope)) == "scope-upgrade" for scope in more)
+        await pairing.admit_silently(connect(DEVICE, ADMIN), public_key=DEVICE.public_key, remote_ip=None)
+        both = await pairing.admit_silently(again, public_key=DEVICE.public_key, remote_ip=None)
+        assert ADMIN in both.grants["operator"].scopes  # what was not revoked stays
 
     asyncio.run(test())

@@ -58,6 +58,10 @@ def test_logs_are_read_from_the_end_and_then_on(tmp_path: Path) -> None:
             assert (again["lines"], again["reset"]) == (["anew"], True)
             with pytest.raises(Fault, match="at /limit: must be >= 1"):
                 await client.call("logs.tail", {"limit": 0})
+            log.rename(tmp_path / "elsewhere")
+            log.symlink_to(tmp_path / "elsewhere")
+            with pytest.raises(Fault, match="is a link"):
+                await client.call("logs.tail")
 
     within(test())
 

@@ -1,6 +1,7 @@
 """Sockets hear what was said, however the bytes of it were cut."""
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from openclaw_mcp.core.websocket import Accepted, Socket
+from openclaw_mcp.core.accepted import Accepted, strangers
+from openclaw_mcp.core.websocket import Socket
 
 UPGRADE = (
     b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -43,6 +45,9 @@ class Wire(asyncio.Transport):
     def resume_reading(self) -> None:
         return
 
+    def pause_reading(self) -> None:
+        return
+
 
 class Ear:
     def __init__(self, socket: Socket) -> None:
@@ -62,7 +67,7 @@ class Ear:
 
 class Open(Accepted):
     def __init__(self) -> None:
-        super().__init__(ServerProtocol(max_size=1 << 20), set())
+        super().__init__(ServerProtocol(max_size=1 << 20), set(), strangers())
         self.ear = Ear(self)
         self.wire = Wire()
         self.connection_made(self.wire)
@@ -73,6 +78,7 @@ class Open(Accepted):
         assert isinstance(event, Request)
         self.answer(self._server_codec.accept(event))
         self.listen(self.ear)
+        self.know()
 
 
 def frame(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
@@ -176,3 +182,67 @@ def test_a_goodbye_is_answered_and_nothing_behind_it_is_heard() -> None:
         socket.connection_lost(None)
 
     asyncio.run(listening())
+
+
+def test_a_pause_holds_back_what_came_in_the_same_piece_and_keeps_its_order() -> None:
+    async def main() -> None:
+        socket = Open()
+        told = [b"%d" % number for number in range(100)]
+
+        def heard(message: bytes) -> None:
+            socket.ear.heard_so_far.append((message, True))
+            if message == b"5":
+                socket.pause()
+
+        socket.ear.heard = heard  # type: ignore[method-assign]
+        socket.data_received(b"".join(frame(Opcode.TEXT, each) for each in told))
+        await turns()
+        assert [message for message, _ in socket.ear.heard_so_far] == told[:6]
+        socket.resume()
+        await turns()
+        assert [message for message, _ in socket.ear.heard_so_far] == told
+
+    asyncio.run(main())
+
+
+def test_so_many_messages_of_one_piece_are_heard_before_others_get_their_turn() -> None:
+    async def main() -> None:
+        socket = Open()
+        socket.data_received(frame(Opcode.TEXT, b"x") * 400)
+        assert len(socket.ear.heard_so_far) == 128
+        socket.data_received(frame(Opcode.TEXT, b"y"))
+        await turns()
+        assert [message for message, _ in socket.ear.heard_so_far] == [b"x"] * 400 + [b"y"]
+
+    asyncio.run(main())
+
+
+def test_what_waits_for_its_turn_is_heard_before_the_end() -> None:
+    async def main() -> None:
+        socket = Open()
+        socket.data_received(frame(Opcode.TEXT, b"x") * 400)
+        socket.eof_received()
+        assert len(socket.ear.heard_so_far) == 400
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("data", [b"", b"a", b"ab"])
+def test_a_message_in_very_many_fragments_takes_the_room_of_its_bytes(data: bytes) -> None:
+    async def main() -> None:
+        socket = Open()
+        socket.data_received(frame(Opcode.TEXT, b"<", fin=False))
+        for _ in range(200):
+            socket.data_received(frame(Opcode.CONT, data, fin=False) * 100)
+            await turns()
+        assert socket._parts is not None
+        assert sys.getsizeof(socket._parts) < 1000 + 2 * 20_000 * len(data)
+        socket.data_received(frame(Opcode.CONT, b">"))
+        assert socket.ear.heard_so_far == [(b"<" + data * 20_000 + b">", True)]
+
+    asyncio.run(main())
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)

@@ -4,12 +4,19 @@ import asyncio
 
 import pytest
 
+from openclaw_mcp.channels.tool import SPEC as MESSAGE
+from openclaw_mcp.core.claw import FAMILY_ACTIONS
 from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolNotFound, ToolTimeout, ToolUnavailable
 from openclaw_mcp.core.model import LOCAL, Caller, Json, ToolCall, ToolResult, ToolSpec, said
 from openclaw_mcp.core.ports import SILENCE
+from openclaw_mcp.cron.tool import SCHEMA as CRON
+from openclaw_mcp.delegation.specs import SPECS
 from openclaw_mcp.tools.audit import Record
 from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.tools.house import HouseRules
+from openclaw_mcp.tools.policy import by_scope, every
 from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.tools.rulebook import from_config
 from tests.conversation import Tools
 
 
@@ -182,3 +189,71 @@ def test_every_call_is_written_in_the_book_without_its_arguments() -> None:
         ("none", None, "tool_not_found"),
     ]
     assert "hunter2" not in repr(book)
+
+
+MANY = ToolSpec(
+    name="message",
+    input_schema={"properties": {"action": {"enum": ["send", "pin", "edit"]}}, "required": ["action"]},
+    actions={"send": "message_send", "pin": "message_pin", "edit": "message_edit"},
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "may"),
+    [
+        ({}, {"send", "pin", "edit"}),
+        ({"deny": ["message_pin"]}, {"send", "edit"}),
+        ({"deny": [" Message_PIN "]}, {"send", "edit"}),
+        ({"deny": ["message_edit"]}, {"send", "pin"}),
+        ({"deny": ["message_*"]}, set()),
+        ({"deny": ["*_pin"]}, {"send", "edit"}),
+        ({"deny": ["message"]}, set()),
+        ({"deny": ["group:messaging"]}, set()),
+        ({"allow": ["message_send"]}, {"send"}),
+        ({"allow": ["message_send", "message_pin"], "deny": ["message_send"]}, {"pin"}),
+        ({"allow": ["message"], "deny": ["message_send"]}, {"pin", "edit"}),
+        ({"allow": ["message"]}, {"send", "pin", "edit"}),
+        ({"allow": ["cron"]}, set()),
+        ({"profile": "messaging", "deny": ["message_pin"]}, {"send", "edit"}),
+        ({"profile": "minimal", "alsoAllow": ["message_pin"]}, {"pin"}),
+        ({"profile": "minimal"}, set()),
+    ],
+)
+def test_a_tool_with_many_actions_is_judged_by_each(rules: Json, may: set[str]) -> None:
+    tools = Tools()
+    tools.add(MANY, answer)
+    records: list[Record] = []
+    desk = Desk(
+        Registry({"gateway": tools}),
+        policy=every(by_scope, HouseRules(from_config({"tools": rules}))),
+        audit=records.append,
+    )
+    listed = asyncio.run(desk.list(LOCAL))
+    done = set()
+    for action in MANY.actions:
+        try:
+            asyncio.run(desk.call(order("message", {"action": action})))
+            done.add(action)
+        except ToolDenied as exc:
+            assert " is refused" in str(exc)
+    assert done == may
+    assert {action for spec in listed for action in spec.input_schema["properties"]["action"]["enum"]} == may
+    assert {record.outcome for record in records} <= {"ok", "tool_denied"}
+
+
+@pytest.mark.parametrize("action", ["PIN", " pin", "message:pin", "", None, 7, ["pin"], {"x": "pin"}])
+def test_an_action_nobody_offers_is_no_way_around(action: object) -> None:
+    tools = Tools()
+    tools.add(MANY, answer)
+    for check in (True, False):
+        desk = Desk(Registry({"gateway": tools}), check=check)
+        with pytest.raises(ToolArguments):
+            asyncio.run(desk.call(order("message", {"action": action})))
+        with pytest.raises(ToolArguments):
+            asyncio.run(desk.call(order("message", {})))
+
+
+def test_the_houses_tools_offer_what_they_are_judged_by() -> None:
+    specs = (MESSAGE, next(spec for spec in SPECS if spec.name == "gateway"))
+    assert all(set(spec.input_schema["properties"]["action"]["enum"]) == set(spec.actions) for spec in specs)
+    assert set(CRON["properties"]["action"]["enum"]) == set(FAMILY_ACTIONS["cron"])

@@ -4,10 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from openclaw_mcp.cli.policy import rules_in
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json, Sender, ToolCall, ToolSpec
+from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json, Sender, ToolCall, ToolSpec, passed_on
 from openclaw_mcp.core.owner import is_owner
 from openclaw_mcp.core.ports import SILENCE
 from openclaw_mcp.mcp.server import Info, McpServer
@@ -275,3 +276,33 @@ def test_a_digest_key_makes_digests_last() -> None:
 
     assert book[0].digest == book[1].digest == digest({"pin": "1234"}, b"kept elsewhere")
     assert "1234" not in repr(book)
+
+
+WEAK = {"weak": {"deny": ["message"]}}
+
+
+@pytest.mark.parametrize(
+    ("rules", "first", "then", "may"),
+    [
+        ({"byProvider": WEAK}, "weak/m", "other/x", False),
+        ({"byProvider": WEAK}, None, "other/x", False),  # the agent's own model
+        ({"byProvider": WEAK}, None, None, False),
+        ({"byProvider": WEAK}, "other/x", "weak/m", False),
+        ({"byProvider": WEAK}, "other/x", "other/y", True),
+        ({"byProvider": {"weak/m": {"deny": ["message"]}}}, "weak/m", "weak/n", False),
+        ({"byProvider": {"weak": {"profile": "minimal"}}}, "weak/m", "other/x", False),
+        ({"byProvider": {"weak": {"allow": ["cron"]}}}, "weak/m", "other/x", False),
+        ({}, "weak/m", "other/x", True),
+    ],
+)
+@pytest.mark.parametrize("steps", [1, 2])
+def test_naming_another_model_for_what_it_starts_frees_no_run_from_the_rules_for_its_own(
+    rules: dict[str, Any], first: str | None, then: str | None, may: bool, steps: int
+) -> None:
+    agents = {"list": [{"id": "main", "model": "weak/m"}]}
+    house = HouseRules(from_config({"tools": rules, "agents": agents}))
+    caller = Caller(kind="agent", name="a", session="agent:main:main", grant=Grant(agent="main", model=first))
+    for _ in range(steps):
+        grant = structs.replace(passed_on(caller), agent="main", model=then)
+        caller = Caller(kind="agent", name="a", session="agent:main:other", grant=grant)
+    assert (house.refusal(caller, "message") is None) is may

@@ -12,7 +12,6 @@ from ..core.websocket import Socket
 from . import frames
 from .frames import NOT_CONNECTED, BadFrame, Frame
 
-MOST_UNSENT: Final = 32 << 20  # bytes waiting for an app that reads slowly; more calls are refused
 STALLED: Final = 10.0  # seconds in which an app that is owed bytes takes none before it counts as not reading
 PROBE_WAIT: Final = 2.0  # seconds an attached bridge has to answer when another one wants its place
 
@@ -41,6 +40,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Characters of one frame from the app."""
     ping: float = 20.0
     """Seconds of silence before a ping, and from there to giving up."""
+    unsent: int = 32 << 20
+    """Bytes waiting for an app that reads slowly: more calls are refused, and twice as many end the bridge."""
 
 
 class Waiting(Generic[Answer]):
@@ -145,7 +146,7 @@ class Bridge:
             raise ToolUnavailable(f"{NOT_CONNECTED}: {self._ending}")
         if len(self._waiting) >= self._limits.calls:
             raise ToolBusy(f"{self._limits.calls} calls wait for this app already; try again when some are done")
-        if self._socket.unsent > MOST_UNSENT:
+        if self._socket.unsent > self._limits.unsent:
             raise ToolBusy("The app reads its calls too slowly; try again when it has caught up")
         self.count += 1
         id = f"{self.session}:{self.count}"
@@ -301,8 +302,13 @@ class Bridge:
             waiting.fail(ToolError(f"The app's answer can't be used: {exc}"))
 
     def _put(self, message: bytes) -> None:
-        if self._ending is None:
-            self._socket.send(message)
+        if self._ending is not None:
+            return
+        self._socket.send(message)
+        if (
+            self._socket.unsent > 2 * self._limits.unsent
+        ):  # calls stop before: the rest is what the app asked for itself
+            self.close(TOO_SLOW, "the app does not read what it is sent")
 
     def _end(self, reason: str) -> None:
         if self._ending is not None:

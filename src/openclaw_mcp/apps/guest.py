@@ -40,6 +40,8 @@ class Session(Struct, frozen=True, kw_only=True):
     about: bytes
     """A JSON object: everything the app said of itself, unknown fields included."""
     device: str | None = None
+    peer: str = ""
+    """Who registered it, as far as limits go."""
     validate: bool = True
     """Whether arguments are checked against a tool's schema before the app is asked."""
 

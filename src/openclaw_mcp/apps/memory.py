@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, Self
 
 from .bridge import SESSION_DELETED, Bridge
-from .guest import BridgeTaken, Entry, Guest, Session, TooManySessions
+from .guest import BridgeTaken, Entry, Guest, Session
 from .limits import Bucket, Buckets
 from .menu import Menu
+from .places import Places
 
 SWEEP: Final = 15.0  # seconds between two looks for expired sessions, at most
 BEATS: Final = 4  # looks at each bridge within one ping interval
@@ -57,10 +58,10 @@ class Engine(Protocol):
 class Memory:
     """An `Engine`; an `async with` is its life."""
 
-    def __init__(self, *, ttl: float, most: int, ping: float, part: Part = lambda _: None) -> None:
+    def __init__(self, *, ttl: float, places: Places, ping: float, part: Part = lambda _: None) -> None:
         self.guests: dict[str, Guest] = {}
         self._ttl = ttl
-        self._most = most
+        self._places = places
         self._beat = ping / BEATS
         self._part = part
         self._clock = asyncio.get_running_loop().time
@@ -91,11 +92,12 @@ class Memory:
         return self.near(id)
 
     async def add(self, session: Session, menu: Menu) -> None:
-        if len(self.guests) >= self._most:
+        if self._places.full(session.peer):
             await self._sweep()
-        if len(self.guests) >= self._most:
-            raise TooManySessions(f"{self._most} sessions are open already; delete some or wait until they expire")
+        while self._places.full(session.peer):
+            self._forget(self.guests[self._places.giving_way(session.peer, self._clock())])
         self.guests[session.id] = Guest(session, menu, now=self._clock())
+        self._places.add(session.id, session.peer, self._clock())
 
     async def remove(self, id: str) -> bool:
         guest = self.near(id)
@@ -121,6 +123,7 @@ class Memory:
             leave(guest)
         bridge.count = guest.count
         guest.bridge = bridge
+        self._places.claim(guest.session.id)
 
     async def detach(self, guest: Guest, bridge: Bridge) -> None:
         if guest.bridge is bridge:
@@ -143,6 +146,7 @@ class Memory:
 
     def _forget(self, guest: Guest) -> None:
         self.guests.pop(guest.session.id, None)
+        self._places.remove(guest.session.id)
         depart(guest, self._part)
 
 

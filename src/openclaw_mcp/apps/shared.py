@@ -62,13 +62,15 @@ class Shared:
         *,
         ttl: float,
         most: int,
+        of_a_peer: int,
+        unclaimed: float,
         ping: float,
         read: Callable[[bytes], Menu],
         part: Part = lambda _: None,
         cancel: Cancel = lambda *_: None,
     ) -> None:
         self.guests: dict[str, Guest] = {}
-        self._store = Store(url, ttl=ttl, most=most)
+        self._store = Store(url, ttl=ttl, most=most, of_a_peer=of_a_peer, unclaimed=unclaimed)
         self._relay = Relay(self._store, self._bridge)
         self._read = read
         self._part = part

@@ -12,8 +12,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ..core.errors import BadRequest
-from .guest import Session, StoreDown, TooManySessions
+from .guest import Session, StoreDown
 from .limits import Bucket
+from .places import too_many
 
 PREFIX: Final = "openclaw:proxy:"
 ANSWER_WAIT: Final = 5.0  # seconds Redis may take to answer before it counts as away
@@ -23,11 +24,37 @@ LEASE: Final = 30_000  # milliseconds an instance owns a bridge without renewing
 PARCEL_LIFE: Final = 60  # seconds a large message waits to be fetched
 
 _ADD = """
+-- Oldest first, a peer's own or all: forgets those that are gone, ends one that no app came for, skips the others.
+local function make_room(list, last)
+  for _, id in ipairs(redis.call('ZRANGE', list, 0, last)) do
+    local key = ARGV[8] .. id
+    local kept = redis.call('HMGET', key, 'since', 'bridges')
+    if not kept[1] and redis.call('EXISTS', key) == 0 then
+      redis.call('ZREM', list, id)
+      return true
+    elseif not kept[2] and tonumber(kept[1] or ARGV[5]) < tonumber(ARGV[5]) - tonumber(ARGV[9]) then
+      redis.call('DEL', key)
+      redis.call('ZREM', KEYS[2], id)
+      redis.call('ZREM', list, id)
+      return true
+    elseif kept[2] and list == KEYS[3] then
+      redis.call('ZADD', list, ARGV[5], id)
+    end
+  end
+  return false
+end
 redis.call('ZREMRANGEBYSCORE', KEYS[2], 0, ARGV[5])
-if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[4]) then return 0 end
-redis.call('HSET', KEYS[1], 'session', ARGV[1], 'tools', ARGV[2])
+while redis.call('ZCARD', KEYS[3]) >= tonumber(ARGV[7]) do
+  if not make_room(KEYS[3], 255) then return -1 end
+end
+while redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[4]) do
+  if not make_room(KEYS[2], 255) then return 0 end
+end
+redis.call('HSET', KEYS[1], 'session', ARGV[1], 'tools', ARGV[2], 'since', ARGV[5])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('ZADD', KEYS[2], ARGV[5] + ARGV[3], ARGV[6])
+redis.call('ZADD', KEYS[3], ARGV[5], ARGV[6])
+redis.call('PEXPIRE', KEYS[3], math.max(tonumber(ARGV[3]), 3600000))
 return 1
 """
 _CLAIM = """
@@ -77,12 +104,14 @@ class Kept(Struct, frozen=True):
 class Store:
     """Every question the proxy asks Redis. Raises StoreDown when it gets no answer."""
 
-    def __init__(self, url: str, *, ttl: float, most: int) -> None:
+    def __init__(self, url: str, *, ttl: float, most: int, of_a_peer: int, unclaimed: float) -> None:
         # Once more, for a kept connection that Redis has closed; ears never: who missed something must know it.
         self._redis = _client(url, Retry(NoBackoff(), 1))
         self._ears = _client(url, Retry(NoBackoff(), 0))
         self._ttl = int(ttl * 1000)
         self._most = most
+        self._of_a_peer = of_a_peer
+        self._unclaimed = int(unclaimed * 1000)
         self._add = self._redis.register_script(_ADD)
         self._claim = self._redis.register_script(_CLAIM)
         self._yield = self._redis.register_script(_YIELD)
@@ -107,10 +136,14 @@ class Store:
 
     async def add(self, session: Session, tools: bytes, now: float) -> None:
         made = msgspec.json.encode(session)
-        values: list[bytes | str | int] = [made, tools, self._ttl, self._most, int(now * 1000), session.id]
-        added = await self.ask(lambda _: self._add([_session(session.id), _ALL], values))
-        if not added:
-            raise TooManySessions(f"{self._most} sessions are open already; delete some or wait until they expire")
+        values: list[bytes | str | int] = [
+            made, tools, self._ttl, self._most, int(now * 1000), session.id, self._of_a_peer, _session(""),
+            self._unclaimed,
+        ]  # fmt: skip
+        keys = [_session(session.id), _ALL, f"{PREFIX}peer:{session.peer}"]
+        added = await self.ask(lambda _: self._add(keys, values))
+        if added <= 0:
+            raise too_many(self._of_a_peer if added else self._most, of_a_peer=bool(added))
 
     async def restore(self, session: Session, tools: bytes, now: float) -> None:
         """Put back a session that the store lost and this instance still serves."""

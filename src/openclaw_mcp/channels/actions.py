@@ -7,7 +7,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from ..core.agent import Attachment
 from ..core.channel import Address, ChannelError, ChannelRefused, Letter, Posted, Seen
+from ..core.file_access import FileAccess
 from ..core.mail import MailOrigin
 from ..core.model import Json
 from .mailroom import Mailroom, able, media_limit
@@ -19,11 +21,13 @@ logger = logging.getLogger(__name__)
 
 DELIVERY_WAIT: Final = 20.0  # seconds a caller waits for a message to be delivered; after that it is told it waits
 SENDS: Final = ("send", "reply", "thread-reply", "sendAttachment", "sendWithEffect")
+AT_HOME: Final = frozenset({"read", "delete", "edit", "pin", "unpin", "react", "poll"})
+"""What a run that is not the owner's does in its own conversation alone, wherever the rules let it send to."""
 ALL: Final = "all"
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """Who asks: the session, the conversation it is in, its agent."""
+    """Who asks: the session, the conversation it is in, its agent, and whether that is the owner."""
 
     session: str | None = None
     address: Address | None = None
@@ -31,6 +35,13 @@ class Context(Struct, frozen=True, kw_only=True):
     origin: MailOrigin = "rpc"
     bound: bool = False
     """Whether it may not leave its conversation but by the rules. Operators may; agents are bound."""
+    home: Address | None = None
+    """The conversation it may not leave: of whoever started the run. Often, not always, where it is."""
+    sends_anywhere: bool = False
+    """Whether an operator planned the run outside every conversation, to send where its orders say."""
+    owner: bool = False
+    folder: str | None = None
+    """Where the run works, when whoever started it said so."""
 
 
 class Undelivered(ChannelRefused):
@@ -42,9 +53,12 @@ class Undelivered(ChannelRefused):
 
 
 class Actions:
-    def __init__(self, mailroom: Mailroom, media: Media) -> None:
+    """`files` says which files whoever asks may send."""
+
+    def __init__(self, mailroom: Mailroom, media: Media, *, files: Callable[[Context], FileAccess]) -> None:
         self._mailroom = mailroom
         self._media = media
+        self._files = files
 
     async def perform(self, action: str, given: Json, context: Context, *, key: str) -> Json:
         """Do it; the result as clients know it. Raises ChannelError with a sentence for whoever asked."""
@@ -52,7 +66,7 @@ class Actions:
         if wanted.action == "broadcast":
             return await self._broadcast(wanted, context, key=key)
         address = self.address(wanted, context)
-        self._may(address, context)
+        self.check(wanted.action, address, context)
         if wanted.action in SENDS:
             return await self._send(wanted, address, context, key=key)
         if wanted.action == "poll":
@@ -79,12 +93,7 @@ class Actions:
             return None
         letter = Letter(
             text=self._marked(wanted.text, address, context),
-            attachments=tuple(
-                [
-                    await self._media.load(place, most=media_limit(station), name=wanted.file_name)
-                    for place in wanted.media
-                ]
-            ),
+            attachments=await self._loaded(wanted, context, most=media_limit(station)),
             reply_to=wanted.reply_to,
             effect=wanted.effect if wanted.action == "sendWithEffect" or wanted.effect else None,
             silent=wanted.silent,
@@ -93,6 +102,13 @@ class Actions:
         return await self._mailroom.send(
             address, letter, key=key, wait=DELIVERY_WAIT, session=context.session, origin=context.origin
         )
+
+    async def _loaded(self, wanted: Wanted, context: Context, *, most: int) -> tuple[Attachment, ...]:
+        if not wanted.media:
+            return ()
+        access = self._files(context)
+        loading = [self._media.load(place, access, most=most, name=wanted.file_name) for place in wanted.media]
+        return tuple([await one for one in loading])
 
     async def _broadcast(self, wanted: Wanted, context: Context, *, key: str) -> Json:
         settings = self._mailroom.config().get("tools", {}).get("message", {})
@@ -113,7 +129,7 @@ class Actions:
         try:
             address = self.address(wanted, context)
             told |= {"channel": address.channel, "to": address.to}
-            self._may(address, context)
+            self.check(wanted.action, address, context)
             able(self._mailroom.station(address), "broadcast")
             posted = await self.deliver(wanted, address, context, key=key)
         except ChannelError as exc:
@@ -202,34 +218,38 @@ class Actions:
                     return str(bound)
         return self._mailroom.account_of(channel)
 
-    def _may(self, address: Address, context: Context) -> None:
-        """Whether one conversation may reach into another."""
-        here = context.address
-        if (
-            not context.bound
-            or here is None
-            or (here.channel, here.account, here.to) == (address.channel, address.account, address.to)
-        ):
+    def check(self, action: str, address: Address, context: Context) -> None:
+        """Whether one conversation may reach into another. Raises ChannelRefused."""
+        home = context.home
+        if not context.bound or (home is not None and _place(home) == _place(address)):
             return
+        if action in AT_HOME and not context.owner:
+            raise ChannelRefused(
+                f"Cross-context messaging denied: {action} works in the conversation the run is in; "
+                "elsewhere it is for the owner"
+            )
         settings = self._mailroom.config().get("tools", {}).get("message", {})
+        rules = settings.get("crossContext", {})
         if settings.get("allowCrossContextSend") is True:
             return
-        rules = settings.get("crossContext", {})
-        if here.channel != address.channel:
-            if rules.get("allowAcrossProviders") is not True:
+        if home is not None and home.channel == address.channel:
+            if rules.get("allowWithinProvider", True) is False:
                 raise ChannelRefused(
-                    f"Cross-context messaging denied: this conversation is on {here.channel}, the target on "
-                    f"{address.channel} (tools.message.crossContext.allowAcrossProviders)"
+                    "Cross-context messaging denied: the target is another conversation "
+                    "(tools.message.crossContext.allowWithinProvider)"
                 )
-        elif rules.get("allowWithinProvider", True) is False:
+            return
+        free = home is None and (context.owner or context.sends_anywhere)
+        if not free and rules.get("allowAcrossProviders") is not True:
+            here = "run is in no conversation" if home is None else f"conversation is on {home.channel}"
             raise ChannelRefused(
-                "Cross-context messaging denied: the target is another conversation "
-                "(tools.message.crossContext.allowWithinProvider)"
+                f"Cross-context messaging denied: this {here}, the target on {address.channel} "
+                "(tools.message.crossContext.allowAcrossProviders)"
             )
 
     def _marked(self, text: str, address: Address, context: Context) -> str:
         """Words put around what comes from another conversation, when the config wants them."""
-        here = context.address
+        here = context.home or context.address
         settings = self._mailroom.config().get("tools", {}).get("message", {})
         marker = settings.get("crossContext", {}).get("marker", {})
         elsewhere = here is not None and (here.channel, here.to) != (address.channel, address.to)
@@ -237,6 +257,11 @@ class Actions:
             return text
         fill: Callable[[str], str] = lambda words: str(words).replace("{channel}", here.channel)  # noqa: E731
         return f"{fill(marker.get('prefix', '[from {channel}] '))}{text}{fill(marker.get('suffix', ''))}"
+
+
+def _place(address: Address) -> tuple[str, str, str]:
+    """The conversation, whichever of its threads."""
+    return address.channel, address.account, address.to
 
 
 async def _acted(station: Station, wanted: Wanted, address: Address) -> Json:

@@ -17,6 +17,10 @@ WORDS: Final = {
     "/help": "this list",
 }
 
+OWNERS: Final = frozenset({"/new", "/reset", "/stop"})
+"""Orders about everybody's conversation: in the main session, which others may share, they are the owner's."""
+NOT_YOURS: Final = "This conversation is shared with the owner, who alone may stop it or begin it anew."
+
 
 class Command(Struct, frozen=True):
     name: str

@@ -27,7 +27,8 @@ def opens(heard: Heard) -> bool:
 
 def follows(first: Heard, heard: Heard) -> bool:
     """The same person, in the same place, and no order."""
-    return heard.address == first.address and heard.sender.id == first.sender.id and opens(heard)
+    same = heard.sender.id == first.sender.id and heard.vouched == first.vouched
+    return heard.address == first.address and same and opens(heard)
 
 
 def joined(parts: Sequence[Heard]) -> Heard:

@@ -243,13 +243,20 @@ class Mailroom:
         station = self.stations.get(mail.address.channel, mail.address.account)
         if station is not None and mail.receipts:
             station.sent_at = mail.receipts[-1].at
-        if mail.session is None or mail.origin not in ("rpc", "post"):
+        if mail.session is None or mail.origin not in ("rpc", "post", "client"):
             return
+        by_anybody = mail.origin == "client" or mail.poll is not None
+        if by_anybody and not _same_conversation(await self.route(mail.session), mail.address):
+            return  # words of the assistant in a session are an admin's to write: see `chat.inject`
         text = "\n".join(letter.text for letter in mail.letters)
         body: Json = {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": "stop"}
         body |= {"provider": "openclaw", "model": "delivery-mirror"}
         draft = Draft(role="assistant", body=body, text=text, idempotency_key=f"mirror:{mail.uid}")
         await self.books.sessions.append(mail.session, [draft])
+
+
+def _same_conversation(one: Address | None, other: Address) -> bool:
+    return one is not None and (one.channel, one.account, one.to) == (other.channel, other.account, other.to)
 
 
 def able(station: Station, ability: Ability) -> None:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from ..core.channel import Address, ChannelBusy, ChannelError, ChannelRefused
-from ..core.mail import Mail, MailStatus
-from ..core.model import Caller, Json
+from ..core.mail import Mail, MailOrigin, MailStatus
+from ..core.model import Caller, Grant, Json
 from ..core.records import now_ms
 from ..core.rpc import ADMIN, READ, WRITE, Fault, Method, RpcCall, covers, read_params
 from .actions import Actions, Context, Undelivered
@@ -178,13 +178,22 @@ class MailMethods:
         except ChannelError as exc:
             raise Fault(str(exc), kind="UNAVAILABLE", retryable=True) from None
 
+    async def check_sending(self, caller: Caller, there: Address) -> None:
+        """Raises ChannelError unless an agent may write to this conversation from where it is."""
+        context = await agent_context(self._mailroom, caller)
+        station = self._mailroom.stations.get(there.channel, there.account)
+        to = there.to if station is None else station.channel.canonical(there.to)
+        self._actions.check("send", Address(channel=there.channel, account=there.account, to=to), context)
+
     async def _context(self, caller: Caller, session: Any, agent: str | None) -> Context:
         """An agent's session and conversation are its credential's; an operator may name a session to write to."""
         if caller.kind == "agent":
             return await agent_context(self._mailroom, caller)
         if not isinstance(session, str) or not session:
-            return Context(agent=agent)
-        return Context(session=session, address=await self._mailroom.route(session), agent=agent)
+            return Context(agent=agent, owner=caller.owner)
+        address = await self._mailroom.route(session)
+        origin: MailOrigin = "rpc" if caller.owner else "client"
+        return Context(session=session, address=address, agent=agent, origin=origin, owner=caller.owner)
 
     # ---- channels ------------------------------------------------------------------------------------------------
 
@@ -286,15 +295,32 @@ class MailMethods:
 
 
 async def agent_context(mailroom: Mailroom, caller: Caller) -> Context:
-    """Where an agent is: what its credential says, else where its session was last heard from."""
-    grant, address = caller.grant, None
-    if grant is not None and grant.channel and grant.to:
+    """Where an agent is: what its credential says, else where its session was last heard from.
+
+    A run that another one started is where its session is, if people are heard there; what binds it is the conversation
+    its credential names."""
+    grant = caller.grant or Grant()
+    named, route = _named(mailroom, grant), None
+    if caller.session is not None and (named is None or grant.handed_on):
+        route = await mailroom.route(caller.session)
+    address = route or named
+    return Context(
+        session=caller.session, address=address, agent=grant.agent, origin="tool",
+        bound=caller.kind == "agent" or address is not None,  # an operator in no conversation speaks for itself
+        home=address if caller.owner else named or route,
+        sends_anywhere=grant.sends_anywhere, owner=caller.owner, folder=grant.folder,
+    )  # fmt: skip
+
+
+def _named(mailroom: Mailroom, grant: Grant) -> Address | None:
+    """The conversation a credential names."""
+    if grant.channel and grant.to:
         account = grant.account or mailroom.account_of(grant.channel)
-        address = Address(channel=grant.channel, account=account, to=grant.to, thread=grant.thread)
-    elif caller.session is not None:
-        address = await mailroom.route(caller.session)
-    agent = grant.agent if grant is not None else None
-    return Context(session=caller.session, address=address, agent=agent, origin="tool", bound=True)
+        return Address(channel=grant.channel, account=account, to=grant.to, thread=grant.thread)
+    if grant.delivers_to is None:
+        return None
+    channel, account, to = grant.delivers_to
+    return Address(channel=channel, account=account, to=to)
 
 
 async def status(mailroom: Mailroom) -> Json:

@@ -77,7 +77,7 @@ def read(action: str, given: Json) -> Wanted:
         question=_text(given, "pollQuestion", "question"),
         options=_several(given, "pollOption", "options"),
         many=given.get("pollMulti") is True or _number(given, "maxSelections", 1, most=12) > 1,
-        dry_run=given.get("dryRun") is True,
+        dry_run=_switch(given, "dryRun"),
         extra={key: _parsed(key, given[key]) for key in EXTRAS if given.get(key) is not None},
     )
     _complete(wanted)
@@ -159,6 +159,14 @@ def _number(given: Json, name: str, default: int, *, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 1:
         raise ChannelRefused(f"{name} must be a number from 1 to {most}")
     return min(int(value), most)
+
+
+def _switch(given: Json, name: str) -> bool:
+    """Only what is plainly true or false: a trial that was misread would be the deed itself."""
+    value = given.get(name)
+    if value is None or isinstance(value, bool):
+        return value is True
+    raise ChannelRefused(f"{name} must be true or false")
 
 
 def _parsed(name: str, value: Any) -> Any:

@@ -274,7 +274,7 @@ class Receiving:
             self._done(arrival)
             return
         owners = self._around.config().get("commands", {}).get("ownerAllowFrom")
-        owner = is_owner(heard.sender, owners, channel=heard.address.channel)
+        owner = is_owner(heard.sender, owners, channel=heard.address.channel, vouched=heard.vouched)
         approved = self._approved.get((heard.address.channel, heard.address.account), set())
         verdict = access.judged(heard, rules, owner=owner, approved=approved)
         if verdict.outcome == "in":
@@ -288,9 +288,13 @@ class Receiving:
 
     async def _give(self, arrival: Arrival, *, owner: bool) -> None:
         heard = arrival.heard
-        session = session_for(heard, self._around.config(), self._around.roster())
+        session = session_for(heard, self._around.config(), self._around.roster(), owner=owner)
         run_id = run_id_of(heard)
         command = commands.read(heard.text)
+        if command is not None and command.name in commands.OWNERS and _is_shared(heard, session, owner=owner):
+            await self._around.tell(heard.address, commands.NOT_YOURS, f"command:{run_id}")
+            self._done(arrival)
+            return
         if command is not None:
             said = await commands.obey(command, heard, session.key, self._around.runner, self._around.reset)
             await self._around.tell(heard.address, said, f"command:{run_id}")
@@ -301,31 +305,34 @@ class Receiving:
         if not text.strip() and not heard.attachments and not heard.files:
             self._done(arrival)
             return
-        await self._submit(heard, session, text, run_id, owner=owner)
+        run_id = await self._submit(heard, session, text, run_id, owner=owner)
         await self._around.routed(session.key, heard.address)
         await self._around.inbox.asked(arrival.id, run_id=run_id, session=session.key)
         asked = Arrival(id=arrival.id, heard=heard, status="asked", run_id=run_id, session=session.key)
         self._expect(asked)
 
-    async def _submit(self, heard: Heard, session: NewSession, text: str, run_id: str, *, owner: bool) -> None:
-        """Once: the run's id is the message's. While the session's queue is full, everything behind waits too."""
+    async def _submit(self, heard: Heard, session: NewSession, text: str, run_id: str, *, owner: bool) -> str:
+        """Once: the run's id, returned, is the message's. While the session's queue is full, all behind waits too."""
         mode = self._around.config().get("messages", {}).get("queue", {}).get("mode", "collect")
         sent_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
         options = {"sender": heard.sender.name or heard.sender.id, "grant": granted(heard, owner=owner)}
         files = (*heard.attachments, *await self._around.fetch(heard)) if heard.files else heard.attachments
         request = RunRequest(
-            run_id=run_id, session=session, message=_worded(heard, text), attachments=files, mode=sent_mode,
-            options=options,
+            run_id=run_id, session=session, attachments=files, mode=sent_mode, options=options,
+            message=_worded(heard, text, shared=_is_shared(heard, session, owner=owner)),
         )  # fmt: skip
         while True:
             try:
-                await self._around.runner.submit(request)
+                admission = await self._around.runner.submit(request)
             except Fault as fault:
                 if not fault.retryable:
                     raise
                 await asyncio.sleep(BUSY_WAIT)
-            else:
-                return
+                continue
+            if admission.run.session_key == session.key:
+                return request.run_id
+            # Somebody else's run has the id: the message is answered all the same.
+            request = msgspec.structs.replace(request, run_id=f"{run_id[:LONGEST_RUN_ID]}:{secrets.token_hex(8)}")
 
     def _expect(self, arrival: Arrival) -> None:
         """Have it answered. Answers of one session leave in the order of the questions."""
@@ -389,8 +396,13 @@ def granted(heard: Heard, *, owner: bool) -> Json:
     )  # fmt: skip
 
 
-def _worded(heard: Heard, text: str) -> str:
-    """In a group the agent must know who speaks."""
-    if heard.chat == "direct":
+def _is_shared(heard: Heard, session: NewSession, *, owner: bool) -> bool:
+    """Whether somebody else speaks in the owner's own session."""
+    return not owner and heard.chat == "direct" and ":direct:" not in session.key
+
+
+def _worded(heard: Heard, text: str, *, shared: bool) -> str:
+    """In a group, and in a session `shared` with the owner, the agent must know who speaks."""
+    if heard.chat == "direct" and not shared:
         return text
     return f"{heard.sender.name or heard.sender.username or heard.sender.id or 'somebody'}: {text}"

@@ -49,9 +49,10 @@ def _is_peer(peer: Any, heard: Heard) -> bool:
     return kind in (None, heard.chat) and str(peer.get("id")) in ids
 
 
-def session_for(heard: Heard, config: Json, roster: Roster) -> NewSession:
+def session_for(heard: Heard, config: Json, roster: Roster, *, owner: bool) -> NewSession:
+    """`owner`: whether the sender is. The main session is the owner's, and others' too where `dmScope` says `main`."""
     agent = agent_for(heard, config, roster)
-    rest, classification = _rest(heard, config, roster.main_key)
+    rest, classification = _rest(heard, config, roster.main_key, owner=owner)
     if heard.address.thread is not None:
         rest += f":thread:{heard.address.thread}"
         classification = "group" if heard.chat != "direct" else "direct"
@@ -59,13 +60,13 @@ def session_for(heard: Heard, config: Json, roster: Roster) -> NewSession:
     return NewSession(key=key, agent_id=agent, classification=classification, display_name=heard.title)
 
 
-def _rest(heard: Heard, config: Json, main_key: str) -> tuple[str, str]:
+def _rest(heard: Heard, config: Json, main_key: str, *, owner: bool) -> tuple[str, str]:
     address = heard.address
     if heard.chat != "direct":
         kind: Literal["group", "channel"] = "group" if heard.chat == "group" else "channel"
         return f"{address.channel}:{kind}:{address.to}", "group"
     session = config.get("session", {})
-    scope = session.get("dmScope", "main")
+    scope = session.get("dmScope") or ("main" if owner else "per-channel-peer")
     if address.channel == "local" and address.to != HOME and scope == "main":
         scope = "per-channel-peer"  # whoever names a conversation of their own wants one of its own
     if scope not in DM_SCOPES or scope == "main":

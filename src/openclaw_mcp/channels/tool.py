@@ -8,6 +8,7 @@ import msgspec
 
 from ..core.bell import Bell
 from ..core.channel import ChannelError
+from ..core.claw import FAMILY_ACTIONS
 from ..core.errors import ToolError, ToolNotFound
 from ..core.model import Json, Text, ToolCall, ToolResult, ToolSpec
 from .actions import Actions, Context
@@ -55,6 +56,7 @@ SPEC: Final = ToolSpec(
     ),
     input_schema=SCHEMA,
     effect="send",
+    actions=FAMILY_ACTIONS["message"],
 )
 
 
@@ -89,4 +91,4 @@ class MessageTool:
             return await agent_context(self._mailroom, call.caller)
         session = call.caller.session
         address = None if session is None else await self._mailroom.route(session)
-        return Context(session=session, address=address, origin="tool")
+        return Context(session=session, address=address, origin="tool", owner=call.caller.owner)

@@ -1,13 +1,18 @@
-"""A file an agent wants to send: read here, with the agent's own rights, never by the gateway."""
+"""A file an agent wants to send: named to the gateway, which judges it and reads it.
+
+Only with the gateway's own token is a file of the folder this server was started in read here: that may be another
+machine than the gateway's. The rule is the same one (`core/file_access.py`).
+"""
 
 import asyncio
 import base64
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from ..core.errors import ToolArguments
+from ..core.file_access import FileOutside, FileRefused, FoundFile, read_file, scheme_of
 from ..core.model import Json
+from .seat import Seat
 
 LONGEST_SHOWN: Final = 200  # characters of a data: address that are shown
 LARGEST: Final = 18 * 1024 * 1024  # bytes; as base64 it just fits the largest frame a gateway takes
@@ -15,18 +20,38 @@ LARGEST: Final = 18 * 1024 * 1024  # bytes; as base64 it just fits the largest f
 
 def is_address(file: str) -> bool:
     """Whether it is to be fetched from the web, which is the gateway's affair and under its rules."""
-    return file.startswith(("http://", "https://"))
+    return file.lower().startswith(("http://", "https://"))
 
 
-async def content(file: str) -> Json:
-    """The parameters that carry a file of this machine. Raises ToolArguments."""
-    path = Path(unquote(urlsplit(file).path) if file.startswith("file:") else file)
-    data = await asyncio.to_thread(_read, path)
+async def carried(seat: Seat, file: str | None) -> Json:
+    """The parameters that carry a file, or where it is. Raises ToolArguments."""
+    if file is None:
+        return {}
+    if is_address(file) or seat.run.granted:
+        return {"media": file}
+    try:
+        return _inlined(await asyncio.to_thread(read_file, file, seat.files, most=LARGEST))
+    except FileOutside as exc:
+        # The gateway has folders of its own and judges it; but by its own token, which is the owner's.
+        if seat.near and seat.run.owner is not False:
+            return {"media": _whole(file)}
+        raise ToolArguments(str(exc)) from None
+    except FileRefused as exc:
+        raise ToolArguments(str(exc)) from None
+
+
+def _whole(file: str) -> str:
+    """A relative path means what it means here, not where the gateway was started or its agents work."""
+    relative = not scheme_of(file) and not file.startswith(("/", "~"))
+    return str(Path.cwd() / file) if relative else file
+
+
+def _inlined(found: FoundFile) -> Json:
     import mimetypes  # here for start-up: most runs send no file, and it loads a good deal
 
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    buffer = f"data:{kind};base64,{base64.b64encode(data).decode()}"
-    return {"buffer": buffer, "filename": path.name, "contentType": kind}
+    kind = mimetypes.guess_type(found.name)[0] or "application/octet-stream"
+    buffer = f"data:{kind};base64,{base64.b64encode(found.data).decode()}"
+    return {"buffer": buffer, "filename": found.name, "contentType": kind}
 
 
 def without_bytes(answer: Any) -> Any:
@@ -36,15 +61,3 @@ def without_bytes(answer: Any) -> Any:
     if isinstance(answer, dict):
         return {name: without_bytes(value) for name, value in answer.items()}
     return [without_bytes(value) for value in answer] if isinstance(answer, list) else answer
-
-
-def _read(path: Path) -> bytes:
-    try:
-        path = path.expanduser()
-        if not path.is_file():
-            raise ToolArguments(f"{path} is no file; give a path on this machine or an http(s) address")
-        if path.stat().st_size > LARGEST:
-            raise ToolArguments(f"{path} is larger than {LARGEST} bytes, the most one message carries")
-        return path.read_bytes()
-    except OSError as exc:
-        raise ToolArguments(f"{path} can't be read: {exc.strerror}") from exc

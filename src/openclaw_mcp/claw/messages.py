@@ -35,14 +35,8 @@ async def _send(seat: Seat, asked: Json) -> Any:
     if not media:
         message = some(asked, "message")
     act = Act(seat, "message_send", asked, target=some(asked, "target"))
-    params = {"message": message, "replyTo": asked.get("replyToId"), **await _carried(media)}
+    params = {"message": message, "replyTo": asked.get("replyToId"), **await files.carried(seat, media)}
     return await act.send(params, said=message, media=media)
-
-
-async def _carried(media: str | None) -> Json:
-    if media is None:
-        return {}
-    return {"media": media} if files.is_address(media) else await files.content(media)
 
 
 async def _reply(seat: Seat, asked: Json) -> Any:
@@ -61,7 +55,7 @@ async def _thread_reply(seat: Seat, asked: Json) -> Any:
 async def _attachment(seat: Seat, asked: Json) -> Any:
     file, caption = some(asked, "file").strip(), asked.get("caption") or ""
     act = Act(seat, "message_send_attachment", asked, target=some(asked, "target"))
-    params = {"message": caption, "caption": caption, **await _carried(file)}
+    params = {"message": caption, "caption": caption, **await files.carried(seat, file)}
     return await act.send(params, said=caption, media=file)
 
 
@@ -208,7 +202,7 @@ TOOLS = (
         parameters={
             "target": TARGET,
             "message": MESSAGE,
-            "media": text("A file to go with it: a path on this machine or an http(s) address."),
+            "media": text("A file to go with it: a path in your workspace or an http(s) address."),
             **REPLY_TO,
             **THREAD,
             **ELSEWHERE,
@@ -282,7 +276,7 @@ TOOLS = (
         title="Send a file",
         parameters={
             "target": TARGET,
-            "file": text("A path on this machine or an http(s) address."),
+            "file": text("A path in your workspace or an http(s) address."),
             "caption": text("Words to go with it."),
             **THREAD,
             **ELSEWHERE,

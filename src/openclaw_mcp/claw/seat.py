@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from ..core.effects import Sent
 from ..core.errors import OpenClawError, ToolArguments
+from ..core.file_access import FileAccess
 from ..core.model import Effect, Json, ToolSpec
 from .effects import CannotRecord, EffectsFile
 from .settings import Settings
@@ -37,6 +38,10 @@ class Seat(Struct, frozen=True):
     gateway: Gateway
     run: Settings
     effects: EffectsFile
+    files: FileAccess = FileAccess()
+    """What is read here and not by the gateway: nothing, unless the caretaker says so."""
+    near: bool = True
+    """Whether the gateway is on this machine, so that a path means the same there."""
 
     async def ask(self, method: str, params: Json, *, within: float = CALL_WITHIN) -> Any:
         """Call a method that changes nothing, or that may be repeated."""

@@ -5,6 +5,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..core.claw import GRANT_PREFIX
+
 SENDER_IS_OWNER: Final = "REMOTECLAW_SENDER_IS_OWNER"
 TOOL_PROFILE: Final = "REMOTECLAW_TOOL_PROFILE"
 TOOLS: Final = "REMOTECLAW_TOOLS"
@@ -27,6 +29,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     profile: str = ""
     tools: tuple[str, ...] | None = None
     """The tools to be listed; None = all that profile and owner leave."""
+
+    @property
+    def granted(self) -> bool:
+        """Whether this server works for a run: then it lends no rights of ours, whatever else it was told."""
+        return self.token.startswith(GRANT_PREFIX)
 
     def __repr__(self) -> str:
         return f"Settings(url={self.url!r}, session_key={self.session_key!r}, …)"  # the token must not slip into a log

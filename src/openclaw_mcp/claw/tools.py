@@ -1,7 +1,7 @@
 """The 29 tools as one source: what is listed, how arguments are taken, how answers are given."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -69,14 +69,26 @@ def answered(answer: Any) -> ToolResult:
 class Front:
     """A `Toolbox` before the desk: other names for parameters are understood, and refusals name the tool."""
 
-    def __init__(self, desk: Toolbox) -> None:
+    def __init__(self, desk: Toolbox, *, look: Callable[[], Awaitable[None]] | None = None) -> None:
+        """`look` is waited for before each list; None: lists are given before the gateway is known."""
         self._desk = desk
+        self._look = look
+        self._listed = look is None
+        self._changed: Bell[None] = Bell()
+        desk.changed.listen(self._tell)
 
     @property
     def changed(self) -> Bell[None]:
-        return self._desk.changed
+        return self._changed
+
+    def _tell(self, _: None) -> None:
+        if self._listed:  # who has seen no list has none that is out of date
+            self._changed.ring(None)
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
+        if self._look is not None:
+            await self._look()
+        self._listed = True
         return await self._desk.list(caller)
 
     async def call(self, call: ToolCall) -> ToolResult:

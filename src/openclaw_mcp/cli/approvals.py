@@ -17,9 +17,11 @@ import msgspec
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import APPROVALS
-from ..node.approvals import Approvals
-from ..node.asking import Answer, Asking, shown
+from ..core.visible import visible, visible_line
+from ..node.approvals import Approvals, Locator, described
+from ..node.asking import Answer, Asking
 from ..node.consent import THINGS, Consents
+from ..node.risks import everything_allowed, risk_of, unknown_to_us
 from ..node.rules import Action, ExecPolicy, Rule
 from ..node.settings import state_dir
 from ..node.terminal import SOCKETS, NoSocket, watching
@@ -31,6 +33,7 @@ from .operator import operator
 LOOK_AGAIN: Final = 1.0  # seconds between looks for nodes that have started
 CAPS: Final = ("approvals", "exec-approvals")
 """By these words OpenClaw's own gateway knows that a question shown here may be answered."""
+YES_HELP: Final = "make it also if it lets other programs start, without being asked once more"
 LAST_WORDS: Final = 2.0  # seconds an answer gets to reach the gateway when we leave
 
 _ANSWERS: Final[dict[str, Answer]] = {"y": "once", "yes": "once", "a": "always", "always": "always"}
@@ -45,12 +48,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     actions.add_parser("list", help="the rules and consents")
     for action in ("allow", "deny", "prompt"):
-        rule = actions.add_parser(action, help=f"add a rule: openclaw approvals {action} 'git log *'")
+        rule = actions.add_parser(action, help=f"add a rule: openclaw approvals {action} 'seq *'")
         rule.add_argument("pattern", help="a program and its arguments; * and ? are wildcards")
+        if action == "allow":
+            rule.add_argument("--yes", action="store_true", help=YES_HELP)
     forget = actions.add_parser("forget", help="remove the rules with this pattern")
     forget.add_argument("pattern")
     default = actions.add_parser("default", help="what happens to commands no rule covers")
     default.add_argument("default", choices=("allow", "prompt", "deny"))
+    default.add_argument("--yes", action="store_true", help=YES_HELP)
     for action, meaning in (
         ("grant", "consent to"),
         ("refuse", "never consent to"),
@@ -86,8 +92,31 @@ def run(options: argparse.Namespace) -> int:
     elif options.action == "test":
         return _test(approvals, options.command, as_json=options.json)
     else:
-        approvals.save(_changed(approvals.policy(), options))
+        changed = _changed(approvals.policy(), options)
+        _confirm(options)
+        approvals.save(changed)
     return 0
+
+
+def _confirm(options: argparse.Namespace) -> None:
+    """Say what a rule lets through; for a grave one, go on only after a second yes. Raises OpenClawError."""
+    if options.action == "allow":
+        risk = risk_of(options.pattern, Locator(None).path)
+    else:
+        risk = everything_allowed() if options.action == "default" and options.default == "allow" else None
+    if risk is None:
+        unknown = unknown_to_us(options.pattern) if options.action == "allow" else ""
+        if unknown:
+            print(f"{visible(unknown)}.", flush=True)
+        return
+    print(f"{visible(str(risk))}.\nSafer: {visible(risk.safer)}.", flush=True)
+    if not risk.grave or options.yes:
+        return
+    if not sys.stdin.isatty():
+        raise OpenClawError("nothing was changed: there is no terminal to ask once more in; add --yes if you mean it")
+    print("Allow it all the same? [y/N] ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise OpenClawError("nothing was changed")
 
 
 def _changed(policy: ExecPolicy, options: argparse.Namespace) -> ExecPolicy:
@@ -109,7 +138,9 @@ def _list(approvals: Approvals, consents: Consents, *, as_json: bool) -> None:
         print(json.dumps({"policy": msgspec.to_builtins(policy), "consents": msgspec.to_builtins(given)}, indent=2))
         return
     for rule in policy.rules:
-        print(f"{rule.action:7} {rule.pattern}{'' if rule.enabled else '  (disabled)'}")
+        bound = described(rule) if rule.action == "allow" else ""
+        notes = f"{f'  ({bound})' if bound else ''}{'' if rule.enabled else '  (disabled)'}"
+        print(visible_line(f"{rule.action:7} {rule.pattern}{notes}"))
     print(f"{policy.default_action:7} everything else")
     for thing in THINGS:
         print(f"{given[thing].decision if thing in given else 'ask':7} {thing}")
@@ -121,7 +152,7 @@ def _test(approvals: Approvals, command: list[str], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"action": verdict.action, "reason": verdict.reason, "certain": verdict.certain}))
     else:
-        print(f"{verdict.action}: {shlex.join(argv)}: {verdict.reason}")
+        print(visible(f"{verdict.action}: {shlex.join(argv)}: {verdict.reason}"))
     return 0 if verdict.action == "allow" else 1
 
 
@@ -225,11 +256,15 @@ def _in_our_words(asked: Json) -> Json:
     return {
         "id": asked["id"],
         "title": "May this command run?",
-        "detail": shown(str(request["command"])),
-        "why": shown(str(request.get("warningText") or "no rule covers it")),
-        "asker": shown(f"{where}{', agent ' + request['agentId'] if request.get('agentId') else ''}"),
+        "detail": visible(str(request["command"])) + _folder(request),
+        "why": visible_line(str(request.get("warningText") or "no rule covers it")),
+        "asker": visible_line(f"{where}{f', agent {agent}' if (agent := request.get('agentId')) else ''}"),
         "always": "allow-always" in request.get("allowedDecisions", ()),
     }
+
+
+def _folder(request: Json) -> str:
+    return f"\nin {visible_line(str(request['cwd']))}" if request.get("cwd") else ""
 
 
 class _Answering(Protocol):
@@ -244,6 +279,10 @@ class _Desk:
     def __init__(self, show: Callable[[str], None] = lambda text: print(text, flush=True)) -> None:
         self._show = show
         self._open: dict[str, tuple[Json, _Answering]] = {}
+        self._answered = ""
+        """The question that was answered here last."""
+        self._taken_away = False
+        """The question on the screen was settled elsewhere: what is typed next may have been meant for it."""
 
     def hear(self, message: Json, watcher: _Answering) -> None:
         if "question" in message:
@@ -253,16 +292,22 @@ class _Desk:
             self._open[question["id"]] = (question, watcher)
             if len(self._open) == 1:
                 self._present()
-        elif self._open.pop(message.get("settled", ""), None) is not None:
+        elif (settled := message.get("settled", "")) in self._open:
+            self._taken_away |= settled == next(iter(self._open)) and settled != self._answered
+            del self._open[settled]
             self._show("(settled)")
             self._present()
 
     def _present(self) -> None:
         if self._open:
             question, _ = next(iter(self._open.values()))
-            detail = question["detail"].replace("\n", "\n  | ")  # so that no line of it can pass for one of ours
+            detail = visible(question["detail"]).replace("\n", "\n  | ")  # no line of it can pass for one of ours
+            lasting = question.get("lasting") if question["always"] else None
             choices = "[y]es once, [a]lways, [n]o" if question["always"] else "[y]es once, [n]o"
-            self._show(f"\n{question['title']}\n  {detail}\n  {question['why']}; asked by {question['asker']}")
+            title, why, asker = (visible_line(question[part]) for part in ("title", "why", "asker"))
+            self._show(f"\n{title}\n  {detail}\n  {why}; asked by {asker}")
+            if lasting:
+                self._show(f"  always would hold {visible_line(lasting)}")
             self._show(f"{choices}:")
 
     async def read(self) -> None:
@@ -271,8 +316,18 @@ class _Desk:
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
+            self.typed(line.decode(errors="replace"))
+
+    def typed(self, line: str) -> None:
+        """A line answers the question it was typed for: none, when that may have been one that is gone."""
+        if self._taken_away:
+            self._taken_away = False
             if self._open:
-                question, watcher = next(iter(self._open.values()))
-                answer = _ANSWERS.get(line.decode(errors="replace").strip().lower(), "deny")
-                offered = answer != "always" or question["always"]
-                watcher.answer(question["id"], answer if offered else "deny")
+                self._show("(that may have been for the question before; look at this one, and answer again)")
+                self._present()
+        elif self._open:
+            question, watcher = next(iter(self._open.values()))
+            answer = _ANSWERS.get(line.strip().lower(), "deny")
+            offered = answer != "always" or question["always"]
+            self._answered = question["id"]
+            watcher.answer(question["id"], answer if offered else "deny")

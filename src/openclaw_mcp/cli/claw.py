@@ -17,10 +17,10 @@ from ..core.claw import WAYS
 from ..mcp.server import McpServer
 from ..mcp.stdio import Opened
 from ..mcp.stdio import serve as serve_pipe
-from .remoteclaw import menu
+from .remoteclaw import GRANT, menu
 
 LAST_ANSWERS = 5.0  # seconds a call still gets when the agent has closed the pipe: its effect should be written down
-NOWHERE = settings.Settings(url="ws://127.0.0.1:1", token="", session_key="main", effects_file=os.devnull)
+NOWHERE = settings.Settings(url="ws://127.0.0.1:1", token=GRANT, session_key="main", effects_file=os.devnull)
 
 
 def server() -> McpServer:

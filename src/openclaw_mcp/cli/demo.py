@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ..apps.client import AppTools
+from ..core.disk import write_whole
 from ..core.errors import OpenClawError
 from ..core.model import Image, Json, Text, ToolResult
 from ..node.token import TokenFile
@@ -100,7 +101,7 @@ async def _node(folder: Path, found: Standing) -> None:
         for block in result.content:
             if isinstance(block, Image):
                 picture = Path.cwd() / PICTURE
-                picture.write_bytes(block.data)
+                write_whole(picture, block.data)
                 print(f"   a picture of the screen is in {picture}")
 
 

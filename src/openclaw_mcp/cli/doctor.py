@@ -51,6 +51,7 @@ def _examined(options: argparse.Namespace, folder: Path) -> Iterator[Finding]:
     yield from doctor_agents.command_lines()
     yield from doctor_agents.servers(config, shown)
     yield from _checked("node", lambda: doctor_agents.node(folder))
+    yield from _checked("rules", lambda: doctor_agents.rules(folder))
     yield from _checked("clients", lambda: doctor_files.clients(folder))
 
 

@@ -1,6 +1,7 @@
 """The doctor on whoever does the work: agents and their keys, CLI agents, MCP servers, this machine's node."""
 
 import asyncio
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,9 @@ from ..core.roster import AgentCard
 from ..models.keys import KeyRing
 from ..models.settings import Provider, catalogue, choose, split, wished
 from ..models.troubles import ModelTrouble
+from ..node.approvals import Approvals, Locator
+from ..node.asking import Asking
+from ..node.risks import EVERYTHING, risks_of
 from ..node.token import BadToken, TokenFile
 from ..nodehost import Node
 from ..servers.entry import Address, BadEntry, Program, read
@@ -120,6 +124,23 @@ def _server(name: str, value: Json, shown: Json) -> Finding:
             return fine("servers", f"{name} starts {command}; openclaw mcp tools {name} tries it")
         case Address():
             return fine("servers", f"{name} is at {shown['url']}; openclaw mcp tools {name} tries it")
+
+
+def rules(folder: Path) -> Iterator[Finding]:
+    """The exec rules that let through more than their words say. Raises BadPolicy."""
+    approvals = Approvals(state_dir=folder, asking=Asking(seconds=lambda: 0, in_client=lambda: False))
+    if not approvals.path.exists():
+        yield note("rules", "no exec rules are there yet; the first question makes the default ones")
+        return
+    policy = approvals.policy()
+    risks = risks_of(policy, Locator(None).path)
+    for risk in risks:
+        remedy = f"{risk.safer}; openclaw approvals forget {shlex.quote(risk.pattern)} takes it away"
+        if risk.pattern == EVERYTHING:
+            remedy = risk.safer
+        yield attention("rules", str(risk), remedy) if risk.grave else note("rules", str(risk), remedy)
+    if not risks:
+        yield fine("rules", f"{len(policy.rules)} exec rules; none is known to let through more than it says")
 
 
 def node(folder: Path) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from .commands import port, repeated
 from .journal import log_to
 from .operator import arguments as gateway_arguments
 from .operator import operator
-from .place import DEFAULT_PORT, configured, port_of
+from .place import DEFAULT_PORT, configured, port_of, told_hosts
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +59,9 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
     while True:
         listener = listen.bind(options.host, number)
         host, number = listener.getsockname()[:2]
-        hosts = frozenset() if host in ("127.0.0.1", "::1") else frozenset({options.host})
-        plan = Plan(folder=folder, token=token_of(folder), hosts=hosts, again=again)
+        beyond = host not in ("127.0.0.1", "::1")
+        hosts = told_hosts() | ({options.host} if beyond else set())
+        plan = Plan(folder=folder, token=token_of(folder), hosts=hosts, beyond=beyond, again=again)
 
         def ready(host: str = host, number: int = number) -> None:
             print(f"gateway  ws://{host}:{number}  http://{host}:{number}/mcp\nstate    {folder}", flush=True)

@@ -1,10 +1,13 @@
 """The log of a server command: a file of bounded size in the state directory, which is what `logs.tail` reads."""
 
 import logging
+import os
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
+from ..core.disk import open_to_append
 from .verbose import hush
 
 LOG_FILE: Final = "gateway.log"
@@ -12,12 +15,19 @@ LOG_BYTES: Final = 5 << 20  # of one log file; KEPT_LOGS older ones stay beside 
 KEPT_LOGS: Final = 3
 
 
+class PrivateLog(RotatingFileHandler):
+    """For this user alone, and never written through a link."""
+
+    def _open(self) -> TextIOWrapper:
+        return os.fdopen(open_to_append(Path(self.baseFilename)), "a", encoding=self.encoding)
+
+
 def log_to(folder: Path, *, verbose: bool) -> None:
-    file = RotatingFileHandler(folder / LOG_FILE, maxBytes=LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8")
+    """Raises StateBroken when the log is a link or no file."""
+    file = PrivateLog(folder / LOG_FILE, maxBytes=LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8")
     handlers: list[logging.Handler] = [file]
     if verbose:
         handlers.append(logging.StreamHandler())
     layout = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=handlers, format=layout)
-    (folder / LOG_FILE).chmod(0o600)
     hush()

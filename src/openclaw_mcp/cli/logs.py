@@ -8,6 +8,7 @@ from collections import deque
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from ..core.disk import open_own
 from ..core.errors import OpenClawError
 from ..state import state_dir
 from .journal import LOG_FILE
@@ -24,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     path = state_dir(options.state_dir) / LOG_FILE
     try:
-        file = path.open("rb")
+        file = _opened(path)
     except FileNotFoundError:
         raise OpenClawError(f"there is no log yet ({path}); openclaw up writes it") from None
     with file:
@@ -34,6 +35,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _opened(path: Path) -> BinaryIO:
+    return os.fdopen(open_own(path, os.O_RDONLY), "rb")
+
+
 def _follow(path: Path, file: BinaryIO) -> None:
     """Until Ctrl-C. A log that was put away is followed into the one that took its place."""
     while True:
@@ -41,7 +46,7 @@ def _follow(path: Path, file: BinaryIO) -> None:
         if data:
             _show(data)
         elif path.exists() and path.stat().st_ino != os.fstat(file.fileno()).st_ino:
-            with path.open("rb") as newer:
+            with _opened(path) as newer:
                 return _follow(path, newer)
         else:
             time.sleep(LOOK_EVERY)

@@ -26,6 +26,12 @@ def told_port() -> int | None:
     return None if told is None else int(told)
 
 
+def told_hosts() -> frozenset[str]:
+    """$OPENCLAW_GATEWAY_HOSTS: names the gateway is known by, such as its reverse proxy's; `*` is any."""
+    told = os.environ.get("OPENCLAW_GATEWAY_HOSTS", "")
+    return frozenset(name.strip().lower() for name in told.split(",") if name.strip())
+
+
 def standing_port(folder: Path) -> int | None:
     """The port of the `openclaw up` that serves this folder."""
     up = standing.read(folder)

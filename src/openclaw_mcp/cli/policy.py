@@ -125,7 +125,7 @@ def caller_of(options: argparse.Namespace, book: RuleBook) -> Caller:
     if owner is None:
         channel = options.channel or conversation(options.session).channel
         owners = book.commands.owner_allow_from
-        owner = is_owner(sender, owners, channel=channel) if known else options.door == "cli"
+        owner = is_owner(sender, owners, channel=channel, vouched=True) if known else options.door == "cli"
     grant = Grant(
         agent=options.agent,
         model=options.provider,

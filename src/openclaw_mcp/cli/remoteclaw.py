@@ -22,6 +22,9 @@ REQUIRED = (
 )
 
 
+GRANT = "ocg_"  # how a run's token begins: `rpc.acting` has it too, and is too heavy for the fast path
+
+
 def main() -> int:
     if problem := _token_from_file():
         return _fatal(problem)
@@ -35,7 +38,8 @@ def main() -> int:
     # Here for start-up: a missing setting is to be told before anything is loaded.
     from . import stdio
 
-    return stdio.serve("claw", lambda opening: narrowed(opening, allowed))
+    asks = not os.environ["REMOTECLAW_GATEWAY_TOKEN"].strip().startswith(GRANT)
+    return stdio.serve("claw", lambda opening: narrowed(opening, allowed, asks=asks))
 
 
 def _token_from_file() -> str | None:
@@ -75,16 +79,19 @@ def menu(environ: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def narrowed(opening: Opening, allowed: tuple[str, ...]) -> Opening:
-    """The opening with only these tools in its lists."""
+def narrowed(opening: Opening, allowed: tuple[str, ...], *, asks: bool) -> Opening:
+    """The opening with only these tools in its lists. `asks`: without lists; the gateway is asked for them, since only
+    it knows what its own token opens in this session. A run's menu came with the environment."""
+    # Here for start-up: `boot` has loaded it by now.
+    from ..mcp.boot import Opening
+
+    if asks:
+        return Opening(initialize=opening.initialize, discover=opening.discover, tools=None, stateless_tools=None)
     from ..openings.claw_menus import PROFILES  # here for start-up, as in `menu`
 
     if allowed == PROFILES["full"]:
         return opening
-    # Here for start-up: `boot` has loaded both by now.
-    import json
-
-    from ..mcp.boot import Opening
+    import json  # here for start-up: `boot` has loaded it by now
 
     def only(listed: str | None) -> str | None:
         if listed is None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from ..assembly import Plan
 from ..assembly import serve as serve_gateway
+from ..core.disk import open_new
 from ..core.errors import OpenClawError
 from ..node.settings import DEFAULT_PORT as NODE_PORT
 from ..node.token import TokenFile
@@ -29,7 +30,7 @@ from . import standing
 from .commands import need_a_place, port
 from .gateway import token_file, token_of
 from .journal import log_to
-from .place import DEFAULT_PORT, port_of
+from .place import DEFAULT_PORT, port_of, told_hosts
 from .proxy import DEFAULT_PORT as PROXY_PORT
 from .standing import OFF, Surface
 
@@ -76,8 +77,7 @@ def run(options: argparse.Namespace) -> int:
 def _detach(options: argparse.Namespace, folder: Path) -> int:
     """Start it again without a terminal, and wait until it answers or says why it can't."""
     complaint = folder / COMPLAINT_FILE
-    with complaint.open("wb") as stderr:
-        complaint.chmod(0o600)
+    with os.fdopen(open_new(complaint), "wb") as stderr:
         child = subprocess.Popen(
             [sys.executable, "-m", "openclaw_mcp", *_attached(options, folder)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True,
@@ -178,7 +178,7 @@ async def _gateway(
             standing.write(folder, surfaces)
             _say(surfaces, folder, "Stop with Ctrl-C.")
 
-    plan = Plan(folder=folder, token=token_of(folder), apps=house, again=again)
+    plan = Plan(folder=folder, token=token_of(folder), hosts=told_hosts(), apps=house, again=again)
     return await serve_gateway(plan, listener, ready=ready)
 
 

@@ -13,10 +13,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..core.disk import keep_once, private_folder, read_whole, write_whole
+from ..core.disk import keep_once, open_own, private_folder, read_whole, write_whole
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
-from . import text
+from . import recipients, text
 from .schema import Blueprint
 
 try:
@@ -26,6 +26,9 @@ except ImportError:  # Windows: the base hash alone guards a write
 
 NAME: Final = "openclaw.json"
 KEY_FILE: Final = "config-hash.key"
+
+Check = Callable[["Snapshot", "Snapshot"], None]
+"""Looks at what is there and what is about to be written, and raises what speaks against it."""
 
 
 class ConfigInvalid(OpenClawError):
@@ -64,6 +67,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     def readable(self) -> bool:
         """Valid or not, its text could be understood."""
         return self.valid or bool(self.parsed)
+
+
+def allow_any(before: Snapshot, after: Snapshot) -> None:
+    """Whoever can write the file by hand needs no permission."""
 
 
 class ConfigFile:
@@ -119,7 +126,7 @@ class ConfigFile:
     @contextmanager
     def locked(self) -> Iterator[Snapshot]:
         """The file as it is, nobody else writing it meanwhile."""
-        descriptor = os.open(self.path.with_name(f".{NAME}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_own(self.path.with_name(f".{NAME}.lock"), os.O_RDWR | os.O_CREAT)
         try:
             if fcntl is not None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -127,18 +134,24 @@ class ConfigFile:
         finally:
             os.close(descriptor)
 
-    def replace(self, raw: str, *, base: str | None, force: bool = False) -> tuple[Snapshot, Snapshot]:
+    def replace(
+        self, raw: str, *, base: str | None, force: bool = False, check: Check = allow_any
+    ) -> tuple[Snapshot, Snapshot]:
         """Write `raw`, secrets restored: what was, and what is now on disk.
 
         Raises ConfigStale unless `base` is the hash of what is there (`force` skips that), ConfigInvalid for contents
-        that can't be used. What was there stays beside it as `openclaw.json.bak`.
+        that can't be used, BadRequest for a secret kept beside an address it was not given for, and whatever `check`
+        raises. What was there stays beside it as `openclaw.json.bak`.
         """
         with self.locked() as before:
             if not force:
                 check_base(before, base)
-            return before, self._write(before, text.restored(raw, before.parsed))
+            restored = text.restored(raw, before.parsed)
+            if restored != raw:
+                recipients.left_behind(before.parsed, text.parse(restored), text.parse(raw))
+            return before, self._write(before, restored, check)
 
-    def change(self, edit: Callable[[Snapshot], Json]) -> tuple[Snapshot, Snapshot]:
+    def change(self, edit: Callable[[Snapshot], Json], check: Check = allow_any) -> tuple[Snapshot, Snapshot]:
         """Write what `edit` makes of the config as it is now: what was, and what is now on disk. Comments are lost.
 
         Nobody else writes in between, so that no change is lost and none is stale. A config that is not valid may be
@@ -147,10 +160,11 @@ class ConfigFile:
         with self.locked() as before:
             if not before.readable:
                 raise invalid(before.issues, before.path)
-            return before, self._write(before, json.dumps(edit(before), indent=2, ensure_ascii=False) + "\n")
+            return before, self._write(before, json.dumps(edit(before), indent=2, ensure_ascii=False) + "\n", check)
 
-    def _write(self, before: Snapshot, raw: str) -> Snapshot:
+    def _write(self, before: Snapshot, raw: str, check: Check) -> Snapshot:
         after = self._checked(raw)
+        check(before, after)
         if before.exists:
             write_whole(self.path.with_name(f"{NAME}.bak"), before.raw.encode())
         write_whole(self.path.resolve(), after.raw.encode())  # a config kept elsewhere through a link stays there

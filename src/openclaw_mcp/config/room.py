@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from msgspec import Meta, Struct
 
@@ -15,9 +15,10 @@ from ..core.errors import BadRequest, StoreError
 from ..core.model import Json
 from ..core.records import ConfigChange, now_ms
 from ..core.rpc import ADMIN, READ, Event, Fault, Method, Publish, RpcCall, read_params
-from . import merge, text
-from .file import ConfigFile, ConfigInvalid, ConfigStale, Snapshot, check_base, invalid
+from . import merge, recipients, text
+from .file import Check, ConfigFile, ConfigInvalid, ConfigStale, Snapshot, allow_any, check_base, invalid
 from .parts import Reload
+from .permission import NotForRuns, is_person, refuse_runs
 from .schema import hint_of
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ WRITES_PER_MINUTE: Final = 30
 MOST_REPLACED: Final = 256
 
 Raw = Annotated[str, Meta(min_length=1)]
+Write = Callable[[Check], tuple[Snapshot, Snapshot]]
+"""Writes the file when the check raises nothing: what was, and what is now."""
 
 
 class WriteParams(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -157,27 +160,43 @@ class ConfigRoom:
 
     async def _patch(self, call: RpcCall) -> Json:
         asked = read_params(call.params, WriteParams, call.method)
-        change = await self._written(call, asked, lambda: self._patched(asked))
-        return {**self._answer(change, _sentinel("config-patch", asked.note)), "changedPaths": list(change.paths)}
+        dropped: list[str] = []
+        change = await self._written(call, asked, lambda check: self._patched(asked, check, dropped))
+        answer = {**self._answer(change, _sentinel("config-patch", asked.note)), "changedPaths": list(change.paths)}
+        return {**answer, "droppedSecrets": dropped} if dropped else answer
 
     async def _replace(self, call: RpcCall, asked: WriteParams) -> Change:
-        return await self._written(call, asked, lambda: self._file.replace(asked.raw, base=asked.base_hash))
+        return await self._written(
+            call, asked, lambda check: self._file.replace(asked.raw, base=asked.base_hash, check=check)
+        )
 
-    def _patched(self, asked: WriteParams) -> tuple[Snapshot, Snapshot]:
+    def _patched(self, asked: WriteParams, check: Check, dropped: list[str]) -> tuple[Snapshot, Snapshot]:
         patch = text.parse(asked.raw)
 
         def edit(before: Snapshot) -> Json:
             check_base(before, asked.base_hash)
             result: Json = merge.merged(before.parsed, text.keep_secrets(patch, before.parsed))
             merge.refuse_losses(before.parsed, result, asked.replace_paths)
-            return result
+            left = recipients.left_behind(before.parsed, result, patch)
+            dropped.extend(map(text.dotted, left))
+            return recipients.without(result, left) if left else result
 
-        return self._file.change(edit)
+        return self._file.change(edit, check)
 
-    async def _written(self, call: RpcCall, asked: WriteParams, write: Any) -> Change:
+    def _permit_run(self, before: Snapshot, after: Snapshot) -> None:
+        """Raises NotForRuns. A run writes on what a person made, so there must be something to compare with."""
+        if not before.valid:
+            raise BadRequest("the config file is not valid now; a person must mend it before a run can change it")
+        refuse_runs((before if before.exists else self.current).parsed, after.parsed, self._file.blueprint.schema)
+
+    async def _written(self, call: RpcCall, asked: WriteParams, write: Write) -> Change:
+        check = allow_any if is_person(call.caller) else self._permit_run
         async with self._writing:
             try:
-                before, after = await asyncio.to_thread(write)
+                before, after = await asyncio.to_thread(write, check)
+            except NotForRuns as exc:
+                details = {"code": "CONFIG_PATH_DENIED", "paths": exc.paths[:MOST_REPLACED]}
+                raise Fault(str(exc), kind="FORBIDDEN", details=details) from None
             except ConfigInvalid as exc:
                 raise Fault(str(exc), details={"issues": exc.issues}) from None
             except (ConfigStale, BadRequest) as exc:

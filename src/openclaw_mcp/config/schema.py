@@ -11,8 +11,9 @@ from ..core.roster import RUNTIMES
 from .clock import CRON, MESSAGES
 from .messengers import messengers
 from .parts import Reload, flag, free, number, section, text, texts
+from .secret_names import names_many, names_secret
 from .servers import MCP
-from .text import Path, names_secret
+from .text import Path
 
 ID: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -42,7 +43,7 @@ CLI: Final[Mapping[str, Json]] = {
         "title": "Further environment of the CLI",
         "additionalProperties": {"type": "string"},
     },
-    "runtimeStrict": flag("Leave out the CLI's own MCP servers", False),
+    "runtimeStrict": flag("Leave out the CLI's own MCP servers; false keeps them in the owner's runs", True),
     "runtimeStartupSeconds": number("Seconds a CLI may take to say anything", least=1, default=300),
     "runtimeIdleSeconds": number("Seconds a CLI may say nothing later on", least=1, default=600),
 }
@@ -348,7 +349,7 @@ def _below(node: Json, step: str | int) -> Json | None:
 
 def hint_of(name: str, node: Json) -> Json:
     hint: Json = {"label": node.get("title", name)}
-    if names_secret(name):
+    if names_secret(name) and not names_many(name):
         hint["sensitive"] = True
     return hint
 

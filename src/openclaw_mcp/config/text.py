@@ -1,50 +1,64 @@
 """The config file's text: JSON or JSON5, read into values; secrets taken out of it and put back in place."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 
 from ..core.errors import BadRequest
 from ..core.model import Json
+from .arguments import KNOWN_SHAPES, is_secret_argument
+from .classes import SECRET, class_of
+from .secret_names import SHORT_WORD, VALUES, WORD, names_auth, names_many, names_secret
 
 REDACTED: Final = "__OPENCLAW_REDACTED__"
+NOT_PLAIN: Final = f"{REDACTED} stands for a stored secret: write it as a whole value, in quotes, and nowhere else"
 MASK: Final = "***"
 """Stands for a secret where people read it and nobody writes it back."""
 LARGEST: Final = 5 * 1024 * 1024  # bytes; a config beyond this is not one
 DEEPEST: Final = 64
 REFERENCE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 ONLY_REFERENCE: Final = re.compile(rf"(Bearer )?{REFERENCE.pattern}")
-_WORD: Final = "(token|password|passwd|secret|key|credentials?|authorization)"
-SECRET_NAME: Final = re.compile(rf"{_WORD}$", re.IGNORECASE)
-"""Names whose values are secret wherever they stand, and all that stands under them."""
-PLAIN_NAME: Final = re.compile(r"(main|session|idempotency|declaration|public)[-_]?key$", re.IGNORECASE)
-"""Keys that open nothing: names of sessions, of jobs, of what was sent already."""
+_WORD: Final = f"({WORD}|credentials)"
 SECRET_HOLDERS: Final = frozenset({"env", "runtimeEnv", "headers"})
 """What stands under these goes to programs and servers, whatever its name: most of it is there to prove who we are."""
-NAMING: Final = frozenset({"servers", "providers", "channels", "accounts", "groups", "entries"})
+NAMING: Final = frozenset(
+    {"servers", "providers", "channels", "accounts", "groups", "entries", "identityLinks", "byProvider"}
+)
 """What stands under these is named by people: a server called `monkey` is no key."""
 KEY_SOURCES: Final = ("env", "file", "keyring")
 KEY_PLACE: Final = frozenset({"source", "provider", "service", "path", "id"})
 """The names that tell where a key is kept: `apiKey: {source: "env", id: "A_KEY"}` holds none."""
-SECRET_FLAG: Final = re.compile(rf"--?[\w-]*{_WORD}|{REDACTED}.*", re.IGNORECASE)
+COUNTS: Final = (
+    r"(max|min|most|total|context|input|output|prompt|completion|budget|reserve|num|n)[-_]([\w-]*[-_])?tokens"
+)
+SECRET_FLAG: Final = re.compile(
+    rf"(?!--?{COUNTS})--?[\w-]*{_WORD}s?|(?!--?no-)--?([\w-]*[-_])?({SHORT_WORD}s?|auth)|{REDACTED}.*", re.IGNORECASE
+)
 """An argument that says: the next one is secret. A hidden one may have said so."""
+COMMAND_LINES: Final = frozenset({"command", "args", "cmd", "argv"})
+"""Names whose value may be a whole command line in one text."""
 LONGEST_PASSWORD: Final = 256  # characters, when it holds a slash; unbounded, a long text would be searched for minutes
 SECRET_TEXT: Final = re.compile(
     r"//(?!\0@|[^:/@\s]*:\0@)"  # an address with a user or a password before the host
     rf"([^/@\s]+|[^/@\s]*:[^@\s]{{1,{LONGEST_PASSWORD}}})@"
     rf"|{_WORD}[\"']?\s*=\s*[\"']?+[^&\s\0]"  # a parameter, an argument, a part of a data source's name
+    rf"|(?<![a-z])({SHORT_WORD}s?|access_?code)=[\"']?+[^&\s\0]"
+    rf"|(?<![a-z]){WORD}s=[\"']?+(?!\d+\b)[^&\s\0]"  # many; a number of them is a limit
     rf"|(^|\s)--?[\w-]*{_WORD}\s+[^\s\0]"  # a command line in one text
-    rf"|^[\w-]*{_WORD}\s*:\s*(?!(bearer|basic)\s+\0)[^\s\0]"  # a header
-    r"|\bbearer\s+[^\s\0]",
+    rf"|(^|=|[\"'])[\w-]*({_WORD}|cookie|x-auth)\s*:\s*(?!(bearer|basic)\s+\0)[^\s\0]"  # a header
+    r"|\bbearer\s+[^\s\0]"
+    rf"|{KNOWN_SHAPES}",
     re.IGNORECASE,
 )
 """A text with a secret in it, `\0` standing for each `${NAME}`."""
 COMMENT: Final = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(//[^\n\r\u2028\u2029]*|/\*.*?\*/)""", re.DOTALL)
 """A comment, its first group; or a text, so that what looks like a comment inside of one is none."""
-TELLING: Final = re.compile(rf"""{_WORD}|auth|"|[:,\[]\s*'""", re.IGNORECASE)
+TELLING: Final = re.compile(rf"""{_WORD}|auth|\b{SHORT_WORD}s?\b|"|[:,\[]\s*'""", re.IGNORECASE)
 """In a comment: a secret's name, or a text, as where settings are commented out."""
 
 Path = tuple[str | int, ...]
@@ -109,10 +123,6 @@ def dotted(path: Path) -> str:
     return ".".join(str(step) for step in path)
 
 
-def names_secret(name: str) -> bool:
-    return SECRET_NAME.search(name) is not None and PLAIN_NAME.search(name) is None
-
-
 def is_secret(whole: Any, path: Path) -> bool:
     """Whether a text or number in `whole` is secret by where it stands or what it says.
 
@@ -123,21 +133,25 @@ def is_secret(whole: Any, path: Path) -> bool:
         return False
     if isinstance(value, str) and ONLY_REFERENCE.fullmatch(value):
         return False
-    return (
-        _stands_secret(path, holder) or _follows_flag(path, holder) or (isinstance(value, str) and _says_secret(value))
-    )
+    if _stands_secret(path, holder, value) or _follows_flag(path, holder):
+        return True
+    return isinstance(value, str) and (_says_secret(value) or _is_secret_word(path, holder, value))
 
 
-def _stands_secret(path: Path, holder: Any) -> bool:
+def _stands_secret(path: Path, holder: Any, value: str | float) -> bool:
     last = len(path) - 1
     named = {place for place in range(1, last) if path[place - 1] in NAMING}  # names of things, not of values
     names = [step for place, step in enumerate(path) if isinstance(step, str) and place not in named]
     if not names:
         return False
-    if not SECRET_HOLDERS.isdisjoint(names) or names_secret(names[-1]) or names[-1] == "auth":
+    secret = [name for name in names if names_secret(name) and (isinstance(value, str) or not names_many(name))]
+    if not SECRET_HOLDERS.isdisjoint(names) or names[-1] == "auth" or names[-1] in secret:
+        return True
+    if names[-1] in VALUES and any(map(names_auth, names)):
         return True
     is_place = isinstance(holder, dict) and holder.get("source") in KEY_SOURCES and path[-1] in KEY_PLACE
-    return not is_place and any(map(names_secret, names))
+    is_file = names[-1].endswith("File")  # names the file a secret is in
+    return not is_place and (bool(secret) or (class_of(path) == SECRET and not is_file))
 
 
 def _follows_flag(path: Path, holder: Any) -> bool:
@@ -145,6 +159,17 @@ def _follows_flag(path: Path, holder: Any) -> bool:
         return False
     before = holder[int(path[-1]) - 1]
     return isinstance(before, str) and SECRET_FLAG.fullmatch(before) is not None
+
+
+def _is_secret_word(path: Path, holder: Any, value: str) -> bool:
+    """One of a program's arguments, or a command line in one text."""
+    if isinstance(holder, list):
+        before = holder[int(path[-1]) - 1] if path[-1] else None
+        return is_secret_argument(REFERENCE.sub("\0", value), before if isinstance(before, str) else None)
+    if not path or path[-1] not in COMMAND_LINES:
+        return False
+    words = REFERENCE.sub("\0", value).split()
+    return any(is_secret_argument(word, before) for before, word in pairwise(["", *words]))
 
 
 def _says_secret(value: str) -> bool:
@@ -168,9 +193,9 @@ def redacted_text(text: str, value: Json) -> str:
     """`text` with its secrets replaced, comments and layout kept where that is certain to hide them all."""
     shown = redacted(value)
     found = [inner for path, inner in walk(value) if is_secret(value, path)]
-    secrets = {inner for inner in found if isinstance(inner, str)}  # a number can't be told from others by its text
+    texts = {inner for inner in found if isinstance(inner, str)}  # a number can't be told from others by its text
     text = COMMENT.sub(_harmless, text)
-    for secret in sorted(secrets, key=len, reverse=True):
+    for secret in sorted(texts, key=len, reverse=True):
         for quote in ('"', "'"):
             for written in (_inner(secret), json.dumps(secret)[1:-1], secret):
                 text = text.replace(f"{quote}{written}{quote}", f"{quote}{REDACTED}{quote}")
@@ -178,7 +203,7 @@ def redacted_text(text: str, value: Json) -> str:
         hidden = parse(text) == shown
     except BadRequest:
         hidden = False
-    if hidden and not any(secret in text or _inner(secret) in text for secret in secrets if len(secret) > 3):
+    if hidden and not any(secret in text or _inner(secret) in text for secret in texts if len(secret) > 3):
         return text
     return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
 
@@ -194,19 +219,31 @@ def restored(text: str, stored: Json) -> str:
     pieces = text.split(REDACTED)
     if len(pieces) == 1:
         return text
-    # Numbered, so that parsing tells which place each one has; the layout of the text is kept.
-    marked = "".join(f"{piece}{REDACTED}{number}#" for number, piece in enumerate(pieces[:-1])) + pieces[-1]
-    secrets = {}
+    # Numbered, so that parsing tells which place each one has; the layout of the text is kept. No text that was written
+    # before knows the marks, so none can pass for one by how it is spelt.
+    marks = [f"{REDACTED}{os.urandom(8).hex()}_{number}" for number in range(len(pieces) - 1)]
+    marked = "".join(piece + mark for piece, mark in zip(pieces, marks, strict=False)) + pieces[-1]
     parsed = parse(marked)
-    for path, value in walk(parsed):
-        if isinstance(value, str) and (found := re.fullmatch(rf"{REDACTED}(\d+)#", value)):
-            secrets[found[1]] = _kept(parsed, stored, path)
+    places = {value: path for path, value in walk(parsed) if isinstance(value, str) and value.startswith(REDACTED)}
+    if set(places) != set(marks):
+        raise BadRequest(NOT_PLAIN)
+    for mark, path in places.items():
+        secret = _kept(parsed, stored, path)
+        written = json.dumps(secret) if not isinstance(secret, str) else None
+        for quote in ('"', "'"):
+            new = written or f"{quote}{_inner(str(secret))}{quote}"
+            marked = marked.replace(f"{quote}{mark}{quote}", new)
+    if _is_other(marked, keep_secrets(parse(text), stored)):
+        raise BadRequest(NOT_PLAIN)
+    return marked
 
-    def put_back(match: "re.Match[str]") -> str:
-        quote, secret = match["quote"] or "", secrets.get(match["a"] or match["b"], REDACTED)
-        return f"{quote}{_inner(secret)}{quote}" if isinstance(secret, str) else json.dumps(secret)
 
-    return re.sub(rf"(?P<quote>[\"']){REDACTED}(?P<a>\d+)#(?P=quote)|{REDACTED}(?P<b>\d+)#", put_back, marked)
+def _is_other(text: str, wanted: Json) -> bool:
+    """Whether `text` says anything else than `wanted`, of which alone it was judged what it changes."""
+    try:
+        return parse(text) != wanted
+    except BadRequest:
+        return True
 
 
 def _kept(value: Any, stored: Any, path: Path) -> str | int | float:
@@ -225,7 +262,8 @@ def _kept(value: Any, stored: Any, path: Path) -> str | int | float:
     refers = isinstance(stored, str) and REFERENCE.search(stored)
     if not refers and not is_secret(whole, tuple(place)):
         raise BadRequest(f"{dotted(path)}: nothing is stored to keep there; write the value itself")
-    if not refers and not is_secret(new, path) and not _says_secret(str(stored)):
+    hides_itself = _says_secret(str(stored)) or _is_secret_word(path, at(new, path[:-1]), str(stored))
+    if not refers and not is_secret(new, path) and not hides_itself:
         # The argument before it is another now, one that would not hide it.
         raise BadRequest(f"{dotted(path)}: what is stored there would be shown from now on; write the value itself")
     return stored  # type: ignore[no-any-return]  # a secret is a text or a number

@@ -23,12 +23,7 @@ ChatKind = Literal["direct", "group", "channel"]
 LOCAL: Final = "local"
 """The channel that is built in."""
 OWNER: Final = "owner"
-"""The sender at this machine's terminal, and every client of the gateway that speaks for nobody else."""
-
-
-def at_home(channel: str, sender: Sender) -> bool:
-    """Whether this is the person at this machine: the gateway's token let them in, so they own it."""
-    return channel == LOCAL and sender.id == OWNER
+"""The sender at this machine's terminal, and every client with the owner's credential that speaks for nobody else."""
 
 
 class Address(Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -96,6 +91,8 @@ class Heard(Struct, frozen=True, kw_only=True):
     """What the conversation is called."""
     space: str | None = None
     """The guild, team or server the conversation belongs to."""
+    vouched: bool = False
+    """Whether a client with the owner's credential handed it in. The local channel's alone: see `core.owner`."""
 
 
 class Seen(Struct, frozen=True, kw_only=True):

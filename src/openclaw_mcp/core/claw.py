@@ -8,6 +8,9 @@ from typing import Final
 
 from .model import Json
 
+GRANT_PREFIX: Final = "ocg_"
+"""How grant tokens begin, so that a run's is told from the gateway's own, and an ended one from a wrong one."""
+
 ACTIONS: Final[dict[str, str]] = {
     "message_send": "send",
     "message_reply": "reply",
@@ -21,6 +24,22 @@ ACTIONS: Final[dict[str, str]] = {
     "message_read": "read",
 }
 """Messaging tool to what `message.action` calls it."""
+
+FAMILY_ACTIONS: Final[dict[str, dict[str, str]]] = {
+    "message": {action: tool for tool, action in ACTIONS.items()}
+    | {"unpin": "message_pin", "edit": "message_edit", "poll": "message_poll"},
+    "cron": {
+        action: f"cron_{action}" for action in ("status", "list", "add", "update", "remove", "run", "runs", "wake")
+    },
+    "gateway": {
+        "restart": "gateway_restart",
+        "config.get": "gateway_config_get",
+        "config.apply": "gateway_config_apply",
+        "config.patch": "gateway_config_patch",
+        "config.schema": "gateway_config_schema",
+    },
+}
+"""A tool with many actions: each by the name of the tool that does it alone, as rules name it. Three have no tool."""
 
 _MESSAGE: Final = (("message.action",),)
 

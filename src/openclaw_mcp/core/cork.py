@@ -47,7 +47,8 @@ class _Cork:
             data = b"".join(self._pieces)
             self._pieces.clear()
             self._size = 0
-            self._transport.write(data)
+            if not self._transport.is_closing():  # it may have gone since
+                self._transport.write(data)
 
     def get_write_buffer_size(self) -> int:
         return self._transport.get_write_buffer_size() + self._size

@@ -251,6 +251,8 @@ class Queued(Struct, frozen=True, kw_only=True):
     at: int
     key: str
     """The same key again is the same event."""
+    owner: bool = True
+    """Whether its words may be part of a prompt that is answered with the owner's rights."""
 
 
 Plan = Callable[[Job, int], int | None]

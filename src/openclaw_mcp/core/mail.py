@@ -10,8 +10,8 @@ from .channel import Address, Heard, Letter, Receipt, Seen
 from .model import Json, Sender
 
 MailStatus = Literal["queued", "sent", "failed"]
-MailOrigin = Literal["reply", "tool", "rpc", "post"]
-"""Who wrote it: the answer of a run, an agent's tool, a client of the gateway, another room."""
+MailOrigin = Literal["reply", "tool", "rpc", "client", "post"]
+"""Who wrote it: the answer of a run, an agent's tool, an admin's client, another client, another room."""
 
 
 class NewMail(Struct, frozen=True, kw_only=True):

@@ -47,6 +47,16 @@ class Grant(Struct, frozen=True, kw_only=True, cache_hash=True, omit_defaults=Tr
     """How many spawns lie between this run and one a person started."""
     spawned_by: str | None = None
     """The session that spawned this one."""
+    folder: str | None = None
+    """Where the run works, when an operator with every right said so; else its agent's workspace."""
+    handed_on: bool = False
+    """Whether another run started this one: then the conversation is that run's, and binds this one too."""
+    led_by: tuple[str, ...] = ()
+    """The models of the runs that led to this one (`@agent` for one that named none): their rules hold too."""
+    delivers_to: tuple[str, str, str] | None = None
+    """Channel, account and conversation a job's result goes to: no person is behind it, and it is at home there."""
+    sends_anywhere: bool = False
+    """Whether an operator planned it outside every conversation, to send where its orders say."""
     tools: frozenset[str] | None = None
     """The run's tool menu, in the words of an allow list; None = whatever the rules leave, empty = nothing."""
 
@@ -76,16 +86,31 @@ WHO_OWN: Final = frozenset({"*", "operator.admin"})
 def passed_on(caller: Caller) -> Grant:
     """What a run acts under that this caller starts: no more than the caller's own standing, wherever the run goes.
 
+    The caller's conversation comes along, for the rules that bind the caller to it bind the run as well.
+
     Whoever submits a run puts it into `RunRequest.options["grant"]`, in builtins."""
     grant = caller.grant or Grant(owner=caller.owner)
     return Grant(
         channel=grant.channel,
         account=grant.account,
+        to=grant.to,
+        group=grant.group,
+        space=grant.space,
+        thread=grant.thread,
         sender=grant.sender,
         owner=grant.owner,
         depth=grant.depth,
+        handed_on=caller.kind == "agent",
+        led_by=_led_by(grant),
+        delivers_to=grant.delivers_to,
+        sends_anywhere=grant.sends_anywhere,
         tools=grant.tools,
     )
+
+
+def _led_by(grant: Grant) -> tuple[str, ...]:
+    own = grant.model or (f"@{grant.agent}" if grant.agent else "")
+    return grant.led_by if not own or own in grant.led_by else (*grant.led_by, own)
 
 
 LOCAL = Caller(kind="local", name="local", scopes=frozenset({"*"}))
@@ -163,6 +188,8 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     effect: Effect = "read"
     owner_only: bool = False
     """For the owner alone, whatever the rules allow others."""
+    actions: Mapping[str, str] = {}
+    """Of a tool with many actions: what its argument `action` may be, and the name such a call is judged by."""
     deadline: float | None = None
     """Seconds a call may take; None = the desk's own limit."""
     task: TaskMode = "inline"
@@ -229,15 +256,17 @@ class Ask(Struct, frozen=True):
 
     method: Literal["elicitation/create", "sampling/createMessage", "roots/list"]
     params: Json = {}
+    binding: str = ""
+    """What else an answer holds for, not shown: with another one it is another question."""
 
     @property
     def capability(self) -> str:
         return self.method.partition("/")[0]
 
 
-def form(message: str, schema: Json) -> Ask:
+def form(message: str, schema: Json, *, binding: str = "") -> Ask:
     """Ask a person to fill in a flat form."""
-    return Ask("elicitation/create", {"mode": "form", "message": message, "requestedSchema": schema})
+    return Ask("elicitation/create", {"mode": "form", "message": message, "requestedSchema": schema}, binding)
 
 
 # ---- resources and prompts ----

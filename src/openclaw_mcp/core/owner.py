@@ -1,20 +1,29 @@
-"""Who owns this gateway: one rule, for who is let in and for which tools their runs get. Pure."""
+"""Who owns this gateway: one rule, for who is let in and for which tools their runs get. Pure.
 
+A caller is the owner by its credential: `Caller.owner`. A person on a channel is by what follows, and what a run starts
+is by `passed_on`; nobody is by a parameter.
+"""
+
+import unicodedata
 from collections.abc import Iterable
 
-from .channel import at_home
-from .model import Sender
+from msgspec.structs import replace
+
+from .channel import LOCAL, OWNER
+from .model import Grant, Sender
 
 
-def is_owner(sender: Sender | None, owners: Iterable[str | int] | None, *, channel: str) -> bool:
+def is_owner(sender: Sender | None, owners: Iterable[str | int] | None, *, channel: str, vouched: bool = False) -> bool:
     """Whether a channel's sender is the owner: at this machine, or named in `commands.ownerAllowFrom` (`owners`).
 
-    Being let in by a channel's `allowFrom` makes nobody an owner, and neither does `*`.
+    A messenger knows its senders itself. On the local channel a client of the gateway says who speaks, so there it
+    counts only when the client's own credential is the owner's (`vouched`). Being let in by a channel's `allowFrom`
+    makes nobody an owner, and neither does `*`.
     """
-    if sender is None:
+    if sender is None or (channel == LOCAL and not vouched):
         return False
     listed = [str(owner) for owner in owners or () if str(owner).strip() != "*"]
-    return at_home(channel, sender) or is_named(sender, listed, channel=channel)
+    return (channel == LOCAL and sender.id == OWNER) or is_named(sender, listed, channel=channel)
 
 
 def is_named(sender: Sender, people: Iterable[str], *, channel: str) -> bool:
@@ -25,3 +34,23 @@ def is_named(sender: Sender, people: Iterable[str], *, channel: str) -> bool:
     listed = {str(person).strip().lower() for person in people}
     ids = {value.strip().lower() for value in (sender.id, sender.e164) if value and value.strip()}
     return "*" in listed or bool(listed & (ids | {f"{channel.lower()}:{id}" for id in ids}))
+
+
+def looks_like_owner(id: str) -> bool:
+    """Whether people would take this id for the owner's on the local channel, however it is written."""
+    plain = unicodedata.normalize("NFKC", id).casefold()
+    return "".join(letter for letter in plain if letter.isalnum()) == OWNER
+
+
+def lesser(held: Grant, speaks: Grant) -> Grant:
+    """What is left of a standing when somebody else gives the orders: theirs, and no more than was held before."""
+    base = held if speaks.owner else speaks
+    menus = [menu for menu in (held.tools, speaks.tools) if menu is not None]
+    return replace(
+        base,
+        owner=held.owner and speaks.owner,
+        depth=max(held.depth, speaks.depth),
+        led_by=tuple(dict.fromkeys(held.led_by + speaks.led_by)),
+        sends_anywhere=held.sends_anywhere and speaks.sends_anywhere,
+        tools=frozenset.intersection(*menus) if menus else None,
+    )

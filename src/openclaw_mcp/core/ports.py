@@ -180,6 +180,9 @@ class GrantOffice(Protocol):
 class Guard(Protocol):
     """Whoever ends process groups should this process die without doing so."""
 
+    def prepare(self) -> None:
+        """To be called before a program is started, so that next to nothing lies between its start and `watch`."""
+
     def watch(self, group: int) -> None: ...
 
     def forget(self, group: int) -> None:

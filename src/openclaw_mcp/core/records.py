@@ -1,7 +1,7 @@
 """What the store remembers: sessions, their messages, the runs that answered them. Times are Unix milliseconds."""
 
 import time
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -53,6 +53,16 @@ class Session(Struct, frozen=True, kw_only=True):
     """What `sessions.patch` may set and nothing here acts on by itself."""
     position: int = 0
     """Its place in the store; with `updated_at`, what a page ends at."""
+
+
+HOUSE_RUNS: Final = frozenset({"announce", "cron", "manual", "wake", "local", "matrix", "telegram"})
+"""How ids begin of runs that the house itself starts, before a colon; the last three are its channels."""
+
+
+def is_house_run(run_id: str) -> bool:
+    """Whether an id is of the kind the house gives: no client names its runs so, else it could take another's place."""
+    kind, colon, _ = run_id.strip().lower().partition(":")
+    return bool(colon) and kind in HOUSE_RUNS
 
 
 class NewSession(Struct, frozen=True, kw_only=True):

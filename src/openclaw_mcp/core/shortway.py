@@ -18,6 +18,10 @@ MASKED: Final = 0x80  # in the second, as every client's frame has it
 MASK: Final = 4  # bytes of the mask, before the payload
 TWO_BYTES: Final = 126  # instead of the size: it stands in the next two bytes,
 EIGHT_BYTES: Final = 127  # or in the next eight
+OPCODE: Final = 0x0F  # in the first byte: the kind of a frame,
+CLOSE: Final = 8  # such as a goodbye
+
+ANY_SIZE: Final = 1 << 62
 
 _masks = Drawn(MASK)
 
@@ -34,6 +38,14 @@ class ShortWay:
     """Of a frame whose size is not known yet: less than its head."""
     _owed = 0
     """Bytes the codec has yet to see of a frame it has begun."""
+    _paused = False
+    """Whether frames are to wait, also those that have come."""
+    _in_a_turn = 1 << 30
+    """Frames taken one after another; the rest lies in `_later`, from `_later_from` on, until `_take` gets it."""
+    _later = b""
+    _later_from = 0
+    _largest = ANY_SIZE
+    """Bytes of a frame that may come in pieces."""
 
     def _received(self, data: bytes) -> None:
         at = min(self._owed, len(data))
@@ -43,32 +55,68 @@ class ShortWay:
         if at < len(data):
             self._take(self._begun + data[at:] if at or self._begun else data)
 
-    def _take(self, data: bytes) -> None:
-        at, self._begun = 0, b""
+    def _take(self, data: bytes, at: int = 0) -> None:
+        self._begun = b""
+        left = self._in_a_turn
         while at < len(data):
             if not self._walks():  # one of them has ended it
-                self._feed(data[at:])
+                self._pass_over(data[at:])
                 return
+            if self._paused or not left:
+                self._later, self._later_from = data, at
+                return
+            left -= 1
             begin, end = _frame_at(data, at)
             if not begin:
                 self._begun = data[at:]
                 return
             if end > len(data):
                 self._owed = end - len(data)
-                self._feed(data[at:])
+                if end - begin > self._largest:
+                    self._refuse_size()
+                else:
+                    self._feed_frame(data[at:])
                 return
             is_text = data[at] == WHOLE_TEXT and (data[at + 1] >= MASKED) is self._masked
             if not is_text or not self._text(data, begin, end):
-                self._feed(data[at:end])
+                self._feed_frame(data[at:end])
             at = end
+
+    def _has_goodbye(self, data: bytes) -> bool:
+        """Whether a close frame is in what comes. Nothing of it is kept but the beginning of a frame's head."""
+        skipped = min(self._owed, len(data))
+        self._owed -= skipped
+        data, self._begun, at = self._begun + data[skipped:], b"", 0
+        while at < len(data):
+            begin, end = _frame_at(data, at)
+            if not begin:
+                self._begun = data[at:]
+                return False
+            if data[at] & OPCODE == CLOSE:
+                return True
+            at = end
+        self._owed += at - len(data)
+        return False
 
     def _walks(self) -> bool:
         """Whether what comes now are frames that matter."""
         raise NotImplementedError
 
+    def _pass_over(self, data: bytes) -> None:
+        """Take what comes when no frame matters any more."""
+        self._feed(data)
+
+    def _refuse_size(self) -> None:
+        """A frame was begun that is larger than `_largest`; the codec does not see it."""
+        raise NotImplementedError
+
     def _text(self, data: bytes, begin: int, end: int) -> bool:
         """Whether a whole text, whose payload is there, was taken."""
         raise NotImplementedError
+
+    def _feed_frame(self, data: bytes) -> None:
+        """Give a frame, or the beginning of one, to the codec."""
+        self._feed(data)
 
     def _feed(self, data: bytes) -> None:
         """Give it to the codec."""

@@ -6,20 +6,20 @@ does the framing.
 """
 
 import asyncio
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import OPEN
 from websockets.protocol import Protocol as Codec
-from websockets.server import ServerProtocol
-
-from .shortway import ShortWay, framed, unmasked
 
 QUIET: Final = 0.2  # seconds without a byte that show a peer we failed has said all it had begun to say
 CLOSE_GRACE: Final = 5.0  # seconds a peer gets to read our goodbye before the connection is cut
 LONGEST_REASON: Final = 123  # bytes a close frame has room for
+MOST_DROPPED: Final = 65_536  # bytes behind our goodbye that are read of somebody unknown,
+LAST_WORDS: Final = 1.0  # who then gets so many seconds to read it
+MOST_UNREAD: Final = 1 << 20  # bytes of pongs for a peer that pings and does not read; beyond, it is cut off
 NO_STATUS: Final = 1005
 ABNORMAL: Final = 1006
 
@@ -42,10 +42,14 @@ class Socket(asyncio.Protocol):
         self._codec = codec
         self.listener: Listener | None = None
         self._transport: asyncio.Transport | None = None
-        self._parts: list[bytes] = []
+        self._parts: bytearray | None = None
+        self._unread = 0
         self._timer: asyncio.TimerHandle | None = None
         self._waits: asyncio.TimerHandle | None = None
         self._closing = False
+        self._dropped = 0
+        self.known = True
+        """Whether we know who is at the other end."""
         self._gone: tuple[int, str] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._lost: asyncio.Future[None] | None = None
@@ -61,8 +65,8 @@ class Socket(asyncio.Protocol):
 
     def listen(self, listener: Listener) -> None:
         """Tell `listener` from here on, and read on; a socket that has gone by now says so at once."""
-        self.listener = listener
         if self._gone is None:
+            self.listener = listener
             self.resume()
         else:
             listener.gone(*self._gone)
@@ -151,16 +155,21 @@ class Socket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.alive = True
         self.received += len(data)
+        if self._closing:
+            self._drop(data)
+            return
         self._codec.receive_data(data)
         self._handle()
 
     def eof_received(self) -> bool:
-        self._codec.receive_eof()
-        self._handle()
+        if not self._closing:
+            self._codec.receive_eof()
+            self._handle()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._closing = True  # nothing that came is heard any more
         if self._lost is not None:
             self._lost.set_result(None)
         for timer in (self._timer, self._waits):
@@ -169,12 +178,15 @@ class Socket(asyncio.Protocol):
         self.resume_writing()
         closed = self._codec.close_rcvd
         self._report(closed.code if closed else ABNORMAL, closed.reason if closed else "")
+        self._release()
+        self.listener = None
 
     def pause_writing(self) -> None:
         if self._writable is None:
             self._writable = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
+        self._unread = 0
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
@@ -187,7 +199,12 @@ class Socket(asyncio.Protocol):
                 self._frame(event)
             else:
                 self._opening(event)
+        written = self._written
         self._flush()
+        if self._writable is not None:  # the peer does not read, and yet has us say something
+            self._unread += self._written - written
+            if self._unread > MOST_UNREAD:
+                self.cut()
         if self._codec.close_expected():
             self._end()
             closed = self._codec.close_rcvd or self._codec.close_sent
@@ -198,17 +215,22 @@ class Socket(asyncio.Protocol):
         raise NotImplementedError
 
     def _frame(self, frame: Frame) -> None:
-        if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+        if self._closing or frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return  # the codec has answered pings and closes
-        if not self._parts:
+        parts = self._parts
+        if parts is None:
             self.is_text = frame.opcode is Opcode.TEXT
-        self._parts.append(bytes(frame.data))
-        if not frame.fin:
-            return
-        message = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts = []
+            if not frame.fin:
+                self._parts = bytearray(frame.data)
+                return
+            message = bytes(frame.data)
+        else:
+            parts += frame.data  # one buffer: fragments may be many and small, or empty
+            if not frame.fin:
+                return
+            message, self._parts = bytes(parts), None
         self.received = 0
-        if self.listener is not None and not self._closing:
+        if self.listener is not None:
             self.listener.heard(message)
 
     def _flush(self) -> None:
@@ -245,79 +267,37 @@ class Socket(asyncio.Protocol):
         our last words.
         """
         self._closing = True
-        if self._timer is None and self._transport is not None:
-            self._timer = asyncio.get_running_loop().call_later(CLOSE_GRACE, self._transport.abort)
+        self._release()
+        self._cut_within(CLOSE_GRACE)
+
+    def _cut_within(self, seconds: float) -> None:
+        """Sooner than it was to be."""
+        if self._transport is None:
+            return
+        when = asyncio.get_running_loop().time() + seconds
+        if self._timer is None or self._timer.when() > when:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_at(when, self._transport.abort)
+
+    def _drop(self, data: bytes) -> None:
+        """Of what comes behind our goodbye nothing is kept. Somebody unknown who goes on is not read any more."""
+        self._dropped += len(data)
+        if not self.known and self._dropped > MOST_DROPPED and self._transport is not None:
+            self._transport.pause_reading()
+            self._cut_within(LAST_WORDS)
+
+    def _release(self) -> None:
+        """Let go of what was received: the codec and its parser hold each other, and would keep it until looked for."""
+        self._parts = None
+        self._codec.reader.discard()
+        self._codec.parser.close()
 
     def _report(self, code: int, reason: str) -> None:
         if self._gone is None:
             self._gone = code, reason
             if self.listener is not None:
                 self.listener.gone(code, reason)
-
-
-class Accepted(ShortWay, Socket):
-    """A WebSocket the web server hands over once it has seen the upgrade. `connections` are the server's own."""
-
-    _masked = True
-
-    def __init__(self, codec: ServerProtocol, connections: set[Any]) -> None:
-        super().__init__(codec)
-        self._server_codec = codec
-        self._connections = connections
-
-    def send(self, message: bytes) -> None:
-        if not self.is_open or self._transport is None or self._transport.is_closing():
-            return
-        frame = framed(message)
-        self._written += len(frame)
-        self._transport.write(frame)
-
-    def data_received(self, data: bytes) -> None:
-        if not self.is_open:
-            super().data_received(data)
-            return
-        self.alive = True
-        self.received += len(data)
-        self._received(data)
-
-    def _walks(self) -> bool:
-        return self.is_open
-
-    def _text(self, data: bytes, begin: int, end: int) -> bool:
-        if self._parts:
-            return False
-        self.is_text, self.received = True, len(data) - end
-        if self.listener is not None:
-            self.listener.heard(unmasked(data, begin, end))
-        return True
-
-    def _feed(self, data: bytes) -> None:
-        self._codec.receive_data(data)
-        self._handle()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._connections.add(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.discard(self)
-        super().connection_lost(exc)
-
-    def shutdown(self) -> None:
-        """The web server's word for: it stops."""
-        self.close(1012, "service restart")
-
-    @property
-    def peer(self) -> tuple[Any, ...] | None:
-        """The other end's address."""
-        assert self._transport is not None
-        found: tuple[Any, ...] | None = self._transport.get_extra_info("peername")
-        return found
-
-    def answer(self, response: Response) -> None:
-        """Accept or reject, as the codec made it."""
-        self._server_codec.send_response(response)
-        self._flush()
 
 
 def close_reason(text: str) -> str:

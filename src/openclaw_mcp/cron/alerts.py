@@ -38,7 +38,8 @@ class Alerts:
         text = f"The job {spec.name!r} failed {streak} times in a row: {result.error}"
         if getattr(where, "mode", None) == "webhook" and where.to:
             body = shapes.finished(firing, result, self._now(), None) | {"alert": text}
-            report = await self._post.webhook(where.to, body, key=f"{firing.run_id}:alert")
+            chosen = firing.job.origin is None or where is wide
+            report = await self._post.webhook(where.to, body, key=f"{firing.run_id}:alert", chosen=chosen)
         else:
             sessions = tuple(k for k in (spec.session_key, home) if k)
             key = f"{firing.run_id}:alert"

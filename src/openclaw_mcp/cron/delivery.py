@@ -1,9 +1,7 @@
 """Taking a result to whoever is to have it: a conversation, through the mailroom, or a webhook."""
 
 import asyncio
-import ipaddress
 import re
-import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -13,10 +11,11 @@ from msgspec import Struct
 
 from ..core.channel import Address, ChannelError, Letter, Mailroom
 from ..core.errors import OpenClawError
+from ..core.internet import NoSuchHost, NotPublic, in_url, look_up, plain_host
 from ..core.jobs import DeliveryStatus
 from ..core.model import Json
 from ..core.records import Run
-from .settings import Settings
+from .settings import HookRules, Settings
 
 POST_WAIT: Final = 20.0  # seconds for a message to arrive before it is reported as on its way
 HOOK_WAIT: Final = 10.0  # seconds a webhook may take to answer; the reference's own limit
@@ -102,10 +101,12 @@ class Post:
             raise NoRoute(f"nobody was heard from on {channel} yet; say to whom with delivery.to")
         raise NoRoute("nobody was heard from yet; set delivery.channel and delivery.to, or write to the agent first")
 
-    async def webhook(self, url: str, body: Json, *, key: str) -> Report:
-        """POST it. A receiver that sees a key twice has it already."""
+    async def webhook(self, url: str, body: Json, *, key: str, chosen: bool) -> Report:
+        """POST it. A receiver that sees a key twice has it already.
+
+        `chosen`: a person named the address; to one that an agent named, `cron.webhookToken` does not go."""
         try:
-            status = await asyncio.wait_for(self._posted(url, body, key), HOOK_WAIT)
+            status = await asyncio.wait_for(self._posted(url, body, key, chosen=chosen), HOOK_WAIT)
         except NoRoute as exc:
             return Report(status="not-delivered", delivered=False, error=str(exc))
         except TimeoutError:
@@ -114,22 +115,20 @@ class Post:
             return Report(status="delivered", delivered=True)
         return Report(status="not-delivered", delivered=False, error=f"the webhook answered with status {status}")
 
-    async def _posted(self, url: str, body: Json, key: str) -> int:
+    async def _posted(self, url: str, body: Json, key: str, *, chosen: bool) -> int:
         import httpx  # here for start-up: only a webhook that is due needs it
 
         rules = self._settings().webhook_ssrf_policy
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        if host.lower() in map(str.lower, rules.blocked_hostnames):
-            raise NoRoute(f"webhooks may not go to {host} (cron.webhookSsrfPolicy.blockedHostnames)")
-        allowed = rules.dangerously_allow_private_network or host in rules.allowed_hostnames
-        address = await _resolved(host, parts.port or (443 if parts.scheme == "https" else 80), anywhere=allowed)
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            raise NoRoute("the webhook's address can't be understood") from None
+        address = await _resolved(host, port or (443 if parts.scheme == "https" else 80), rules)
         # To the very address that was looked at: a name may point elsewhere a moment later.
-        literal = f"[{address}]" if ":" in address else address
-        there = urlunsplit(
-            (parts.scheme, f"{literal}:{parts.port}" if parts.port else literal, parts.path, parts.query, "")
-        )
-        token = self._settings().webhook_token
+        literal = in_url(address)
+        there = urlunsplit((parts.scheme, f"{literal}:{port}" if port else literal, parts.path, parts.query, ""))
+        token = self._settings().webhook_token if chosen else None
         headers = {"host": parts.netloc, "content-type": "application/json", "idempotency-key": key}
         if token:
             headers["authorization"] = f"Bearer {token}"
@@ -191,19 +190,20 @@ def _address(address: Address) -> Json:
     return {name: value for name, value in said.items() if value is not None}
 
 
-async def _resolved(host: str, port: int, *, anywhere: bool) -> str:
+async def _resolved(host: str, port: int, rules: HookRules) -> str:
     """An address of the host. Raises NoRoute for one that is not out in the world, unless it is allowed."""
+    named = plain_host(host)
+    blocked = set(map(plain_host, rules.blocked_hostnames))
+    allowed = rules.dangerously_allow_private_network or named in map(plain_host, rules.allowed_hostnames)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
+        addresses = [] if named in blocked else await look_up(host, port, anywhere=allowed)
+    except NoSuchHost:
         raise NoRoute(f"the webhook's host {host} can't be found") from None
-    addresses = [str(info[4][0]) for info in found]
-    for address in addresses:
-        if not anywhere and not ipaddress.ip_address(address.partition("%")[0]).is_global:
-            raise NoRoute(
-                f"the webhook's host {host} is on this machine or its network; "
-                "name it in cron.webhookSsrfPolicy.allowedHostnames if it is meant"
-            )
-    if not addresses:
-        raise NoRoute(f"the webhook's host {host} has no address")
+    except NotPublic:
+        raise NoRoute(
+            f"the webhook's host {host} is on this machine or its network; "
+            "name it in cron.webhookSsrfPolicy.allowedHostnames if it is meant"
+        ) from None
+    if named in blocked or not blocked.isdisjoint(addresses):
+        raise NoRoute(f"webhooks may not go to {host} (cron.webhookSsrfPolicy.blockedHostnames)")
     return addresses[0]

@@ -1,6 +1,7 @@
 """Firings carried out: the agent asked or the program run, the result delivered, the end written down once."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import Final
 import msgspec
 
 from ..core.books import SessionBook
+from ..core.channel import Address
 from ..core.errors import OpenClawError, StoreError
 from ..core.jobs import (
     AgentTurn,
@@ -32,8 +34,9 @@ from ..core.roster import Roster
 from ..core.rpc import Event, Fault, Publish
 from . import programs, shapes
 from .alerts import Alerts
-from .delivery import Post, Report, Target, target_of
+from .delivery import NoRoute, Post, Report, Target, target_of
 from .homes import Homes
+from .origin import granted
 from .outcome import end_of, judged, result_of, silence
 from .rules import Result, settled
 from .settings import Settings
@@ -222,13 +225,19 @@ class Errands:
         agent = self.agent(firing.job)
         self._roster().card(agent)
         kind = "main" if key == self.home(firing.job) else "cron" if ":cron:" in key else "custom"
+        grant = msgspec.to_builtins(granted(firing.job, await self._conversation(firing.job)))
         request = RunRequest(
             run_id=firing.run_id,
             session=NewSession(key=key, agent_id=agent, classification=kind, display_name=_title(firing, key)),
             message=message,
             mode="followup",
             timeout_ms=int(seconds * 1000),
-            options={**options, "sender": "cron", "cron": {"jobId": firing.job.id, "runId": firing.run_id}},
+            options={
+                **options,
+                "sender": "cron",
+                "cron": {"jobId": firing.job.id, "runId": firing.run_id},
+                "grant": grant,
+            },
         )
         key = (await self._admitted(request)).run.session_key
         run = await self._runner.wait(firing.run_id, seconds=min(seconds + QUEUE_SECONDS, LONGEST_SECONDS))
@@ -284,12 +293,15 @@ class Errands:
             return shapes.with_report(result, quiet, suppressed=why), None
         if delivery.mode == "webhook":
             body = shapes.finished(firing, result, self._now(), None)
-            report = await self._post.webhook(delivery.to or "", body, key=firing.run_id)
+            report = await self._post.webhook(
+                delivery.to or "", body, key=firing.run_id, chosen=firing.job.origin is None
+            )
             return judged(result, report, lenient=bool(delivery.best_effort)), None
         report = await self._announced(firing, result)
         if delivery.completion_destination is not None:
             body = shapes.finished(firing, result, self._now(), None)
-            await self._post.webhook(delivery.completion_destination.to, body, key=firing.run_id)
+            there = delivery.completion_destination.to
+            await self._post.webhook(there, body, key=firing.run_id, chosen=firing.job.origin is None)
         event = None
         if report.status == "not-delivered":
             # It is not lost: the main session's agent hears of it and can pass it on.
@@ -340,6 +352,20 @@ class Errands:
             self._publish(Event(name="cron", payload={"jobId": firing.job.id, "action": "removed"}))
 
     # ---- where ---------------------------------------------------------------------------------------------------
+
+    async def _conversation(self, job: Job) -> Address | None:
+        """Where the job's result goes, if it goes to a conversation; else where its maker is."""
+        delivery, target = job.spec.delivery, None
+        if delivery is not None and delivery.mode == "announce":
+            target = target_of(delivery)
+        elif job.origin is not None:
+            target = Target()
+        if target is None:
+            return None
+        sessions = tuple(key for key in (job.spec.session_key, job.origin, self.home(job)) if key)
+        with contextlib.suppress(NoRoute):
+            return await self._post.resolve(target, sessions)
+        return None
 
     def _homes(self) -> Homes:
         return Homes(self._roster())

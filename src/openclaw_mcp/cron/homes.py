@@ -30,6 +30,15 @@ class Homes(Struct, frozen=True):
         own = uuid.uuid5(uuid.NAMESPACE_URL, firing.run_id)  # the same when the firing is taken up after a crash
         return f"agent:{self.agent(job)}:cron:{job.id}:run:{own}"
 
+    def named(self, job: Job) -> list[str]:
+        """Every session the job names: to work in, to speak to, or to be answered by."""
+        spec, target = job.spec, job.spec.session_target
+        said = [spec.session_key] if spec.session_key else []
+        said += [target.removeprefix("session:")] if target.startswith("session:") else []
+        return list(
+            dict.fromkeys([self._full(job, key) for key in said] + ([self.main(job)] if target == "main" else []))
+        )
+
     def _full(self, job: Job, key: str) -> str:
         key = key.strip().lower()
         if key.startswith("agent:"):

@@ -2,7 +2,10 @@
 
 from typing import Any, Final
 
-from ..core.model import Caller, Json
+from ..core.channel import Address
+from ..core.jobs import Job, Spec
+from ..core.model import Caller, Grant, Json
+from ..core.rpc import Fault
 from .reading import unwrapped
 
 EVERY_TOOL: Final = ["*"]
@@ -25,11 +28,11 @@ def filled(given: Any, caller: Caller, method: str = "cron.add") -> Json:
     if "agentId" not in said and agent:
         said["agentId"] = agent
     if isinstance(payload, dict) and "text" not in payload:
-        said["payload"] = {**payload, "toolsAllow": _capped(payload.get("toolsAllow"), caller)}
+        said["payload"] = {**payload, "toolsAllow": capped(payload.get("toolsAllow"), caller)}
     return said | _delivery(said, caller)
 
 
-def _capped(wanted: Any, caller: Caller) -> list[str]:
+def capped(wanted: Any, caller: Caller) -> list[str]:
     """What the job's turns may use: what was asked for, and no more than its maker may use itself."""
     asked = [str(name) for name in wanted] if isinstance(wanted, list) else None
     own = None if caller.grant is None else caller.grant.tools
@@ -55,6 +58,35 @@ def _delivery(said: Json, caller: Caller) -> Json:
         return {}
     where = {"channel": grant.channel, "to": grant.to, "accountId": grant.account, "threadId": grant.thread}
     return {"delivery": {**asked, "mode": "announce", **{n: v for n, v in where.items() if v is not None}}}
+
+
+def granted(job: Job, there: Address | None) -> Grant:
+    """For whom a job's run acts: nobody, and under the rules of the group it was made in. `there`: its conversation."""
+    parts = (job.origin or "").split(":", 4)
+    channel, group = (parts[2], parts[4]) if len(parts) == 5 and parts[3] in ("group", "channel") else (None, None)
+    return Grant(
+        channel=channel,
+        group=group,
+        delivers_to=None if there is None else (there.channel, there.account, there.to),
+        sends_anywhere=job.origin is None,
+    )
+
+
+def same_hooks(job: Job, spec: Spec, caller: Caller) -> Spec:
+    """The new spec of a job. An operator's is posted with `cron.webhookToken`: an agent names no address for that."""
+    if caller.kind == "agent" and job.origin is None and _hooks(spec) - _hooks(job.spec):
+        words = "where an operator's job posts its results is changed by operators; make a job of your own"
+        raise Fault(words, kind="FORBIDDEN")
+    return spec
+
+
+def _hooks(spec: Spec) -> set[str]:
+    """Every address this job may post to."""
+    delivery, alert = spec.delivery, spec.failure_alert
+    places: list[Any] = [delivery, alert]
+    if delivery is not None:
+        places += [delivery.failure_destination, delivery.completion_destination]
+    return {place.to for place in places if getattr(place, "mode", None) == "webhook" and place.to}
 
 
 def _agent_of(session: str | None) -> str | None:

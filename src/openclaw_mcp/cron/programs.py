@@ -47,6 +47,8 @@ async def started(
     """A program in a process group of its own, which is gone when the block ends; `guard` sees to that should we be
     killed. Raises CannotStart."""
     known = {name: value for name, value in os.environ.items() if name not in _OURS}
+    if guard is not None:
+        guard.prepare()
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,

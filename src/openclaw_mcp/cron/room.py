@@ -23,7 +23,7 @@ from ..core.jobs import (
     Stream,
     replaced,
 )
-from ..core.model import Caller, Json
+from ..core.model import Caller, Json, passed_on
 from ..core.ports import Guard, Runner
 from ..core.records import NewSession, RunRequest
 from ..core.roster import Roster
@@ -32,7 +32,10 @@ from . import shapes
 from .clock import Clock, Time, WallTime
 from .delivery import Post
 from .errands import Errands
-from .origin import filled
+from .hiding import Hide, hidden, hide_all, refuse_operators_program, sees_programs
+from .homes import Homes
+from .origin import filled, same_hooks
+from .reach import Reach, taken_over
 from .reading import patched, spec_of
 from .rules import armed
 from .settings import Settings, settings_of
@@ -109,6 +112,7 @@ class CronRoom:
         roster: Callable[[], Roster] = Roster, config: Callable[[], Json] = dict, mailroom: Mailroom | None = None,
         time: Time | None = None, guard: Guard | None = None,
     ) -> None:  # fmt: skip
+        self.hide: Hide = hide_all
         self._book, self._runner, self._publish, self._roster = book, runner, publish, roster
         self._config, self._path = config, path
         self._time = time or WallTime()
@@ -119,6 +123,8 @@ class CronRoom:
         )  # fmt: skip
         self.clock = Clock(book, self._errands, sessions, settings=self.settings, time=self._time)
         self._forced = 0
+        self.reach = Reach()
+        """What agents may have done by jobs; set by the caretaker, who knows the other rooms."""
 
     async def __aenter__(self) -> Self:
         await self.clock.__aenter__()
@@ -186,14 +192,19 @@ class CronRoom:
         )
         jobs, total = await self._book.page(query)
         shape = shapes.compact if asked.compact else shapes.job
-        shown = [shape(job, agent=self._errands.agent(job)) for job in jobs]
+        whole = [shape(job, agent=self._errands.agent(job)) for job in jobs]
+        shown = whole if sees_programs(caller) else [hidden(one, self.hide) for one in whole]
         page = _paged("jobs", shown, total, asked.offset, query.limit) | {"snapshotRevision": shapes.snapshot(jobs)}
         if asked.include_delivery_previews and not asked.compact:
             page["deliveryPreviews"] = {job.id: await self._preview(job) for job in jobs}
         return page
 
     async def get(self, params: Json, caller: Caller) -> Json:
-        return shapes.job(await self._found(_id(read_params(params, IdParams, "cron.get"), "cron.get")))
+        return self._shown(await self._found(_id(read_params(params, IdParams, "cron.get"), "cron.get")), caller)
+
+    def _shown(self, job: Job, caller: Caller) -> Json:
+        shown = shapes.job(job)
+        return shown if sees_programs(caller) else hidden(shown, self.hide)
 
     async def runs(self, params: Json, caller: Caller) -> Json:
         asked = read_params(params, RunsParams, "cron.runs")
@@ -226,28 +237,29 @@ class CronRoom:
         state = JobState()
         origin = caller.session if caller.kind == "agent" else None
         job = Job(id=job_id, spec=spec, state=state, created_at=now, updated_at=now, origin=origin)
+        await self.reach.check(job, caller, Homes(self._roster()), self._post)
         job = armed(job, now, activated=False)
         kept = await self._book.add(job, most=MOST_JOBS)
         if kept is None:
             raise Fault(f"there are {MOST_JOBS} jobs already; remove some first", kind="UNAVAILABLE")
         if spec.declaration_key is not None:
-            return await self._declared(job, kept)
+            return await self._declared(job, kept, caller)
         self._changed(kept, "added")
-        return {**shapes.job(kept), "deliveryPreview": await self._preview(kept)}
+        return {**self._shown(kept, caller), "deliveryPreview": await self._preview(kept)}
 
-    async def _declared(self, wanted: Job, kept: Job) -> Json:
+    async def _declared(self, wanted: Job, kept: Job, caller: Caller) -> Json:
         """A job of a declared name is made once and brought up to date after that."""
         if kept.id == wanted.id:
             self._changed(kept, "added")
-            return {"created": True, "job": shapes.job(kept), "deliveryPreview": await self._preview(kept)}
+            return {"created": True, "job": self._shown(kept, caller), "deliveryPreview": await self._preview(kept)}
         new = msgspec.structs.replace(wanted.spec, enabled=kept.spec.enabled, name=kept.spec.name)
         same = shapes.revision(replaced(kept, _timeless(kept.spec))) == shapes.revision(
             replaced(kept, {n: getattr(new, n) for n in Spec.__struct_fields__} | _timeless(new))
         )
         if not same:
-            changed = await self._replace(kept.id, lambda job: new, None)
+            changed = await self._replace(kept.id, lambda job: same_hooks(job, new, caller), None, caller)
             kept = changed or kept
-        told = {"created": False, "updated": not same, "job": shapes.job(kept)}
+        told = {"created": False, "updated": not same, "job": self._shown(kept, caller)}
         return {**told, "deliveryPreview": await self._preview(kept)}
 
     async def update(self, params: Json, caller: Caller) -> Json:
@@ -255,14 +267,23 @@ class CronRoom:
         job_id, now = _id(asked, "cron.update"), self._time.now()
 
         def change(job: Job) -> Spec:
-            return self._allowed(patched(job, asked.patch, now), caller)
+            return same_hooks(job, self._allowed(patched(job, asked.patch, now), caller), caller)
 
-        job = await self._replace(job_id, change, asked.expected_config_revision)
+        expected = asked.expected_config_revision
+        if caller.kind == "agent":
+            before = await self._found(job_id)
+            after = taken_over(before, change(before), caller)
+            if after.origin is not None and after.spec != before.spec:
+                await self.reach.check(after, caller, Homes(self._roster()), self._post)
+            expected = expected or shapes.revision(before)  # what is written is what was judged
+        job = await self._replace(job_id, change, expected, caller)
         if job is None:
             raise _unknown(job_id)
-        return shapes.job(job)
+        return self._shown(job, caller)
 
-    async def _replace(self, job_id: str, change: Callable[[Job], Spec], expected: str | None) -> Job | None:
+    async def _replace(
+        self, job_id: str, change: Callable[[Job], Spec], expected: str | None, caller: Caller
+    ) -> Job | None:
         now = self._time.now()
 
         def work(job: Job) -> Job:
@@ -270,8 +291,9 @@ class CronRoom:
                 details = {"code": "CRON_JOB_CHANGED", "expectedConfigRevision": expected}
                 details["actualConfigRevision"] = shapes.revision(job)
                 raise Fault("the job was changed since it was read; read it again before changing it", details=details)
-            spec = change(job)
-            new = msgspec.structs.replace(job, spec=spec, updated_at=max(now, job.updated_at + 1))
+            new = taken_over(job, change(job), caller)
+            spec = new.spec
+            new = msgspec.structs.replace(new, updated_at=max(now, job.updated_at + 1))
             rearm = spec.schedule != job.spec.schedule or spec.enabled != job.spec.enabled
             return armed(new, now, activated=True) if rearm else new
 
@@ -282,6 +304,7 @@ class CronRoom:
 
     async def remove(self, params: Json, caller: Caller) -> Json:
         job_id = _id(read_params(params, IdParams, "cron.remove"), "cron.remove")
+        refuse_operators_program(await self._found(job_id), caller)
         if not await self._book.remove(job_id):
             raise _unknown(job_id)
         self._publish(Event(name="cron", payload={"jobId": job_id, "action": "removed"}))
@@ -295,6 +318,7 @@ class CronRoom:
         """Take it up now; what comes of it is told by `cron.runs` and the `cron` event."""
         asked = read_params(params, RunParams, "cron.run")
         job, now = await self._found(_id(asked, "cron.run")), self._time.now()
+        refuse_operators_program(job, caller)
         told = {"ok": True, "processInstanceId": self._book.instance}
         due = job.state.next_run_at_ms
         if asked.mode == "due" and (due is None or due > now):
@@ -320,13 +344,15 @@ class CronRoom:
             key = f"agent:{agent}:{roster.main_key if key == 'main' else key}"
         name = f"wake:{uuid.uuid4()}"
         if asked.mode == "next-heartbeat":
-            await self._book.queue(Queued(session=key, text=asked.text, at=self._time.now(), key=name))
+            said = Queued(session=key, text=asked.text, at=self._time.now(), key=name, owner=caller.owner)
+            await self._book.queue(said)
             return {"ok": True}
         kind = "main" if key.endswith(f":{roster.main_key}") else "custom"
         session = NewSession(key=key, agent_id=key.split(":")[1], classification=kind)
         message = f"System: {asked.text}"
+        options = {"sender": caller.name, "grant": msgspec.to_builtins(passed_on(caller))}
         await self._runner.submit(
-            RunRequest(run_id=name, session=session, message=message, mode="followup", options={"sender": caller.name})
+            RunRequest(run_id=name, session=session, message=message, mode="followup", options=options)
         )
         return {"ok": True}
 
@@ -352,7 +378,7 @@ class CronRoom:
         return spec
 
     def _changed(self, job: Job, action: str) -> None:
-        payload: Json = {"jobId": job.id, "action": action, "job": shapes.job(job)}
+        payload: Json = {"jobId": job.id, "action": action, "job": hidden(shapes.job(job), self.hide)}
         if job.state.next_run_at_ms is not None:
             payload["nextRunAtMs"] = job.state.next_run_at_ms
         self._publish(Event(name="cron", payload=payload))

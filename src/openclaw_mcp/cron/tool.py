@@ -7,6 +7,7 @@ import msgspec
 
 from ..core.bell import Bell
 from ..core.books import SessionBook
+from ..core.claw import FAMILY_ACTIONS
 from ..core.errors import ToolArguments, ToolError
 from ..core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, said
 from ..core.rpc import Fault
@@ -63,7 +64,7 @@ class CronTool:
         return (
             ToolSpec(
                 name="cron", title="Scheduled jobs", description=DESCRIPTION, input_schema=SCHEMA, effect="write",
-                owner_only=True,
+                owner_only=True, actions=FAMILY_ACTIONS["cron"],
             ),
         )  # fmt: skip
 

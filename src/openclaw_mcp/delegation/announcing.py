@@ -5,11 +5,13 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from ..core import keys
 from ..core.books import SessionBook, SubagentBook
 from ..core.channel import Letter, Mailroom
 from ..core.errors import OpenClawError
-from ..core.model import Json
+from ..core.model import Grant, Json
 from ..core.ports import Runner
 from ..core.records import Run, RunRequest, Subagent, now_ms
 from ..core.roster import Roster
@@ -42,13 +44,13 @@ class Announcer:
 
     async def announce(self, child: Subagent) -> str:
         """Tell the requester, once: the announcement's run id is made of the child's. What came of it."""
-        text = await words.last_words(self._sessions, child)
+        text, grant = await self._last_words(child)
         if words.is_silent(text):
             return "silent"
         wait = FIRST_RETRY
         while True:
             try:
-                await self._deliver(child, text)
+                await self._deliver(child, text, grant)
             except OpenClawError as exc:
                 logger.warning("the result of %s can't be told to %s: %s", child.child_key, child.requester_key, exc)
                 assert child.ended_at is not None
@@ -62,9 +64,20 @@ class Announcer:
             else:
                 return "delivered"
 
-    async def _deliver(self, child: Subagent, text: str) -> None:
+    async def _last_words(self, child: Subagent) -> tuple[str, Json]:
+        """What is to be told, and under which grant: that of whoever sent the child off, but no better than that of
+        anybody who had it speak lately. Whoever may write to its session may put words into its mouth."""
+        text, run_ids = await words.last_words(self._sessions, child)
+        grant = child.grant
+        for run_id in run_ids:
+            run = await self._runner.wait(run_id, seconds=0)
+            if run is not None:
+                grant = words.lesser_of(grant, msgspec.convert(run.options.get("grant") or {}, Grant))
+        return text, grant
+
+    async def _deliver(self, child: Subagent, text: str, grant: Json) -> None:
         key = await self._hearer(child.requester_key)
-        options: Json = {"sender": child.child_key, "grant": child.grant}
+        options: Json = {"sender": child.child_key, "grant": grant}
         options["inputProvenance"] = {"kind": "inter_session", "sourceSessionKey": child.child_key}
         await self._runner.submit(
             RunRequest(

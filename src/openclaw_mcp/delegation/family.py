@@ -12,7 +12,7 @@ from ..core import keys
 from ..core.books import SessionBook, SubagentBook
 from ..core.channel import Mailroom
 from ..core.errors import OpenClawError
-from ..core.model import Json
+from ..core.model import Grant, Json
 from ..core.ports import Runner
 from ..core.records import Run, RunNews, RunOver, RunRequest, Subagent, now_ms
 from ..core.roster import Roster
@@ -178,8 +178,10 @@ class Family:
             self._own(self._settle(child.requester_key))  # it may have waited for this one alone
         return len(going)
 
-    async def steer(self, child: Subagent, message: str) -> Subagent:
-        """Throw away what it does and give it this to do instead, in the same session. Raises Fault."""
+    async def steer(self, child: Subagent, message: str, *, grant: Grant) -> Subagent:
+        """Throw away what it does and give it this to do instead, in the same session. Raises Fault.
+
+        From here on it acts for whoever gave this order (`grant`), and with no more than it had."""
         now = asyncio.get_running_loop().time()
         wait = self._ordered.get(child.child_key, -STEER_EVERY) + STEER_EVERY - now
         if wait > 0:
@@ -194,7 +196,7 @@ class Family:
         await self._stop(child.child_key, STEER_WAIT)
         fresh = await self._book.change(
             child.child_key, run_id=str(uuid.uuid4()), started_at=now_ms(), ended_at=None, outcome=None, error=None,
-            tries=0, delivery="pending", archived=False,
+            tries=0, delivery="pending", archived=False, grant=words.lesser_of(child.grant, grant),
         )  # fmt: skip
         if fresh is None:
             raise Fault("the sub-agent is gone")

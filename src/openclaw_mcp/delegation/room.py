@@ -14,7 +14,7 @@ from . import words
 from .family import Errand, Family
 from .letters import LONGEST_MESSAGE, Letters, Note
 from .settings import Settings
-from .sight import Sight, own_key
+from .sight import Sight, not_seen, own_key
 
 LONGEST_TASK: Final = 200_000  # characters; more belongs into a file the task names
 LONGEST_ORDER: Final = 4000
@@ -187,7 +187,9 @@ class DelegationRoom:
             raise Fault(f"unsupported action: {action}; there are list, status, cancel, kill, steer")
         if not covers(call.caller.scopes, WRITE):
             raise missing_scope(WRITE)
-        return await (self._steer(requester, asked) if action == "steer" else self._kill(requester, asked, action))
+        if action == "steer":
+            return await self._steer(call.caller, requester, asked)
+        return await self._kill(requester, asked, action)
 
     async def _runs(self, requester: str, minutes: int) -> list[Json]:
         since = now_ms() - minutes * 60_000
@@ -212,7 +214,7 @@ class DelegationRoom:
         done = "ok" if terminated else "done"
         return {"status": done, "action": action, "terminated": terminated, "killed": terminated}
 
-    async def _steer(self, requester: str, asked: SubagentParams) -> Json:
+    async def _steer(self, caller: Caller, requester: str, asked: SubagentParams) -> Json:
         message = (asked.message or "").strip()
         if not message:
             raise Fault("message is required")
@@ -221,7 +223,7 @@ class DelegationRoom:
             raise Fault("this session has no such sub-agent; action list names those it has")
         if found[0].delivery == "killed":
             return {"status": "done", "action": "steer", "error": "it was stopped for good; spawn another"}
-        child = await self._family.steer(found[0], message)
+        child = await self._family.steer(found[0], message, grant=passed_on(caller))
         return {**words.row(child), "status": "accepted", "action": "steer"}
 
     async def _find(self, requester: str, asked: SubagentParams) -> Sequence[Subagent]:
@@ -268,8 +270,7 @@ class DelegationRoom:
         if (asked.session_key is None) == (asked.label is None):
             raise Fault("give either sessionKey or label, not both and not neither")
         source = call.caller.session if call.caller.kind == "agent" else asked.source_session_key
-        target = await self._letters.resolve(asked.session_key, asked.label, asked.agent_id)
-        await self._sight.check(call.caller, target)
+        target = await self._target(call.caller, asked)
         return await self._letters.send(
             Note(
                 source=None if source is None else self._sight.key(source),
@@ -279,6 +280,19 @@ class DelegationRoom:
                 seconds=asked.timeout_seconds,
             )
         )
+
+    async def _target(self, caller: Caller, asked: ConverseParams) -> str:
+        """The session meant. Raises Fault, for an agent the same for one that is not there and one out of sight."""
+        if caller.kind != "agent":
+            return await self._letters.resolve(asked.session_key, asked.label, asked.agent_id)
+        try:
+            target = await self._letters.resolve(asked.session_key, asked.label, asked.agent_id)
+            await self._sight.check(caller, target)
+        except Fault:
+            if asked.session_key is not None:  # it may have been an id, which tells of no key
+                await self._sight.check(caller, self._sight.key(asked.session_key, asked.agent_id))
+            raise not_seen(asked.label or asked.session_key or "") from None
+        return target
 
 
 def _stops(message: Any) -> bool:

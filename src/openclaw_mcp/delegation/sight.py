@@ -9,6 +9,7 @@ from msgspec import structs
 from ..core import keys
 from ..core.books import SessionBook
 from ..core.model import Caller, Json
+from ..core.ports import Runner
 from ..core.roster import Roster
 from ..core.rpc import Fault, Method, Room, RpcCall
 from .settings import Settings
@@ -29,8 +30,8 @@ WHOSE: Final = {
     "agent": "sessionKey",
 }
 """Methods an agent may use, and the parameter that names the session. Without one it is its own."""
-OPEN: Final = frozenset({"agents.list", "agent.identity.get", "agent.wait"})
-"""Methods an agent may use whatever its sight: they tell of no session. (Run ids are not to be guessed.)"""
+OPEN: Final = frozenset({"agents.list", "agent.identity.get"})
+"""Methods an agent may use whatever its sight: they tell of no session."""
 
 _AGENT_PARAMS: Final = re.compile(r"sessionId|agentId|spawnedBy|cwd|deliver")
 
@@ -38,8 +39,11 @@ _AGENT_PARAMS: Final = re.compile(r"sessionId|agentId|spawnedBy|cwd|deliver")
 class Sight:
     """`over(methods)` is a room as everybody may use it: operators as before, agents as far as they may see."""
 
-    def __init__(self, book: SessionBook, *, settings: Callable[[], Settings], roster: Callable[[], Roster]) -> None:
+    def __init__(
+        self, book: SessionBook, runner: Runner, *, settings: Callable[[], Settings], roster: Callable[[], Roster]
+    ) -> None:
         self._book = book
+        self._runner = runner
         self._settings = settings
         self._roster = roster
 
@@ -86,10 +90,9 @@ class Sight:
             if name == "sessions.list":
                 return await self._listed(call, run)
             if name == "sessions.resolve":
-                found = await run(call)
-                if found.get("ok"):
-                    await self.check(call.caller, found["key"])
-                return found
+                return await self._resolved(call, run)
+            if name == "agent.wait":
+                return await self._waited(call, run)
             if name == "sessions.search":
                 raise Fault("an agent searches no transcripts but by reading them", kind="FORBIDDEN")
             if name not in WHOSE:
@@ -97,6 +100,31 @@ class Sight:
             return await run(structs.replace(call, params=await self._placed(call, WHOSE[name])))
 
         return guarded
+
+    async def _waited(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
+        """How a run ended, whose session is within sight: that somebody knows its id says nothing."""
+        told = await run(call)
+        ended = await self._runner.wait(str(call.params.get("runId")), seconds=0)
+        if ended is not None and await self._why_not(own_key(call.caller), ended.session_key) is not None:
+            raise Fault("this run is of a session out of sight", kind="FORBIDDEN")
+        return told if ended is not None else {"runId": call.params.get("runId"), "status": "timeout"}
+
+    async def _resolved(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
+        """By whatever name: what is out of sight is answered as what is not there."""
+        key, other = call.params.get("key"), call.params.get("label") or call.params.get("sessionId")
+        if key is not None:
+            await self.check(call.caller, self.key(str(key), _text(call.params.get("agentId"))))
+        try:
+            found = await run(call)
+            if found.get("ok"):
+                await self.check(call.caller, found["key"])
+        except Fault:
+            if key is not None or other is None:
+                raise
+            if call.params.get("allowMissing"):
+                return {"ok": False}
+            raise not_seen(str(other)) from None
+        return found
 
     async def _placed(self, call: RpcCall, parameter: str) -> Json:
         """The parameters with the session's full key; who names none means its own."""
@@ -143,6 +171,11 @@ class _Guarded:
 
     def methods(self) -> Sequence[Method]:
         return self._methods
+
+
+def not_seen(name: str) -> Fault:
+    """One sentence for a session that is not there and for one that is out of sight."""
+    return Fault(f"session {name} is not there, or out of sight; sessions_list names those you see", kind="FORBIDDEN")
 
 
 def own_key(caller: Caller) -> str:

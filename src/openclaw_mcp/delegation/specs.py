@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from ..core.claw import FAMILY_ACTIONS
 from ..core.model import Json, ToolSpec
 
 SEND_DEADLINE: Final = 24 * 3600.0  # seconds: the tool bounds its waiting itself, by what the caller asks for
@@ -121,6 +122,7 @@ SPECS: Final[tuple[ToolSpec, ...]] = (
         description="Read and change the gateway's config, or restart it. For the owner.",
         effect="run",
         owner_only=True,
+        actions=FAMILY_ACTIONS["gateway"],
         input_schema=_object(
             ("action",),
             action={"enum": ["config.get", "config.schema", "config.patch", "config.apply", "restart"]},

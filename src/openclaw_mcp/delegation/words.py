@@ -2,8 +2,11 @@
 
 from typing import Any, Final
 
+import msgspec
+
 from ..core.books import SessionBook
-from ..core.model import Json
+from ..core.model import Grant, Json
+from ..core.owner import lesser
 from ..core.records import Subagent, now_ms
 
 NO_REPLY: Final = "NO_REPLY"
@@ -63,15 +66,23 @@ def is_silent(text: str) -> bool:
     return text.strip() in (NO_REPLY, ANNOUNCE_SKIP)
 
 
-async def last_words(sessions: SessionBook, child: Subagent) -> str:
-    """The last thing its agent said; else what its last tool answered. Never what it was told."""
+async def last_words(sessions: SessionBook, child: Subagent) -> tuple[str, tuple[str, ...]]:
+    """The last thing its agent said; else what its last tool answered. Never what it was told. And the runs that left
+    what was looked at."""
     page = await sessions.history(child.child_key, limit=LOOK_BACK)
+    runs = tuple(dict.fromkeys(message.run_id for message in page.messages if message.run_id))
     for role in ("assistant", "toolResult"):
         for message in reversed(page.messages):
             text = text_of(message.body) if message.role == role else ""
             if text:
-                return text
-    return ""
+                return text, runs
+    return "", runs
+
+
+def lesser_of(held: Json, speaks: Grant) -> Json:
+    """What is left of a grant on the books when somebody else gives the orders."""
+    left: Json = msgspec.to_builtins(lesser(msgspec.convert(held, Grant), speaks))
+    return left
 
 
 def text_of(body: Json) -> str:

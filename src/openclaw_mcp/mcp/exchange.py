@@ -1,14 +1,18 @@
 """One request being answered: who asks, on which wire, and the way back to them."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..core.errors import CannotAsk, InputRequired, ToolError, ToolUnavailable
 from ..core.model import Ask, Caller, Json
 from ..core.ports import LogLevel
 from ..wire import jsonrpc, mcp
 from ..wire.jsonrpc import Id, RpcError
+
+if TYPE_CHECKING:
+    from .seal import Answers
 
 ANSWER_WAIT: Final = 600.0  # a person may be slow to answer a question; the tool's own deadline still counts
 MOST_QUESTIONS: Final = 64  # questions of ours a client may leave unanswered at once
@@ -19,7 +23,7 @@ Write = Callable[[bytes], Awaitable[None]]
 class Peer:
     """What a handshake-era connection remembers of its client. The stateless era never looks here."""
 
-    __slots__ = ("_sequence", "_waiting", "answers_us", "capabilities", "log_level", "subscriptions", "version")
+    __slots__ = ("_waiting", "answers_us", "capabilities", "log_level", "subscriptions", "version")
 
     def __init__(self, *, version: str = mcp.ASSUMED_OVER_HTTP, answers_us: bool = False) -> None:
         self.version = version
@@ -28,7 +32,6 @@ class Peer:
         self.subscriptions: set[str] = set()
         self.answers_us = answers_us
         self._waiting: dict[Any, asyncio.Future[Json]] = {}
-        self._sequence = 0
 
     def introduce(self, params: Json) -> None:
         """Remember what `initialize` said."""
@@ -40,8 +43,7 @@ class Peer:
         """Ask the client something and wait for its answer."""
         if len(self._waiting) >= MOST_QUESTIONS:
             raise ToolUnavailable("The client has left too many questions unanswered")
-        self._sequence += 1
-        id = self._sequence
+        id = int.from_bytes(os.urandom(6))  # a number every client can hold, and nobody can guess
         answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self._waiting[id] = answer
         try:
@@ -73,6 +75,7 @@ class Exchange:
     """Carries one request to its answer. A `Line` for the tool that serves it."""
 
     __slots__ = (
+        "_asked",
         "_hang_up",
         "_last_progress",
         "answers",
@@ -102,9 +105,10 @@ class Exchange:
         self.peer = peer
         self.headers = headers
         """The HTTP headers, lower-case, when the request came over HTTP."""
-        self.answers: Mapping[str, Json] = {}
-        """Answers that came with a repeated call of the stateless era."""
+        self.answers: Answers | None = None
+        """Answers that came with a repeated call of the stateless era and the state that asked for them."""
         self.unanswered: Mapping[str, Ask] = {}
+        self._asked: set[str] = set()
         self.write = write
         self._hang_up = hang_up
         self._last_progress: float | None = None
@@ -158,15 +162,40 @@ class Exchange:
                 key: await self.peer.request(question.method, _legacy_params(question), write=self.write)
                 for key, question in questions.items()
             }
-        missing = {key: question for key, question in questions.items() if key not in self.answers}
-        if missing:
-            self.unanswered = missing
+        keys, said = self._answered(questions)
+        if len(said) < len(questions):
+            self.unanswered = {keys[key]: question for key, question in questions.items() if key not in said}
             raise InputRequired("the call needs answers from the client")
-        return {key: self.answers[key] for key in questions}
+        return said
+
+    def answered(self, questions: Mapping[str, Ask]) -> Mapping[str, Json] | None:
+        """The answers this call came with, if it came with all of these."""
+        if self.answers is None:
+            return None
+        said = self._answered(questions)[1]
+        return said if len(said) == len(questions) else None
+
+    def _answered(self, questions: Mapping[str, Ask]) -> tuple[Mapping[str, str], dict[str, Json]]:
+        """The key each question has on the wire, and what was answered to those that were asked before."""
+        keys = {key: fresh_key(key, self._asked) for key in questions}
+        if self.answers is None:
+            return keys, {}
+        found = {key: self.answers.find(keys[key], question) for key, question in questions.items()}
+        return keys, {key: said for key, said in found.items() if said is not None}
 
     async def detach(self) -> None:
         if self._hang_up is not None:
             await self._hang_up()
+
+
+def fresh_key(key: str, asked: set[str]) -> str:
+    """A key never used before in this call, remembered in `asked`: no two questions have one answer."""
+    fresh, number = key, 1
+    while fresh in asked:
+        number += 1
+        fresh = f"{key}-{number}"
+    asked.add(fresh)
+    return fresh
 
 
 def _legacy_params(question: Ask) -> Json:

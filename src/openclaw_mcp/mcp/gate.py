@@ -1,7 +1,8 @@
 """Who gets to an HTTP door at all: peer, browser marks, Host, Origin, credential, size, slots."""
 
 import hmac
-from collections.abc import Callable, Mapping
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -36,6 +37,8 @@ class Gate(Struct, frozen=True, kw_only=True):
     """Refuse connections that do not come from this machine, whatever address we listen on."""
     hosts: frozenset[str] | None = LOOPBACK_HOSTS
     """Names a Host header may carry, without port; None = any. Keeps DNS rebinding out."""
+    addresses: bool = False
+    """Any IP address will do as Host, too: a page that has us under a name of its own names no address."""
     origins: frozenset[str] | None = LOOPBACK_HOSTS
     """Hosts an Origin header may name, or whole origins; an empty set refuses every Origin; None = any."""
     browsers: bool = True
@@ -51,15 +54,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def admit(self, scope: Mapping[str, Any], headers: Headers) -> Caller:
         """The caller behind this request. Raises Refusal."""
-        if self.loopback_peers and not _is_loopback(scope.get("client")):
-            raise Refusal(403, "loopback only")
-        origin = headers.get("origin")
-        if origin and self.origins is not None and self.origins.isdisjoint((origin, _origin_host(origin))):
-            raise Refusal(403, "origin not allowed")
-        if not self.browsers and (headers.get("sec-fetch-site") or headers.get("referer")):
-            raise Refusal(403, "browser context not allowed")
-        if self.hosts is not None and _host(headers.get("host", "")) not in self.hosts:
-            raise Refusal(403, "host not allowed")
+        self.check_source(scope, headers)
         if self.json_only and scope["method"] == "POST" and not _is_json(headers):
             raise Refusal(415, "application/json required")
         try:
@@ -67,6 +62,23 @@ class Gate(Struct, frozen=True, kw_only=True):
         except Unauthorized as exc:
             reason = "" if self.silent_401 else str(exc)
             raise Refusal(401, reason, ((b"www-authenticate", b"Bearer"),)) from None
+
+    def check_source(self, scope: Mapping[str, Any], headers: Headers) -> None:
+        """Where a request comes from and for whom it was meant, whatever it asks for. Raises Refusal."""
+        if self.loopback_peers and not _is_loopback(scope.get("client")):
+            raise Refusal(403, "loopback only")
+        origin = headers.get("origin")
+        if origin and self.origins is not None and self.origins.isdisjoint((origin, _origin_host(origin))):
+            raise Refusal(403, "origin not allowed")
+        if not self.browsers and (headers.get("sec-fetch-site") or headers.get("referer")):
+            raise Refusal(403, "browser context not allowed")
+        if self.hosts is not None:
+            host = _host(headers.get("host", ""))
+            if host not in self.hosts and not (self.addresses and _is_address(host)):
+                raise Refusal(403, "host not allowed")
+        given = scope.get("headers", ())
+        if len(given) != len(headers) and _repeats(given):
+            raise Refusal(403, "host or origin given twice")
 
     def check_body(self, headers: Headers) -> None:
         """What a POST's headers tell before its body is read. Raises Refusal."""
@@ -103,6 +115,20 @@ def _host(value: str) -> str:
         name, bracket, port = value.partition("]")
         return name.lower() + "]" if bracket and (not port or port.startswith(":")) else value
     return value.partition(":")[0].lower()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host[1:-1] if host.startswith("[") else host)
+    except ValueError:
+        return False
+    return True
+
+
+def _repeats(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a header that decides comes more than once: who looks at the other one decides otherwise."""
+    names = [name for name, _ in headers if name in (b"host", b"origin")]
+    return len(names) != len(set(names))
 
 
 def _origin_host(origin: str) -> str:

@@ -96,7 +96,7 @@ class McpServer:
         instructions: str | None = None,
         cache: CacheHint = CacheHint(),
         page: int = PAGE,
-        seal_key: bytes | None = None,
+        seal: "Seal | None" = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._info = msgspec.to_builtins(info)
@@ -107,9 +107,8 @@ class McpServer:
         self._instructions = instructions
         self._cache = cache
         self._page = page
-        self._seal_key = seal_key
         self._clock = clock
-        self._made_seal: Seal | None = None
+        self._made_seal = seal
         self._menu = _Menu(())
         self.subscriptions = Subscriptions()
         self.tasks = Tasks(self.subscriptions.task_changed, clock=clock)
@@ -122,7 +121,7 @@ class McpServer:
         if route is None or not route[0] & (_STATELESS if exchange.envelope.stateless else _HANDSHAKE):
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method[:100]}")
         try:
-            if exchange.envelope.stateless and ("inputResponses" in params or "requestState" in params):
+            if exchange.envelope.stateless and "requestState" in params:
                 self._recall(exchange, method, params)
             result = await route[1](exchange, params)
         except RpcError:
@@ -271,15 +270,17 @@ class McpServer:
     # ---- what every method shares ----
 
     def _recall(self, exchange: Exchange, method: str, params: Json) -> None:
-        """Give the exchange the answers that came with a repeated call, in this round and in earlier ones."""
-        earlier: dict[str, Json] = {}
-        if "requestState" in params:
-            earlier = self._seal.open(params["requestState"], exchange.caller, _identity(method, params))
-        exchange.answers = {**earlier, **_answers(params)}
+        """Give the exchange the answers that came with a repeated call, in this round and in earlier ones.
+
+        Only what the call's state asked counts: answers without a state answer nothing, and are asked for.
+        """
+        call = _identity(method, params)
+        exchange.answers = self._seal.open(params["requestState"], exchange.caller, call, _answers(params))
 
     def _questions(self, exchange: Exchange, method: str, params: Json) -> Json:
         """The result that asks the client to send the call again with answers."""
-        state = self._seal.close(exchange.caller, _identity(method, params), dict(exchange.answers))
+        call = _identity(method, params)
+        state = self._seal.close(exchange.caller, call, exchange.unanswered, exchange.answers)
         questions = {key: {"method": ask.method, "params": ask.params} for key, ask in exchange.unanswered.items()}
         return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
 
@@ -289,7 +290,7 @@ class McpServer:
             # Here for start-up: signing loads OpenSSL, and a server whose tools ask nothing never signs.
             from .seal import Seal
 
-            self._made_seal = Seal(self._seal_key, clock=self._clock)
+            self._made_seal = Seal(clock=self._clock)
         return self._made_seal
 
     def _stamp(self, method: str, result: Json) -> None:

@@ -64,11 +64,13 @@ class Listener:
         self._queue: asyncio.Queue[bytes] = asyncio.Queue(MOST_UNHEARD)
         self.tell("notifications/subscriptions/acknowledged", {"notifications": wish.shape})
 
-    def tell(self, method: str, params: Json) -> None:
-        """Queue a notification. One too many is dropped: each only says *look again*."""
+    def tell(self, method: str, params: Json) -> bool:
+        """Queue a notification; False: one too many is dropped, each only says *look again*."""
+        if self._queue.full():
+            return False
         meta = {**params.get("_meta", {}), mcp.SUBSCRIPTION_ID: self._id}
-        if not self._queue.full():
-            self._queue.put_nowait(jsonrpc.notification(method, {**params, "_meta": meta}))
+        self._queue.put_nowait(jsonrpc.notification(method, {**params, "_meta": meta}))
+        return True
 
     async def next(self) -> bytes:
         return await self._queue.get()
@@ -113,10 +115,11 @@ class Subscriptions:
             if uri in peer.subscriptions:
                 push(message)
 
-    def task_changed(self, task: str, params: Json) -> None:
-        for listener in list(self._listeners):
-            if task in listener.wish.tasks:
-                listener.tell("notifications/tasks", params)
+    def task_changed(self, task: str, params: Json) -> bool:
+        """Whether anybody hears of it."""
+        watching = [listener for listener in self._listeners if task in listener.wish.tasks]
+        heard = [listener.tell("notifications/tasks", params) for listener in watching]
+        return any(heard)
 
 
 def _strings(asked: Json, key: str) -> list[str]:

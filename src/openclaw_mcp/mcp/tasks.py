@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
 from ..core.errors import ToolBusy
-from ..core.model import Ask, Caller, Json, ToolSpec
+from ..core.model import Ask, Json, ToolSpec
 from ..core.ports import LogLevel
 from ..wire import jsonrpc, mcp
 from ..wire.jsonrpc import RpcError
-from .exchange import Exchange, invalid_params
+from .exchange import Exchange, fresh_key, invalid_params
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,8 @@ POLL_EVERY: Final = 500  # milliseconds we suggest between two polls
 MOST_TASKS: Final = 1000  # tasks kept at once, running or done
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
-Announce = Callable[[str, Json], None]
+Announce = Callable[[str, Json], bool]
+"""Tell whoever watches a task how it stands; whether anybody does."""
 Clock = Callable[[], float]
 Make = Callable[["_Task"], Awaitable[Json]]
 
@@ -46,6 +47,8 @@ class _Task:
         self._exchange = exchange
         self._announce = announce
         self._asked: set[str] = set()
+        self._shown: set[str] = set()
+        """Questions the client has been sent: one it never saw it can't have answered."""
         self._answers: dict[str, asyncio.Future[Json]] = {}
         self._clock = clock
         self._made = self._changed = clock()
@@ -76,10 +79,10 @@ class _Task:
         return shape
 
     def hear(self, responses: Json) -> None:
-        """Take answers; keys nobody asked for, or answered already, are ignored."""
+        """Take answers; keys nobody asked for, never shown, or answered already, are ignored."""
         for key, response in responses.items():
             answer = self._answers.get(key)
-            if answer is None or answer.done():
+            if answer is None or answer.done() or key not in self._shown:
                 continue
             if type(response) is not dict:
                 raise invalid_params(f"`inputResponses.{key[:100]}` must be an object")
@@ -108,8 +111,13 @@ class _Task:
     def _become(self, status: Status) -> None:
         self.status = status
         self._changed = self._clock()
-        if self.detached.is_set():
-            self._announce(self.id, self.detail())
+        if self.detached.is_set() and self._announce(self.id, self.detail()):
+            self._shown.update(self.questions)
+
+    def show(self) -> Json:
+        """As `detail`, for the client itself: from now on it may answer what it sees."""
+        self._shown.update(self.questions)
+        return self.detail()
 
     # ---- Line: until it is detached, the call speaks as any other ----
 
@@ -128,11 +136,14 @@ class _Task:
         return self._exchange.can_ask(capability, mode)
 
     async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
-        if not self.detached.is_set() or all(key in self._exchange.answers for key in questions):
+        if not self.detached.is_set():
             return await self._exchange.ask(questions)
         self._exchange.require(questions)
+        given = self._exchange.answered(questions)
+        if given is not None:
+            return given
         loop = asyncio.get_running_loop()
-        keys = {key: self._fresh(key) for key in questions}
+        keys = {key: fresh_key(key, self._asked) for key in questions}
         for key, question in questions.items():
             self.questions[keys[key]] = question
             self._answers[keys[key]] = loop.create_future()
@@ -148,15 +159,6 @@ class _Task:
         self.detached.set()
         # Lets the request be answered with the task before the long part begins.
         await asyncio.sleep(0)
-
-    def _fresh(self, key: str) -> str:
-        """A key never used before in this task."""
-        fresh, number = key, 1
-        while fresh in self._asked:
-            number += 1
-            fresh = f"{key}-{number}"
-        self._asked.add(fresh)
-        return fresh
 
 
 class Tasks:
@@ -194,7 +196,7 @@ class Tasks:
         return {"resultType": "task", **task.shape()}
 
     async def get(self, exchange: Exchange, params: Json) -> Json:
-        return self._find(exchange, params).detail()
+        return self._find(exchange, params).show()
 
     async def update(self, exchange: Exchange, params: Json) -> Json:
         task = self._find(exchange, params)
@@ -216,7 +218,7 @@ class Tasks:
         """Those of `ids` that are this caller's own."""
         if ids and not self.declared(exchange):
             raise _undeclared()
-        return frozenset(id for id in ids if (task := self._kept.get(id)) and _same(task.caller, exchange.caller))
+        return frozenset(id for id in ids if (task := self._kept.get(id)) and task.caller == exchange.caller)
 
     def require(self, exchange: Exchange, spec: ToolSpec) -> None:
         if spec.task == "required" and not self.declared(exchange):
@@ -235,7 +237,7 @@ class Tasks:
             raise _undeclared()
         id = params.get("taskId")
         task = self._kept.get(id) if type(id) is str else None
-        if task is None or task.expires < self._clock() or not _same(task.caller, exchange.caller):
+        if task is None or task.expires < self._clock() or task.caller != exchange.caller:
             raise invalid_params("`taskId` names no task of yours; it may have expired")
         return task
 
@@ -259,10 +261,6 @@ def _question(ask: Ask) -> Json:
 def _undeclared() -> RpcError:
     data: Json = {"requiredCapabilities": {"extensions": {mcp.TASKS: {}}}}
     return RpcError(mcp.MISSING_CAPABILITY, f"This needs a client that declares the extension {mcp.TASKS}", data)
-
-
-def _same(one: Caller, other: Caller) -> bool:
-    return (one.kind, one.name, one.session) == (other.kind, other.name, other.session)
 
 
 def _stamp(seconds: float) -> str:

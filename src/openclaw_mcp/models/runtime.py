@@ -6,6 +6,7 @@ from typing import Final
 
 from ..core.agent import AgentEvent, Failed, Turn
 from ..core.errors import BadRequest, OpenClawError
+from ..core.file_access import FileAccess, FileRefused, read_file
 from ..core.model import Json
 from ..core.roster import AgentCard, Roster
 from .asking import Shop
@@ -14,6 +15,7 @@ from .settings import Choice, Provider, catalogue, choose, limits_of, wished
 from .telling import Tell, telling
 
 LONGEST_INSTRUCTIONS: Final = 60_000  # characters of a workspace's own instructions
+LARGEST_INSTRUCTIONS: Final = 4 << 20  # bytes of their file; a larger one holds something else
 INSTRUCTIONS: Final = "AGENTS.md"
 """What a workspace tells every agent that works in it."""
 
@@ -81,9 +83,11 @@ def _system(turn: Turn, card: AgentCard) -> str:
 
 
 def _instructions(folder: Path) -> str:
+    """The workspace's own words. A link in it that leads out of it is not followed: they go to the model, and with its
+    answers to whoever asked."""
     try:
-        with (folder / INSTRUCTIONS).open(encoding="utf-8", errors="replace") as file:
-            text = file.read(LONGEST_INSTRUCTIONS)
-    except OSError:
+        found = read_file(INSTRUCTIONS, FileAccess(folders=(folder,)), most=LARGEST_INSTRUCTIONS)
+    except FileRefused:
         return ""
+    text = found.data.decode("utf-8", "replace")[:LONGEST_INSTRUCTIONS]
     return f"<{INSTRUCTIONS}>\n{text}\n</{INSTRUCTIONS}>"

@@ -1,9 +1,11 @@
 """May this command run? The rules file, the verdict, and the person who decides what no rule covers."""
 
+import asyncio
+import hashlib
 import os
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -11,22 +13,28 @@ import msgspec
 
 from ..core.errors import OpenClawError, ToolDenied
 from ..core.model import Json, ToolCall
-from .asking import Asking, Question, question_id, shown
-from .environment import clean_path
+from ..core.visible import visible_program
+from . import operands
+from .asking import Asking, Question, question
+from .environment import SYSTEM_FOLDERS, clean_path, is_trusted
 from .files import read_private, write_private
+from .following import follow
+from .powers import name_of
 from .rules import (
     DEFAULT_POLICY,
     LONGEST_PATTERN,
     MOST_RULES,
     Action,
+    Bound,
     ExecPolicy,
+    Rule,
     Verdict,
     check_tighter,
     judge,
     remembered,
 )
-from .shell import Piece, Word
-from .wrappers import unwrap
+from .shell import Piece, Word, harmless
+from .wrappers import APPLETS, WRAPPERS, Opened, unwrap
 
 FILE: Final = "exec-policy.json"
 LARGEST_FILE: Final = 4 << 20  # bytes
@@ -76,30 +84,48 @@ class Approvals:
 
     # ---- deciding --------------------------------------------------------------------------------------------------
 
-    def verdict(self, argv: Sequence[str], *, cwd: Path | None = None) -> Verdict:
-        """What the rules say of starting `argv` directly. Raises BadPolicy."""
-        locate = Locator(cwd)
-        reading = unwrap([Piece(tuple(Word(word) for word in argv))], names=locate.names)
-        return judge(self.policy(), reading, locate=locate.path)
+    def verdict(self, argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Verdict:
+        """What the rules say of starting `argv` directly, with these variables set. Reads files. Raises BadPolicy."""
+        place = _Place(argv, cwd, env)
+        return judge(
+            self.policy(), place.reading, locate=place.locate.path, bind=place.bound, sure=place.locate.started
+        )
 
-    async def authorise(self, call: ToolCall, argv: Sequence[str], *, cwd: Path | None, asker: str) -> None:
+    async def authorise(
+        self, call: ToolCall, argv: Sequence[str], *, cwd: Path | None, asker: str, env: Mapping[str, str] | None = None
+    ) -> None:
         """Return if `argv` may be started now, by a rule or by a person. Raises ToolDenied, BadPolicy."""
-        verdict = self.verdict(argv, cwd=cwd)
+        place = _Place(argv, cwd, env)
+        verdict = await self._decided(place)
         if verdict.action == "allow":
             return
         how = HOW_TO_ALLOW[verdict.action, verdict.certain and bool(verdict.pieces)]
         if verdict.action == "deny":
             raise ToolDenied(f"Command denied by exec policy: {verdict.reason}. {how}")
-        answer = await self._asking.ask(call, _question(argv, verdict, cwd, asker), how_to_allow=how)
-        # The rules may have become stricter while the person thought about it.
-        again = self.verdict(argv, cwd=cwd)
+        seen = await asyncio.to_thread(place.look, verdict)
+        answer = await self._asking.ask(call, _question(place, verdict, seen, asker), how_to_allow=how)
+        # The rules may have become stricter while the person thought about it, and a script another one.
+        later = _Place(argv, cwd, env)
+        again = await self._decided(later)
         if answer == "deny" or again.action == "deny":
             raise ToolDenied(f"Command denied by {'a person' if answer == 'deny' else 'exec policy: ' + again.reason}.")
-        if answer == "always":
-            self._remember(again)
+        if await asyncio.to_thread(later.look, verdict) != seen:
+            raise ToolDenied("Command denied: a file it names changed while a person was asked about it; try again.")
+        if answer == "always" and verdict.certain:
+            self._remember(verdict, seen.bounds)
 
-    def _remember(self, verdict: Verdict) -> None:
-        policy = remembered(self.policy(), verdict.pieces) if verdict.certain else None
+    async def _decided(self, place: "_Place") -> Verdict:
+        """The verdict. Files are read only where a rule that is bound to some fits otherwise, and not on the loop."""
+        policy = self.policy()
+        bound: list[Piece] = []
+        locate, sure = place.locate.path, place.locate.started
+        verdict = judge(policy, place.reading, locate=locate, bind=bound.append, sure=sure)
+        if not bound or verdict.action == "allow":
+            return verdict
+        return await asyncio.to_thread(judge, policy, place.reading, locate=locate, bind=place.bound, sure=sure)
+
+    def _remember(self, verdict: Verdict, bounds: Sequence[Bound | None]) -> None:
+        policy = remembered(self.policy(), verdict.pieces, bounds)
         if policy is not None:
             self.save(policy)
 
@@ -118,7 +144,7 @@ class Approvals:
                 "broadAllowRulesAllowed": False,
                 "dangerousAllowRulesAllowed": False,
             },
-            "rules": msgspec.to_builtins(policy.rules),
+            "rules": msgspec.to_builtins([_on_the_wire(rule) for rule in policy.rules]),
         }
 
     def set(self, arguments: Json) -> Json:
@@ -139,50 +165,224 @@ class Approvals:
             )
         except msgspec.ValidationError as exc:
             raise ToolDenied(f"The rules can't be understood: {exc}") from exc
+        known = {_wire_identity(_on_the_wire(rule)): rule for rule in policy.rules}
+        fresh = msgspec.structs.replace(fresh, rules=tuple(_bound_again(rule, known) for rule in fresh.rules))
         check_tighter(policy, fresh)
         self.save(fresh)
         return {"updated": True, "ruleCount": len(fresh.rules), "hash": fresh.hash, "baseHash": fresh.hash}
 
 
+class _Seen(msgspec.Struct, frozen=True):
+    """What was found when a command was looked at."""
+
+    bounds: tuple[Bound | None, ...]
+    """Of each command no rule allows."""
+    files: dict[str, str]
+    """Every file it names, by path and digest, remembered or not."""
+
+    @property
+    def names(self) -> str:
+        """For people."""
+        if not self.files:
+            return ""
+        listed = ", ".join(dict.fromkeys(PurePath(path).name for path in self.files))
+        return f"\nwith {listed if len(listed) <= 200 else listed[:200] + '…'} as now"
+
+
+class _Place:
+    """A command as it would be started in one folder, and what it is bound to there. One look: it reads a file once."""
+
+    def __init__(self, argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None = None) -> None:
+        self.argv, self.cwd, self.env = argv, cwd, env or {}
+        self.locate = Locator(cwd)
+        self.whole = Piece(tuple(Word(word) for word in argv))
+        look = self.locate
+        opened = unwrap([self.whole], names=look.names, suspected=look.suspected, steady=look.is_steady)
+        self.reading: Opened = self._with_variables(opened) if env else opened
+        self._files = operands.Files(cwd)
+        self._moved: bool | None = None
+
+    def _with_variables(self, opened: Opened) -> Opened:
+        """The variables are judged by themselves; rules that forbid see them as if set by env."""
+        as_set = [Word(f"{name}={value}") for name, value in self.env.items()]
+        doubts = tuple(
+            f"setting {name[:40]} may change what a command does"
+            for name, value in self.env.items()
+            if not harmless(name, value)
+        )
+        seen = (*opened.seen, Piece((Word("env"), *as_set, *self.whole.words)))
+        return msgspec.structs.replace(opened, doubts=(*doubts, *opened.doubts), seen=seen)
+
+    def bound(self, piece: Piece) -> Bound | None:
+        """Reads the files it names."""
+        given = piece.words[0].text
+        if self._moved is None:
+            self._moved = operands.moves(self.reading.pieces)
+        program, on_path = self.locate.started(given), self.locate.is_on_path(given)
+        return self._files.bound(piece, program=program, on_path=on_path, moved=self._moved)
+
+    def look(self, verdict: Verdict) -> _Seen:
+        """Reads the files of each command no rule allows; of all the words where the text is doubtful."""
+        bounds = tuple(self.bound(piece) for piece in verdict.pieces)
+        pieces = verdict.pieces if verdict.certain else (*verdict.pieces, self.whole)
+        return _Seen(bounds, self._files.named(pieces))
+
+
 class Locator:
-    """Which file a program name means, seen from one folder."""
+    """Which file a program name means, seen from one folder. Made anew for each decision: it looks at a name once."""
 
     def __init__(self, cwd: Path | None) -> None:
         self._cwd = cwd or Path.cwd()
         self._path = clean_path()
+        self._found: dict[str, str | None] = {}
+        self._real: dict[str, str | None] = {}
+        self._steady: dict[str, bool] = {}
+        self._trusted: dict[str, bool] = {}
+        self._places: frozenset[str] | None = None
 
     def path(self, program: str) -> str | None:
         """The file's own path, links followed."""
-        found = self.executable(program)
-        return os.path.realpath(found) if found else None
+        if program not in self._real:
+            found = self.executable(program)
+            self._real[program], self._steady[program] = follow(found) if found else (None, True)
+        return self._real[program]
+
+    def is_steady(self, program: str) -> bool:
+        """Whether it means the same file to every process: what passes through /proc may be another to the next."""
+        if self.path(program) is None and "/" in program and "\0" not in program:
+            return follow(str(self._cwd / program))[1]
+        return self._steady[program]
 
     def executable(self, program: str) -> str | None:
         """The path to start it by: links stay, since programs look at their name."""
+        if program not in self._found:
+            try:
+                self._found[program] = self._look(program)
+            except ValueError:  # no file can have such a name
+                self._found[program] = None
+        return self._found[program]
+
+    def started(self, program: str) -> str | None:
+        """The file as which it is started: its own path, but a link's where the link lies in no trusted folder of the
+        PATH. Programs look beside the name they are started by for what belongs to them."""
+        found, real = self.executable(program), self.path(program)
+        if found is None or real is None or found == real:
+            return real
+        folder, _, name = found.rpartition(os.sep)
+        if self._is_place(folder):
+            return real
+        return f"{follow(folder)[0].rstrip(os.sep)}{os.sep}{name}"
+
+    def names(self, program: str) -> tuple[str, ...]:
+        """The names it surely acts by among programs that start others: only where the file behind it is the one that
+        name means on the trusted part of the PATH, and it is started from there."""
+        return self._names(program, self.started(program))
+
+    def suspected(self, program: str) -> tuple[str, ...]:
+        """The names it may act by, wherever it is started from."""
+        return self._names(program, self.path(program))
+
+    def _names(self, program: str, found: str | None) -> tuple[str, ...]:
+        own = name_of(program)
+        if found is None:
+            return () if "/" in program else (own,)  # no file; it may be a word of the shell's own
+        real = name_of(found)
+        box = next((box for box in APPLETS if real.startswith(box)), None)
+        if box is not None and self._meant(real) == found:
+            return (box,) if own.startswith(box) else (own,)  # it acts on the name it was called by
+        return tuple(name for name in (own, real) if name in WRAPPERS and self._meant(name) == found)
+
+    def _look(self, program: str) -> str | None:
         if "/" in program or (os.sep != "/" and os.sep in program):
             candidate = str(self._cwd / program)
             return candidate if os.access(candidate, os.X_OK) else None
-        return shutil.which(program, path=self._path)
+        if os.name == "nt":
+            return shutil.which(program, path=self._path)
+        # As shutil.which does, with a third of the system calls: a decision looks for several programs.
+        candidates = (f"{folder}/{program}" for folder in self._path.split(os.pathsep))
+        return next((each for each in candidates if os.access(each, os.X_OK) and Path(each).is_file()), None)
 
-    def names(self, program: str) -> tuple[str, ...]:
-        own = PurePath(program).name
-        behind = self.path(program)
-        # Many programs are links to busybox, which then acts on the name it was called by.
-        real = PurePath(behind).name if behind else own
-        return (own,) if real in (own, "busybox", "toybox") else (own, real)
+    def _meant(self, name: str) -> str | None:
+        """The file behind a bare name on the folders of the PATH that nobody else and no workspace fills."""
+        first = self.executable(name)
+        if first is None or self._is_trusted(first.rpartition(os.sep)[0]):
+            return self.path(name)
+        folders = [each for each in self._path.split(os.pathsep) if self._is_trusted(each)]
+        found = shutil.which(name, path=os.pathsep.join(folders)) if folders else None
+        return os.path.realpath(found) if found else None
+
+    def _is_place(self, folder: str) -> bool:
+        """Whether programs lie there that bare names mean: a folder of the PATH that is trusted."""
+        if folder in SYSTEM_FOLDERS:
+            return True
+        real = follow(folder)[0]
+        if self._places is None:
+            listed = [each for each in self._path.split(os.pathsep) if self._is_trusted(each)]
+            self._places = SYSTEM_FOLDERS | {os.path.realpath(each) for each in listed}
+        return real in self._places
+
+    def _is_trusted(self, folder: str) -> bool:
+        if folder not in self._trusted:
+            self._trusted[folder] = is_trusted(folder, besides=(self._cwd, Path.cwd()))
+        return self._trusted[folder]
+
+    def is_on_path(self, program: str) -> bool:
+        """Whether it is the one its bare name means."""
+        return "/" not in program or self.started(program) == self._meant(PurePath(program).name) is not None
 
 
-def _question(argv: Sequence[str], verdict: Verdict, cwd: Path | None, asker: str) -> Question:
-    where = f"\nin {cwd}" if cwd else ""
-    rememberable = verdict.certain and remembered(DEFAULT_POLICY, verdict.pieces) is not None
-    return Question(
-        id=question_id(),
-        kind="exec",
+def _question(place: _Place, verdict: Verdict, seen: _Seen, asker: str) -> Question:
+    where = f"\nin {place.cwd}" if place.cwd else ""
+    set_to = f"\nset: {shlex.join(f'{name}={value}' for name, value in place.env.items())}" if place.env else ""
+    rememberable = verdict.certain and remembered(DEFAULT_POLICY, verdict.pieces, seen.bounds) is not None
+    command = [visible_program(place.argv[0]), *place.argv[1:]]
+    return question(
+        "exec",
         title="May this command run?",
-        detail=shown(shlex.join(argv) + where),
-        why=shown(verdict.reason),
-        asker=shown(asker),
+        detail=shlex.join(command) + set_to + where + seen.names,
+        why=verdict.reason,
+        asker=asker,
         always=rememberable,
+        lasting=lasting(bound for bound in seen.bounds if bound is not None) if rememberable else "",
+        binding=hashlib.sha256(msgspec.json.encode(seen, order="sorted")).hexdigest(),
     )
+
+
+def lasting(bounds: Iterable[Bound]) -> str:
+    """Where and how long an answer remembered with these would hold, for people."""
+    listed = list(bounds)
+    files = dict.fromkeys(PurePath(path).name for bound in listed for path in bound.files)
+    while_so = f", while {', '.join(files)} stay{'s' if len(files) == 1 else ''} as now" if files else ""
+    return f"in {', '.join(dict.fromkeys(bound.cwd for bound in listed))}{while_so}" if listed else ""
+
+
+def described(rule: Rule) -> str:
+    """What a rule is bound to, for people; empty when it holds anywhere."""
+    cwd, files, words_alone = rule.binding
+    if words_alone:
+        return "while it names no file"
+    named = [f"{path} ({digest[:12]})" for path, digest in (files or {}).items()]
+    parts = [f"in {cwd}"] if cwd is not None else []
+    return ", ".join([*parts, *([f"while as it was: {', '.join(named)}"] if named else [])])
+
+
+def _on_the_wire(rule: Rule) -> Rule:
+    """As a gateway takes rules: it knows no fields but the first five, so what it is bound to is told in words."""
+    bound = described(rule) if rule.action == "allow" else ""
+    words = f"{rule.description or ''} {bound}".strip() if bound else rule.description
+    return msgspec.structs.replace(rule, cwd=None, files=None, description=words)
+
+
+def _wire_identity(rule: Rule) -> tuple[str, tuple[str, ...] | None, str | None]:
+    return rule.pattern, rule.shells or None, rule.description
+
+
+def _bound_again(rule: Rule, known: Mapping[tuple[str, tuple[str, ...] | None, str | None], Rule]) -> Rule:
+    """A rule that came back from the wire, bound as the one it was made from."""
+    old = known.get(_wire_identity(rule))
+    if old is None or rule.cwd is not None or rule.files is not None:
+        return rule
+    return msgspec.structs.replace(rule, cwd=old.cwd, files=old.files, description=old.description)
 
 
 def _check(policy: ExecPolicy) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, Protocol
 
@@ -10,15 +9,14 @@ from msgspec import Struct
 
 from ..core.errors import ToolDenied
 from ..core.model import ToolCall, form
+from ..core.visible import visible, visible_line
 
 Answer = Literal["once", "always", "deny"]
 LONGEST_SHOWN: Final = 16 << 10  # characters; what is too long to read can't be approved
 
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp"})
-
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What a person is asked. All its text is safe to show: see `shown`."""
+    """What a person is asked. All its text is safe to show: `question` makes it."""
 
     id: str
     kind: Literal["exec", "consent"]
@@ -29,6 +27,10 @@ class Question(Struct, frozen=True, kw_only=True):
     asker: str
     always: bool
     """Whether the answer can be remembered."""
+    lasting: str = ""
+    """What *always* would mean, such as the folder it would hold in."""
+    binding: str = ""
+    """A digest of what the answer holds for beside these words, such as the files of a command."""
 
 
 class Asker(Protocol):
@@ -83,7 +85,7 @@ async def _ask_client(call: ToolCall, question: Question) -> Answer | None:
         "required": ["allow"],
     }
     key = f"approve-{question.kind}"
-    said = (await call.line.ask({key: form(message, schema)})).get(key, {})
+    said = (await call.line.ask({key: form(message, schema, binding=question.binding)})).get(key, {})
     content = said.get("content")
     if said.get("action") == "cancel":
         return None
@@ -111,13 +113,26 @@ async def _first_answer(askers: Sequence[Asker], question: Question, seconds: fl
     return None
 
 
-def question_id() -> str:
-    return secrets.token_hex(4)
-
-
-def shown(text: str) -> str:
-    """Text as a person may see it: nothing invisible, nothing that turns the direction of reading."""
-    return "".join(
-        f"\\u{{{ord(char):x}}}" if unicodedata.category(char) in _HIDDEN and char not in "\n\t" else char
-        for char in text
+def question(
+    kind: Literal["exec", "consent"],
+    *,
+    title: str,
+    detail: str,
+    why: str,
+    asker: str,
+    always: bool,
+    lasting: str = "",
+    binding: str = "",
+) -> Question:
+    """A question as a person may see it: nothing in it hides, and what stands beside our own words is one line."""
+    return Question(
+        id=secrets.token_hex(16),
+        kind=kind,
+        title=visible_line(title),
+        detail=visible(detail),
+        why=visible_line(why),
+        asker=visible_line(asker),
+        always=always,
+        lasting=visible_line(lasting),
+        binding=binding,
     )

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from ..core.errors import ToolArguments, ToolBusy, ToolError, ToolUnavailable
+from ..core.file_access import FileAccess, FileOutside, FileRefused, read_file
 from ..core.model import Json, ToolCall, ToolResult, ToolSpec
 from . import a2ui, arguments, cdp, urls
 from .capability import Command, Missing, answer
@@ -78,6 +79,7 @@ class Canvas:
         self._trusted = frozenset(trusted)
         self._surfaces = a2ui.Surfaces()
         self._turn = asyncio.Lock()
+        self._state_dir = state_dir
         folder = state_dir / "canvas"
         self._stage = Stage(
             profile=folder / "profile",
@@ -166,7 +168,7 @@ class Canvas:
         )
         url, html = arguments.text(given, "url"), given.get("html")
         if url is not None:
-            scene = Scene(url=urls.presentable(url, trusted=self._trusted), window=window)
+            scene = Scene(url=await urls.presented(url, trusted=self._trusted), window=window)
         else:
             scene = Scene(
                 url=f"{urls.OWN}/", html=_titled(html if isinstance(html, str) else "", window), window=window
@@ -248,7 +250,7 @@ class Canvas:
         if not isinstance(jsonl, str) or not jsonl.strip():
             if path is None:
                 raise ToolArguments("Missing jsonl or jsonlPath parameter")
-            jsonl = await asyncio.to_thread(_read_lines, path)
+            jsonl = await asyncio.to_thread(_read_lines, path, self._state_dir)
         counted, skipped = self._surfaces.push(str(jsonl))
         scene = self._stage.scene
         if scene is None or scene.url != f"{urls.OWN}/a2ui":
@@ -289,15 +291,16 @@ def _titled(html: str, window: Window) -> str:
     return f"{html}<script>document.title ||= {title}</script>"
 
 
-def _read_lines(path: str) -> str:
+def _read_lines(path: str, state_dir: Path) -> str:
     """A file of lines. It must lie in the temporary directory when every link has been followed."""
+    access = FileAccess(folders=(Path(tempfile.gettempdir()),), secrets=(state_dir,))
     try:
-        found = Path(path).resolve(strict=True)
-        inside = found.is_relative_to(Path(tempfile.gettempdir()).resolve())
-        if not inside or not found.is_file() or found.stat().st_size > a2ui.MOST_BYTES:
-            raise ToolArguments(
-                "Failed to read jsonlPath: it must be a file of at most 4 MiB in the temporary directory"
-            )
-        return found.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        raise ToolArguments("Failed to read jsonlPath: there is no such readable text file") from None
+        return read_file(path, access, most=a2ui.MOST_BYTES).data.decode("utf-8")
+    except FileOutside:
+        raise ToolArguments(
+            "Failed to read jsonlPath: it must be a file of at most 4 MiB in the temporary directory"
+        ) from None
+    except FileRefused as exc:
+        raise ToolArguments(f"Failed to read jsonlPath: {exc}") from None
+    except UnicodeDecodeError:
+        raise ToolArguments("Failed to read jsonlPath: it is no text in UTF-8") from None

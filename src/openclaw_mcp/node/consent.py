@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..core.errors import OpenClawError, ToolDenied
 from ..core.model import ToolCall
-from .asking import Asking, Question, question_id, shown
+from .asking import Asking, Question, question
 from .files import read_private, write_private
 
 FILE: Final = "consents.json"
@@ -81,12 +81,11 @@ def thing_of(command: str) -> str:
 
 
 def _question(call: ToolCall, thing: str, what: str) -> Question:
-    return Question(
-        id=question_id(),
-        kind="consent",
+    return question(
+        "consent",
         title=f"May {call.caller.name} use {call.name}?",
-        detail=shown(what),
+        detail=what,
         why=f"{thing} needs the consent of the person at this machine",
-        asker=shown(f"{call.caller.kind} {call.caller.name}"),
+        asker=f"{call.caller.kind} {call.caller.name}",
         always=True,
     )

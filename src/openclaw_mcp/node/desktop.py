@@ -64,6 +64,8 @@ class Desktop:
         return self._asks() and self._address() is not None and find_spec("dbus_fast") is not None
 
     async def ask(self, question: Question) -> Answer | None:
+        if len(_asked(question)) > LONGEST_BODY:
+            return None  # the end of it would not be seen
         try:
             async with self._bus() as bus:
                 if "actions" not in (await _call(bus, "GetCapabilities"))[0]:
@@ -164,13 +166,17 @@ async def _ask(bus: "MessageBus", question: Question) -> Answer | None:
     )
     bus.add_message_handler(hear)
     actions = ["once", "Allow once", *(["always", "Always allow"] if question.always else []), "deny", "Deny"]
-    body = f"{question.detail}\n{question.why}\nasked by {question.asker}"
-    shown_as = await _notify(bus, question.title, body, urgency="critical", sound=True, actions=actions)
+    shown_as = await _notify(bus, question.title, _asked(question), urgency="critical", sound=True, actions=actions)
     try:
         return await answered
     finally:
         with contextlib.suppress(ToolUnavailable):
             await asyncio.shield(_call(bus, "CloseNotification", "u", [shown_as]))
+
+
+def _asked(question: Question) -> str:
+    lasting = f"\nalways would hold {question.lasting}" if question.always and question.lasting else ""
+    return f"{question.detail}\n{question.why}\nasked by {question.asker}{lasting}"
 
 
 def _applescript(text: str) -> str:

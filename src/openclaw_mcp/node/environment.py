@@ -2,11 +2,13 @@
 
 import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from .following import is_of_each_process
 from .shell import words
 
 _BLOCKED: Final = words(
@@ -34,16 +36,27 @@ _SECRET_WORDS: Final = frozenset({"TOKEN", "SECRET", "PASSWORD", "PASSWD", "CRED
 _SECRET_PAIRS: Final = frozenset(
     {("API", "KEY"), ("ACCESS", "KEY"), ("PRIVATE", "KEY"), ("CLIENT", "SECRET"), ("CONNECTION", "STRING")}
 )
-_NOT_INHERITED: Final = (
-    "BASH_ENV",
-    "ENV",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "PS4",
-    "OPENCLAW_GATEWAY_TOKEN",
-    "OPENCLAW_MCP_TOKEN",
+_INHERITED: Final = words(
+    """
+    HOME USER LOGNAME SHELL TMPDIR TZ TERM COLORTERM NO_COLOR LANG LANGUAGE LC_ALL LC_CTYPE LC_NUMERIC LC_TIME
+    LC_COLLATE
+    LC_MONETARY LC_MESSAGES LC_PAPER LC_NAME LC_ADDRESS LC_TELEPHONE LC_MEASUREMENT LC_IDENTIFICATION
+    DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK XDG_RUNTIME_DIR XDG_SESSION_TYPE
+    XDG_CURRENT_DESKTOP XDG_CONFIG_HOME XDG_CONFIG_DIRS XDG_DATA_HOME XDG_DATA_DIRS XDG_CACHE_HOME XDG_STATE_HOME
+    PULSE_SERVER PIPEWIRE_RUNTIME_DIR PIPEWIRE_REMOTE SSL_CERT_FILE SSL_CERT_DIR __CF_USER_TEXT_ENCODING
+    """
 )
-_ODD: Final = re.compile(r"[\x00-\x20\x7f=]")
+"""Who and where the user is, how text looks, where the desktop is: nothing of it a secret."""
+_PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY"})
+_WINDOWS: Final = words(
+    """
+    SYSTEMROOT SYSTEMDRIVE WINDIR COMSPEC PATHEXT TEMP TMP USERPROFILE USERNAME USERDOMAIN HOMEDRIVE HOMEPATH APPDATA
+    LOCALAPPDATA PROGRAMDATA PROGRAMFILES PROGRAMFILES(X86) PROGRAMW6432 COMMONPROGRAMFILES COMPUTERNAME OS
+    NUMBER_OF_PROCESSORS PROCESSOR_ARCHITECTURE
+    """
+)
+SYSTEM_FOLDERS: Final = words("/bin /sbin /usr/bin /usr/sbin /usr/local/bin /usr/local/sbin")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def blocked(names: Mapping[str, str]) -> list[str]:
@@ -53,24 +66,64 @@ def blocked(names: Mapping[str, str]) -> list[str]:
 
 def _is_blocked(name: str) -> bool:
     upper = name.upper()
-    if not name or _ODD.search(name) or upper in _BLOCKED or upper.startswith(_BLOCKED_PREFIXES) or "CONNSTR" in upper:
+    if not _NAME.fullmatch(name) or upper in _BLOCKED or upper.startswith(_BLOCKED_PREFIXES) or "CONNSTR" in upper:
         return True
     parts = re.split(r"[_\-.]", upper)
     return not _SECRET_WORDS.isdisjoint(parts) or any(pair in _SECRET_PAIRS for pair in pairwise(parts))
 
 
 def clean_path() -> str:
-    """Our PATH without the entries that mean the current folder."""
+    """Our PATH without the entries that mean the current folder, or another one to each process."""
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())
+    return os.pathsep.join(
+        entry
+        for entry in entries
+        if (entry[:1] == os.sep or Path(entry).is_absolute()) and not is_of_each_process(entry)
+    )
 
 
 def inherited() -> dict[str, str]:
-    """What a command gets from us: our own environment without our secrets and without what makes a shell run more."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in _NOT_INHERITED and not name.startswith("BASH_FUNC_")
-    }
+    """What a command gets from us: the short list, as far as it is set here, and a PATH without surprises."""
+    kept = {name: value for name, value in os.environ.items() if _is_inherited(name, value)}
     kept["PATH"] = clean_path()
     return kept
+
+
+def _is_inherited(name: str, value: str) -> bool:
+    if name.upper() in _PROXIES:
+        return "@" not in value  # a password may stand before it
+    return name in _INHERITED or (os.name == "nt" and name.upper() in _WINDOWS)
+
+
+def is_trusted(folder: str, *, besides: Sequence[Path]) -> bool:
+    """Whether only the system and this user put programs there, and it does not lie in one of the folders `besides`,
+    whose content commands bring along."""
+    real = folder if folder in SYSTEM_FOLDERS else os.path.realpath(folder)
+    try:
+        found = Path(real).stat()
+    except OSError:
+        return False
+    if os.name != "nt" and found.st_mode & stat.S_IWOTH:
+        return False
+    if real in SYSTEM_FOLDERS:
+        return True
+    if os.name != "nt" and (_may_be_written_by_others(found) or _lies_open(real)):
+        return False
+    return not any(Path(real).is_relative_to(os.path.realpath(each)) for each in besides)
+
+
+def _may_be_written_by_others(found: os.stat_result) -> bool:
+    """By its owner, or by a group that is more than root's or this user's own."""
+    if found.st_uid not in (0, os.geteuid()):
+        return True
+    own_group = found.st_gid == 0 or found.st_gid == os.getegid() == os.geteuid()
+    return bool(found.st_mode & stat.S_IWGRP) and not own_group
+
+
+def _lies_open(folder: str) -> bool:
+    """Whether a folder above it can be replaced by anybody."""
+    for above in Path(folder).parents:
+        mode = above.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return True
+    return False

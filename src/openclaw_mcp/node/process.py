@@ -109,6 +109,8 @@ async def run(
     out, err = _Output(out_read), _Output(err_read)
     try:
         try:
+            if guard is not None:
+                guard.prepare()
             process = _start(argv, executable, cwd, env, out_write, err_write)
         finally:
             os.close(out_write)

@@ -1,33 +1,27 @@
 """The rules of exec approval: allow, deny or prompt, first match first. Pure."""
 
-import fnmatch
 import hashlib
-import os
-import re
 import shlex
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from pathlib import PurePath
 from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
 from ..core.errors import ToolDenied
-from .shell import Piece, Reading
-from .wrappers import CARRIERS
+from .matching import may_match, names_of, program_of, surely_arguments, surely_program
+from .powers import Locate
+from .shell import Piece
+from .wrappers import Opened
 
 Action = Literal["allow", "prompt", "deny"]
 STRICTNESS: Final = {"allow": 0, "prompt": 1, "deny": 2}
 LONGEST_PATTERN: Final = 4096  # characters; "always allow" writes the whole command as one
 MOST_RULES: Final = 2000
 
-Locate = Callable[[str], str | None]
-"""A program as written to the absolute path of the file that would run; None when there is none."""
-
 
 class Rule(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """`pattern` is a program and its arguments: `git log *`. `*` and `?` stand for anything and any one character."""
+    """`pattern` is a program and its arguments: `seq *`. `*` and `?` stand for anything and any one character."""
 
     pattern: str
     action: Action
@@ -35,6 +29,38 @@ class Rule(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
     """Only commands started by one of these shells; None = all, directly started ones included."""
     description: str | None = None
     enabled: bool = True
+    cwd: str | None = None
+    """An allow rule: only in this folder, links resolved."""
+    files: dict[str, str] | None = None
+    """An allow rule: only while the command names these files and no others, by path and digest."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Remembered or written for one folder or some files: then it does not hold for what another command feeds."""
+        return self.cwd is not None or self.files is not None or self.description == REMEMBERED
+
+    @property
+    def binding(self) -> tuple[str | None, dict[str, str] | None, bool]:
+        """What it holds for besides its words. The last: remembered when nothing but the words was."""
+        unbound = self.cwd is None and self.files is None
+        return self.cwd, self.files, unbound and self.description == REMEMBERED
+
+
+REMEMBERED: Final = "always allowed by a person"
+"""The description of rules made by an answer."""
+
+
+class Bound(Struct, frozen=True):
+    """What a command is bound to: its folder, resolved, and each file it names, by path and digest."""
+
+    cwd: str
+    files: dict[str, str]
+    program: str | None = None
+    """The file of a program given by a path; a rule names it so, since the path may be relative or a link."""
+
+
+Bind = Callable[[Piece], Bound | None]
+"""What a command is bound to where it would run; None when that can't be told."""
 
 
 class ExecPolicy(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -75,15 +101,36 @@ DEFAULT_POLICY: Final = ExecPolicy(
 """Looking around is fine, breaking things is not, everything else is for a person to say."""
 
 
-def judge(policy: ExecPolicy, reading: Reading, *, locate: Locate) -> Verdict:
-    """The strictest verdict over all pieces; text that can't be read for certain needs a person at least."""
+class _View(Struct, frozen=True):
+    """How a piece is looked at."""
+
+    locate: Locate
+    sure: Locate
+    bind: Bind
+
+
+def judge(
+    policy: ExecPolicy,
+    reading: Opened,
+    *,
+    locate: Locate,
+    bind: Bind = lambda _: None,
+    sure: Locate | None = None,
+) -> Verdict:
+    """The strictest verdict over all pieces; text that can't be read for certain needs a person at least. `sure`: the
+    file as which a program is started, where that is not the one it is."""
+    view = _View(locate, sure or locate, bind)
     action: Action = "allow"
     reason = "every command is allowed by a rule"
     held: list[Piece] = []
     for piece in reading.pieces:
-        decided, why = _judge_piece(policy, piece, locate)
+        decided, why = _judge_piece(policy, piece, view)
         if decided != "allow":
             held.append(piece)
+        if STRICTNESS[decided] > STRICTNESS[action]:
+            action, reason = decided, why
+    for piece in reading.seen:
+        decided, why = _forbidden(policy, piece, view)
         if STRICTNESS[decided] > STRICTNESS[action]:
             action, reason = decided, why
     if reading.doubts or not reading.pieces:
@@ -94,17 +141,41 @@ def judge(policy: ExecPolicy, reading: Reading, *, locate: Locate) -> Verdict:
     return Verdict(action, reason, tuple(held), certain=not reading.doubts)
 
 
-def _judge_piece(policy: ExecPolicy, piece: Piece, locate: Locate) -> tuple[Action, str]:
+def _judge_piece(policy: ExecPolicy, piece: Piece, view: _View) -> tuple[Action, str]:
     """The first rule that fits; one that only might fit makes the verdict stricter and the search goes on."""
     floor: tuple[Action, str] = ("allow", "")
     for rule in policy.rules:
-        fits = _fits(rule, piece, locate) if rule.enabled else "no"
+        fits = _fits(rule, piece, view) if rule.enabled else "no"
         said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_name(piece)}")
         if fits == "yes":
             return _stricter(floor, said)
         if fits == "maybe":
             floor = _stricter(floor, said)
     return _stricter(floor, (policy.default_action, f"no rule covers {_name(piece)}"))
+
+
+def _forbidden(policy: ExecPolicy, piece: Piece, view: _View) -> tuple[Action, str]:
+    """What rules say against a piece that needs no rule for it. A rule for whatever program it may be says nothing."""
+    first = piece.words[0].text
+    names = names_of(first, view.locate(first))
+    floor: tuple[Action, str] = ("allow", "")
+    for at, rule in enumerate(policy.rules):
+        if rule.action == "allow" or not rule.enabled:
+            continue
+        program, other_names = program_of(rule.pattern)
+        if not program.strip("*?") or (program not in names and not other_names and "/" not in first):
+            continue
+        fits = _fits(rule, piece, view)
+        if fits == "no":
+            continue
+        before = (each for each in policy.rules[:at] if each.action == "allow" and each.enabled)
+        if any(_fits(each, piece, view) == "yes" for each in before):
+            break
+        said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_name(piece)}")
+        if fits == "yes":
+            return _stricter(floor, said)
+        floor = _stricter(floor, said)
+    return floor
 
 
 def _stricter(one: tuple[Action, str], other: tuple[Action, str]) -> tuple[Action, str]:
@@ -115,105 +186,67 @@ def _name(piece: Piece) -> str:
     return repr(piece.words[0].text[:80])
 
 
-def _fits(rule: Rule, piece: Piece, locate: Locate) -> Literal["yes", "maybe", "no"]:
+def _fits(rule: Rule, piece: Piece, view: _View) -> Literal["yes", "maybe", "no"]:
     program, _, arguments = rule.pattern.strip().partition(" ")
     if not program or (rule.shells and piece.shell not in rule.shells):
         return "no"
     if (
         rule.action != "deny"
-        and _surely_program(program, piece, locate)
-        and _surely_arguments(arguments.strip(), piece)
+        and surely_program(program, piece, view.locate, view.sure)
+        and surely_arguments(arguments.strip(), piece, program)
+        and (rule.binding == _ANYWHERE or rule.action != "allow" or _holds(rule, piece, view.bind))
     ):
         return "yes"
-    if rule.action != "allow" and _may_match(rule.pattern.strip(), program, arguments.strip(), piece, locate):
+    if rule.action != "allow" and may_match(rule.pattern.strip(), program, arguments.strip(), piece, view.locate):
         return "yes" if rule.action == "deny" else "maybe"
     return "no"
 
 
-# ---- allow: only what certainly fits --------------------------------------------------------------------
+_ANYWHERE: Final = (None, None, False)
 
 
-def _surely_program(pattern: str, piece: Piece, locate: Locate) -> bool:
-    given = piece.words[0].text
-    wild = "*" in pattern or "?" in pattern
-    if wild and CARRIERS.fullmatch(PurePath(given).name):
+def _holds(rule: Rule, piece: Piece, bind: Bind) -> bool:
+    """Whether everything the rule is bound to is as it was. Asked only where the words fit: it reads files."""
+    found = bind(piece)
+    if found is None:
         return False
-    if "/" in pattern:
-        found = locate(given)
-        return found is not None and _path_glob(pattern).fullmatch(os.path.normpath(found)) is not None
-    if "/" not in given:
-        return _glob(pattern).fullmatch(given) is not None
-    # A path counts for a bare name only when that name means the same file.
-    return (
-        not wild
-        and PurePath(given).name == pattern
-        and (found := locate(given)) is not None
-        and found == locate(pattern)
-    )
-
-
-def _surely_arguments(pattern: str, piece: Piece) -> bool:
-    words = piece.words[1:]
-    if pattern == "*":
-        return True
-    if any(word.open for word in words):
-        return False
-    line = shlex.join(word.text for word in words)
-    if _glob(pattern).fullmatch(line):
-        return True
-    return pattern.endswith(" *") and line == pattern[:-2]
-
-
-# ---- deny, and what a prompt is for: whatever might fit ------
-
-
-def _may_match(whole: str, program: str, arguments: str, piece: Piece, locate: Locate) -> bool:
-    first, words = piece.words[0].text, piece.words[1:]
-    line = shlex.join(word.text for word in words)
-    if _glob(whole, any_case=True).fullmatch(f"{first} {line}".strip()):
-        return True
-    found = locate(first)
-    names = {first, PurePath(first).name, *([found, PurePath(found).name] if found else [])}
-    if not any(_glob(program, any_case=True).fullmatch(name) for name in names):
-        return False
-    if arguments in ("", "*") or any(word.open for word in words):
-        return True
-    return _glob(arguments, any_case=True).fullmatch(line) is not None or (
-        arguments.endswith(" *") and line == arguments[:-2]
-    )
-
-
-@lru_cache(maxsize=4096)
-def _glob(pattern: str, *, any_case: bool = False) -> re.Pattern[str]:
-    # fnmatch's own translation does not backtrack, however many stars there are; we only take its [..] away.
-    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")), re.IGNORECASE if any_case else 0)
-
-
-@lru_cache(maxsize=4096)
-def _path_glob(pattern: str) -> re.Pattern[str]:
-    parts = (
-        "[^/]*" if part == "*" else "[^/]" if part == "?" else re.escape(part) for part in re.split(r"([*?])", pattern)
-    )
-    return re.compile("".join(parts))
+    cwd, files, words_alone = rule.binding
+    if words_alone:  # an older answer, that forgot where: good for what names no file
+        return not found.files
+    return cwd in (None, found.cwd) and (files is None or files == found.files)
 
 
 # ---- changing rules --------------------------------------------------------------------------------------------------
 
 
-def remembered(policy: ExecPolicy, pieces: Sequence[Piece]) -> ExecPolicy | None:
-    """The policy with each piece allowed exactly as it is; None when some piece can't be written as a rule."""
+def remembered(policy: ExecPolicy, pieces: Sequence[Piece], bounds: Sequence[Bound | None]) -> ExecPolicy | None:
+    """The policy with each piece allowed exactly as it is, where it is, with the files it names as they are; None when
+    some piece can't be written as a rule."""
     fresh: list[Rule] = []
-    for piece in pieces:
+    for piece, bound in zip(pieces, bounds, strict=True):
+        if bound is None:
+            return None
         if any(word.open for word in piece.words):
             return None
-        pattern = shlex.join(word.text for word in piece.words)
-        if "*" in pattern or "?" in pattern or pattern.split(" ")[0] != piece.words[0].text:
+        program = bound.program or piece.words[0].text
+        pattern = shlex.join([program, *(word.text for word in piece.words[1:])])
+        if "*" in pattern or "?" in pattern or pattern.split(" ")[0] != program:
             return None
         if len(pattern) > LONGEST_PATTERN or "\n" in pattern:
             return None
         shells = (piece.shell,) if piece.shell else None
-        fresh.append(Rule(pattern=pattern, action="allow", shells=shells, description="always allowed by a person"))
-    return msgspec.structs.replace(policy, rules=(*fresh, *policy.rules))
+        rule = Rule(
+            pattern=pattern, action="allow", shells=shells, description=REMEMBERED, cwd=bound.cwd, files=bound.files
+        )
+        fresh.append(rule)
+    replaced = {_answer(rule) for rule in fresh}
+    kept = (rule for rule in policy.rules if rule.description != REMEMBERED or _answer(rule) not in replaced)
+    return msgspec.structs.replace(policy, rules=(*fresh, *kept))
+
+
+def _answer(rule: Rule) -> tuple[str, tuple[str, ...] | None, str | None]:
+    """Two remembered answers with the same of this are one: the later counts."""
+    return rule.pattern, rule.shells, rule.cwd
 
 
 def check_tighter(old: ExecPolicy, new: ExecPolicy) -> None:
@@ -244,7 +277,8 @@ def _position(before: Sequence[Rule], at: int, rule: Rule) -> int | None:
     for index in range(at, len(before)):
         old = before[index]
         same = (old.pattern, old.shells or None) == (rule.pattern, rule.shells or None)
-        if same and STRICTNESS[rule.action] >= STRICTNESS[old.action]:
+        bound = rule.action != "allow" or rule.binding == old.binding
+        if same and bound and STRICTNESS[rule.action] >= STRICTNESS[old.action]:
             return index
         if old.action != "allow":
             return None

@@ -1,7 +1,11 @@
 """Shell text into the commands it would run. Pure; what it can't read for certain it says so, and never guesses.
 
-The text may be meant for sh, bash, dash, ksh or zsh, which disagree in the corners; so only what all of them read alike
-is read, and anything else is a doubt. Whoever judges the pieces must not let doubtful text run on a rule alone.
+The text may be meant for sh, bash, dash, ash or ksh; behind these names stands dash, bash, busybox, ksh93, mksh or zsh.
+They disagree in the corners; so only what all of them read alike is read, and anything else is a doubt. Whoever judges
+the pieces must not let doubtful text run on a rule alone.
+
+Shells take a backslash and the newline after it out of the text before they look at it, so the pair may stand in the
+middle of anything: `$\\⏎(`. Here it is read only after a blank, where there is nothing to be in the middle of.
 """
 
 import re
@@ -19,17 +23,40 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,@%+-")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=,@%+-]+")
+_PLAIN_IN_QUOTES: Final = re.compile(r'[^"\\$`]+')
 _OPEN: Final = frozenset("*?[]~")
 _ENDS_WORD: Final = frozenset(" \t\n;&|()<>")
-_RESERVED: Final = words("""
+_ODD: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]|[^\x00-\x7f][\\`]")
+"""What some shell or locale reads otherwise, quoted or not: control characters, which shells use as marks of their own;
+what is no text; a backslash or backquote that GBK, Big5 or Shift-JIS take for half of the character before it."""
+_ESCAPES_IN_QUOTES: Final = frozenset('$`"\\')
+RESERVED: Final = words("""
     if then else elif fi for while until do done case esac in select function time coproc { } ! [[ ]]
-    foreach end repeat always nocorrect noglob
+    foreach end repeat always nocorrect noglob namespace
 """)
-_HARMLESS: Final = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLORTERM|NO_COLOR|FORCE_COLOR|COLUMNS|LINES")
-_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)\+?=")
-_VARIABLE: Final = re.compile(r"\{[A-Za-z_]\w*\}|[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
-_REDIRECT: Final = re.compile(r"(\d*)(<<<|<<-?|<>|<&|>>|>&|>\||<\(|>\(|<|>)")
+_ABOUT_LOOKS: Final = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLORTERM|NO_COLOR|FORCE_COLOR|COLUMNS|LINES")
+_LOOKS: Final = re.compile(r"(?!.*\.\.)[A-Za-z0-9_.:@,+=-]*")
+_VALUES: Final = {
+    "COLUMNS": re.compile("[0-9]{0,5}"),
+    "LINES": re.compile("[0-9]{0,5}"),
+    "TZ": re.compile(r"(?!.*\.\.)(?:[A-Za-z0-9_<+-][A-Za-z0-9_.:@/,+<>=-]*)?"),
+}
+"""What variables may be set to that are more than names. No other holds a path: C libraries read files named after the
+language and the terminal, and a catalogue of messages is a program of sorts. A time zone is a path below theirs."""
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
+_VARIABLE: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
+_REDIRECT: Final = re.compile(r"([0-9]*)(<<<|<<-?|<>|<&|>>|>&|>\||<\(|>\(|<|>)")
+_DESCRIPTOR: Final = re.compile(r"[0-9]|-")
+_AFTER_DOLLAR: Final = frozenset(("", *" \t\n/.,:%)|;&"))
+_AFTER_DOLLAR_IN_QUOTES: Final = _AFTER_DOLLAR | {'"'}
+"""What may follow a `$` that is just a `$`."""
+_BEGINS_AFTER_DOLLAR: Final = frozenset("'\"({[$`")
+_BLANKS: Final = re.compile(r"[ \t]*")
+_BLANKS_AND_NEWLINES: Final = re.compile(r"[ \t\n]*")
+BASH: Final = frozenset({"bash", "rbash"})
+_NEEDS_ANOTHER: Final = frozenset({"&&", "||", "|", "|&"})
+_FEEDS: Final = frozenset({"|", "|&"})
 
 
 class Word(Struct, frozen=True):
@@ -44,6 +71,8 @@ class Piece(Struct, frozen=True):
     words: tuple[Word, ...]
     shell: str | None = None
     """The shell that starts it; None = started directly."""
+    fed: bool = False
+    """Its input comes, or may come, from another command."""
 
 
 class Reading(Struct, frozen=True):
@@ -56,9 +85,9 @@ class Doubt(Exception):
     """What follows can't be read for certain."""
 
 
-def read(text: str, *, shell: str) -> Reading:
-    """Every command in `text`, those inside substitutions included."""
-    reader = _Reader(shell)
+def read(text: str, *, shell: str, fed: bool = False) -> Reading:
+    """Every command in `text`, those inside substitutions included. `fed`: another command feeds the shell itself."""
+    reader = _Reader(shell, fed=fed)
     try:
         reader.read(text)
     except Doubt as doubt:
@@ -66,18 +95,27 @@ def read(text: str, *, shell: str) -> Reading:
     return Reading(tuple(reader.pieces))
 
 
-def harmless(name: str) -> bool:
-    """Whether setting this variable can't change what a program does, only how its output looks."""
-    return _HARMLESS.fullmatch(name) is not None
+def harmless(name: str, value: str) -> bool:
+    """Whether setting this variable so can't change what a program does, only how its output looks.
+
+    Some shells compute what COLUMNS and LINES are set to, and computing can run commands: these must be numbers.
+    """
+    return is_about_looks(name) and _VALUES.get(name, _LOOKS).fullmatch(value) is not None
+
+
+def is_about_looks(name: str) -> bool:
+    """Whether this variable only decides how output looks, set or not."""
+    return _ABOUT_LOOKS.fullmatch(name) is not None
 
 
 class _Reader:
     """Reads one text and, through fresh readers of the same list, the texts inside it."""
 
-    def __init__(self, shell: str, pieces: list[Piece] | None = None, depth: int = 0) -> None:
+    def __init__(self, shell: str, pieces: list[Piece] | None = None, depth: int = 0, *, fed: bool = False) -> None:
         self.pieces: list[Piece] = [] if pieces is None else pieces
         self._shell = shell
         self._depth = depth
+        self._fed = fed
         self._text = ""
         self._at = 0
 
@@ -86,6 +124,8 @@ class _Reader:
             raise Doubt(f"the command is longer than {LONGEST_TEXT} characters")
         if self._depth > DEEPEST:
             raise Doubt("commands are nested too deeply")
+        if _ODD.search(text):
+            raise Doubt("there is a character in it that shells read differently")
         self._text, self._at = text, 0
         self._commands(closing="")
 
@@ -93,10 +133,14 @@ class _Reader:
 
     def _commands(self, *, closing: str) -> None:
         """Commands up to `closing`, which is consumed; the empty string means the end of the text."""
+        needed = bool(closing)
+        fed = self._fed
         while True:
             self._blanks(newlines=True)
             if self._closed(closing):
-                return
+                if needed:
+                    raise Doubt("a command is missing")
+                break
             if self._peek() == "(":
                 self._group()
                 self._redirects()
@@ -104,8 +148,11 @@ class _Reader:
                 self._simple()
             self._blanks()
             if self._closed(closing):
-                return
-            self._separator()
+                break
+            separator = self._separator()
+            needed = separator in _NEEDS_ANOTHER
+            self._fed = fed or separator in _FEEDS
+        self._fed = fed
 
     def _closed(self, closing: str) -> bool:
         if self._at == len(self._text):
@@ -117,14 +164,16 @@ class _Reader:
             return True
         return False
 
-    def _separator(self) -> None:
-        for operator in ("&>", "&|", "&!", ";;", ";&", ";|"):
+    def _separator(self) -> str:
+        for operator in ("&>", "&|", "&!", ";;", ";&", ";|", "|&"):
+            if operator == "|&" and self._shell in BASH:
+                continue  # a pipe; a coprocess to ksh, nonsense to dash
             if self._text.startswith(operator, self._at):
                 raise Doubt(f"{operator} is not understood")
         for operator in ("&&", "||", "|&", ";", "&", "|", "\n"):
             if self._text.startswith(operator, self._at):
                 self._at += len(operator)
-                return
+                return operator
         raise Doubt(f"{self._peek()} stands where a command should end")
 
     def _group(self) -> None:
@@ -149,7 +198,7 @@ class _Reader:
 
     def _simple(self) -> None:
         words: list[Word] = []
-        began = self._at
+        settled = redirected = False
         while True:
             self._blanks()
             if self._at == len(self._text) or self._peek() in ";&|\n)":
@@ -157,6 +206,7 @@ class _Reader:
             redirect = _REDIRECT.match(self._text, self._at)
             if redirect:
                 self._redirect(redirect)
+                redirected = True
                 continue
             if self._peek() == "(":
                 raise Doubt("a function or an array is not understood")
@@ -164,31 +214,37 @@ class _Reader:
             word = self._word()
             if assigned is None:
                 words.append(word)
-            elif word.open or not harmless(assigned[1]):
+            elif word.open or not harmless(assigned[1], word.text[assigned.end() - assigned.start() :]):
                 raise Doubt(f"setting {assigned[1]} may change what a command does")
+            else:
+                settled = True
         if words:
             self._add(tuple(words))
-        elif self._at == began:
+        elif not settled or redirected:
             raise Doubt(f"{self._peek() or 'the end'} stands where a command should begin")
 
     def _add(self, words: tuple[Word, ...]) -> None:
         first = words[0]
         if first.open or not first.text or "=" in first.text:
             raise Doubt("which program runs is decided only when it runs")
-        if first.text in _RESERVED:
+        if first.text in RESERVED or first.text[0] in "-%":
             raise Doubt(f"{first.text} is a word of the shell's own language")
         if len(self.pieces) >= MOST_PIECES:
             raise Doubt(f"there are more than {MOST_PIECES} commands")
-        self.pieces.append(Piece(words, self._shell))
+        self.pieces.append(Piece(words, self._shell, self._fed))
 
     def _redirect(self, found: re.Match[str]) -> None:
         self._at = found.end()
         operator = found[2]
+        if len(found[1]) > 1:
+            raise Doubt(f"{found[1][:40]} before {operator} is a number to some shells and a word to others")
         if operator in ("<", ">", ">>", ">&", "<&"):
             self._blanks()
+            began = self._at
             target = self._word()
             if operator in (">&", "<&"):
-                if not target.open and (target.text.isdecimal() or target.text == "-"):
+                # As written: a quoted one is a file's name to some shells.
+                if _DESCRIPTOR.fullmatch(self._text, began, self._at):
                     return
             elif not target.open and target.text == "/dev/null":
                 return
@@ -197,31 +253,39 @@ class _Reader:
     # ---- words ---------------------------------------------------------------------------------------------------
 
     def _word(self) -> Word:
+        text, began, open = self._text, self._at, False
+        if text.startswith("=", began):
+            raise Doubt("a word that begins with = means a program to some shells")
         parts: list[str] = []
-        began, open = self._at, False
-        while self._at < len(self._text):
-            char = self._peek()
-            if char in _ENDS_WORD:
+        while self._at < len(text):
+            if found := _PLAIN.match(text, self._at):
+                parts.append(found[0])
+                self._at = found.end()
+            elif text[self._at] in _ENDS_WORD:
                 break
-            if char == "'":
-                parts.append(self._single())
-            elif char == '"':
-                open |= self._double(parts)
-            elif char == "\\":
-                parts.append(self._escaped())
-            elif char in "$`":
-                open |= self._substituted(parts, quoted=False)
-            elif char in _PLAIN or char in _OPEN:
-                if char == "=" and self._at == began:
-                    raise Doubt("a word that begins with = means a program to some shells")
-                open |= char in _OPEN
-                parts.append(char)
-                self._at += 1
             else:
-                raise Doubt(f"{char!a} outside quotes is not understood")
+                open |= self._part(text[self._at], parts)
         if self._at == began:
             raise Doubt("a word is missing")
         return Word("".join(parts), open)
+
+    def _part(self, char: str, parts: list[str]) -> bool:
+        """Read past a part of a word that is more than plain; whether its value is open."""
+        if char == '"':
+            return self._double(parts)
+        if char in "$`":
+            return self._substituted(parts, quoted=False)
+        if char in _OPEN:
+            parts.append(char)
+            self._at += 1
+            return True
+        if char == "'":
+            parts.append(self._single())
+        elif char == "\\":
+            parts.append(self._escaped())
+        else:
+            raise Doubt(f"{char!a} outside quotes is not understood")
+        return False
 
     def _single(self) -> str:
         end = self._text.find("'", self._at + 1)
@@ -235,21 +299,31 @@ class _Reader:
         following = self._text[self._at + 1 : self._at + 2]
         if not following:
             raise Doubt("the text ends in a backslash")
+        if following == "\n":
+            raise Doubt("a line is continued in the middle of something")
+        if not following.isascii():
+            raise Doubt(f"{following!a} outside quotes is not understood")
         self._at += 2
-        return "" if following == "\n" else following
+        return following
 
     def _double(self, parts: list[str]) -> bool:
         self._at += 1
-        open = False
-        while self._at < len(self._text):
-            char = self._peek()
+        text, open = self._text, False
+        while self._at < len(text):
+            if found := _PLAIN_IN_QUOTES.match(text, self._at):
+                parts.append(found[0])
+                self._at = found.end()
+                continue
+            char = text[self._at]
             if char == '"':
                 self._at += 1
                 return open
-            if char == "\\" and self._text[self._at + 1 : self._at + 2] in ("$", "`", '"', "\\", "\n"):
-                parts.append(self._escaped())
-            elif char in "$`":
+            if char in "$`":
                 open |= self._substituted(parts, quoted=True)
+            elif text.startswith("\\\n", self._at):
+                self._continued()
+            elif text[self._at + 1 : self._at + 2] in _ESCAPES_IN_QUOTES:
+                parts.append(self._escaped())
             else:
                 parts.append(char)
                 self._at += 1
@@ -270,33 +344,26 @@ class _Reader:
         variable = _VARIABLE.match(self._text, self._at)
         if variable:
             self._at = variable.end()
-            if self._text[self._at : self._at + 1] == "[":
+            after = self._text[self._at : self._at + 1]
+            if after == "[":
                 raise Doubt("a subscript is not understood")
+            if variable[0] == "$" and after in _BEGINS_AFTER_DOLLAR and not (quoted and after == '"'):
+                raise Doubt(f"$${after} is one thing to some shells and two to others")
             return True
-        if following in ("{", "[") or (not quoted and following in ("'", '"')):
+        if following not in (_AFTER_DOLLAR_IN_QUOTES if quoted else _AFTER_DOLLAR):
             raise Doubt(f"${following} is not understood")
         parts.append("$")
         return False
 
     def _backquoted(self) -> None:
-        inner: list[str] = []
-        at = self._at + 1
-        while at < len(self._text):
-            char = self._text[at]
-            if char == "`":
-                self._at = at + 1
-                _Reader(self._shell, self.pieces, self._depth + 1).read("".join(inner))
-                return
-            if char == "\\":
-                following = self._text[at + 1 : at + 2]
-                if following not in ("$", "`", "\\"):
-                    raise Doubt("a backslash inside backquotes is not understood")
-                inner.append(following)
-                at += 2
-                continue
-            inner.append(char)
-            at += 1
-        raise Doubt("a backquote is not closed")
+        end = self._text.find("`", self._at + 1)
+        if end < 0:
+            raise Doubt("a backquote is not closed")
+        inner = self._text[self._at + 1 : end]
+        if "\\" in inner:
+            raise Doubt("a backslash inside backquotes is not understood")
+        self._at = end + 1
+        _Reader(self._shell, self.pieces, self._depth + 1, fed=self._fed).read(inner)
 
     # ---- characters ----------------------------------------------------------------------------------------------
 
@@ -304,10 +371,17 @@ class _Reader:
         return self._text[self._at : self._at + 1]
 
     def _blanks(self, *, newlines: bool = False) -> None:
-        while self._at < len(self._text):
-            if self._text[self._at] in (" \t\n" if newlines else " \t"):
-                self._at += 1
-            elif self._text.startswith("\\\n", self._at):
-                self._at += 2
-            else:
+        blanks = _BLANKS_AND_NEWLINES if newlines else _BLANKS
+        while True:
+            found = blanks.match(self._text, self._at)
+            assert found is not None
+            self._at = found.end()
+            if not self._text.startswith("\\\n", self._at):
                 return
+            self._continued()
+
+    def _continued(self) -> None:
+        """Read past the end of a line that goes on in the next, if nothing can have begun before it."""
+        if self._at and self._text[self._at - 1] not in " \t\n":
+            raise Doubt("a line is continued in the middle of something")
+        self._at += 2

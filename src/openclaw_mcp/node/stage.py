@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from ..core.errors import ToolError, ToolTimeout
+from ..core.file_access import FileAccess, FileRefused, read_file
 from ..core.model import Json
 from . import cdp, session, urls
 from .files import make_private
@@ -366,12 +367,8 @@ class Stage:
     def _file(self, name: str) -> bytes | None:
         """One of the canvas's own files; links that lead out of its folder lead nowhere."""
         try:
-            root = self._files.resolve(strict=True)
-            path = (root / name).resolve(strict=True)
-            if not path.is_relative_to(root) or not path.is_file() or path.stat().st_size > MOST_FILE:
-                return None
-            return path.read_bytes()
-        except (OSError, ValueError):
+            return read_file(name, FileAccess(folders=(self._files,), hidden=True), most=MOST_FILE).data
+        except FileRefused:
             return None
 
 

@@ -16,6 +16,7 @@ from .arguments import flag, schema, text
 from .capability import Command, Missing, answer
 from .desktop import Desktop, Urgency
 from .environment import blocked, inherited
+from .following import follow
 from .wrappers import POSIX_SHELLS
 
 DEFAULT_MS: Final = 30_000
@@ -122,11 +123,6 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     cwd: Path | None
     seconds: float
 
-    @property
-    def judged(self) -> tuple[str, ...]:
-        """What the rules see: variables are part of the command, as if set by env."""
-        return ("env", *(f"{name}={value}" for name, value in self.env.items()), *self.argv) if self.env else self.argv
-
 
 class System:
     """The `system.*` commands."""
@@ -161,7 +157,7 @@ class System:
         if executable is None:
             raise ToolError(f"The program {request.argv[0][:80]!r} is not on this machine; see system.which")
         asker = f"{call.caller.kind} {call.caller.name}"
-        await self._approvals.authorise(call, request.judged, cwd=request.cwd, asker=asker)
+        await self._approvals.authorise(call, request.argv, cwd=request.cwd, asker=asker, env=request.env)
 
         async def report(seconds: float, last: str) -> None:
             await call.line.progress(seconds, total=request.seconds, message=last or None)
@@ -204,6 +200,8 @@ class System:
         bins = [name.strip() for name in call.arguments["bins"] if name.strip()]
         if not bins or len(bins) > MOST_BINS:
             raise ToolArguments(f"Missing bins parameter: name 1 to {MOST_BINS} programs")
+        if any("\0" in name for name in bins):
+            raise ToolArguments("bins holds a NUL character")
         locator = Locator(None)
         # A name with a folder in it would tell whether any file exists.
         found = {name: locator.executable(name) for name in bins if "/" not in name and "\\" not in name}
@@ -230,7 +228,7 @@ def requested(arguments: Json) -> RunRequest:
     if len(argv) > MOST_WORDS or any("\0" in word for word in argv):
         raise ToolArguments(f"command holds a NUL character, or more than {MOST_WORDS} words")
     raw = text(arguments, "rawCommand")
-    if raw is not None and raw not in (shlex.join(argv), argv[-1] if len(argv) == 3 and argv[1] == "-c" else ""):
+    if raw is not None and raw not in (shlex.join(argv), _shell_text(argv)):
         raise ToolArguments("rawCommand says something else than command; leave it out")
     env = arguments.get("env") or {}
     refused = blocked(env)
@@ -257,6 +255,11 @@ def _argv(arguments: Json) -> tuple[str, ...]:
     return (shell, "-c", command)
 
 
+def _shell_text(argv: Sequence[str]) -> str | None:
+    """What a shell is given to read. Only a shell by its bare name: another program does with it what it likes."""
+    return argv[2] if len(argv) == 3 and argv[1] == "-c" and argv[0] in POSIX_SHELLS else None
+
+
 def _cwd(given: Any) -> Path | None:
     if given is None:
         return None
@@ -265,6 +268,8 @@ def _cwd(given: Any) -> Path | None:
     folder = Path(given).expanduser()
     if not folder.is_absolute() or not folder.is_dir():
         raise ToolArguments("cwd must be the absolute path of a folder that exists")
+    if not follow(str(folder))[1]:
+        raise ToolArguments("cwd must not pass through /proc: it means another folder to each process")
     return folder
 
 

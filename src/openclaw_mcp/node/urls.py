@@ -1,9 +1,7 @@
 """Where the canvas may go. Pure, but for the one function that asks the name server."""
 
 import asyncio
-import ipaddress
 import re
-import socket
 import unicodedata
 from collections.abc import Collection
 from typing import Final
@@ -12,6 +10,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from msgspec import Struct
 
 from ..core.errors import ToolArguments
+from ..core.internet import NoSuchHost, NotPublic, is_public, look_up, spelt_address
 
 LONGEST_URL: Final = 1 << 20  # characters; a data: page fits, a film does not
 RESOLVE_WAIT: Final = 3.0  # seconds for the name server
@@ -28,9 +27,13 @@ HIDDEN_HOSTS: Final = (
     "169.254.*",
     *(f"100.{number}.*" for number in range(64, 128)),
     *(f"172.{number}.*" for number in range(16, 32)),
+    "192.0.0.*",
     "192.168.*",
+    "198.18.*",
+    "198.19.*",
+    *(f"{number}.*" for number in range(224, 256)),
     "[::*",  # loopback, unspecified, and IPv4 in IPv6's clothes
-    *(f"[{letters}*" for letters in ("fc", "fd", "fe8", "fe9", "fea", "feb", "64:ff9b:")),
+    *(f"[{letters}*" for letters in ("fc", "fd", "fe", "ff", "64:ff9b:", "2001::", "2001:0:", "2002:")),
 )
 """Host patterns of this machine and its neighbours, in the spelling Chromium brings every host into."""
 
@@ -42,7 +45,7 @@ class Target(Struct, frozen=True):
     """Why `canvas.navigate` leaves this address alone; None = nothing against it."""
 
 
-def presentable(url: str, *, trusted: Collection[str]) -> str:
+async def presented(url: str, *, trusted: Collection[str]) -> str:
     """The address as Chromium may load it: web, data of two kinds, about:blank, or a path among our own files."""
     url = url.strip()
     if len(url) > LONGEST_URL:
@@ -52,7 +55,9 @@ def presentable(url: str, *, trusted: Collection[str]) -> str:
     if url.startswith("/") and not url.startswith("//"):
         return f"{OWN}/files{url}"
     target = web(url, trusted=trusted)
-    if _origin(urlsplit(target.url)) not in trusted and (target.host == "localhost" or _neighbour(target.host)):
+    if _origin(urlsplit(target.url)) in trusted:
+        return target.url
+    if target.host == "localhost" or _neighbour(target.host) or await resolves_inward(target.host):
         raise ToolArguments("Invalid url: it leads to this machine or its network, whose origin is not trusted")
     return target.url
 
@@ -81,13 +86,14 @@ def web(url: str, *, trusted: Collection[str]) -> Target:
 
 async def resolves_inward(host: str) -> bool:
     """Whether the name server sends this host to a machine that is not on the public network."""
-    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(RESOLVE_WAIT):
-            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError):
+            await look_up(host, 443)
+    except NotPublic:
+        return True
+    except (NoSuchHost, TimeoutError):
         return False  # Chromium will not find it either
-    return any(_neighbour(str(address[4][0])) for address in found)
+    return False
 
 
 def rules(trusted: Collection[str]) -> str:
@@ -108,7 +114,7 @@ def _host(name: str) -> tuple[str, bool]:
         ascii_name = plain if ":" in plain else plain.encode("idna").decode()
     except UnicodeError:
         raise ToolArguments("Invalid url: its host is no host name") from None
-    address = _address(ascii_name)
+    address = spelt_address(ascii_name)
     return str(address) if address is not None else ascii_name, ascii_name != name.rstrip(".").lower()
 
 
@@ -117,7 +123,7 @@ def _risk(parts: SplitResult, host: str, *, foreign: bool) -> str | None:
         return "it is not https"
     if host == "localhost" or host.endswith(".localhost"):
         return "it leads to this machine"
-    if _address(host) is not None:
+    if spelt_address(host) is not None:
         return "its host is a bare address"
     if "." not in host:
         return "its host has no dot"
@@ -127,21 +133,5 @@ def _risk(parts: SplitResult, host: str, *, foreign: bool) -> str | None:
 def _neighbour(host: str) -> bool:
     if host.endswith(".localhost"):
         return True
-    address = _address(host)
-    return address is not None and (not address.is_global or address.is_multicast)
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address a host spells, in any of the ways a browser understands: 127.1, 0x7f000001, 2130706433, ::ffff:…"""
-    if ":" in host:
-        try:
-            six = ipaddress.IPv6Address(host.partition("%")[0])
-        except ValueError:
-            return None
-        return six.ipv4_mapped or six.sixtofour or six
-    if not re.fullmatch(r"[0-9a-fx.]+", host):
-        return None
-    try:
-        return ipaddress.IPv4Address(socket.inet_aton(host))
-    except OSError:
-        return None
+    address = spelt_address(host)
+    return address is not None and not is_public(address)

@@ -1,42 +1,38 @@
 """Programs that start other programs: what `env`, `xargs`, `find -exec`, `sh -c` and their kind would start. Pure.
 
 An option we don't know may take a value, and then the next word is no program: so it is a doubt, never a guess.
+Only the file such a name is known for is opened. Another file of that name is a program like any other.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Final
 
 from msgspec import Struct
 
-from .shell import MOST_PIECES, Doubt, Piece, Reading, Word, harmless, read, words
+from .builtins import SHELLS_OWN, check_builtin
+from .shell import MOST_PIECES, Doubt, Piece, Reading, Word, harmless, is_about_looks, read, words
 
 DEEPEST: Final = 8  # wrappers within wrappers
+MOST_SEEN: Final = MOST_PIECES * (DEEPEST + 2)  # what needs no rule of its own; each piece may be wrapped that deep
 
 Names = Callable[[str], Sequence[str]]
-"""A program as written to the names it goes by: its own, and that of the file behind a link."""
+"""A program as written to the names it surely acts by; none for a file that is not the one known by its name."""
+
+
+Steady = Callable[[str], bool]
+"""Whether a program as written means the same file to every process."""
+
+
+class Opened(Reading, frozen=True):
+    seen: tuple[Piece, ...] = ()
+    """What needs no rule that allows it, and yet rules may forbid: the wrappers that were opened, and what a file that
+    only bears a wrapper's name might start."""
+
 
 POSIX_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "rbash"})
-
-CARRIERS: Final = re.compile(
-    r"(?:[a-z]*sh|python[\d.]*|pypy[\d.]*|perl[\d.]*|ruby[\d.]*|node(?:js)?|deno|bun|php[\d.]*|lua(?:jit)?[\d.]*|tclsh[\d.]*|"
-    r"wish|expect|[gmn]?awk|ed|ex|r?vim?|nvim|emacs|nano|gdb|lldb|strace|ltrace|perf|watch|script|scriptreplay|parallel|"
-    r"docker|podman|nerdctl|kubectl|systemd-run|systemctl|unshare|nsenter|chroot|flock|taskset|chrt|prlimit|setsid|setarch|"
-    r"linux\d\d|at|batch|crontab|make|gmake|ninja|git|tar|bsdtar|rsync|scp|sftp|zip|man|less|more|pkexec|su|sudo|doas|"
-    r"runuser|setpriv|capsh|firejail|bwrap|fakeroot|dbus-run-session|xvfb-run|ld-linux.*|ld-.*\.so.*|ld\.so|busybox|toybox|"
-    r"env|xargs|find|fd|fdfind|nohup|nice|timeout|stdbuf|time|command|exec|builtin|eval|source|\.|trap|gcc|g\+\+|cc|c\+\+|go|"
-    r"cargo|npm|npx|pnpm|yarn|pip[\d.]*|uv|uvx|pipx|java|jshell|osascript|open|xdg-open|tee|sed|m4|sqlite3|psql|mysql|ffmpeg|"
-    r"curl|wget|nc|ncat|socat|telnet|ssh-.*|gpg|openssl|apt|apt-get|dpkg|snap|flatpak|rpm|dnf|yum|pacman|brew|"
-    r"cp|mv|ln|install|dd|chmod|chown|rm|rmdir|shred|truncate|mkfs.*)",
-)
-"""Programs that can start others, run a script or destroy: a rule with a wildcard for a program does not mean them."""
-
-_CHANGES_THE_SHELL: Final = words("""
-    eval . source trap alias unalias export declare typeset local readonly enable hash bind complete compgen compopt
-    mapfile readarray fc history shopt set unset let read getopts wait autoload zmodload emulate disown jobs fg bg
-""")
-"""Words of a shell that run text, or change what the words after them mean."""
 
 
 class _Options(Struct, frozen=True):
@@ -44,6 +40,8 @@ class _Options(Struct, frozen=True):
 
     bare: frozenset[str] = frozenset()
     valued: frozenset[str] = frozenset()
+    glued: frozenset[str] = frozenset()
+    """Take a value only as `--option=value`; the word after them is no value."""
     operands: int = 0
     number: bool = False
     """Takes `-5` as an option."""
@@ -52,8 +50,8 @@ class _Options(Struct, frozen=True):
 _TRANSPARENT: Final = {
     "nohup": _Options(),
     "builtin": _Options(),
-    "command": _Options(words("-p")),
-    "exec": _Options(words("-c -l")),
+    "command": _Options(),  # -p looks for the program elsewhere than we do
+    "exec": _Options(),  # -l makes a login shell, -c takes the PATH away
     "nice": _Options(frozenset(), words("-n --adjustment"), number=True),
     "ionice": _Options(words("-t --ignore"), words("-c --class -n --classdata")),
     "time": _Options(words("-p")),
@@ -61,10 +59,13 @@ _TRANSPARENT: Final = {
     "timeout": _Options(
         words("--preserve-status --foreground -v --verbose"), words("-k --kill-after -s --signal"), operands=1
     ),
-    "env": _Options(words("-i - --ignore-environment -0 --null -v --debug"), words("-u --unset")),
+    # Not -i: without a PATH shells look for programs in folders of their own choice, the present one among them.
+    "env": _Options(words("-0 --null -v --debug"), words("-u --unset")),
     "xargs": _Options(
         words("-0 --null -r --no-run-if-empty -t --verbose -x --exit"),
-        words("-n --max-args -L --max-lines -P --max-procs -s --max-chars -d --delimiter -E -I -a --arg-file"),
+        # Not -a: it prints any file through a command that prints its words.
+        words("-n --max-args -L -P --max-procs -s --max-chars -d --delimiter -E -I"),
+        glued=words("--max-lines"),
     ),
     "sudo": _Options(words("-A -b -E -H -k -n -P -S"), words("-u --user -g --group -p --prompt")),
     "doas": _Options(words("-n"), words("-u")),
@@ -72,109 +73,167 @@ _TRANSPARENT: Final = {
 _JUDGED_TOO: Final = frozenset({"sudo", "doas"})
 _FIND_RUNS: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_CHANGES: Final = frozenset({"-delete", "-fls", "-fprint", "-fprint0", "-fprintf"})
-_SHELL_FLAGS: Final = re.compile(r"-[ceuxfvl]+")
-_SHELL_LONG: Final = frozenset({"--norc", "--noprofile", "--posix", "--login"})
+_FIND_READS: Final = frozenset({"-files0-from"})
+_FIND_FOLLOWS: Final = frozenset({"-H", "-L", "-P"})
+_SHELL_FLAGS: Final = re.compile(r"-[ceuxfv]+")
+_SHELL_LONG: Final = frozenset({"--norc", "--noprofile", "--posix"})
+"""Not -l, --login, -i, -s: such a shell reads files of its own, or its commands from elsewhere."""
+_FIND_ACTS: Final = _FIND_RUNS | _FIND_CHANGES | _FIND_READS
+APPLETS: Final = frozenset({"busybox", "toybox", "coreutils"})
+"""Programs that hold others, and act as the one they are called by or told to be."""
 _ANYTHING: Final = Word("", open=True)
 
+WRAPPERS: Final = frozenset(_TRANSPARENT) | APPLETS | POSIX_SHELLS | {"find"}
+"""The names that are opened."""
 
-def unwrap(pieces: Sequence[Piece], *, names: Names = lambda text: (PurePath(text).name,)) -> Reading:
-    """Every command that would be started, wrappers replaced by what they start."""
-    opener = _Opener(names)
+
+def bare(text: str) -> Sequence[str]:
+    """The names of a program when no files are at hand: a bare name means what it says, a path means nothing known."""
+    return () if "/" in text else (text,)
+
+
+def unwrap(
+    pieces: Sequence[Piece], *, names: Names = bare, suspected: Names = bare, steady: Steady = lambda _: True
+) -> Opened:
+    """Every command that would be started, wrappers replaced by what they start. `suspected`: names a program may act
+    by besides; what it would start then needs no rule, and may be forbidden."""
+    opener = _Opener(names, suspected, steady)
+    doubts: tuple[str, ...] = ()
     try:
         for piece in pieces:
             opener.open(piece, depth=0)
     except Doubt as doubt:
-        return Reading(tuple(opener.pieces), (str(doubt),))
-    return Reading(tuple(opener.pieces))
+        doubts = (str(doubt),)
+    return Opened(tuple(opener.pieces), doubts, tuple(opener.seen))
 
 
 class _Opener:
-    def __init__(self, names: Names) -> None:
+    """`moved` says that a piece may start in another folder than the whole command does."""
+
+    def __init__(self, names: Names, suspected: Names, steady: Steady) -> None:
         self.pieces: list[Piece] = []
+        self.seen: list[Piece] = []
         self._names = names
-        self._special: Mapping[str, Callable[[Piece, int], None]] = {
+        self._suspected = suspected
+        self._steady = steady
+        self._special: Mapping[str, Callable[[str, Piece, int, bool], None]] = {
             "find": self._find,
-            "busybox": self._applet,
-            "toybox": self._applet,
+            **dict.fromkeys(APPLETS, self._applet),
             **dict.fromkeys(POSIX_SHELLS, self._shell),
         }
 
-    def open(self, piece: Piece, *, depth: int) -> None:
+    def open(self, piece: Piece, *, depth: int, moved: bool = False, name: str | None = None) -> None:
+        """`name`: what the piece acts as, where that is not for its file to say."""
         if depth > DEEPEST:
             raise Doubt("programs that start programs are nested too deeply")
         first = piece.words[0]
         if first.open or not first.text:
             raise Doubt("which program runs is decided only when it runs")
-        if piece.shell and "/" in first.text and not first.text.startswith("/"):
-            raise Doubt(f"{first.text} depends on the folder the shell stands in")
-        self._check_builtin(piece)
-        for name in self._names(first.text):
-            if name in _TRANSPARENT:
-                self._transparent(name, piece, depth)
-                return
-            if name in self._special:
-                self._special[name](piece, depth)
-                return
-        self._add(piece)
+        moved = moved or piece.shell is not None
+        if moved and "/" in first.text and not first.text.startswith("/"):
+            raise Doubt(f"{first.text} depends on the folder it is started in")
+        if not self._steady(first.text):
+            raise Doubt(f"{first.text} may mean another file to whatever starts it")
+        check_builtin(piece)
+        name = name or self._acts_as(piece)
+        if name not in WRAPPERS:
+            self._add(piece)
+            self._suspect(piece, depth)
+            return
+        self._note([piece])
+        self._special.get(name, self._transparent)(name, piece, depth, moved)
+
+    def _acts_as(self, piece: Piece) -> str:
+        first = piece.words[0].text
+        if first in SHELLS_OWN:
+            # To everybody but a shell they are programs like others, whatever those do.
+            return first if piece.shell is not None else ""
+        return next((name for name in self._names(first) if name in WRAPPERS), "")
+
+    def _suspect(self, piece: Piece, depth: int) -> None:
+        """A file that bears a wrapper's name and is not it may be a copy of it or a link: what that would start is
+        noted."""
+        given = piece.words[0].text
+        for name in dict.fromkeys((PurePath(given).name.lower(), *(self._suspected(given) if "/" in given else ()))):
+            if name in WRAPPERS:
+                copy = _Opener(lambda text: (PurePath(text).name,), bare, self._steady)
+                with suppress(Doubt):
+                    copy.open(piece, depth=depth + 1, name=name)
+                self._note([*copy.pieces, *copy.seen])
+
+    def _note(self, pieces: Sequence[Piece]) -> None:
+        if len(self.seen) + len(pieces) > MOST_SEEN:
+            raise Doubt(f"more than {MOST_SEEN} commands start others")
+        self.seen += pieces
 
     def _add(self, piece: Piece) -> None:
         if len(self.pieces) >= MOST_PIECES:
             raise Doubt(f"there are more than {MOST_PIECES} commands")
         self.pieces.append(piece)
 
-    def _check_builtin(self, piece: Piece) -> None:
-        name = piece.words[0].text
-        if piece.shell is None:
-            return
-        if name in _CHANGES_THE_SHELL:
-            raise Doubt(f"{name} can change what the shell does next")
-        if name in ("printf", "test", "[") and any(word.open or word.text.startswith("-v") for word in piece.words[1:]):
-            raise Doubt(f"{name} may evaluate its words")
-
     # ---- wrappers that only pass on --------------------------------------------------------------------------------
 
-    def _transparent(self, name: str, piece: Piece, depth: int) -> None:
+    def _transparent(self, name: str, piece: Piece, depth: int, moved: bool) -> None:
         at, values = _past_options(name, _TRANSPARENT[name], piece.words)
         if name == "env":
             at = _past_assignments(piece.words, at)
         inner = piece.words[at:]
         if name == "xargs":
-            inner = _fed(inner or (Word("echo"),), values.get("-I"))
+            inner = _fed(inner or (Word("echo"),), values)
         if name in _JUDGED_TOO or not inner:
             self._add(piece)
+        if name == "sudo" and inner and "=" in inner[0].text:
+            raise Doubt("sudo sets a variable that may change what a command does")
         if inner:
             # What exec and builtin start is still the shell's; the others start a program.
             shell = piece.shell if name in ("command", "builtin", "exec", "time") else None
-            self.open(Piece(inner, shell), depth=depth + 1)
+            self.open(Piece(inner, shell, piece.fed), depth=depth + 1, moved=moved)
 
     # ---- the rest, each in its own way -----------------------------------------------------------------------------
 
-    def _find(self, piece: Piece, depth: int) -> None:
+    def _find(self, name: str, piece: Piece, depth: int, moved: bool) -> None:
         words = piece.words
         self._add(piece)
         if any(word.open for word in words):
             raise Doubt("find's arguments are decided only when it runs")
         at = 1
+        while at < len(words) and words[at].text in _FIND_FOLLOWS:
+            at += 1
+        if at < len(words) and words[at].text.startswith(("-D", "-O", "--")):
+            raise Doubt(f"the option {words[at].text[:40]} of find is not understood")
         while at < len(words):
             word = words[at].text
             if word in _FIND_CHANGES:
                 raise Doubt(f"find {word} changes files")
+            if word in _FIND_READS:
+                raise Doubt(f"find {word} reads names from a file")
             at += 1
             if word in _FIND_RUNS:
-                end = next((i for i in range(at, len(words)) if words[i].text in (";", "+")), None)
-                if end is None or end == at:
-                    raise Doubt(f"find {word} has no command or no end")
-                self.open(Piece(_replaced(words[at:end], "{}")), depth=depth + 1)
+                end = _find_end(words, at, word)
+                # -execdir and -okdir start it beside each file.
+                if any(each.text in _FIND_ACTS for each in words[at:end]):
+                    raise Doubt(f"find {word} holds a word of find's own")
+                inner = Piece(_replaced(words[at:end], "{}"), fed=piece.fed)
+                self.open(inner, depth=depth + 1, moved=moved or word.endswith("dir"))
                 at = end + 1
 
-    def _applet(self, piece: Piece, depth: int) -> None:
-        if len(piece.words) == 1 or piece.words[1].text.startswith("-"):
+    def _applet(self, name: str, piece: Piece, depth: int, moved: bool) -> None:
+        rest = piece.words[1:]
+        chosen = rest[0].text.partition("=") if rest else ("", "", "")
+        if name == "coreutils" and chosen[0] in ("--coreutils-prog", "--coreutils-prog-shebang") and chosen[2]:
+            rest = (Word(chosen[2], rest[0].open), *rest[1:])
+        if not rest or rest[0].text.startswith("-"):
             self._add(piece)
             return
-        self.open(Piece(piece.words[1:]), depth=depth + 1)
+        if "/" in rest[0].text:
+            raise Doubt(f"{name} takes {rest[0].text[:40]} for a name of its own")
+        # It is itself what it starts, whatever other file has that name.
+        self.open(Piece(rest, fed=piece.fed), depth=depth + 1, moved=moved, name=rest[0].text)
 
-    def _shell(self, piece: Piece, depth: int) -> None:
+    def _shell(self, name: str, piece: Piece, depth: int, moved: bool) -> None:
         words = piece.words
+        if words[0].text.startswith("-"):
+            raise Doubt(f"{words[0].text[:40]} is a login shell, by its name")
         at, text = 1, False
         while at < len(words) and words[at].text.startswith(("-", "+")):
             word = words[at]
@@ -192,10 +251,9 @@ class _Opener:
             return
         if words[at].open:
             raise Doubt("the shell's text is decided only when it runs")
-        name = next(name for name in self._names(words[0].text) if name in POSIX_SHELLS)
-        reading = read(words[at].text, shell=name)
+        reading = read(words[at].text, shell=name, fed=piece.fed)
         for inner in reading.pieces:
-            self.open(inner, depth=depth + 1)
+            self.open(inner, depth=depth + 1, moved=moved)
         if reading.doubts:
             raise Doubt(reading.doubts[0])
 
@@ -210,16 +268,20 @@ def _past_options(name: str, options: _Options, given: Sequence[Word]) -> tuple[
         at += 1
         if word == "--":
             break
-        if word in options.bare or (options.number and word[1:].isdecimal()):
+        if word in options.bare or (options.number and word[1:].isascii() and word[1:].isdecimal()):
             continue
         if word in options.valued:
             if at >= len(given) or given[at].open:
                 raise Doubt(f"{name} {word} has no value of its own")
-            values[word] = given[at].text
+            flag, value = word, given[at].text
             at += 1
         else:
             flag, value = _attached(name, options, word)
-            values[flag] = value
+        if flag == "-I" and values.get(flag, value) != value:
+            raise Doubt(f"{name} {flag} is given twice")
+        if name == "env" and not is_about_looks(value):
+            raise Doubt(f"{name} {flag} {value[:40]} may change what a command does")
+        values[flag] = value
     if any(word.open for word in given[at : at + options.operands]):
         raise Doubt(f"{name}'s arguments are decided only when it runs")
     return at + options.operands, values
@@ -228,25 +290,38 @@ def _past_options(name: str, options: _Options, given: Sequence[Word]) -> tuple[
 def _attached(name: str, options: _Options, word: str) -> tuple[str, str]:
     """An option that holds its value: `--signal=9`, `-n5`."""
     flag, equals, value = word.partition("=") if word.startswith("--") else (word[:2], "=", word[2:])
-    if flag not in options.valued or not equals or not value:
+    if flag not in options.valued | options.glued or not equals or not value:
         raise Doubt(f"the option {word[:40]} of {name} is not understood")
     return flag, value
 
 
 def _past_assignments(words: Sequence[Word], at: int) -> int:
     while at < len(words) and "=" in words[at].text:
-        variable = words[at].text.partition("=")[0]
-        if words[at].open or not harmless(variable):
+        variable, _, value = words[at].text.partition("=")
+        if words[at].open or not harmless(variable, value):
             raise Doubt(f"setting {variable[:40]} may change what a command does")
         at += 1
     return at
 
 
-def _fed(words: tuple[Word, ...], placeholder: str | None) -> tuple[Word, ...]:
-    """A command of xargs: what it is fed may be anything."""
-    if placeholder is None:
+def _find_end(words: Sequence[Word], at: int, action: str) -> int:
+    """Where the command of `find -exec` ends: at `;`, or at a `+` right after `{}`; finds differ about any other."""
+    end = next((i for i in range(at, len(words)) if words[i].text in (";", "+")), None)
+    if end is None or end == at:
+        raise Doubt(f"find {action} has no command or no end")
+    if words[end].text == "+" and (words[end - 1].text != "{}" or action not in ("-exec", "-execdir")):
+        raise Doubt(f"find {action} ends in a + that does not stand right after {{}}")
+    return end
+
+
+def _fed(words: tuple[Word, ...], values: Mapping[str, str]) -> tuple[Word, ...]:
+    """A command of xargs: what it is fed may be anything. Which of two ways to feed counts, xargs decides."""
+    ways = [flag for flag in ("-I", "-L", "--max-lines", "-n", "--max-args") if flag in values]
+    if "-I" not in ways:
         return (*words, _ANYTHING)
-    return _replaced(words, placeholder) if placeholder else (_ANYTHING,)
+    if len(ways) > 1:
+        raise Doubt(f"xargs {' and '.join(ways)} contradict each other")
+    return _replaced(words, values["-I"]) if values["-I"] else (_ANYTHING,)
 
 
 def _replaced(words: Sequence[Word], placeholder: str) -> tuple[Word, ...]:

@@ -6,12 +6,13 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from ..core.model import Json
-from ..core.rpc import APPROVALS, Event, Fault, Method, Publish, RpcCall, covers, missing_scope, read_params
-from .decisions import DECISIONS, Asker, Decision, Decisions, Matter, Outcome, Question, question
+from ..core.rpc import ADMIN, APPROVALS, Event, Fault, Method, Publish, RpcCall, covers, missing_scope, read_params
+from ..core.visible import visible, visible_line
+from .commandtext import LONGEST_COMMAND, agreed, command_shown
+from .decisions import DECISIONS, SHARED, Asker, Decision, Decisions, Matter, Outcome, Question, question
 
 DEFAULT_SECONDS: Final = 1800.0  # when the one who asks names no time
 LONGEST_MS: Final = 86_400_000  # a day; who has not answered by then will not
-LONGEST_COMMAND: Final = 16 << 10  # characters; what is too long to read can't be approved
 MOST_HISTORY: Final = 100
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -28,6 +29,9 @@ class _Plan(Struct, frozen=True, rename="camel"):
 
 class _Ask(Struct, frozen=True, rename="camel"):
     id: Id | None = None
+    raw_command: str | None = None
+    command_text: str | None = None
+    env: dict[str, str] | None = None
     command: Annotated[str, Meta(min_length=1, max_length=LONGEST_COMMAND)] | None = None
     command_argv: tuple[str, ...] | None = None
     system_run_plan: _Plan | None = None
@@ -65,12 +69,23 @@ class _History(Struct, frozen=True):
 class Approvals:
     """A `Room`. Operators who hold the scope ask and answer; a node asks about itself alone.
 
-    `listeners` counts the connections that would hear a question, the given one left out.
+    `listeners` counts the connections that would hear a question, the given one left out; `credentials` tells what a
+    connection proved itself by, what it alone holds first; `callers`, the credentials of those a node's connection is
+    at work for.
     """
 
-    def __init__(self, publish: Publish, *, listeners: Callable[[str], int] = lambda _: 1) -> None:
+    def __init__(
+        self,
+        publish: Publish,
+        *,
+        listeners: Callable[[str], int] = lambda _: 1,
+        credentials: Callable[[str], tuple[str, ...]] = lambda connection: (connection,),
+        callers: Callable[[str], frozenset[str]] = lambda _: frozenset(),
+    ) -> None:
         self._publish = publish
         self._listeners = listeners
+        self._credentials = credentials
+        self._callers = callers
         self._decisions = Decisions()
         self._decisions.asked.listen(self._on_asked)
         self._decisions.settled.listen(self._on_settled)
@@ -102,8 +117,8 @@ class Approvals:
     async def _request(self, call: RpcCall) -> Json:
         asked = read_params(call.params, _Ask, call.method)
         node = call.caller.kind == "node"
-        if not node and not covers(call.caller.scopes, APPROVALS):
-            raise missing_scope(APPROVALS)
+        if not node:
+            _check_operator(call)
         if node and asked.node_id not in (None, call.caller.name):
             raise Fault("nodeId mismatch: a node asks about itself alone")
         if not node and asked.host == "node":
@@ -111,7 +126,8 @@ class Approvals:
         matter = self._decisions.put(
             question(
                 _shown(asked, node_id=call.caller.name if node else asked.node_id, host="node" if node else asked.host),
-                asker=_asker(call),
+                asker=self._asker(call),
+                behalf=self._callers(call.link.id) if node else frozenset(),
                 seconds=(asked.timeout_ms or DEFAULT_SECONDS * 1000) / 1000,
                 always="allow-always" not in asked.unavailable_decisions,
                 id=asked.id,
@@ -139,18 +155,19 @@ class Approvals:
         matter = self._decisions.find(wanted.id)
         if call.caller.kind == "node":
             # A node may take back its own question, and that is all.
-            if matter is None or decision != "deny" or not matter.question.asker.is_same(_asker(call)):
+            if matter is None or decision != "deny" or not matter.question.asker.is_same(self._asker(call)):
                 raise missing_scope(APPROVALS)
-        elif not covers(call.caller.scopes, APPROVALS):
-            raise missing_scope(APPROVALS)
+        else:
+            _check_operator(call)
         if matter is None:
             raise _unknown()
         if matter.outcome is not None:
             raise Fault("approval already resolved", details={"reason": "APPROVAL_ALREADY_RESOLVED"})
-        self._decisions.decide(matter, decision, _asker(call))
+        self._decide(matter, decision, call)
         return {"ok": True}
 
     async def _resolve_any(self, call: RpcCall) -> Json:
+        _check_operator(call)
         wanted = read_params(call.params, _Resolve, call.method)
         decision = _decision(wanted.decision)
         matter = self._decisions.find(wanted.id)
@@ -158,8 +175,17 @@ class Approvals:
             raise Fault("approval not found", details={"reason": "APPROVAL_NOT_FOUND"})
         applied = matter.outcome is None
         if applied:
-            self._decisions.decide(matter, decision, _asker(call))
+            self._decide(matter, decision, call)
         return {"applied": applied, "approval": _snapshot(matter)}
+
+    def _decide(self, matter: Matter, decision: Decision, call: RpcCall) -> None:
+        by = self._asker(call)
+        owner = by.credentials[:1] == (SHARED,) or covers(call.caller.scopes, ADMIN)
+        self._decisions.decide(matter, decision, by, owner=owner)
+
+    def _asker(self, call: RpcCall) -> Asker:
+        credentials = self._credentials(call.link.id)
+        return Asker(connection=call.link.id, name=call.caller.name, credentials=credentials)
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
@@ -207,8 +233,10 @@ class Approvals:
         self._publish(Event(name="exec.approval.resolved", payload=payload, scope=APPROVALS))
 
 
-def _asker(call: RpcCall) -> Asker:
-    return Asker(connection=call.link.id, name=call.caller.name)
+def _check_operator(call: RpcCall) -> None:
+    """A run's program never asks or answers, whatever scopes its caller has: it is what the question is about."""
+    if call.caller.kind != "operator" or call.caller.grant is not None or not covers(call.caller.scopes, APPROVALS):
+        raise missing_scope(APPROVALS)
 
 
 def _check_plan(asked: _Ask) -> None:
@@ -231,26 +259,31 @@ def _unknown() -> Fault:
 
 
 def _shown(asked: _Ask, *, node_id: str | None, host: str | None) -> Json:
+    """The question as operators see it, made from what would run. Raises Fault when its parts say different things."""
     plan = asked.system_run_plan
-    command = plan.command_text if plan else asked.command or " ".join(asked.command_argv or ())
-    if not command:
-        raise Fault("command is required")
+    argv = agreed("commandArgv", plan.argv if plan else None, asked.command_argv)
+    texts = (asked.command, asked.raw_command, asked.command_text, plan.command_text if plan else None)
+    command = command_shown(argv, [text for text in texts if text is not None], asked.env or {})
     shown: Json = {
         "command": command,
-        "commandArgv": list(plan.argv) if plan else list(asked.command_argv) if asked.command_argv else None,
-        "cwd": plan.cwd if plan else asked.cwd,
+        "commandArgv": None if argv is None else list(argv),
+        "cwd": _line(agreed("cwd", plan.cwd if plan else None, asked.cwd)),
         "host": host,
         "nodeId": node_id,
         "security": asked.security,
         "ask": asked.ask,
-        "warningText": asked.warning_text,
-        "agentId": plan.agent_id if plan else asked.agent_id,
-        "resolvedPath": asked.resolved_path,
-        "sessionKey": plan.session_key if plan else asked.session_key,
+        "warningText": None if asked.warning_text is None else visible(asked.warning_text),
+        "agentId": _line(agreed("agentId", plan.agent_id if plan else None, asked.agent_id)),
+        "resolvedPath": _line(asked.resolved_path),
+        "sessionKey": agreed("sessionKey", plan.session_key if plan else None, asked.session_key),
         "runId": asked.run_id,
         "toolCallId": asked.tool_call_id,
     }
     return shown
+
+
+def _line(text: str | None) -> str | None:
+    return None if text is None else visible_line(text)
 
 
 def _times(asked: Question) -> Json:

@@ -27,6 +27,8 @@ class Order(Struct, frozen=True, kw_only=True):
     seconds: float
     key: str | None = None
     """The caller's idempotency key, for the node to see."""
+    by: tuple[str, ...] = ()
+    """What the caller proved itself by; empty: the gateway's own agents."""
 
 
 class Payload(Struct, frozen=True):
@@ -54,7 +56,7 @@ class Calls:
             words = f"the node is at work on {MOST_WAITING} calls already; try again when some have ended"
             raise Fault(words, kind="UNAVAILABLE", retryable=True, details=_details("BUSY", words, dispatched=False))
         id = str(uuid.uuid4())
-        waiting = _Waiting(arrival.connection, arrival.node_id, progress)
+        waiting = _Waiting(arrival.connection, arrival.node_id, progress, order.by)
         self._waiting[id] = waiting
         answered = False
         try:
@@ -98,6 +100,11 @@ class Calls:
             waiting.progress(number, text)
         return True
 
+    def callers(self, connection: str) -> frozenset[str]:
+        """The credentials of those this connection is at work for."""
+        waiting = (waiting for waiting in self._waiting.values() if waiting.connection == connection)
+        return frozenset(credential for one in waiting for credential in one.by)
+
     def left(self, connection: str) -> None:
         """The connection has ended, and with it the hope of an answer."""
         for waiting in self._waiting.values():
@@ -112,9 +119,10 @@ class Calls:
 
 
 class _Waiting:
-    __slots__ = ("answer", "connection", "heard", "node_id", "progress")
+    __slots__ = ("answer", "by", "connection", "heard", "node_id", "progress")
 
-    def __init__(self, connection: str, node_id: str, progress: Progress | None) -> None:
+    def __init__(self, connection: str, node_id: str, progress: Progress | None, by: tuple[str, ...]) -> None:
+        self.by = by
         self.connection = connection
         self.node_id = node_id
         self.progress = progress

@@ -24,11 +24,21 @@ MOST_SETTLED: Final = 512  # remembered, so that a late answer hears what was de
 _DEVICE: Final = re.compile(r"[0-9a-f]{64}")
 
 
+SHARED: Final = "token"
+"""The gateway's own token among credentials: whoever holds it is the owner, or a program of the owner's."""
+
+
 class Asker(Struct, frozen=True, kw_only=True):
     """Whoever put the question: it can't be the one who answers it."""
 
     connection: str
     name: str
+    credentials: tuple[str, ...] = ()
+    """What it proved itself by; what it alone holds comes first."""
+
+    def may_be(self, other: "Asker") -> bool:
+        """Whether `other` can't show that it is somebody else: the same, or nothing but a credential this one holds."""
+        return self.is_same(other) or not other.credentials or other.credentials[0] in self.credentials
 
     def is_same(self, other: "Asker") -> bool:
         """The same connection, or the same device over another one."""
@@ -43,6 +53,8 @@ class Question(Struct, frozen=True, kw_only=True):
     expires_at_ms: int
     allowed: tuple[Decision, ...]
     asker: Asker
+    behalf: frozenset[str] = frozenset()
+    """Credentials of those a node was at work for when it asked."""
     reviewers: frozenset[str] = frozenset()
     """Devices that alone may answer; empty = whoever holds the scope."""
     lasting: bool = False
@@ -106,11 +118,17 @@ class Decisions:
         done = [matter for matter in self._matters.values() if matter.settled.done()]
         return sorted(done, key=lambda matter: -matter.settled.result().at_ms)
 
-    def decide(self, matter: Matter, decision: Decision, by: Asker) -> Outcome:
-        """Raises Fault: not allowed here, or not by this one. Settled already: the outcome that stands."""
+    def decide(self, matter: Matter, decision: Decision, by: Asker, *, owner: bool = False) -> Outcome:
+        """Raises Fault: not allowed here, or not by this one. Settled already: the outcome that stands.
+
+        `owner`: `by` may do anything here, so it may also allow what it had a node begin.
+        """
         question = matter.question
-        if question.asker.is_same(by) and decision != "deny":
-            raise Fault("whoever asked can't allow it; another operator must", kind="FORBIDDEN")
+        if question.asker.may_be(by) and decision != "deny":
+            words = "whoever asked can't allow it; another operator must, with a device or a token of its own"
+            raise Fault(words, kind="FORBIDDEN")
+        if not owner and decision != "deny" and not question.behalf.isdisjoint(by.credentials):
+            raise Fault("whoever began the command can't allow it; another operator must", kind="FORBIDDEN")
         if question.reviewers and by.name not in question.reviewers and decision != "deny":
             raise Fault("this approval is for other reviewers", kind="FORBIDDEN")
         if decision not in question.allowed:
@@ -159,6 +177,7 @@ def question(
     seconds: float,
     always: bool,
     id: str | None = None,
+    behalf: frozenset[str] = frozenset(),
     reviewers: Sequence[str] = (),
     lasting: bool = False,
     clock: Callable[[], int] = now_ms,
@@ -173,6 +192,7 @@ def question(
         expires_at_ms=at + int(seconds * 1000),
         allowed=allowed,
         asker=asker,
+        behalf=behalf,
         reviewers=frozenset(reviewers),
         lasting=lasting,
     )

@@ -183,12 +183,13 @@ class Roll:
         self.changed.ring(wish.node_id)
         return wish
 
-    async def rename(self, node_id: str, label: str) -> Known:
-        """Call it `label` from now on; its tools are called after the new name too. Raises Fault."""
+    async def rename(self, node_id: str, label: str, *, tools: bool) -> Known:
+        """Call it `label` from now on; with `tools` its tools are called after the new name too, and rules go by that.
+        Raises Fault."""
         async with self._writing:
             known = self._require(node_id)
             others = {other.alias for other in self.all() if other.alias and other.node_id != node_id}
-            alias = alias_for(label, others) if known.alias else None
+            alias = alias_for(label, others) if known.alias and tools else known.alias
             known = replace(known, label=label, alias=alias)
             await self._put(known)
         self.changed.ring(node_id)

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ..core.model import Json
 from ..core.records import now_ms
 from ..core.rpc import (
+    ADMIN,
     PAIRING,
     READ,
     SAFE_INTEGER,
@@ -94,7 +95,10 @@ class Nodes:
         *,
         dismiss: Callable[[str], Awaitable[None]],
         describe: Callable[[str], Json] = lambda _: {},
+        credentials: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
+        """`credentials` tells what a connection proved itself by."""
+        self._credentials = credentials
         self._roll = roll
         self._publish = publish
         self._dismiss = dismiss
@@ -130,6 +134,10 @@ class Nodes:
         self._calls.left(connection)
         self._roll.went(node_id, connection)
 
+    def callers(self, connection: str) -> frozenset[str]:
+        """The credentials of those a node's connection is at work for."""
+        return self._calls.callers(connection)
+
     def unpaired(self, node_id: str) -> None:
         """The device is no longer known at the door."""
         self._errands.forget(node_id)
@@ -139,11 +147,11 @@ class Nodes:
 
     async def ask(
         self, node_id: str, command: str, params: Any, *, seconds: float, progress: Progress | None = None,
-        key: str | None = None,
+        key: str | None = None, by: tuple[str, ...] = (),
     ) -> Any:  # fmt: skip
         """The payload of an approved command. Raises Fault; nothing is sent unless both gates are open."""
         arrival = self._permitted(node_id, command)
-        order = Order(command=command, params=_cleaned(command, params), seconds=seconds, key=key)
+        order = Order(command=command, params=_cleaned(command, params), seconds=seconds, key=key, by=by)
         for attempt in range(1, NOT_READY_TRIES):
             try:
                 return await self._calls.make(arrival, order, progress)
@@ -179,7 +187,12 @@ class Nodes:
 
         async def run() -> tuple[Json, int]:
             payload = await self.ask(
-                wanted.node_id, wanted.command, wanted.params, seconds=seconds, key=wanted.idempotency_key
+                wanted.node_id,
+                wanted.command,
+                wanted.params,
+                seconds=seconds,
+                key=wanted.idempotency_key,
+                by=self._credentials(call.link.id),
             )
             return _answer(wanted.node_id, wanted.command, payload), len(payload.text)
 
@@ -259,7 +272,7 @@ class Nodes:
         name = wanted.display_name.strip()
         if not name or not name.isprintable():
             raise Fault("displayName must be one line of visible characters")
-        await self._roll.rename(wanted.node_id, name)
+        await self._roll.rename(wanted.node_id, name, tools=covers(call.caller.scopes, ADMIN))
         return {"nodeId": wanted.node_id, "displayName": name}
 
     def _on_asked(self, wish: Wish) -> None:

@@ -16,7 +16,7 @@ from ..apps.guest import Entry, StoreDown, TooManySessions
 from ..apps.menu import BadTools
 from ..core.errors import BadRequest, OpenClawError
 from ..mcp.gate import Refusal
-from ..mcp.inline import read_body
+from ..mcp.inline import read_body, read_headers
 from .house import NO_SESSION, House, about, tools_in
 from .openapi import document
 
@@ -54,8 +54,9 @@ class Api:
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: Request) -> Response:
             try:
-                self._house.app_gate.admit(request.scope, request.headers)
-                self._house.app_gate.check_body(request.headers)
+                headers, _ = read_headers(request.scope)
+                self._house.app_gate.admit(request.scope, headers)
+                self._house.app_gate.check_body(headers)
                 await self._house.admit(("app", self._house.settings.app_rate))
                 return await handler(request)
             except Refusal as refusal:
@@ -73,7 +74,7 @@ class Api:
         return await read_body(request.receive, self._house.settings.largest_body)
 
     async def _create(self, request: Request) -> Response:
-        made = await self._house.register(await self._body(request))
+        made = await self._house.register(await self._body(request), client=request.scope.get("client"))
         bridge, mcp = self._urls(request, made.session.id)
         links = {"link": f'<{bridge}>; rel="bridge", <{mcp}>; rel="mcp"'}
         if made.camel:

@@ -12,16 +12,16 @@ from websockets.server import ServerProtocol
 from ..apps import bridge as bridges
 from ..apps.bridge import Bridge
 from ..apps.guest import BridgeTaken
+from ..core.accepted import TRY_LATER, Accepted
 from ..core.errors import OpenClawError
-from ..core.websocket import Accepted
 from ..mcp.gate import Refusal
+from ..mcp.inline import Scope
 from .house import House
 
 SESSIONS: Final = "/v1/chat/sessions/"
 BRIDGE: Final = "/bridge"
 PROTOCOL: Final = "openclaw-bridge"
 FORBIDDEN: Final = 4403
-TRY_LATER: Final = 1013
 HARD_LIMIT: Final = 2  # times the largest frame: beyond it a message is not even read, below it the call alone fails
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,8 @@ class BridgeSocket(Accepted):
 
     def __init__(self, house: House, connections: set[Any], tasks: set[Any]) -> None:
         largest = HARD_LIMIT * house.settings.bridge.result
-        super().__init__(ServerProtocol(max_size=largest, select_subprotocol=_chosen), connections)
+        codec = ServerProtocol(max_size=largest, select_subprotocol=_chosen)
+        super().__init__(codec, connections, house.strangers)
         self._house = house
         self._tasks = tasks
 
@@ -43,20 +44,28 @@ class BridgeSocket(Accepted):
         if not path.startswith(SESSIONS) or not path.endswith(BRIDGE) or "/" in id:
             self.answer(self._server_codec.reject(404, f"a bridge is at {SESSIONS}{{id}}{BRIDGE}\n"))
             return
-        # Accepted first: a refusal before that has no close code the app could see.
+        given = [(name.lower(), value) for name, value in event.headers.raw_items()]
+        scope = {"client": self.address, "method": "GET", "headers": [(name.encode(), b"") for name, _ in given]}
+        headers = dict(given)
+        try:
+            self._house.app_gate.check_source(scope, headers)
+        except Refusal as refusal:
+            self._house.metrics.refused("forbidden")
+            self.answer(self._server_codec.reject(refusal.status, f"{refusal.reason}\n"))
+            return
+        # Accepted before the rest is looked at: a refusal before that has no close code the app could see.
         response = self._server_codec.accept(event)
         self.answer(response)
         if response.status_code != 101:
             return
         self.pause()
-        headers = {name.lower(): value for name, value in event.headers.raw_items()}
-        task = asyncio.get_running_loop().create_task(self._serve(id, {**_carried(headers), **headers}))
+        task = asyncio.get_running_loop().create_task(self._serve(id, scope, {**_carried(headers), **headers}))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, id: str, headers: dict[str, str]) -> None:
+    async def _serve(self, id: str, scope: Scope, headers: dict[str, str]) -> None:
         try:
-            await self._lend(id, headers)
+            await self._lend(id, scope, headers)
         except Refusal as refusal:
             codes = {401: bridges.BAD_TOKEN, 404: bridges.NO_SESSION, 403: FORBIDDEN}
             self.close(codes.get(refusal.status, TRY_LATER), refusal.reason)
@@ -68,9 +77,9 @@ class BridgeSocket(Accepted):
             logger.exception("a bridge failed")
             self.close(bridges.SERVER_FAILED, "the proxy failed; its log says more")
 
-    async def _lend(self, id: str, headers: dict[str, str]) -> None:
+    async def _lend(self, id: str, scope: Scope, headers: dict[str, str]) -> None:
         house = self._house
-        house.app_gate.admit({"client": self.peer, "method": "GET"}, headers)
+        house.app_gate.admit(scope, headers)
         await house.admit(("app", house.settings.app_rate))
         guest = await house.find(id)
 
@@ -79,6 +88,7 @@ class BridgeSocket(Accepted):
 
         bridge = Bridge(id, self, limits=house.settings.bridge, retool=retool)
         await house.engine.attach(guest, bridge)
+        self.know()
         try:
             await bridge.run()
         finally:

@@ -55,9 +55,11 @@ class Front:
                     raise Refusal(400, "no session: name it in the path, /v1/mcp/{id}, or in MCP-Session-Id")
                 id, client = client, None
             settings = house.settings
-            if settings.mcp_rate is not None or settings.session_rate is not None:
-                await house.admit(("mcp", settings.mcp_rate), (f"session/{id}", settings.session_rate))
+            if settings.mcp_rate is not None:
+                await house.admit(("mcp", settings.mcp_rate))
             guest = house.engine.near(id) or await house.find(id)
+            if settings.session_rate is not None:  # of sessions there are: what is counted is kept
+                await house.admit((f"session/{id}", settings.session_rate))
             await many.serve(
                 guest.door or house.door(guest),
                 scope["method"],

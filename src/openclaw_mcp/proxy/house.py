@@ -16,9 +16,12 @@ from ..apps.guest import Guest, Session
 from ..apps.limits import Bucket, Rate
 from ..apps.memory import Engine, Memory
 from ..apps.menu import EMPTY, BadTools, Menu, read_menu
+from ..apps.places import Places
+from ..core.accepted import strangers
 from ..core.bell import Bell
 from ..core.errors import BadRequest
 from ..core.model import Caller, Json
+from ..core.peers import peer_of
 from ..mcp.gate import LOOPBACK_HOSTS, Gate, Refusal, bearer
 from ..mcp.many import Door
 from ..mcp.server import Info, McpServer
@@ -69,6 +72,8 @@ class House:
         self.came: Bell[Guest] = Bell()
         """Rings when an app registers here."""
         self.went: Bell[Guest] = Bell()
+        self.strangers = strangers()
+        """WebSockets of apps that have no bridge yet."""
         self.app_gate = self._gate(settings.app_token, APP)
         self.mcp_gate = self._gate(settings.mcp_token, CLIENT)
 
@@ -86,6 +91,8 @@ class House:
                 settings.redis_url,
                 ttl=settings.session_ttl,
                 most=settings.most_sessions,
+                of_a_peer=settings.of_a_peer,
+                unclaimed=settings.unclaimed,
                 ping=settings.bridge.ping,
                 part=self._part,
                 cancel=self._cancel,
@@ -94,7 +101,12 @@ class House:
             self.engine = await self._stack.enter_async_context(shared)
         else:
             memory = Memory(
-                ttl=settings.session_ttl, most=settings.most_sessions, ping=settings.bridge.ping, part=self._part
+                ttl=settings.session_ttl,
+                places=Places(
+                    of_a_peer=settings.of_a_peer, in_all=settings.most_sessions, unclaimed=settings.unclaimed
+                ),
+                ping=settings.bridge.ping,
+                part=self._part,
             )
             self.engine = await self._stack.enter_async_context(memory)
         return self
@@ -104,8 +116,8 @@ class House:
 
     # ---- sessions ----
 
-    async def register(self, body: bytes) -> Registered:
-        """A new session from a create body. Raises BadRequest."""
+    async def register(self, body: bytes, *, client: Any = None) -> Registered:
+        """A new session from a create body, for whoever is at `client`. Raises BadRequest, TooManySessions."""
         fields = _fields(body)
         tools = fields.pop("tools", None)
         menu = EMPTY if tools is None or bytes(tools) == b"null" else self.menu(bytes(tools))
@@ -116,6 +128,7 @@ class House:
             created=time.time(),
             about=about,
             device=said.get("device_id") or said.get("deviceId"),
+            peer=peer_of(client),
             validate=_bool("validate", fields),
         )
         await self.engine.add(session, menu)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..apps import limits
 from ..apps.bridge import Limits
-from ..apps.limits import Rate
+from ..apps.limits import UNCLAIMED, Rate
 from ..core.errors import BadRequest
 
 PREFIX: Final = "OPENCLAW_PROXY_"
@@ -34,7 +34,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     largest_body: int = 4 << 20
     most_tools: int = 512
     most_sessions: int = 20_000
+    most_sessions_of_a_peer: int | None = None
+    unclaimed: float = UNCLAIMED
     bridge: Limits = Limits()
+
+    @property
+    def of_a_peer(self) -> int:
+        """Sessions of one address. Unless told, as many as there may be; three quarters where anybody may register."""
+        all_but_some = self.most_sessions if self.app_token else -(-self.most_sessions * 3 // 4)
+        return self.most_sessions_of_a_peer or all_but_some
 
 
 def read(environment: Mapping[str, str] | None = None, *, folder: Path | None = None) -> Settings:
@@ -60,6 +68,7 @@ def read(environment: Mapping[str, str] | None = None, *, folder: Path | None = 
         largest_body=values.count("MAX_BODY_BYTES", 4 << 20),
         most_tools=values.count("MAX_TOOLS", 512),
         most_sessions=values.count("MAX_SESSIONS", 20_000),
+        most_sessions_of_a_peer=values.count("MAX_SESSIONS_PER_PEER", 0) or None,
         bridge=Limits(
             calls=values.count("MAX_CALLS", Limits().calls),
             result=values.count("MAX_RESULT_BYTES", Limits().result),

@@ -11,7 +11,8 @@ from ..core.model import Caller
 from ..core.rpc import Fault, covers
 from ..wire.frames import OLDEST_PROBE, PROTOCOL
 from . import identity
-from .grants import Grants, granted, is_grant
+from .acting import Acting, Place, by_session, is_grant
+from .grants import Grants, granted
 from .handshake import BROWSER_CLIENTS, UI_CLIENTS, Connect, Credentials, DeviceProof, signing_words
 from .pairing import Pairing, Reason, now_ms
 from .throttle import Throttle, is_loopback
@@ -29,6 +30,8 @@ class Visitor(Struct, frozen=True, kw_only=True):
     address: str
     origin: str | None = None
     proxied: bool = False
+    place: Place | None = None
+    """In which session it says it acts."""
 
     @property
     def local(self) -> bool:
@@ -51,6 +54,13 @@ class Admitted(Struct, frozen=True, kw_only=True):
     issued_at_ms: int | None = None
     grant: str | None = None
     """The id of the run grant it came in with: then only what that run may do is open."""
+    acting: Caller | None = None
+    """As whom the rules about tools see it, when it named a session: then only what is behind its tools is open."""
+
+    @property
+    def bound(self) -> Caller | None:
+        """Whose tools are all that this connection opens; None: it is an operator's or a node's own."""
+        return self.acting if self.grant is None else self.caller
 
 
 class Refused(Exception):
@@ -75,6 +85,8 @@ class Door:
         grants: Grants | None = None,
     ) -> None:
         self.grants = grants or Grants()
+        self.acting: Acting = by_session
+        """Set by the caretaker, who knows sessions."""
         self._token = token.encode()
         self._pairing = pairing
         self._origins = LOOPBACK_ORIGINS | origins
@@ -86,6 +98,12 @@ class Door:
 
     async def admit(self, connect: Connect, visitor: Visitor, challenge: Challenge) -> Admitted:
         """Raises Refused."""
+        admitted = await self._admit(connect, visitor, challenge)
+        if visitor.place is None or admitted.grant is not None or admitted.connect.role != "operator":
+            return admitted
+        return replace(admitted, acting=await self.acting(admitted.caller, visitor.place))
+
+    async def _admit(self, connect: Connect, visitor: Visitor, challenge: Challenge) -> Admitted:
         _check_protocol(connect)
         if connect.role not in ("operator", "node"):
             raise Refused(Fault("invalid role"))
@@ -94,7 +112,7 @@ class Door:
         shared = self.knows(auth.token) or self.knows(auth.password)
         if not shared and is_grant(auth.token):
             return self._by_grant(connect, visitor, auth)
-        if not shared:
+        if not shared and not self._holds_device_token(connect, auth):
             self._check_throttle(connect, visitor)
         if connect.device is None:
             return self._without_device(connect, visitor, auth, shared=shared)
@@ -129,6 +147,11 @@ class Door:
         wait = self._throttle.wait(visitor.address, time.monotonic())
         if wait > 0:
             self._unauthorized(connect, visitor, "rate_limited", retry_after=wait)
+
+    def _holds_device_token(self, connect: Connect, auth: Credentials) -> bool:
+        """Whether it comes with a paired device's own token, which nobody guesses: others of its address did."""
+        given = auth.device_token or auth.token
+        return bool(connect.device and given and self._pairing.holds(connect.device.id, connect.role, given))
 
     def _by_grant(self, connect: Connect, visitor: Visitor, auth: Credentials) -> Admitted:
         """A program a run started: of this machine, with the run's own token in place of the shared one."""

@@ -27,6 +27,8 @@ class _Wanted(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     thread_id: str | None = None
     sender_is_owner: bool = True
     tools: list[str] | None = None
+    folder: Annotated[str, Meta(pattern="^/", max_length=4096)] | None = None
+    """Where the agent works: files of it may be sent, as those of its agent's workspace may."""
     seconds: Annotated[int, Meta(ge=1, le=int(LONGEST))] = LASTS
 
 
@@ -58,6 +60,7 @@ class Attach:
             thread=asked.thread_id,
             owner=asked.sender_is_owner,
             tools=None if asked.tools is None else frozenset(asked.tools),
+            folder=asked.folder,
         )
         caller = Caller(kind="agent", name=f"attached to {session}", session=session, door="mcp", grant=grant)
         token = self._grants.issue(caller, seconds=asked.seconds)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
@@ -13,7 +13,7 @@ from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..wire.frames import News
 from .handshake import Credentials, Introduction, Signer
-from .outgoing import CannotConnect, ConnectionGone, Outgoing
+from .outgoing import NO_HEADERS, CannotConnect, ConnectionGone, Outgoing
 from .place import gateway_url, on_this_machine
 
 __all__ = ["CallTimeout", "CannotConnect", "Client", "ConnectionGone", "gateway_url", "on_this_machine"]
@@ -46,7 +46,9 @@ class Client:
         signer: Signer | None = None,
         redial: bool = True,
         dial_within: float = DIAL_WITHIN,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> None:
+        """`headers` go with the upgrade; a gateway that does not know them passes them over."""
         self.url = url
         self.events: Bell[News] = Bell()
         self.greeted: Bell[Json] = Bell()
@@ -58,6 +60,7 @@ class Client:
         self._signer = signer
         self._redial = redial
         self._dial_within = dial_within
+        self._headers = headers
         self._session: Outgoing | None = None
         self._dialling: asyncio.Task[Outgoing] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -133,7 +136,7 @@ class Client:
             self.greeted.ring(self._session.hello)
 
     async def _dial(self) -> Outgoing:
-        session = Outgoing(self.events, self.url)
+        session = Outgoing(self.events, self.url, self._headers)
         try:
             async with asyncio.timeout(self._dial_within):
                 await session.open(self._introduction, self._credentials, self._signer)

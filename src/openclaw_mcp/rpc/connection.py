@@ -6,10 +6,10 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from ..core.accepted import Accepted
 from ..core.errors import BadRequest, OpenClawError, ToolArguments, ToolDenied, Unauthorized
 from ..core.model import Caller, Json
 from ..core.rpc import Fault, Method, RpcCall, covers, missing_scope, read_params
-from ..core.websocket import Socket
 from ..wire import frames
 from ..wire.frames import Announcement, Request
 from .admission import Admitted, Challenge, Refused, Visitor
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 class Connection:
     """A socket's listener. Ends when its socket does; requests already begun are still carried out."""
 
-    def __init__(self, intercom: "Intercom", socket: Socket, visitor: Visitor) -> None:
+    def __init__(self, intercom: "Intercom", socket: Accepted, visitor: Visitor) -> None:
         self.id = str(uuid.uuid4())
         self.socket = socket
         self.visitor = visitor
@@ -112,6 +112,8 @@ class Connection:
             self.socket.close(1008, "too many pending handshake frames")
         else:
             self._early.append(message)
+            if sum(map(len, self._early)) > frames.LARGEST_OPENING:
+                self.socket.pause()  # nobody unknown makes us hold more; the rest may come once it is known
 
     def gone(self, code: int, reason: str) -> None:
         if self._deadline is not None:
@@ -159,11 +161,14 @@ class Connection:
         if self._deadline is not None:
             self._deadline.cancel()
         self.admitted = admitted
+        self.socket.know()
         hello = self._intercom.joined(self)
         self._send(frames.answer(id, hello))
         early, self._early = self._early or [], None
         for message in early:
             self._serve(message)
+        if not self._paused:
+            self.socket.resume()
 
     def _refuse(self, id: str, refused: Refused) -> None:
         details = refused.fault.details
@@ -209,11 +214,10 @@ class Connection:
         finally:
             seconds = time.perf_counter() - begun
             self._intercom.answered(request.method, outcome, seconds)
-            if self.admitted is not None and self.admitted.grant is not None:
+            bound = self.admitted.bound if self.admitted is not None else None
+            if bound is not None:
                 given = request.params if isinstance(request.params, dict) else {}
-                self._intercom.door.grants.ended_call(
-                    self.caller, request.method, given, outcome=outcome, seconds=seconds
-                )
+                self._intercom.door.grants.ended_call(bound, request.method, given, outcome=outcome, seconds=seconds)
             self._running -= 1
             if self._paused and self._running < MOST_RUNNING // 2:
                 self._paused = False
@@ -263,7 +267,12 @@ class Connection:
         link = RequestLink(self, request.id)
         call = RpcCall(method=request.method, params=params, caller=self.caller, link=link)
         assert self.admitted is not None
-        return call if self.admitted.grant is None else self._intercom.door.grants.narrowed(method, call)
+        grants = self._intercom.door.grants
+        if self.admitted.grant is not None:
+            return grants.narrowed(method, call)
+        if self.admitted.acting is not None:
+            grants.permit(self.admitted.acting, call)
+        return call
 
     def accept(self, request: str, payload: Any) -> None:
         self._send(frames.answer(request, payload))

@@ -19,20 +19,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core.bell import Bell
-from ..core.claw import SERVED, STEPS, WAYS, tools_behind
+from ..core.claw import GRANT_PREFIX, SERVED, STEPS, WAYS, tools_behind
 from ..core.effects import Effects
 from ..core.errors import ToolBusy
 from ..core.model import Caller, Grant, Json
 from ..core.rpc import READ, WRITE, Fault, Method, RpcCall
+from .acting import TOOLS_CHANGED, is_grant
 from .deeds import Record, Witness
 
-PREFIX: Final = "ocg_"
-"""How grant tokens begin, so that an ended one is told from a wrong one."""
 MOST_GRANTS: Final = 4096  # at once; a gateway runs tens of agents, not thousands
 LONGEST: Final = 24 * 3600.0  # seconds a grant may last: no run does
 REFUSED: Final = "FORBIDDEN"
 SCOPES: Final = frozenset({READ, WRITE})
-HEARS: Final = frozenset({"tick", "shutdown"})
+HEARS: Final = frozenset({"tick", "shutdown", TOOLS_CHANGED})
 """Events a program of a run needs to keep its connection. Even `health` names sessions that are not its business."""
 MESSAGING: Final = frozenset({"send"}) | {method for method in SERVED if method.startswith("message:")}
 SPEAKS_FOR: Final = MESSAGING | {"message.action", "sessions.spawn", "sessions.subagents"}
@@ -87,7 +86,7 @@ class Grants:
         self._sweep()
         if len(self._held) >= MOST_GRANTS:
             raise ToolBusy(f"there are {MOST_GRANTS} grants already; wait for runs to end")
-        token = PREFIX + secrets.token_urlsafe(32)
+        token = GRANT_PREFIX + secrets.token_urlsafe(32)
         id = _id(token)
         seconds = min(seconds, LONGEST)
         self._held[id] = Held(id=id, caller=caller, until=self._clock() + seconds, record=Record())
@@ -146,7 +145,7 @@ class Grants:
     def narrowed(self, method: Method, call: RpcCall) -> RpcCall:
         """The call as the grant allows it: for its own session, with just the scope it needs. Raises Fault."""
         caller = call.caller
-        self._permit(caller, call)
+        self.permit(caller, call)
         params = _own(call)
         scopes = caller.scopes if method.scope is None else caller.scopes | {method.scope}
         return replace(call, params=params, caller=replace(caller, scopes=scopes))
@@ -168,11 +167,12 @@ class Grants:
             raise Fault("this run's token has ended", kind=REFUSED, details={"code": "AUTH_GRANT_ENDED"})
         return held.record.of(call)
 
-    def _permit(self, caller: Caller, call: RpcCall) -> None:
+    def permit(self, caller: Caller, call: RpcCall) -> None:
+        """Nothing, when the rules allow this caller a tool the method is behind. Raises Fault."""
         reasons = [self.judge(caller, tool) for tool in _in_order(call.method, call.params)]
         if None in reasons:
             return
-        reason = next(iter(reasons), None) or f"{call.method} is refused: it is behind no tool this run has"
+        reason = next(iter(reasons), None) or f"{call.method} is refused: it is behind no tool of this session"
         logger.info("%s: %s", caller.name, reason)
         raise Fault(reason, kind=REFUSED, details={"code": "TOOL_DENIED", "method": call.method})
 
@@ -185,10 +185,6 @@ def _in_order(method: str, params: Json) -> list[str]:
 def granted(caller: Caller) -> Caller:
     """As whom a connection under a grant calls: the run's agent, with the scopes of the wire instead of its own."""
     return replace(caller, kind="agent", scopes=SCOPES, door="mcp", grant=caller.grant or Grant())
-
-
-def is_grant(token: str | None) -> bool:
-    return token is not None and token.startswith(PREFIX)
 
 
 def _id(token: str) -> str:
@@ -206,7 +202,7 @@ def _own(call: RpcCall) -> Json:
     params.pop("agentId", None)
     if not params.get("channel"):
         params |= {name: word for name, word in (("channel", grant.channel), ("accountId", grant.account)) if word}
-    if params.get("channel") == grant.channel and grant.to:
+    if params.get("channel") == grant.channel and grant.to and not grant.handed_on:  # else it is where its session is
         _at_home(params, grant)
     return params
 

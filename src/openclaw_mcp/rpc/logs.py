@@ -1,12 +1,14 @@
 """`logs.tail`: the end of this gateway's log file, and what was added since."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from ..core.disk import StateBroken, open_own
 from ..core.model import Json
 from ..core.rpc import READ, SAFE_INTEGER, Fault, Method, RpcCall, read_params
 
@@ -35,15 +37,17 @@ class Logs:
             return await asyncio.to_thread(self._read, wanted)
         except FileNotFoundError:
             return {"file": str(self._path), "cursor": 0, "size": 0, "lines": [], "truncated": False, "reset": False}
+        except StateBroken as exc:
+            raise Fault(str(exc), kind="UNAVAILABLE") from None
         except OSError as exc:
             raise Fault(f"the log can't be read: {exc.strerror}", kind="UNAVAILABLE") from exc
 
     def _read(self, wanted: _Wanted) -> Json:
-        size = self._path.stat().st_size
-        reset = wanted.cursor is not None and wanted.cursor > size
-        begin = 0 if wanted.cursor is None or reset else wanted.cursor
-        earliest = max(begin, size - wanted.max_bytes)
-        with self._path.open("rb") as file:
+        with os.fdopen(open_own(self._path, os.O_RDONLY), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            reset = wanted.cursor is not None and wanted.cursor > size
+            begin = 0 if wanted.cursor is None or reset else wanted.cursor
+            earliest = max(begin, size - wanted.max_bytes)
             file.seek(earliest)
             data = file.read(size - earliest)
         whole, newline, _ = data.rpartition(b"\n")

@@ -1,7 +1,7 @@
 """One connection we dialled, from the first packet to its end: the client's half of the handshake, calls, events."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec import to_builtins
@@ -20,6 +20,8 @@ from ..wire import frames
 from ..wire.frames import News, Response
 from .handshake import Credentials, Introduction, Signer
 
+NO_HEADERS: Final[Mapping[str, str]] = {}
+TELLING: Final = (403, 503)  # refusals of a gateway's own, which say what to change
 SILENT_TICKS: Final = 2  # tick intervals without a word before the connection counts as dead
 
 
@@ -46,7 +48,7 @@ class ConnectionGone(OpenClawError):
 class Outgoing:
     """One connection, from dialling to its end."""
 
-    def __init__(self, events: Bell[News], url: str) -> None:
+    def __init__(self, events: Bell[News], url: str, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self.hello: Json = {}
         self.ended = asyncio.Event()
         self.reason = ""
@@ -62,7 +64,7 @@ class Outgoing:
         except (InvalidURI, ValueError) as exc:  # the latter for a port that is no number
             raise CannotConnect(f"{url!r} is no gateway address; it looks like ws://127.0.0.1:18789") from exc
         self.uri = uri
-        self.socket = ClientSocket(uri)
+        self.socket = ClientSocket(uri, headers)
         self.socket.listener = self
 
     @property
@@ -189,14 +191,17 @@ class _Waiting:
 class ClientSocket(Socket):
     """Our end of a connection we dialled. `failure` says why it never opened."""
 
-    def __init__(self, uri: WebSocketURI) -> None:
+    def __init__(self, uri: WebSocketURI, headers: Mapping[str, str] = NO_HEADERS) -> None:
+        self._headers = headers
         self._client_codec = ClientProtocol(uri, max_size=frames.LARGEST_FRAME)
         super().__init__(self._client_codec)
         self.failure: str | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._client_codec.send_request(self._client_codec.connect())
+        request = self._client_codec.connect()
+        request.headers.update(self._headers)
+        self._client_codec.send_request(request)
         self._flush()
 
     def _opening(self, event: HttpRequest | HttpResponse) -> None:
@@ -207,7 +212,7 @@ class ClientSocket(Socket):
             return
         if isinstance(exc, InvalidStatus):
             body = exc.response.body or b""
-            told = body[:200].decode(errors="replace").strip() if exc.response.status_code == 503 else ""
+            told = body[:200].decode(errors="replace").strip() if exc.response.status_code in TELLING else ""
             self.failure = f"{_place(self._client_codec.uri)} answered HTTP {exc.response.status_code}" + (
                 f": {told}" if told else "; no gateway's WebSocket is there"
             )

@@ -305,8 +305,10 @@ class Pairing:
             now = now_ms()
             grants = dict(known.grants) if known else {}
             before = grants.get(asked.role)
+            # What was revoked does not come back with what is approved now: nobody was asked for it again.
+            held = before.scopes if before and before.revoked_at_ms is None else ()
             grants[asked.role] = Grant(
-                scopes=_union(before.scopes if before else (), asked.scopes),
+                scopes=_union(held, asked.scopes),
                 created_at_ms=before.created_at_ms if before else now,
                 # A revoked role that is approved again gets a token of its own: the revoked one stays dead. So do those
                 # of a device that was removed: its count is forgotten, so a new one begins where none has been.

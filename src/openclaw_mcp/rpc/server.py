@@ -13,23 +13,25 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
+from ..core.accepted import Accepted, strangers
 from ..core.bell import Bell
 from ..core.model import Json
 from ..core.rpc import READ, Event, Fault, Method
-from ..core.websocket import Accepted, Socket
 from ..wire import frames
 from ..wire.frames import Announcement
+from .acting import TOOLS_CHANGED, read_place
 from .admission import PROXY_HEADERS, Door, Visitor
 from .connection import Connection, presence_of
 from .grants import HEARS
 from .handshake import EPHEMERAL_MODES
+from .health import health_for
 from .pairing import Cut, now_ms
 from .throttle import Allowance
 
 PATHS: Final = frozenset({"/", "/ws"})
 PING_EVERY: Final = 25.0  # seconds between pings, and the time a peer has to answer one
-MOST_STRANGERS: Final = 32  # connections of one address that have not finished their handshake
 MOST_CONNECTIONS: Final = 10_000  # in all; the next is turned away before it costs anything
+IN_A_TURN: Final = 2  # requests of one read that begin before others get their turn: some take milliseconds
 STOP_GRACE: Final = 5.0  # seconds running requests get when the house closes
 
 EVENTS: Final = (
@@ -38,7 +40,7 @@ EVENTS: Final = (
     "cron", "task", "node.pair.requested", "node.pair.resolved", "node.presence", "node.hostStats",
     "node.invoke.cancel", "node.invoke.input", "node.invoke.request", "device.pair.changed", "device.pair.requested",
     "device.pair.resolved", "skills.changed", "exec.approval.requested", "exec.approval.resolved",
-    "local.message",
+    "local.message", TOOLS_CHANGED,
 )  # fmt: skip
 """Names announced in `hello-ok`; some come only once the room that sends them is there."""
 
@@ -60,6 +62,9 @@ class House(Protocol):
     def presence(self) -> Json:
         """The gateway's own presence entry."""
 
+    def refusal(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """Why whoever asks so, from a page or under a name that is not ours, may not even knock."""
+
 
 class Intercom:
     """`async with` it while sockets are served. Its `socket` is what uvicorn takes as WebSocket protocol."""
@@ -76,7 +81,7 @@ class Intercom:
         self._begun = time.monotonic()
         self._methods: dict[str, Method] = {}
         self._guests: dict[str, Connection] = {}
-        self._strangers: Counter[str] = Counter()
+        self.strangers = strangers()
         self._waiting: dict[str, Connection] = {}
         self._allowance = Allowance()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,13 +147,20 @@ class Intercom:
             guest.announce(announcement)
         self.counts["events", event.name] += len(hearers)
 
+    def tell_tools(self) -> None:
+        """The rules about tools have changed: tell those who use tools which they have now."""
+        for guest in self._guests.values():
+            bound = guest.admitted.bound if guest.admitted else None
+            if bound is not None:
+                guest.tell(TOOLS_CHANGED, {"tools": self.door.grants.menu(bound)})
+
     def presence(self) -> list[Json]:
         own = self._house.presence()
         return [own] + [presence_of(guest) for guest in self._guests.values() if _is_present(guest)]
 
     def publish_health(self) -> None:
         self._versions["health"] += 1
-        event = Event(name="health", payload=self._house.health(), scope=None, state_version=dict(self._versions))
+        event = Event(name="health", payload=self._house.health(), scope=READ, state_version=dict(self._versions))
         self.publish(event)
 
     def cut(self, cut: Cut) -> None:
@@ -180,24 +192,27 @@ class Intercom:
 
     # ---- for sockets and connections ------------------------------------------------------------------------------
 
-    def welcome(self, socket: Socket, visitor: Visitor) -> Connection | str:
+    def turn_away(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """Why a visitor is not heard at all; None: it is."""
+        refusal = self._house.refusal(client, headers)
+        if refusal is not None:
+            self.refused("source-not-allowed")
+        return refusal
+
+    def welcome(self, socket: Accepted, visitor: Visitor) -> Connection | str:
         """A connection for this visitor, or the reason why there is no room."""
         if self._stopping:
             return "the gateway is stopping; try again shortly"
-        if self._strangers[visitor.address] >= MOST_STRANGERS:
-            self.refused("too-many-strangers")
-            return "too many connections from this address wait to be let in; finish or close some"
         if len(self._guests) + len(self._waiting) >= MOST_CONNECTIONS:
             self.refused("full")
             return "the gateway has as many connections as it takes"
         connection = Connection(self, socket, visitor)
         self._waiting[connection.id] = connection
-        self._strangers[visitor.address] += 1
         return connection
 
     def joined(self, connection: Connection) -> Json:
         """The connection is in: its hello."""
-        self._no_stranger(connection)
+        self._waiting.pop(connection.id, None)
         self._guests[connection.id] = connection
         assert connection.admitted is not None
         # What a client says it understands is a topic: rooms send the richer events only to those.
@@ -210,7 +225,7 @@ class Intercom:
         return self._hello(connection)
 
     def left(self, connection: Connection) -> None:
-        self._no_stranger(connection)
+        self._waiting.pop(connection.id, None)
         if self._guests.pop(connection.id, None) is None:
             return
         if _is_present(connection):
@@ -258,11 +273,13 @@ class Intercom:
         snapshot: Json = {"stateVersion": dict(self._versions), "uptimeMs": self.uptime_ms}
         features: Json = {"methods": self._advertised(), "events": EVENTS, "capabilities": []}
         if admitted.grant is None:
-            snapshot |= {"presence": self.presence(), "health": self._house.health()}
+            snapshot |= {"presence": self.presence(), "health": health_for(admitted.caller, self._house.health())}
             snapshot |= self._house.snapshot(admitted.caller.scopes)
-        else:  # a program of a run is told its tools, and nothing of who else is there
+        else:  # a program of a run is told nothing of who else is there
             snapshot |= {"presence": [], "health": {"ok": True}}
-            features |= {"events": sorted(HEARS), "tools": self.door.grants.menu(admitted.caller)}
+            features["events"] = sorted(HEARS)
+        if admitted.bound is not None:
+            features["tools"] = self.door.grants.menu(admitted.bound)
         return {
             "type": "hello-ok",
             "protocol": frames.PROTOCOL,
@@ -284,14 +301,6 @@ class Intercom:
         for guest in list(self._guests.values()):
             if guest.admitted is not None and guest.admitted.grant == id:
                 guest.socket.close(4001, "the run is over")
-
-    def _no_stranger(self, connection: Connection) -> None:
-        if self._waiting.pop(connection.id, None) is None:
-            return
-        address = connection.visitor.address
-        self._strangers[address] -= 1
-        if self._strangers[address] <= 0:
-            del self._strangers[address]
 
     def _presence_changed(self) -> None:
         self._versions["presence"] += 1
@@ -323,26 +332,37 @@ class Intercom:
 class ServerSocket(Accepted):
     """One visitor's socket: nobody is known before the handshake."""
 
-    def __init__(self, intercom: Intercom, connections: set[Any]) -> None:
-        super().__init__(ServerProtocol(max_size=frames.LARGEST_FRAME), connections)
-        self._intercom = intercom
-        self._connection: Connection | None = None
+    _in_a_turn = IN_A_TURN
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        connection = self._connection
-        if connection is None or connection.admitted is not None or self.received <= frames.LARGEST_OPENING:
-            return
-        self._intercom.refused("preauth-payload-too-large")
-        self.close(1009, "preauth payload too large")
+    def __init__(self, intercom: Intercom, connections: set[Any]) -> None:
+        super().__init__(ServerProtocol(max_size=frames.LARGEST_FRAME), connections, intercom.strangers)
+        self._intercom = intercom
+
+    def make_way(self) -> None:
+        self._intercom.refused("too-many-strangers")
+        super().make_way()
 
     def shutdown(self) -> None:
         self._intercom.shut("gateway stopping")
         super().shutdown()
 
+    def _refuse_frames(self) -> None:
+        self._intercom.refused("too-many-frames")
+        super()._refuse_frames()
+
+    def _refuse_size(self) -> None:
+        self._intercom.refused("preauth-payload-too-large")
+        self.close(1009, "preauth payload too large")
+
     def _opening(self, event: Request | Response) -> None:
         assert isinstance(event, Request)
-        self.received = 0
+        given = [
+            (name.lower().encode(), value.encode("latin-1", "replace")) for name, value in event.headers.raw_items()
+        ]
+        refusal = self._intercom.turn_away(self.address, given)
+        if refusal is not None:
+            self.answer(self._server_codec.reject(403, f"{refusal}\n"))
+            return
         if event.path.partition("?")[0] not in PATHS:
             self.answer(self._server_codec.reject(404, "the gateway's WebSocket is at /\n"))
             return
@@ -355,16 +375,17 @@ class ServerSocket(Accepted):
             self.answer(self._server_codec.reject(503, f"{welcome}\n"))
             return
         self.answer(response)
-        self._connection = self.listener = welcome
+        self.listener = welcome
         welcome.opened()
 
     def _visitor(self, headers: Headers) -> Visitor:
-        peer = self.peer
+        peer = self.address
         origins = headers.get_all("Origin")
         return Visitor(
             address=str(peer[0]) if peer else "unknown",
             origin=",".join(origins) if origins else None,  # two origins are none we allow
             proxied=any(name in headers for name in PROXY_HEADERS),
+            place=read_place({name.lower(): headers.get_all(name) for name in headers}),
         )
 
 

@@ -71,6 +71,7 @@ class Pipe:
         path = shutil.which(program.command, path=program.env.get("PATH", os.defpath))
         if path is None:
             raise ToolUnavailable(f"{self._name}: there is no program {program.command!r} to start")
+        self._watchman.prepare()
         try:
             self._transport, _ = await self._loop.subprocess_exec(
                 lambda: _Child(self),

@@ -35,6 +35,10 @@ class Watchman:
         self._groups: set[int] = set()
         self._shell: subprocess.Popen[bytes] | None = None
 
+    def prepare(self) -> None:
+        if self._shell is None:
+            self._shell = self._start()
+
     def watch(self, group: int) -> None:
         self._groups.add(group)
         self._tell(f"+ {group}\n")

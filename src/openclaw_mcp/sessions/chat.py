@@ -9,7 +9,7 @@ from ..core.books import SessionBook
 from ..core.ids import new_id
 from ..core.model import Json, passed_on
 from ..core.ports import Runner
-from ..core.records import Admission, Draft, HistoryPage, Message, QueueMode, RunRequest, now_ms
+from ..core.records import Admission, Draft, HistoryPage, Message, QueueMode, RunRequest, is_house_run, now_ms
 from ..core.roster import Roster
 from ..core.rpc import ADMIN, READ, WRITE, Event, Fault, Method, Publish, RpcCall, covers, missing_scope, read_params
 from . import keys, params, shapes
@@ -91,6 +91,8 @@ class ChatRoom:
     ) -> Admission:  # fmt: skip
         if len(message) > LONGEST_MESSAGE:
             raise Fault(f"message is longer than {LONGEST_MESSAGE} characters; send it as an attachment")
+        if is_house_run(run_id):
+            raise Fault("idempotencyKey begins as ids of the gateway's own runs do; use another, such as a UUID")
         files = params.read_attachments(attachments)
         if not message.strip() and not files:
             raise Fault("message or attachment required")

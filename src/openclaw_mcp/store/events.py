@@ -11,6 +11,8 @@ from .tables import system_events
 
 MOST_WAITING: Final = 20  # per session, as the reference has it: a prompt has room for these, not for a week's worth
 LONGEST: Final = 20_000  # characters of one; more belongs in a message
+GUEST: Final = "guest:"
+"""How the keys of events begin that no run of the owner may hear."""
 
 _OF_SESSION = Prepared(
     select(system_events).where(system_events.c.session_key == bindparam("wanted")).order_by(system_events.c.id)
@@ -31,14 +33,15 @@ def queue_all(connection: Connection, events: Sequence[Queued]) -> None:
 
 def _queue(connection: Connection, session: str, events: Sequence[Queued]) -> None:
     waiting = _OF_SESSION.all(connection, {"wanted": session})
-    last = waiting[-1].text if waiting else None
+    last = {row.key.startswith(GUEST): row.text for row in waiting}
     rows: dict[str, dict[str, Any]] = {}
     for event in events:
         text = event.text.replace("\0", "")[:LONGEST]
-        if text == last:
+        if text == last.get(not event.owner):
             continue  # said already and not heard yet
-        rows[event.key] = {"session_key": session, "key": event.key, "at": event.at, "text": text}
-        last = text
+        key = event.key if event.owner else GUEST + event.key
+        rows[key] = {"session_key": session, "key": key, "at": event.at, "text": text}
+        last[not event.owner] = text
     fresh = [row for key, row in [*rows.items()][-MOST_WAITING:] if not _known(connection, key)]
     if not fresh:
         return
@@ -52,9 +55,12 @@ def _known(connection: Connection, key: str) -> bool:
     return _KNOWN.first(connection, {"wanted": key}) is not None
 
 
-def drained(connection: Connection, session_key: str) -> Sequence[Row[Any]]:
-    """What waits for this session; from now on it does not."""
+def drained(connection: Connection, session_key: str, *, owner: bool) -> Sequence[Row[Any]]:
+    """What waits for this session; from now on it does not. A run of the owner leaves what others said to later ones:
+    words in its prompt would be carried out with the owner's rights."""
     waiting = _OF_SESSION.all(connection, {"wanted": session_key})
+    if owner:
+        waiting = [row for row in waiting if not row.key.startswith(GUEST)]
     if waiting:
         connection.execute(delete(system_events).where(system_events.c.id.in_([row.id for row in waiting])))
     return waiting

@@ -103,7 +103,11 @@ class Letters:
     async def said(self, session: str, *, since: int) -> Sequence[Mail]:
         statement = (
             select(outbox)
-            .where(outbox.c.session == session, outbox.c.created_at >= since, outbox.c.origin.in_(("tool", "rpc")))
+            .where(
+                outbox.c.session == session,
+                outbox.c.created_at >= since,
+                outbox.c.origin.in_(("tool", "rpc", "client")),
+            )
             .order_by(outbox.c.id)
         )
         rows = await self._store.read(lambda connection: connection.execute(statement).all())

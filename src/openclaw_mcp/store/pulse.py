@@ -7,6 +7,8 @@ from typing import Protocol
 
 from sqlalchemy import Connection, Engine, text
 
+from ..core.disk import open_own
+
 try:
     import fcntl
 except ImportError:  # Windows: one process per store
@@ -36,7 +38,7 @@ class FilePulse:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         path = self._folder / self._instance
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
             if fcntl is not None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             # Another may have swept the file away between the two calls above: then the lock is on nothing.

@@ -252,7 +252,8 @@ class Runs:
         at_hand: Mapping[str, bytes], ended: Json | None = None,
     ) -> Claim:  # fmt: skip
         """The claim of a run that goes since just now, for all who asked; `ended` is how the others were ended."""
-        events = [_event_message(event) for event in drained(connection, session.key)]
+        owner = (leader.options.get("grant") or {}).get("owner") is True
+        events = [_event_message(event) for event in drained(connection, session.key, owner=owner)]
         session, added = append(
             connection, session, [*events, *(_user_message(run) for run in asked)],
             status="running", last_run_id=leader.run_id, run_started_at=leader.started_at, run_ended_at=None,

@@ -27,6 +27,9 @@ class Subagents:
         await self._store.write(lambda connection: connection.execute(statement) and None)
 
     async def change(self, child_key: str, **columns: Any) -> Subagent | None:
+        if "grant" in columns:
+            columns["grant"] = to_json(columns["grant"])
+
         def work(connection: Connection) -> Subagent | None:
             connection.execute(update(subagents).where(subagents.c.child_key == child_key).values(columns))
             return next(iter(_found(connection, _ROW.where(subagents.c.child_key == child_key))), None)

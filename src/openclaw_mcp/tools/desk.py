@@ -4,8 +4,10 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
+from msgspec import structs
+
 from ..core.bell import Bell
-from ..core.errors import OpenClawError, ToolDenied, ToolNotFound, ToolTimeout
+from ..core.errors import OpenClawError, ToolArguments, ToolDenied, ToolNotFound, ToolTimeout
 from ..core.model import Caller, ToolCall, ToolResult, ToolSpec, Traffic
 from .audit import Audit, Record, digest, is_kept, log
 from .deadline import Deadlines
@@ -72,6 +74,8 @@ class Desk:
             offer, decision = self._choose(call)
             if not decision.allowed:
                 raise ToolDenied(decision.reason)
+            if offer.spec.actions:
+                _check_action(call, offer.spec)
             if self._check:
                 offer.form.check(call.arguments)
             seconds = offer.spec.deadline or self._deadline
@@ -127,7 +131,8 @@ class Desk:
         """The one offer this caller may order, or the first refusal."""
         permitted = self._menu(call.caller).permitted.get(call.name)
         if permitted is not None:
-            return permitted
+            offer, decision = permitted
+            return (offer, self._judge_action(call) or decision) if offer.spec.actions else permitted
         offers = self._registry.offers().get(call.name)
         if not offers:
             raise ToolNotFound(f"Unknown tool: {call.name}")
@@ -147,12 +152,33 @@ class Desk:
             menu = self._shared.get(kind)
             if menu is None:
                 judged = {name: self._judge(caller, offers) for name, offers in self._registry.offers().items()}
-                menu = self._shared[kind] = _Menu(judged)
+                menu = self._shared[kind] = _Menu(judged, lambda offer: self._by_action(caller, offer))
             self._menus[caller] = menu
         return menu
 
+    def _judge_action(self, call: ToolCall) -> Decision | None:
+        """Of a tool with many actions: the call judged as the one it asks for; None when there is no such one."""
+        action = call.arguments.get("action")
+        return self._menu(call.caller).actions[call.name].get(action) if isinstance(action, str) else None
+
     def _judge(self, caller: Caller, offers: Sequence[Offer]) -> Sequence[tuple[Offer, Decision]]:
-        return [(offer, self._policy(caller, offer.name, offer.spec)) for offer in offers]
+        return [(offer, self._decide(caller, offer)) for offer in offers]
+
+    def _decide(self, caller: Caller, offer: Offer) -> Decision:
+        """A tool with many actions is allowed with the first of them that is."""
+        whole = self._policy(caller, offer.name, offer.spec)
+        if not offer.spec.actions:
+            return whole
+        decisions = list(self._by_action(caller, offer).values())
+        found = next((decision for decision in decisions if decision.allowed), None)
+        return found or (decisions[0] if whole.allowed else whole)
+
+    def _by_action(self, caller: Caller, offer: Offer) -> dict[str, Decision]:
+        """Each action as the tool that does it alone, which is refused under its family's name as well."""
+        spec, made = offer.spec, {}
+        for action, name in spec.actions.items():
+            made[action] = self._policy(caller, offer.name, structs.replace(spec, name=name))
+        return made
 
     def _forget_menus(self, _: None) -> None:
         self._menus.clear()
@@ -162,12 +188,37 @@ class Desk:
 class _Menu:
     """What callers of one kind may order: tools that exactly one source may serve them."""
 
-    __slots__ = ("permitted", "specs")
+    __slots__ = ("actions", "permitted", "specs")
 
-    def __init__(self, judged: Mapping[str, Sequence[tuple[Offer, Decision]]]) -> None:
+    def __init__(
+        self,
+        judged: Mapping[str, Sequence[tuple[Offer, Decision]]],
+        by_action: Callable[[Offer], Mapping[str, Decision]],
+    ) -> None:
         self.permitted: dict[str, tuple[Offer, Decision]] = {}
+        self.actions: dict[str, Mapping[str, Decision]] = {}
+        """Of tools with many actions, what was decided of each."""
         for name, pairs in judged.items():
             allowed = [pair for pair in pairs if pair[1].allowed]
             if len(allowed) == 1:
                 self.permitted[name] = allowed[0]
-        self.specs = tuple(offer.spec for offer, _ in self.permitted.values())
+                if allowed[0][0].spec.actions:
+                    self.actions[name] = by_action(allowed[0][0])
+        self.specs = tuple(_shown(offer.spec, self.actions.get(name)) for name, (offer, _) in self.permitted.items())
+
+
+def _check_action(call: ToolCall, spec: ToolSpec) -> None:
+    """Only what was judged is done, whatever the tool itself takes for an action."""
+    action = call.arguments.get("action")
+    if not isinstance(action, str) or action not in spec.actions:
+        raise ToolArguments(f"action must be one of {', '.join(spec.actions)}")
+
+
+def _shown(spec: ToolSpec, decided: Mapping[str, Decision] | None) -> ToolSpec:
+    """The tool with the actions alone that may be asked for."""
+    if decided is None or all(decision.allowed for decision in decided.values()):
+        return spec
+    left = [action for action, decision in decided.items() if decision.allowed]
+    fields = spec.input_schema["properties"]
+    schema = {**spec.input_schema, "properties": {**fields, "action": {**fields["action"], "enum": left}}}
+    return structs.replace(spec, input_schema=schema)

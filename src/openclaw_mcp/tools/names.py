@@ -35,7 +35,10 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Rules written for one tool with many actions (`message`) hold for the tools that do one action each."""
 
-_FAMILY: Final = {member: family for family, members in FAMILIES.items() for member in members}
+_FAMILY: Final = {member: family for family, members in FAMILIES.items() for member in members} | {
+    "message_edit": "message", "message_poll": "message", "cron_wake": "cron",
+}  # fmt: skip
+"""The last three are actions of their families' tools that no tool does alone."""
 
 SESSION_TOOLS: Final = (
     "sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "session_status", "agents_list",
@@ -78,6 +81,10 @@ PROFILES: Final[dict[str, tuple[str, ...] | None]] = {
 OWNER_ONLY: Final = frozenset({"whatsapp_login", "cron", "gateway"})
 FOR_OWNERS: Final = "(owner only)"
 """The word every owner-only tool answers to."""
+ON_MACHINE: Final = "(on a machine)"
+"""The word every node's tool answers to: it acts on somebody's machine."""
+BETWEEN: Final = "__"
+"""What stands between a node's name and its command in the name of a tool."""
 
 _PRIMITIVES: Final = frozenset(GROUPS["group:fs"] + GROUPS["group:runtime"])
 _CORE: Final = (
@@ -137,6 +144,8 @@ def identify(source: str, name: str, owner_only: bool) -> Tool:
         words.append(HOUSE)
     if owner_only or family in OWNER_ONLY:
         words.append(FOR_OWNERS)
+    if slash and kind == "node":
+        words.append(ON_MACHINE)
     return Tool(name, family, tuple(words))
 
 
@@ -174,6 +183,13 @@ class Names:
             if glob(tool.name) or (tool.family is not tool.name and glob(tool.family)):
                 return entry
         return None
+
+    def names_node_of(self, tool: Tool) -> bool:
+        """Whether an entry means this tool of a node, its node, or nodes as such. One that merely covers it, as `*`
+        and `group:plugins` do, does not; a pattern does when it begins with the node's name: `desk__*`."""
+        meant = [word for word in tool.words if word not in (GUESTS, ON_MACHINE)]
+        begun = (entry for glob, entry in self._globs if glob(tool.name))
+        return not self._words.isdisjoint(meant) or any(BETWEEN in entry.partition("*")[0] for entry in begun)
 
     def find_granted(self, tool: Tool) -> str | None:
         """As `find`, for an allow list: some tools come with another."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from ..core.bell import Bell
 from ..core.model import ToolSpec
@@ -25,6 +26,11 @@ class Offer:
         if self._form is None:
             self._form = Form(self.spec.input_schema)
         return self._form
+
+
+APPS: Final = "app/"
+OWN_GUESTS: Final = ("mcp/", "node/")
+"""Sources the config or an approval put here; their tools are called `<name>__<tool>`."""
 
 
 class Registry:
@@ -68,7 +74,19 @@ class Registry:
             for name, source in self._sources.items():
                 for spec in source.specs():
                     self._offers.setdefault(spec.name, []).append(Offer(name, source, spec))
+            self._drop_competing_apps(self._offers)
         return self._offers
+
+    def _drop_competing_apps(self, offers: dict[str, list[Offer]]) -> None:
+        """An app's tool gives way to one of our own of its name, and to the names a server or node of ours may yet
+        offer: a server that sleeps has none so far."""
+        kept = tuple(f"{name.partition('/')[2]}__" for name in self._sources if name.startswith(OWN_GUESTS))
+        for tool, found in list(offers.items()):
+            apps = [offer for offer in found if offer.name.startswith(APPS)]
+            if apps and (len(apps) < len(found) or tool.startswith(kept)):
+                offers[tool] = [offer for offer in found if offer not in apps]
+                if not offers[tool]:
+                    del offers[tool]
 
     def _renew(self, _: None) -> None:
         self._offers = None

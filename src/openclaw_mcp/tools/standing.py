@@ -20,6 +20,8 @@ class Standing(Struct, frozen=True, kw_only=True):
 
     agent: str
     model: str = ""
+    led_by: tuple[str, ...] = ()
+    """Models of the runs that led to this one, where they are others."""
     channel: str = ""
     account: str = DEFAULT_ACCOUNT
     groups: tuple[str, ...] = ()
@@ -82,9 +84,12 @@ def standing(caller: Caller, book: RuleBook) -> Standing:
     elif place.groups:
         channel = place.channel
     agent = _plain(grant.agent or own.agent or book.default_agent)
+    model = _plain(grant.model or book.model(agent))
+    before = [_plain(book.model(word[1:]) if word.startswith("@") else word) for word in grant.led_by]
     return Standing(
         agent=agent,
-        model=_plain(grant.model or book.model(agent)),
+        model=model,
+        led_by=tuple(word for word in dict.fromkeys(before) if word and word != model),
         channel=channel,
         account=(grant.account or DEFAULT_ACCOUNT).strip().lower(),
         groups=groups,
@@ -118,6 +123,20 @@ def find_place(book: RuleBook, channel: str, account: str) -> Place | None:
         return whole
     said = {name: value for name, value in structs.asdict(own).items() if value is not None}
     return structs.replace(whole, **said)
+
+
+def listed_group(book: RuleBook, *, channel: str, account: str, to: str) -> str | None:
+    """The group a target names, when the rules have something to say about it; a session's key may not tell of it."""
+    place = find_place(book, channel.strip().lower(), (account or DEFAULT_ACCOUNT).strip().lower()) if channel else None
+    if place is None or not to:
+        return None
+    guilds = [guild.channels for guild in (place.guilds or {}).values()]
+    tables = [place.groups or {}, place.channels or {}, *guilds]
+    plain = to.strip()
+    for prefix in (f"{channel}:", "group:", "channel:"):
+        plain = plain.removeprefix(prefix)
+    known = any(look_up(table, id) is not None for table in tables for id in _with_parents(plain) if id != "*")
+    return plain if known else None
 
 
 def find_groups(place: Place, who: Standing) -> list[tuple[str, Group]]:

@@ -5,7 +5,7 @@ from typing import Final, Literal
 from msgspec import Struct, structs
 
 from ..core.owner import is_named
-from .names import FOR_OWNERS, PROFILES, Names, Tool, names, normal
+from .names import FOR_OWNERS, ON_MACHINE, PROFILES, Names, Tool, names, normal
 from .rulebook import Ids, Lists, Place, ProviderLists, RuleBook, ToolRules
 from .standing import SENDER_KINDS, Standing, find_groups, find_place, rules_for_sender
 
@@ -52,6 +52,8 @@ class Step(Struct, frozen=True, kw_only=True):
     default_deny: Names | None = None
     """Refused too, unless `excused`."""
     excused: frozenset[str] = frozenset()
+    given: Names | None = None
+    """Whatever allows something to this caller: it may mean a node's tool, which is else for the owner."""
     allow: Names | None = None
     grants: str = ""
     """What the allow list is called in sentences."""
@@ -75,6 +77,10 @@ class Step(Struct, frozen=True, kw_only=True):
             entry = self.default_deny.find(tool)
             if entry == FOR_OWNERS:
                 return "is refused: it is for the owner only"
+            if entry == ON_MACHINE and self.given is not None and self.given.names_node_of(tool):
+                entry = None
+            if entry == ON_MACHINE:
+                return "is refused: a node's tools are for the owner, unless an allow list names the tool or its node"
             if entry is not None:
                 return f"is refused: {self.why} {entry} unless {self.key} allows it by name"
         if self.allow is not None and self.allow.find_granted(tool) is None:
@@ -100,22 +106,36 @@ def steps(book: RuleBook, who: Standing) -> tuple[Step, ...]:
     agent = book.agent(who.agent)
     here = f"agents.{who.agent}.tools"
     shared, own = _provider(book.tools, who), _provider(agent, who)
+    # Naming another model for what it starts does not free a run from the rules for its own.
+    led = [
+        step for model in who.led_by for step in _provider_steps(book, agent, structs.replace(who, model=model), here)
+    ]
     return (
         _readable(book),
         _access(book, who),
         _menu(who),
-        _owner(who),
+        _owner(who, _given(book, agent, who)),
         _profile(book.tools, agent, here),
         _provider_profile(shared, own, here),
         _lists("global", "tools", book.tools, "tools sets neither allow nor deny"),
         _provider_lists("provider", "tools", shared, who),
         _lists("agent", here, agent, f"{here} sets neither allow nor deny"),
         _provider_lists("agent provider", here, own, who),
+        *led,
         _server(book, who),
         _group(book, who),
         _sender(book, agent, who, here),
         _subagent(book, who),
         _http(book, who),
+    )
+
+
+def _provider_steps(book: RuleBook, agent: ToolRules | None, who: Standing, here: str) -> tuple[Step, ...]:
+    shared, own = _provider(book.tools, who), _provider(agent, who)
+    return (
+        _provider_profile(shared, own, here),
+        _provider_lists("provider", "tools", shared, who),
+        _provider_lists("agent provider", here, own, who),
     )
 
 
@@ -169,10 +189,24 @@ def _menu(who: Standing) -> Step:
     return _compiled(Step(name="grant", key="grant", grants="the credential's tool menu"), allow=who.menu)
 
 
-def _owner(who: Standing) -> Step:
+def _owner(who: Standing, given: tuple[str, ...]) -> Step:
     if who.owner:
         return Step(name="owner", key="owner", why="the caller is the owner")
-    return Step(name="owner", key="owner", default_deny=names((FOR_OWNERS,)))
+    return Step(name="owner", key="owner", default_deny=names((FOR_OWNERS, ON_MACHINE)), given=names(given))
+
+
+def _given(book: RuleBook, agent: ToolRules | None, who: Standing) -> tuple[str, ...]:
+    """Every entry of an allow list that holds for this caller. The steps themselves say what comes of them."""
+    group, sender = _group_rules(book, who), _sender_rules(book, agent, who)
+    providers = (_provider(book.tools, who), _provider(agent, who))
+    lists: list[Lists | ToolRules | None] = [book.tools, agent]
+    lists += [provider[1] for provider in providers if provider]
+    lists += [found[1][1] for found in (group, sender) if found]
+    lists += [book.tools.subagents.tools] if who.depth else []
+    words = [word for rules in lists if rules for word in (*(rules.allow or ()), *(rules.also_allow or ()))]
+    words += who.menu or ()
+    words += (book.gateway.tools.allow or ()) if who.door in WIRES else ()
+    return tuple(words)
 
 
 # ---- allow and deny lists ----
@@ -243,27 +277,51 @@ def _group(book: RuleBook, who: Standing) -> Step:
     """The nearest group that says something: for its sender first, then for everybody in it."""
     if not who.groups or not who.channel:
         return Step(name="group", key="channels", why="the conversation is no group")
-    place = find_place(book, who.channel, who.account)
+    found = _group_rules(book, who)
+    if found is None:
+        return Step(name="group", key=f"channels.{who.channel}.groups", why="it has no rules for this group")
+    key, chosen, table = found
+    if table is None:
+        return _lists("group", key, chosen[1], "its lists are empty")
+    return _by_sender("group", key, chosen, table)
+
+
+_Found = tuple[str, tuple[str, Lists], dict[str, Lists] | None] | None
+"""The rules that hold: where they stand, under which word, and among which for senders."""
+
+
+def _group_rules(book: RuleBook, who: Standing) -> _Found:
+    place = find_place(book, who.channel, who.account) if who.groups and who.channel else None
     for at, group in find_groups(place, who) if place else ():
         key = f"channels.{who.channel}.{at}"
         chosen = rules_for_sender(group.tools_by_sender, who.sender, channel=who.channel)
         if chosen is not None:
-            return _by_sender("group", f"{key}.toolsBySender", chosen, group.tools_by_sender)
+            return f"{key}.toolsBySender", chosen, group.tools_by_sender
         if group.tools is not None:
-            return _lists("group", f"{key}.tools", group.tools, "its lists are empty")
-    return Step(name="group", key=f"channels.{who.channel}.groups", why="it has no rules for this group")
+            return f"{key}.tools", ("", group.tools), None
+    return None
 
 
 def _sender(book: RuleBook, agent: ToolRules | None, who: Standing, here: str) -> Step:
     """The agent's entry for the sender stands in for everybody's."""
     if who.sender is None and not who.channel:
         return Step(name="sender", key="tools.toolsBySender", why="no sender is behind this call")
-    for scope, rules in ((here, agent), ("tools", book.tools)):
+    found = _sender_rules(book, agent, who)
+    if found is None:
+        return Step(name="sender", key="tools.toolsBySender", why="it has no rules for this sender")
+    scope, chosen, table = found
+    return _by_sender("sender", f"{here if scope == 'agent' else scope}.toolsBySender", chosen, table or {})
+
+
+def _sender_rules(book: RuleBook, agent: ToolRules | None, who: Standing) -> _Found:
+    if who.sender is None and not who.channel:
+        return None
+    for scope, rules in (("agent", agent), ("tools", book.tools)):
         table = rules.tools_by_sender if rules else {}
         chosen = rules_for_sender(table, who.sender, channel=who.channel)
         if chosen is not None:
-            return _by_sender("sender", f"{scope}.toolsBySender", chosen, table)
-    return Step(name="sender", key="tools.toolsBySender", why="it has no rules for this sender")
+            return scope, chosen, table
+    return None
 
 
 def _by_sender(name: StepName, key: str, chosen: tuple[str, Lists], table: dict[str, Lists]) -> Step:

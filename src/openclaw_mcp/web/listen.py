@@ -21,6 +21,8 @@ else:
     from uvloop import new_event_loop
 
 from ..core.errors import OpenClawError
+from .bounded import Config
+from .bounds import Bounds
 from .ports import holder
 from .sockets import CorkedHttp
 
@@ -28,7 +30,8 @@ BACKLOG: Final = 2048
 GRACE: Final = 5  # seconds open requests get after a stop was asked for
 KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most clients' pools
 LOOK_FOR_CYCLES: Final = (20_000, 20, 20)  # new objects between two looks, and looks between two deeper ones
-MOST_FILES: Final = 65_536  # open files we ask for: a connection each
+MOST_FILES: Final = 65_536  # open files we ask for: a connection each,
+OWN_FILES: Final = 256  # but so many, or a quarter of all, are kept for what is no connection
 DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
 
 T = TypeVar("T")
@@ -85,18 +88,28 @@ def _allow_connections() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def most_connections() -> int:
+    """How many this process can have and still open a file."""
+    if sys.platform == "win32":
+        return MOST_FILES
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = MOST_FILES if soft == resource.RLIM_INFINITY else min(soft, MOST_FILES)
+    return files - min(OWN_FILES, files // 4)
+
+
 async def serve(
     app: Any,
     listener: socket.socket,
     *,
     ready: Callable[[], None] | None = None,
     websockets: Upgrade | None = None,
+    bounds: Bounds = Bounds(),
 ) -> None:
     """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered.
 
     Without `websockets` a request to become a WebSocket is served as the plain one it also is.
     """
-    server = _Server(_config(app, websockets), ready)
+    server = _Server(_config(app, websockets, bounds), ready)
     try:
         await server.serve(sockets=[listener])
     except asyncio.CancelledError:
@@ -108,10 +121,12 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Any, listener: socket.socket, *, websockets: Upgrade | None = None) -> AsyncIterator[None]:
+async def serving(
+    app: Any, listener: socket.socket, *, websockets: Upgrade | None = None, bounds: Bounds = Bounds()
+) -> AsyncIterator[None]:
     """Answer while the block runs; signals are the caller's affair. Leaving gives open requests their grace."""
     ready = asyncio.Event()
-    server = _Quiet(_config(app, websockets), ready.set)
+    server = _Quiet(_config(app, websockets, bounds), ready.set)
     work = asyncio.ensure_future(server.serve(sockets=[listener]))
     opening = asyncio.ensure_future(ready.wait())
     try:
@@ -123,11 +138,13 @@ async def serving(app: Any, listener: socket.socket, *, websockets: Upgrade | No
         await work
 
 
-def _config(app: Any, websockets: Upgrade | None) -> uvicorn.Config:
-    return uvicorn.Config(
+def _config(app: Any, websockets: Upgrade | None, bounds: Bounds) -> Config:
+    return Config(
         app,
+        bounds=bounds,
+        most=most_connections(),
         http=CorkedHttp,
-        ws=websockets or "none",  # type: ignore[arg-type]  # any maker will do
+        ws=websockets or "none",
         lifespan="off",
         proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
         log_config=None,

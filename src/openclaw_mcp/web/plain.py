@@ -22,13 +22,13 @@ def headers_of(scope: Scope) -> Mapping[str, str]:
 
 
 async def read_body(receive: Receive, most: int = LARGEST_BODY) -> bytes:
-    """Raises BodyTooLarge. A client that goes away leaves what it had sent."""
+    """Raises BodyTooLarge. A client that goes away has sent nothing: half a body must not be taken for a whole one."""
     chunks: list[bytes] = []
     size = 0
     while True:
         event = await receive()
         if event["type"] != "http.request":
-            break
+            return b""
         chunks.append(event.get("body", b""))
         size += len(chunks[-1])
         if size > most:

@@ -3,18 +3,18 @@
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from ..core.cork import corked
+from .bounded import BoundedHttp
 
 
-class CorkedHttp(HttpToolsProtocol):
+class CorkedHttp(BoundedHttp):
     """The head and the body of an answer leave together, and one timer minds a connection's idle time.
 
     uvicorn makes and drops a timer for each request, which costs more than reading the request does.
     """
 
-    _idle_since: float | None = None
     _minder: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -27,6 +27,7 @@ class CorkedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         cycle.__class__ = _Cycle  # uvicorn makes it, and offers no place to say of which class
+        self._active = cycle
         super()._start_asgi_task(cycle, app)
 
     def handle_websocket_upgrade(self) -> None:
@@ -36,24 +37,20 @@ class CorkedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
-        if self.transport.is_closing():
+        if self.transport.is_closing() or (not self._whole and self.leave_unread()):
             return
-        self.flow.resume_reading()
-        if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            self._start_asgi_task(cycle, app)
+        if self.pipeline or self._rest:
+            self.config.turns.add(self)
             return
-        self._idle_since = self.loop.time()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
+        self.idle_since = self.loop.time()
         if self._minder is None:
             self._minder = self.loop.call_later(self.timeout_keep_alive, self._mind)
 
-    def _unset_keepalive_if_required(self) -> None:
-        """Something came: the connection is not idle."""
-        self._idle_since = None
-
     def _mind(self) -> None:
         now = self.loop.time()
-        left = self.timeout_keep_alive - (now - (self._idle_since or now))
+        left = self.timeout_keep_alive - (now - (self.idle_since or now))
         if left > 0:
             self._minder = self.loop.call_later(left, self._mind)
         else:

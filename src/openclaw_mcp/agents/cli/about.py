@@ -49,8 +49,8 @@ def _place(grant: Grant, settings: Json) -> str:
     parts = {
         "channel": grant.channel,
         "account": grant.account,
-        "conversation": grant.to,
-        "thread": grant.thread,
+        "conversation": None if grant.handed_on else grant.to,
+        "thread": None if grant.handed_on else grant.thread,
         "user": (sender.name or sender.username or sender.id) if sender is not None else None,
         "timezone": settings.get("timezone"),
     }

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,6 @@ from ...core.agent import Turn
 from ...core.effects import Effects, completed
 from ...core.model import Caller, Grant
 from ...core.ports import GrantOffice
-from .process import MARK
 from .words import Entry
 
 GRANT_SECONDS: Final = 24 * 3600.0  # the longest run there is; a grant ends with its run, this is for when we forget
@@ -38,12 +37,12 @@ class Bridge(Struct, frozen=True, kw_only=True):
 class Crossing:
     """The bridge as one run uses it."""
 
-    def __init__(self, bridge: Bridge, folder: Path, token: str, turn: Turn, mark: str) -> None:
+    def __init__(self, bridge: Bridge, folder: Path, token: str, turn: Turn, always: Mapping[str, str]) -> None:
         self.token = token
         self._bridge = bridge
         self._effects = folder / "effects.ndjson"
         self._pass = folder / "server.env"
-        given = {MARK: mark, **self._environment(turn)}
+        given = {**always, **self._environment(turn)}
         lines = [f"export {name}={shlex.quote(value)}\n" for name, value in given.items()]
         descriptor = os.open(self._pass, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -68,8 +67,8 @@ class Crossing:
             "SIDE_EFFECTS_FILE": str(self._effects),
             "CHANNEL": grant.channel,
             "ACCOUNT_ID": grant.account,
-            "TO": grant.to,
-            "THREAD_ID": grant.thread,
+            "TO": None if grant.handed_on else grant.to,
+            "THREAD_ID": None if grant.handed_on else grant.thread,
             "SENDER_IS_OWNER": "true" if grant.owner else "false",
             "TOOL_PROFILE": str(turn.settings.get("toolProfile") or "full"),
         }
@@ -80,13 +79,16 @@ class Crossing:
 
 
 @contextmanager
-def crossing(bridge: Bridge | None, folder: Path, turn: Turn, *, mark: str) -> Iterator[Crossing | None]:
-    """A grant for as long as the run lasts; none where there is no gateway to call back. `mark`: see process.MARK."""
+def crossing(
+    bridge: Bridge | None, folder: Path, turn: Turn, *, always: Mapping[str, str]
+) -> Iterator[Crossing | None]:
+    """A grant for as long as the run lasts; none where there is no gateway to call back. `always` is what the server's
+    environment holds whatever the CLI hands on."""
     if bridge is None:
         yield None
         return
     token = bridge.grants.issue(turn.caller, seconds=GRANT_SECONDS)
     try:
-        yield Crossing(bridge, folder, token, turn, mark)
+        yield Crossing(bridge, folder, token, turn, always)
     finally:
         bridge.grants.revoke(token)

@@ -2,22 +2,53 @@
 
 import base64
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from ...core.agent import AgentEvent, Model, Thinking, Usage
 from ...core.model import Json
+from .confinement import PROXIES, chosen, home_of, write_private
 from .words import CALL_SECONDS, SERVER, Listening, Order, Spoken, count, own_name, part, text_at
 
 logger = logging.getLogger(__name__)
+
+CONFINED: Final = (
+    "--setting-sources=",
+    "--tools=",
+    "--disable-slash-commands",
+    "--no-chrome",
+    "--permission-mode=dontAsk",
+)
+"""No settings of a user or project with their hooks and plugins, no built-in tool, no skill or command, no question
+that somebody might answer with yes."""
+CONFINED_ENV: Final = {
+    "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+}
+KEPT_SETTINGS: Final = (
+    "model", "apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "forceLoginMethod", "forceLoginOrgUUID",
+)  # fmt: skip
+"""Of a user's settings, what the login and the choice of a model need."""
+KEPT_ENV: Final = re.compile(
+    rf"(ANTHROPIC|AWS|VERTEX_REGION|GOOGLE)_\w+|CLOUD_ML_REGION|CLAUDE_CODE_(USE|SKIP|API_KEY|OAUTH)_\w+|{PROXIES}",
+    re.IGNORECASE,
+)
+"""The same, of the variables that those settings name."""
 
 STREAM: Final = ("--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 
 
 class Claude:
-    """A `Dialect`. Its own servers stay beside ours unless strict; of tools, ours are allowed without asking."""
+    """A `Dialect`. Its own servers stay out where strict; of tools, ours are allowed without asking.
+
+    A confined run keeps the user's configuration folder, for on some systems the login is bound to it; flags keep
+    everything else in there from being loaded.
+    """
 
     id = "claude"
     title = "Claude Code"
@@ -26,6 +57,11 @@ class Claude:
     sign_in = "run `claude` once and sign in, or set ANTHROPIC_API_KEY in the agent's runtimeEnv"
     takes: tuple[str, ...] = ("image/",)
     adds_up: tuple[str, ...] = ("cost_usd",)
+    note = "CLAUDE.md"
+    own_variables = re.compile(r"CLAUDE|MCP_|ENABLE_|DISABLE_")
+    kept_variables = re.compile(
+        r"CLAUDE_CONFIG_DIR|CLAUDE_CODE_(USE|SKIP|API_KEY|OAUTH|CLIENT|DISABLE|MAX)_\w+|DISABLE_\w+|MCP_(TOOL_)?TIMEOUT"
+    )
 
     def speak(self, order: Order) -> Spoken:
         args = ["-p"]
@@ -36,8 +72,10 @@ class Claude:
             servers = msgspec.json.encode({"mcpServers": {SERVER: entry}}).decode()
             args += ["--mcp-config", servers, "--allowedTools", f"mcp__{SERVER}"]
         args += [*STREAM, "--include-partial-messages"]
+        env: dict[str, str] = {}
         if order.strict:
             args.append("--strict-mcp-config")
+            env["ENABLE_CLAUDEAI_MCP_SERVERS"] = "false"  # those of the account it is signed in with
         if order.about:
             path = order.folder / "about.md"
             path.write_text(order.about)
@@ -49,13 +87,30 @@ class Claude:
         if order.effort is not None:
             args += ["--effort", order.effort]
         # Whoever writes must not choose files for it: it would read every `@path` of a message unasked.
-        return Spoken(args=args, env={"CLAUDE_CODE_DISABLE_ATTACHMENTS": "1"}, stdin=_message(order))
+        env["CLAUDE_CODE_DISABLE_ATTACHMENTS"] = "1"
+        if order.confined is not None:
+            settings = write_private(order.folder / "settings.json", msgspec.json.encode(_settings(order)))
+            args += [*CONFINED, f"--settings={settings}"]
+            env |= CONFINED_ENV
+        return Spoken(args=args, env=env, stdin=_message(order))
 
     def listen(self, order: Order) -> "ClaudeReader":
         return ClaudeReader()
 
     def after(self, order: Order) -> None:
         return
+
+
+def _settings(order: Order) -> Json:
+    """Of the user's settings what the login needs, and no hooks whatever else is found."""
+    folder = order.env.get("CLAUDE_CONFIG_DIR")
+    path = (Path(folder) if folder else home_of(order.env) / ".claude") / "settings.json"
+    try:
+        own = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        own = {}  # it would pass over such a file, too
+    named = {name: value for name, value in part(own, "env").items() if KEPT_ENV.fullmatch(name)}
+    return {**chosen(own, KEPT_SETTINGS), "env": named, "disableAllHooks": True}
 
 
 def _message(order: Order) -> bytes:

@@ -4,12 +4,15 @@ import json
 import logging
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import date, time
 from pathlib import Path
 from typing import Any, Final
 
 from ...core.agent import AgentEvent, Model, Thinking, Usage
+from ...core.errors import BadRequest
 from ...core.model import Json
+from .confinement import PROXIES, bare_home, bring_home, chosen, home_of, link, variables_in, write_private
 from .words import (
     CALL_SECONDS,
     CONNECT_SECONDS,
@@ -25,11 +28,46 @@ from .words import (
 
 logger = logging.getLogger(__name__)
 
-PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+HOME: Final = "CODEX_HOME"
+SYSTEM: Final = Path("/etc/codex/config.toml")
+LOGINS: Final = ("auth.json", "installation_id", "models_cache.json")
+"""What a confined run sees of the user's folder: who is signed in, and which models there are."""
+KEPT_SETTINGS: Final = (
+    "model", "model_provider", "model_providers", "model_reasoning_effort", "model_reasoning_summary",
+    "model_verbosity", "model_context_window", "model_auto_compact_token_limit",
+    "service_tier", "openai_base_url", "chatgpt_base_url", "oss_provider",
+    "forced_login_method", "forced_chatgpt_workspace_id", "cli_auth_credentials_store", "analytics",
+    "check_for_update_on_startup",
+)  # fmt: skip
+"""Of a user's settings, what the login and the choice of a model need."""
+KEPT_ENV: Final = re.compile(rf"OPENAI_\w+|AWS_\w+|{PROXIES}", re.IGNORECASE)
+"""The same, of the variables in a user's `.env`."""
+NO_TOOLS: Final[Json] = {
+    "features": dict.fromkeys(
+        (
+            "shell_tool", "unified_exec", "shell_snapshot", "view_image", "multi_agent", "goals", "hooks", "plugins",
+            "apps", "image_generation", "memories", "tool_suggest", "skill_search", "sleep_tool", "browser_use",
+            "computer_use", "unbounded_connection_retries",
+        ),
+        False,
+    )
+    | {"multi_agent_v2": {"enabled": False, "max_concurrent_threads_per_session": 1}},
+    "web_search": "disabled",
+    "project_doc_max_bytes": 0,
+    "approval_policy": "never",
+    "default_permissions": "none",
+    "permissions": {"none": {"filesystem": {":root": "deny"}, "network": {"enabled": False}}},
+}  # fmt: skip
+"""The tools off by name; and should one be there all the same, no file that it may read."""
+NOWHERE: Final = 'default = "none"\ninclude_local = true\n'
+"""And no machine to work on. The local one is there for our server alone."""
+DUMMY: Final = {"command": "false", "url": "http://127.0.0.1"}
+"""How a server is switched off whose entry Codex perhaps does not load: it must be whole, and of the same kind."""
 
 
 class Codex:
-    """A `Dialect`."""
+    """A `Dialect`. A confined run has a home (`CODEX_HOME`) with the login alone; its sessions lie with those of the
+    other confined runs."""
 
     id = "codex"
     title = "Codex"
@@ -38,12 +76,23 @@ class Codex:
     sign_in = "run `codex login` once, or set CODEX_API_KEY in the agent's runtimeEnv"
     takes: tuple[str, ...] = ("image/",)
     adds_up: tuple[str, ...] = ("input", "output", "cache_read")
+    note = "AGENTS.md"
+    own_variables = re.compile(r"CODEX_")
+    kept_variables = re.compile(r"CODEX_(API_KEY|ACCESS_TOKEN|CA_CERTIFICATE|OSS_\w+)")
 
     def speak(self, order: Order) -> Spoken:
         args = ["exec", *(["resume"] if order.session is not None else []), "--json", "--skip-git-repo-check"]
+        servers: Json = {}
         settings: Json = {}
+        env: dict[str, str] = {}
+        if order.confined is not None:
+            args += ["--strict-config", "--ignore-rules"]
+            env = self._confine(order, order.confined)
+        elif order.strict:
+            # What it says of apps and plugins brings servers, too.
+            servers, settings = _others(order), {"features.apps": False, "features.plugins": False}
         if order.server is not None:
-            settings[f"mcp_servers.{SERVER}"] = {
+            servers[SERVER] = {
                 "command": order.server.command,
                 "args": list(order.server.args),
                 # Otherwise it waits one second and goes on without our tools, and refuses to call them unasked.
@@ -52,8 +101,8 @@ class Codex:
                 "tool_timeout_sec": CALL_SECONDS,
                 "default_tools_approval_mode": "approve",
             }
-        if order.strict:
-            settings |= {f"mcp_servers.{name}.enabled": False for name in _others(order)}
+        if servers:
+            settings["mcp_servers"] = servers
         if order.effort is not None:
             settings["model_reasoning_effort"] = order.effort
         if order.model is not None:
@@ -62,37 +111,75 @@ class Codex:
             args += ["-c", f"{name}={toml(value)}"]
         args += [f"--image={path}" for path, _ in order.files]
         last = ["--", *([order.session] if order.session is not None else []), "-"]
-        return Spoken(args=args, last=last, stdin=composed(order))
+        return Spoken(args=args, last=last, env=env, stdin=composed(order))
+
+    def _confine(self, order: Order, standing: Path) -> dict[str, str]:
+        """A home with the login alone, and the variables that lead there."""
+        real = _real(order)
+        home = bare_home(order.folder, home_of(order.env))
+        inside, sessions = home / ".codex", standing / "codex" / "sessions"
+        inside.mkdir(mode=0o700)
+        sessions.mkdir(parents=True, mode=0o700, exist_ok=True)
+        link(inside, real, *LOGINS)
+        link(inside, standing / "codex", "sessions")
+        own = chosen(_settings(real / "config.toml"), KEPT_SETTINGS)
+        settings = {**own, **NO_TOOLS}
+        lines = [f"{toml(name)} = {toml(value)}\n" for name, value in settings.items()]
+        write_private(inside / "config.toml", "".join(lines).encode())
+        write_private(inside / "environments.toml", NOWHERE.encode())
+        return {**_keys(own, real / ".env", order.env), "HOME": str(home), HOME: str(inside)}
 
     def listen(self, order: Order) -> "CodexReader":
         return CodexReader(order.model)
 
     def after(self, order: Order) -> None:
-        return
+        """A login that was refreshed goes to the user's."""
+        if order.confined is not None:
+            bring_home(order.folder / "home" / ".codex", _real(order), LOGINS)
 
 
 def toml(value: Any) -> str:
-    """A value as TOML writes it on one line. JSON's strings, numbers, booleans and arrays are TOML's too."""
+    """A value as TOML writes it on one line. JSON's strings, numbers and booleans are TOML's too."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(name)} = {toml(inner)}" for name, inner in value.items()) + "}"
-    return json.dumps(value)
+        return "{" + ", ".join(f"{toml(name)} = {toml(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _others(order: Order) -> list[str]:
-    """The servers the user's own configuration names."""
-    home = Path(order.env.get("CODEX_HOME") or Path(order.env.get("HOME", "~")).expanduser() / ".codex")
-    names: set[str] = set()
-    for path in (home / "config.toml", order.cwd / ".codex" / "config.toml"):
-        try:
-            names |= set(tomllib.loads(path.read_text()).get("mcp_servers", {}))
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, TypeError) as exc:
-            logger.warning("%s can't be read, so its MCP servers are not switched off: %s", path, exc)
-    odd = sorted(name for name in names if not PLAIN_NAME.fullmatch(name))
-    if odd:
-        logger.warning("codex can't be told to leave out the MCP servers %s", ", ".join(map(repr, odd)))
-    return sorted(names - set(odd) - {SERVER})
+def _real(order: Order) -> Path:
+    return Path(order.env.get(HOME) or home_of(order.env) / ".codex")
+
+
+def _keys(settings: Json, path: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Of the variables the user's `.env` sets, those that the way to the model needs and the run lacks."""
+    keys = {text_at(provider, "env_key") for provider in part(settings, "model_providers").values()}
+    needed = {name: value for name, value in variables_in(path).items() if name in keys or KEPT_ENV.fullmatch(name)}
+    return {name: value for name, value in needed.items() if name not in given}
+
+
+def _settings(path: Path) -> Json:
+    try:
+        return tomllib.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError):
+        raise BadRequest(f"{path} can't be read as TOML; correct it, then ask again") from None
+
+
+def _others(order: Order) -> Json:
+    """Every server that a file of the user's or of a project names, switched off."""
+    home = _real(order)
+    layers = [SYSTEM, home / "config.toml", *sorted(home.glob("*.config.toml"))]
+    layers += [above / ".codex" / "config.toml" for above in (order.cwd, *order.cwd.parents)]
+    found: Json = {}
+    for path in layers:
+        for name, entry in part(_settings(path), "mcp_servers").items():
+            kind = "url" if "url" in part({"entry": entry}, "entry") else "command"
+            found[name] = {"enabled": False, kind: DUMMY[kind]}
+    return found
 
 
 class CodexReader(Listening):

@@ -15,13 +15,56 @@ import pyjson5
 from ...core.agent import AgentEvent, Model, Usage
 from ...core.errors import BadRequest
 from ...core.model import Json
-from .words import CALL_SECONDS, SERVER, Listening, Order, Spoken, composed, count, own_name, part, text_at
+from .confinement import PROXIES, bring_home, chosen, link, variables_in, write_private
+from .words import CALL_SECONDS, SERVER, Entry, Listening, Order, Spoken, composed, count, own_name, part, text_at
 
 logger = logging.getLogger(__name__)
 
 HOME: Final = "GEMINI_CLI_HOME"
 SETTINGS: Final = "settings.json"
+PROJECTS: Final = "projects.json"
 KEPT_FOLDERS: Final = ("tmp", "history")  # where sessions lie; made at home first, so that what is written stays there
+LOGINS: Final = (
+    "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", "user_id", PROJECTS,
+)  # fmt: skip
+"""What a confined run sees of the user's folder, besides the kept folders: who is signed in, and where sessions lie."""
+KEPT_SETTINGS: Final = (
+    "security.auth", "model.name", "modelConfigs", "billing", "privacy", "general.maxAttempts",
+    "general.retryFetchErrors", "general.enableAutoUpdate", "general.enableAutoUpdateNotification",
+    "general.sessionRetention", "advanced.dnsResolutionOrder", "advanced.autoConfigureMemory",
+)  # fmt: skip
+"""Of a user's settings, what the login and the choice of a model need."""
+KEPT_ENV: Final = re.compile(
+    rf"GEMINI_(API_KEY|MODEL)|GOOGLE_(API_KEY|APPLICATION_CREDENTIALS|CLOUD_\w+|GENAI_\w+|\w+_BASE_URL)|{PROXIES}",
+    re.IGNORECASE,
+)
+"""The same, of the variables in a user's `.env`."""
+NO_TOOLS: Final[Json] = {
+    "tools": {"core": []},
+    "mcp": {"allowed": [SERVER]},
+    "skills": {"enabled": False},
+    "hooksConfig": {"enabled": False},
+    "experimental": {"enableAgents": False},
+    "useWriteTodos": False,
+    "telemetry": {"enabled": False},
+    "ide": {"enabled": False},
+    "advanced": {"ignoreLocalEnv": True},
+    # No memory file is called that, in this folder or any above.
+    "context": {"fileName": ["no-such-memory.md"], "memoryBoundaryMarkers": []},
+}
+"""No built-in tool, and nothing that brings others or runs commands."""
+RULES: Final = f"""
+[[rule]]
+toolName = "*"
+decision = "deny"
+priority = 900
+denyMessage = "Only the gateway's tools are for this run."
+[[rule]]
+toolName = "mcp_{SERVER}_*"
+decision = "allow"
+priority = 950
+"""
+"""The same once more, for a tool nobody has heard of yet."""
 _NAMED: Final = re.compile(r"@(\S(?:\\.|[^\s\\]){0,254})")
 _ESCAPE: Final = re.compile(r"\\(.)")
 _AWKWARD: Final = re.compile(r"([\s\\,;!?()\[\]{}])")
@@ -30,6 +73,7 @@ _AWKWARD: Final = re.compile(r"([\s\\,;!?()\[\]{}])")
 class Gemini:
     """A `Dialect`. Gemini reads its servers from a user's settings file alone. Rather than write into that, a run gets
     a home that holds links to everything in the user's `~/.gemini` and settings of its own: the user's, and our server.
+    A confined run's home has the logins and the sessions alone.
     """
 
     id = "gemini"
@@ -39,6 +83,9 @@ class Gemini:
     sign_in = "run `gemini` once and sign in, or set GEMINI_API_KEY in the agent's runtimeEnv"
     takes: tuple[str, ...] = ("image/", "audio/", "video/", "application/pdf")
     adds_up: tuple[str, ...] = ()
+    note = "GEMINI.md"
+    own_variables = re.compile(r"GEMINI_")
+    kept_variables = re.compile(r"GEMINI_(API_KEY|MODEL|API_KEY_AUTH_MECHANISM|DEFAULT_AUTH_TYPE|FORCE_\w+_STORAGE)")
 
     def speak(self, order: Order) -> Spoken:
         # A person chose the folder in the config; the folder's own settings stay out all the same.
@@ -49,12 +96,19 @@ class Gemini:
             args += ["--model", order.model.removeprefix("google/")]
         if order.strict:
             args.append(f"--allowed-mcp-server-names={SERVER}")
+        if order.confined is not None:
+            rules = write_private(order.folder / "rules.toml", RULES.encode())
+            args += ["--extensions=none", f"--admin-policy={rules}", "--approval-mode=default"]
         if order.files:
             args.append(f"--include-directories={order.files[0][0].parent}")
         seen = "".join(f"@{_escaped(path)}\n" for path, _ in order.files)
         # It starts itself a second time otherwise, and the first ignores signals.
         env = {"GEMINI_CLI_NO_RELAUNCH": "true"}
-        if order.server is not None:
+        if order.confined is not None:
+            named = variables_in(_real(order) / ".env", _real(order).parent / ".env")
+            env |= {name: value for name, value in named.items() if KEPT_ENV.fullmatch(name) and name not in order.env}
+            env[HOME] = str(self._confine(order, order.confined))
+        elif order.server is not None:
             env[HOME] = str(self._furnish(order))
         return Spoken(args=args, env=env, stdin=seen.encode() + _unread(composed(order).decode(), order.cwd).encode())
 
@@ -71,15 +125,31 @@ class Gemini:
         if (real.parent / ".env").exists():
             (home / ".env").symlink_to(real.parent / ".env")
         settings = _settings(real / SETTINGS)
-        entry = {"command": order.server.command, "args": order.server.args, "trust": True}
-        servers = {**part(settings, "mcpServers"), SERVER: {**entry, "timeout": CALL_SECONDS * 1000}}
+        servers = {**({} if order.strict else part(settings, "mcpServers")), SERVER: _entry(order.server)}
         # An `@` in a message means the file of exactly that name, if any: see `_unread`.
         filtering = {**part(part(settings, "context"), "fileFiltering"), "enableRecursiveFileSearch": False}
         context = {**part(settings, "context"), "fileFiltering": filtering}
         data = msgspec.json.encode({**settings, "mcpServers": servers, "context": context})
-        descriptor = os.open(inside / SETTINGS, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        write_private(inside / SETTINGS, data)
+        return home
+
+    def _confine(self, order: Order, standing: Path) -> Path:
+        """A home with the logins alone."""
+        real, home = _real(order), order.folder / "home"
+        inside = home / ".gemini"
+        inside.mkdir(parents=True, mode=0o700)
+        for name in KEPT_FOLDERS:
+            (real / name).mkdir(parents=True, exist_ok=True)
+        link(inside, real, *KEPT_FOLDERS, *LOGINS)
+        # Empty: Gemini looks for the first of its kind in the folder it works in and all above.
+        (standing / "work" / ".gemini").mkdir(mode=0o700, exist_ok=True)
+        (standing / "work" / ".gemini" / ".env").touch()
+        settings = chosen(_settings(real / SETTINGS), KEPT_SETTINGS)
+        whole: Json = {**settings, **NO_TOOLS, "advanced": {**part(settings, "advanced"), **NO_TOOLS["advanced"]}}
+        whole["context"] = {**NO_TOOLS["context"], "fileFiltering": {"enableRecursiveFileSearch": False}}
+        if order.server is not None:
+            whole["mcpServers"] = {SERVER: _entry(order.server)}
+        write_private(inside / SETTINGS, msgspec.json.encode(whole))
         return home
 
     def listen(self, order: Order) -> "GeminiReader":
@@ -89,11 +159,19 @@ class Gemini:
         """What Gemini made anew or replaced in the run's home goes to the user's: a refreshed login, its list of
         projects."""
         inside = order.folder / "home" / ".gemini"
+        if order.confined is not None:
+            _merge_projects(inside / PROJECTS, _real(order) / PROJECTS)
+            bring_home(inside, _real(order), LOGINS)
+            return
         with contextlib.suppress(OSError):
             for entry in inside.iterdir():
                 if entry.name == SETTINGS or entry.is_symlink() or entry.suffix in (".lock", ".tmp"):
                     continue
                 _bring_home(entry, _real(order) / entry.name)
+
+
+def _entry(server: Entry) -> Json:
+    return {"command": server.command, "args": server.args, "trust": True, "timeout": CALL_SECONDS * 1000}
 
 
 def _unread(text: str, folder: Path) -> str:
@@ -120,12 +198,19 @@ def _real(order: Order) -> Path:
     return Path(home).expanduser() / ".gemini"
 
 
+def _merge_projects(entry: Path, target: Path) -> None:
+    """Several runs may have added to it."""
+    if entry.is_symlink():
+        return
+    with contextlib.suppress(OSError, ValueError, pyjson5.Json5Exception):
+        ours, theirs = pyjson5.decode(entry.read_text()), pyjson5.decode(target.read_text())
+        both = {**theirs, **ours, "projects": {**part(theirs, "projects"), **part(ours, "projects")}}
+        entry.write_bytes(msgspec.json.encode(both))
+
+
 def _bring_home(entry: Path, target: Path) -> None:
-    if entry.name == "projects.json":  # several runs may have added to it
-        with contextlib.suppress(OSError, ValueError, pyjson5.Json5Exception):
-            ours, theirs = pyjson5.decode(entry.read_text()), pyjson5.decode(target.read_text())
-            both = {**theirs, **ours, "projects": {**part(theirs, "projects"), **part(ours, "projects")}}
-            entry.write_bytes(msgspec.json.encode(both))
+    if entry.name == PROJECTS:
+        _merge_projects(entry, target)
     if entry.is_dir() and target.exists():
         return
     draft = target.with_name(f".{target.name}.{os.getpid()}")

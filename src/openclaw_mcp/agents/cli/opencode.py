@@ -1,8 +1,9 @@
 """OpenCode: `opencode run --format json`, configured through its environment."""
 
-import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pyjson5
@@ -10,15 +11,45 @@ import pyjson5
 from ...core.agent import AgentEvent, Model, Thinking, Usage
 from ...core.errors import BadRequest
 from ...core.model import Json
+from .confinement import bare_home, bring_home, chosen, home_of, link
 from .words import CALL_SECONDS, SERVER, Listening, Order, Spoken, count, own_name, part, text_at
 
-logger = logging.getLogger(__name__)
-
+LOGIN: Final = "auth.json"
 CONTENT = "OPENCODE_CONFIG_CONTENT"
+NAMES: Final = ("config.json", "opencode.json", "opencode.jsonc")
+"""What a file of its configuration may be called; of several in a folder the later says more."""
+SYSTEM: Final = Path("/etc/opencode")
+KEPT_SETTINGS: Final = ("model", "small_model", "provider", "disabled_providers", "enabled_providers", "autoupdate")
+"""Of a user's settings, what the login and the choice of a model need."""
+ONLY_OURS: Final = {"*": "deny", f"{SERVER}_*": "allow"}
+NO_TOOLS: Final[Json] = {
+    "tools": {"*": False, f"{SERVER}_*": True},
+    "permission": ONLY_OURS,
+    "agent": {"build": {"permission": ONLY_OURS}},
+    "default_agent": "build",
+    "plugin": [],
+    "share": "disabled",
+    "snapshot": False,
+    "lsp": False,
+    "formatter": False,
+}
+"""No tool but our server's, whatever it is called, and nothing that runs commands."""
+NOTHING_ELSE: Final = {
+    "OPENCODE_PURE": "1",
+    "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+    "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    "OPENCODE_DISABLE_EXTERNAL_SKILLS": "1",
+    "OPENCODE_DISABLE_CLAUDE_CODE": "1",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+}
 
 
 class OpenCode:
-    """A `Dialect`. What we add is merged with the user's configuration by OpenCode itself, for this process alone."""
+    """A `Dialect`. What we add is merged with the user's configuration by OpenCode itself, for this process alone.
+
+    A confined run has a home with nothing in it, and its sessions lie with those of the other confined runs: besides
+    them that folder of the user's holds accounts whose configuration would be loaded.
+    """
 
     id = "opencode"
     title = "OpenCode"
@@ -27,6 +58,9 @@ class OpenCode:
     sign_in = "run `opencode auth login` once, or set the provider's key in the agent's runtimeEnv"
     takes: tuple[str, ...] = ("image/",)
     adds_up: tuple[str, ...] = ()
+    note = "AGENTS.md"
+    own_variables = re.compile(r"OPENCODE_")
+    kept_variables = re.compile(r"OPENCODE_(API_KEY|AUTH_CONTENT|DISABLE_\w+|MODELS_\w+)")
 
     def speak(self, order: Order) -> Spoken:
         args = ["run", "--format", "json"]
@@ -37,19 +71,41 @@ class OpenCode:
         if order.effort is not None:
             args += ["--variant", order.effort, "--thinking"]
         args += [f"--file={path}" for path, _ in order.files]
+        env: dict[str, str] = {}
+        if order.confined is not None:
+            args.append("--pure")
+            env = self._confine(order, order.confined)
         config = self._config(order)
-        env = {CONTENT: msgspec.json.encode(config).decode()} if config else {}
+        env |= {CONTENT: msgspec.json.encode(config).decode()} if config else {}
         return Spoken(args=args, env=env, stdin=order.prompt.encode())
 
+    def _confine(self, order: Order, standing: Path) -> dict[str, str]:
+        """A home with nothing in it, a place for sessions with the login beside them, and the variables that lead
+        there."""
+        _check_logins(order)
+        real = home_of(order.env)
+        home = bare_home(order.folder, real)
+        kept = standing / "opencode" / "opencode"  # as it calls its folder in the one for data
+        kept.mkdir(parents=True, mode=0o700, exist_ok=True)
+        link(kept, _data(order), LOGIN)
+        return {
+            **NOTHING_ELSE,
+            "HOME": str(home),
+            # Not the home's: what OpenCode fetches into its own folder is there for the next run.
+            "XDG_CONFIG_HOME": str(standing / "opencode" / "config"),
+            "XDG_DATA_HOME": str(kept.parent),
+            "XDG_CACHE_HOME": order.env.get("XDG_CACHE_HOME") or str(real / ".cache"),
+            "XDG_STATE_HOME": str(standing / "opencode" / "state"),
+        }
+
     def _config(self, order: Order) -> Json:
-        try:
-            config: Json = dict(pyjson5.decode(order.env[CONTENT])) if order.env.get(CONTENT) else {}
-        except (pyjson5.Json5Exception, TypeError, ValueError):
-            raise BadRequest(
-                f"{CONTENT} in the agent's runtimeEnv is not a JSON object; correct or remove it"
-            ) from None
+        config = _decoded(order.env, CONTENT)
         servers = dict(part(config, "mcp"))
-        if order.strict:
+        if order.confined is not None:
+            for path in _own_files(order):
+                config = {**_read(path), **config}
+            config, servers = {**chosen(config, KEPT_SETTINGS), **NO_TOOLS}, {}
+        elif order.strict:
             servers = {name: {"enabled": False} for name in {*servers, *_others(order)}}
         if order.server is not None:
             entry = {"type": "local", "command": [order.server.command, *order.server.args], "enabled": True}
@@ -66,26 +122,57 @@ class OpenCode:
         return OpenCodeReader(order.model)
 
     def after(self, order: Order) -> None:
-        return
+        """A login that was refreshed goes to the user's."""
+        if order.confined is not None:
+            bring_home(order.confined / "opencode" / "opencode", _data(order), (LOGIN,))
+
+
+def _own_files(order: Order) -> list[Path]:
+    """The files of the user's own configuration, the weightiest first."""
+    own = Path(order.env.get("XDG_CONFIG_HOME") or home_of(order.env) / ".config") / "opencode"
+    folders = [own, home_of(order.env) / ".opencode"]
+    folders += [Path(order.env[name]) for name in ("OPENCODE_CONFIG_DIR",) if order.env.get(name)]
+    paths = [folder / name for folder in folders for name in NAMES]
+    paths += [Path(order.env[name]) for name in ("OPENCODE_CONFIG",) if order.env.get(name)]
+    return paths[::-1]
 
 
 def _others(order: Order) -> set[str]:
-    """The servers the user's own files name."""
-    home = Path(order.env.get("HOME", "~")).expanduser()
-    own = Path(order.env.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
-    folders = [own, *(place for above in (order.cwd, *order.cwd.parents) for place in (above, above / ".opencode"))]
-    paths = [folder / name for folder in folders for name in ("opencode.json", "opencode.jsonc", "config.json")]
-    if order.env.get("OPENCODE_CONFIG"):
-        paths.append(Path(order.env["OPENCODE_CONFIG"]))
-    names: set[str] = set()
-    for path in paths:
-        try:
-            names |= set(part(pyjson5.decode(path.read_text()), "mcp"))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (OSError, ValueError, pyjson5.Json5Exception) as exc:
-            logger.warning("%s can't be read, so its MCP servers are not switched off: %s", path, type(exc).__name__)
-    return names
+    """The servers that a file of the user's or of a project names."""
+    above = [place for folder in (order.cwd, *order.cwd.parents) for place in (folder, folder / ".opencode")]
+    paths = [*_own_files(order), *(folder / name for folder in (*above, SYSTEM) for name in NAMES)]
+    return {name for path in paths for name in part(_read(path), "mcp")}
+
+
+def _data(order: Order) -> Path:
+    return Path(order.env.get("XDG_DATA_HOME") or home_of(order.env) / ".local" / "share") / "opencode"
+
+
+def _check_logins(order: Order) -> None:
+    """Raises BadRequest where one of them would bring what can't be kept out."""
+    logins = [*_read(_data(order) / LOGIN).values(), *_decoded(order.env, "OPENCODE_AUTH_CONTENT").values()]
+    if any(isinstance(login, dict) and login.get("type") == "wellknown" for login in logins):
+        raise BadRequest(
+            "it is signed in at an address that brings settings of its own, which can't be kept out of a run for "
+            "somebody who is not the owner; sign in with a provider's key instead"
+        )
+
+
+def _decoded(env: Mapping[str, str], name: str) -> Json:
+    try:
+        return dict(pyjson5.decode(env[name])) if env.get(name) else {}
+    except (pyjson5.Json5Exception, TypeError, ValueError):
+        raise BadRequest(f"{name} in the agent's runtimeEnv is not a JSON object; correct or remove it") from None
+
+
+def _read(path: Path) -> Json:
+    try:
+        found = pyjson5.decode(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, pyjson5.Json5Exception):
+        raise BadRequest(f"{path} can't be read as JSON; correct it, then ask again") from None
+    return found if isinstance(found, dict) else {}
 
 
 class OpenCodeReader(Listening):

@@ -82,6 +82,8 @@ class Program:
     async def __aenter__(self) -> Self:
         """Raises CannotStart."""
         command = self._command
+        if self._guard is not None:
+            self._guard.prepare()
         try:
             self._transport, _ = await self._loop.subprocess_exec(
                 lambda: _Ears(self), *command.argv, env=dict(command.env), cwd=command.cwd, start_new_session=True

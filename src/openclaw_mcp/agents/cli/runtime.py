@@ -35,6 +35,7 @@ from ...core.roster import AgentCard
 from . import faults
 from .about import about, earlier
 from .bridge import Bridge, Crossing, crossing
+from .confinement import passed_on, standing_folder, workspace_note
 from .folder import Folders
 from .process import MARK, Command, Program, Silent
 from .settings import Settings, inherited, secrets_of, settings_of
@@ -71,6 +72,8 @@ class Remembered(Struct, frozen=True, kw_only=True, omit_defaults=True):
     runtime: str
     id: str
     used: Usage | None = None
+    confined: bool = False
+    """Whose run it was: what the owner's tools have read into a session is not for others to ask about."""
 
 
 class CliAgent:
@@ -115,10 +118,14 @@ class CliAgent:
         program = await asyncio.to_thread(_found, command, env["PATH"])
         if program is None:
             return faults.not_installed(self._dialect, command)
-        cwd = await asyncio.to_thread(self._workplace, turn, card)
+        workspace = await asyncio.to_thread(self._workplace, turn, card)
+        # Here alone it is decided whether the CLI's own tools and its user's settings are for this run.
+        confined = None if turn.caller.owner else await asyncio.to_thread(standing_folder, self._around.state, card.id)
         folder = stack.enter_context(self._around.folders.new())
-        env[MARK] = mark = secrets.token_hex(8)
-        crossed = stack.enter_context(crossing(self._around.bridge, folder, turn, mark=mark))
+        env[MARK] = secrets.token_hex(8)
+        # Python finds what a user installed by the user's home, which a confined CLI has not.
+        always = {name: value for name, value in env.items() if name in (MARK, "HOME")}
+        crossed = stack.enter_context(crossing(self._around.bridge, folder, turn, always=always))
         return Job(
             dialect=self._dialect,
             turn=turn,
@@ -126,14 +133,15 @@ class CliAgent:
             settings=settings,
             program=program,
             env=env,
-            cwd=cwd,
+            workspace=workspace,
+            confined=confined,
             folder=folder,
             crossed=crossed,
             guard=self._around.guard,
         )
 
     def _workplace(self, turn: Turn, card: AgentCard) -> Path:
-        chosen = turn.cwd or card.workspace
+        chosen = (turn.cwd if turn.caller.owner else None) or card.workspace
         path = Path(chosen).expanduser() if chosen else self._around.state / "workspaces" / card.id
         path.mkdir(parents=True, exist_ok=True)
         return path.resolve()
@@ -148,14 +156,20 @@ class Job(Struct, frozen=True, kw_only=True):
     settings: Settings
     program: str
     env: dict[str, str]
-    cwd: Path
+    workspace: Path
+    confined: Path | None
+    """As in an `Order`."""
     folder: Path
     crossed: Crossing | None
     guard: Guard | None
 
     @property
+    def cwd(self) -> Path:
+        return self.workspace if self.confined is None else self.confined / "work"
+
+    @property
     def remembered(self) -> Remembered | None:
-        return _remembered(self.turn.resume, self.dialect.id)
+        return _remembered(self.turn.resume, self.dialect.id, confined=self.confined is not None)
 
     @property
     def masked(self) -> list[str]:
@@ -176,27 +190,32 @@ class Job(Struct, frozen=True, kw_only=True):
         turn = self.turn
         told = "" if remembered is not None else await earlier(turn)
         prompt = f"<earlier>\n{told}\n</earlier>\n\n{turn.prompt}" if told else _no_command(turn)
+        note = await asyncio.to_thread(workspace_note, self.workspace, self.dialect.note) if self.confined else None
         seen = [each for each in turn.attachments if _visible(each, self.dialect.takes)]
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="try-", dir=self.folder))
         return Order(
             prompt=prompt,
-            about=about(turn, (self.card.settings.get("systemPrompt"), turn.system_prompt)),
+            about=about(turn, (self.card.settings.get("systemPrompt"), note, turn.system_prompt)),
             session=remembered.id if remembered is not None else None,
             model=turn.model or self.card.model,
             effort=EFFORTS.get(turn.thinking or ""),
             files=await asyncio.to_thread(_lay_out, seen, folder),
             server=self.crossed.entry if self.crossed is not None else None,
-            strict=self.settings.strict,
+            strict=self.settings.strict or self.confined is not None,
             folder=folder,
+            confined=self.confined,
             env=self.env,
             cwd=self.cwd,
         )
 
     async def command(self, order: Order) -> Command:
         spoken = await asyncio.to_thread(self.dialect.speak, order)
+        # What a person adds is meant for their own runs: one flag would give the CLI's tools back.
+        added = () if self.confined else self.settings.args
+        env = passed_on(self.env, self.dialect) if self.confined else self.env
         return Command(
-            argv=[self.program, *spoken.args, *self.settings.args, *spoken.last],
-            env={**self.env, **spoken.env},
+            argv=[self.program, *spoken.args, *added, *spoken.last],
+            env={**env, **spoken.env, "PWD": str(self.cwd)},
             cwd=str(self.cwd),
             stdin=spoken.stdin,
         )
@@ -264,10 +283,14 @@ class Attempt:
         usage, total = self._used(reader.usage)
         if self._failed is not None:
             return [*([usage] if usage is not None else []), self._failed]
-        remembered = Remembered(runtime=self._job.dialect.id, id=reader.session, used=total) if reader.session else None
-        resume = msgspec.json.encode(remembered).decode() if remembered is not None else None
+        resume = self._remember(reader.session, total) if reader.session else None
         told = [Partial(reader.text)] if reader.text else []
         return [*told, Answered(stop_reason=reader.stop_reason, usage=usage, resume=resume)]
+
+    def _remember(self, session: str, total: Usage | None) -> str:
+        job = self._job
+        remembered = Remembered(runtime=job.dialect.id, id=session, used=total, confined=job.confined is not None)
+        return msgspec.json.encode(remembered).decode()
 
     def _used(self, counted: Usage | None) -> tuple[Usage | None, Usage | None]:
         """This turn's share, and the total to be remembered where the CLI counts a session's tokens together."""
@@ -283,20 +306,20 @@ class Attempt:
 
 def _no_command(turn: Turn) -> str:
     """The message; that of somebody who is not the owner never looks like a command of the CLI's own."""
-    grant = turn.caller.grant
-    stranger = grant is not None and grant.channel is not None and not grant.owner
-    return f"Message: {turn.prompt}" if stranger and turn.prompt.lstrip().startswith("/") else turn.prompt
+    command = turn.prompt.lstrip().startswith("/") and not turn.caller.owner
+    return f"Message: {turn.prompt}" if command else turn.prompt
 
 
 def _found(command: str, path: str) -> str | None:
     return shutil.which(str(Path(command).expanduser()), path=path)
 
 
-def _remembered(resume: str | None, runtime: str) -> Remembered | None:
-    """None for a session of another CLI: the agent was given a new runtime meanwhile."""
+def _remembered(resume: str | None, runtime: str, *, confined: bool) -> Remembered | None:
+    """None for a session of another CLI, the agent was given a new runtime meanwhile; and for one that is not for
+    this sender's eyes."""
     with contextlib.suppress(msgspec.DecodeError):
         found = msgspec.json.decode(resume or "", type=Remembered)
-        return found if found.runtime == runtime else None
+        return found if found.runtime == runtime and found.confined is confined else None
     return None
 
 

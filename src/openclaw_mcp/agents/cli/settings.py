@@ -24,7 +24,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     command: str | None = None
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
-    strict: bool = False
+    strict: bool = True
     limits: Limits = Limits()
 
 
@@ -38,7 +38,7 @@ def settings_of(config: Json) -> Settings:
         command=config.get("runtimeCommand") or None,
         args=tuple(map(str, args)),
         env={str(name): str(value) for name, value in env.items()},
-        strict=bool(config.get("runtimeStrict")),
+        strict=config.get("runtimeStrict") is not False,
         limits=Limits(
             startup=_seconds(config.get("runtimeStartupSeconds"), usual.startup),
             idle=_seconds(config.get("runtimeIdleSeconds"), usual.idle),

@@ -36,9 +36,13 @@ class Order(Struct, frozen=True, kw_only=True):
     files: tuple[tuple[Path, str], ...] = ()
     """Attachments it can see, as files in `folder`, with their MIME types."""
     server: Entry | None = None
-    strict: bool = False
+    strict: bool = True
+    """Whether ours is the only MCP server, whatever the CLI's user set up for it."""
     folder: Path
     """This run's own, private, gone after it."""
+    confined: Path | None = None
+    """Set when the CLI may have no tools but our server's and no settings but its login's: see `confinement`. A
+    private folder that is still there for the next such run, where sessions may lie."""
     env: Mapping[str, str]
     """What the CLI inherits."""
     cwd: Path
@@ -82,6 +86,12 @@ class Dialect(Protocol):
     takes: tuple[str, ...]
     adds_up: tuple[str, ...]
     """Fields of `Usage` that it counts for a whole session, not for a turn."""
+    note: str
+    """The file of a workspace that holds instructions for it."""
+    own_variables: re.Pattern[str]
+    """How names of variables begin that tell this CLI what to do."""
+    kept_variables: re.Pattern[str]
+    """Those of them that a confined run keeps: how the model is reached, and what makes the CLI do less."""
 
     def speak(self, order: Order) -> Spoken: ...
 

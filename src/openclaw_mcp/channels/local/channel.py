@@ -32,6 +32,8 @@ LONGEST_NAME: Final = 200  # characters of a conversation's name
 TOLD_AGAIN: Final = 1000  # messages told again at a start: more than can be under way between two writes
 TOLD_AGAIN_MS: Final = 3600 * 1000  # how old they may be; an answer to older ones would surprise
 CATCH_UP: Final = 30.0  # seconds that may take at a start
+VOUCHED: Final = "vouched"
+"""The mark of a message that came with the owner's credential; it stays with it, for when it is told again."""
 AGENT: Final = Sender(id="agent", name="agent")
 ABILITIES: Final = Abilities(
     can=frozenset(
@@ -157,11 +159,14 @@ class LocalChannel:
 
     # ---- the person's side ---------------------------------------------------------------------------------------
 
-    async def say(self, note: LocalNote, *, mentioned: bool = False) -> Heard:
-        """A person writes. Returns when the message is in the conversation and the mailroom has it, on disk."""
+    async def say(self, note: LocalNote, *, mentioned: bool = False, vouched: bool = False) -> Heard:
+        """A person writes. Returns when the message is in the conversation and the mailroom has it, on disk.
+
+        `vouched`: the credential of the client that hands it in is the owner's."""
         if self._hear is None:
             raise ChannelError("the local channel is not running; enable channels.local, or try again in a moment")
-        extra = {**note.extra, "mentioned": True} if mentioned else note.extra
+        marks = {name: True for name, so in (("mentioned", mentioned), (VOUCHED, vouched)) if so}
+        extra = {**note.extra, **marks}
         seen, fresh = await self._book.add(msgspec.structs.replace(note, extra=extra))
         heard = await self._heard(note.conversation, seen, note.attachments)
         if fresh:
@@ -189,7 +194,7 @@ class LocalChannel:
         return Heard(
             id=seen.id, address=address, chat=chat_kind(conversation), sender=seen.sender, text=seen.text, at=seen.at,
             attachments=files, reply_to=seen.reply_to, mentioned=answers_us or seen.extra.get("mentioned") is True,
-            title=conversation,
+            title=conversation, vouched=seen.extra.get(VOUCHED) is True,
         )  # fmt: skip
 
     # ---- both ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from ...core.channel import OWNER, Address, ChannelError, ChannelRefused
 from ...core.ids import new_id
 from ...core.mail import LocalBook, LocalNote
 from ...core.model import Json, Sender
-from ...core.rpc import READ, WRITE, Event, Fault, Method, Publish, RpcCall, read_params
+from ...core.owner import looks_like_owner
+from ...core.rpc import ADMIN, READ, WRITE, Event, Fault, Method, Publish, RpcCall, read_params
 from ..actions import shown
 from ..receiving import run_id_of
 from .channel import MEDIA_LIMIT, LocalChannel, LocalNews
@@ -28,7 +29,7 @@ class SayParams(Struct, frozen=True, kw_only=True, rename="camel"):
     conversation: str = HOME
     text: str = ""
     sender: Json | None = None
-    """`{id, name?, username?}`: for whom the client speaks; without it, the owner."""
+    """`{id, name?, username?}`: for whom the client speaks; without it, the owner, if its credential is the owner's."""
     attachments: Annotated[list[Json], Meta(max_length=MOST_FILES)] = []
     reply_to: str | None = None
     thread_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
@@ -105,14 +106,15 @@ class LocalRoom:
         files = tuple(_file(given) for given in asked.attachments)
         if not asked.text.strip() and not files:
             raise Fault("text or attachment required")
-        sender = _sender(asked.sender)
+        vouched = call.caller.owner
+        sender = _sender(asked.sender, vouched=vouched)
         note = LocalNote(
             account=asked.account_id, conversation=conversation, sender=sender, text=asked.text, mine=False,
-            key=f"in:{sender.id}:{asked.idempotency_key or new_id()}", thread=asked.thread_id,
-            reply_to=asked.reply_to, attachments=files,
+            key=f"{'in' if vouched else 'for'}:{sender.id}:{asked.idempotency_key or new_id()}",
+            thread=asked.thread_id, reply_to=asked.reply_to, attachments=files,
         )  # fmt: skip
         try:
-            heard = await self._channel(asked.account_id).say(note, mentioned=asked.mentioned)
+            heard = await self._channel(asked.account_id).say(note, mentioned=asked.mentioned, vouched=vouched)
         except ChannelError as exc:
             raise Fault(str(exc), kind="UNAVAILABLE", retryable=True) from None
         return {"conversation": conversation, "messageId": heard.id, "at": heard.at, "runId": run_id_of(heard)}
@@ -162,14 +164,24 @@ class LocalRoom:
         self._publish(Event(name="local.message", payload=payload, topic=topic(account, news.conversation)))
 
 
-def _sender(given: Json | None) -> Sender:
-    """Whoever may write to the gateway vouches for those it speaks for."""
+def _sender(given: Json | None, *, vouched: bool) -> Sender:
+    """Whoever may write to the gateway may speak for others, and as the owner with the owner's credential alone."""
     if given is None:
+        if not vouched:
+            raise _not_the_owner()
         return Sender(id=OWNER, name="owner")
     values = {name: given[name] for name in ("id", "name", "username", "e164") if isinstance(given.get(name), str)}
     if not values.get("id"):
         raise Fault("invalid local.send params: at /sender/id: must be string")
+    if not vouched and looks_like_owner(values["id"]):
+        raise _not_the_owner()
     return Sender(**values)
+
+
+def _not_the_owner() -> Fault:
+    words = "speaking as the owner needs operator.admin; give `sender` the id of the person you speak for"
+    details = {"code": "MISSING_SCOPE", "missingScope": ADMIN, "requiredScopes": [ADMIN]}
+    return Fault(words, kind="FORBIDDEN", details=details)
 
 
 def _file(given: Json) -> Attachment:

@@ -1,0 +1,106 @@
+"""What a run may change of the config: judged by what differs between old and new, whatever form it came in. Pure."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ..core.errors import OpenClawError
+from ..core.model import Caller, Json
+from .classes import FREE, MODEL, class_of, class_of_entry
+from .text import Path
+
+ENVIRONMENT: Final = "${"
+"""In a text: a part of it comes from the environment, where secrets are."""
+MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
+"""A model as `provider/model`. It becomes an argument of programs, so it may not look like an option."""
+PLAIN_STEP: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
+MOST_NAMED: Final = 5  # paths a refusal names; the others are counted
+
+
+class NotForRuns(OpenClawError):
+    """A run asked for a change that needs a person. `paths` are those it may not change."""
+
+    code = "not_for_runs"
+
+    def __init__(self, paths: list[str]) -> None:
+        named = ", ".join(paths[:MOST_NAMED])
+        more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+        super().__init__(
+            f"an agent's run may not change {named}{more} in the config: "
+            "ask a person to do it, with `openclaw config set PATH VALUE` on the gateway's machine"
+        )
+        self.paths = paths
+
+
+class _Absent:
+    """Stands for: there is no such key, no such entry."""
+
+
+ABSENT: Final = _Absent()
+
+
+def is_person(caller: Caller) -> bool:
+    """Whether a person's own client asks. Everybody else acts for somebody: a run, its programs, its sub-agents."""
+    return caller.kind in ("local", "operator") and caller.grant is None
+
+
+def refuse_runs(before: Json, after: Json, schema: Json) -> None:
+    """Raises NotForRuns unless every difference is one that a run may make. Both are as written, nothing resolved."""
+    found = dict.fromkeys(_shown(path) for path, old, new in changes(before, after) if not _may(path, old, new, schema))
+    if found:
+        raise NotForRuns(list(found))
+
+
+def changes(before: Any, after: Any, path: Path = ()) -> Iterator[tuple[Path, Any, Any]]:
+    """Each place whose value differs, down to the single values; `ABSENT` where there is none. An object or a list that
+    is there on one side only comes itself too, before what it holds."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in {**before, **after}:
+            yield from changes(before.get(key, ABSENT), after.get(key, ABSENT), (*path, key))
+    elif isinstance(before, list) and isinstance(after, list):
+        for index in range(max(len(before), len(after))):
+            yield from changes(_entry(before, index), _entry(after, index), (*path, index))
+    elif not _same(before, after):
+        yield path, before, after
+        for value in (before, after):
+            if isinstance(value, dict | list) and value:
+                gone: Any = {} if isinstance(value, dict) else []
+                yield from changes(gone, value, path) if value is after else changes(value, gone, path)
+
+
+def _entry(values: list[Any], index: int) -> Any:
+    return values[index] if index < len(values) else ABSENT
+
+
+def _same(before: Any, after: Any) -> bool:
+    """Strictly: for Python `True` is 1."""
+    return type(before) is type(after) and not isinstance(before, dict | list) and bool(before == after)
+
+
+def _may(path: Path, before: Any, after: Any, schema: Json) -> bool:
+    if isinstance(after, str) and ENVIRONMENT in after:
+        return False
+    if _is_default(path, before, schema) and _is_default(path, after, schema):
+        return True
+    if any(isinstance(value, dict | list) and value for value in (before, after)):
+        why = class_of_entry(path) if ABSENT in (before, after) else class_of(path)
+    else:
+        why = class_of(path)
+    if why == MODEL:
+        return not isinstance(after, str) or MODEL_NAME.fullmatch(after) is not None
+    return why == FREE
+
+
+def _is_default(path: Path, value: Any, schema: Json) -> bool:
+    """Whether the value says what holds without it. Of fixed keys alone: what one entry says hides what others do."""
+    if value is ABSENT:
+        return True
+    node: Json | None = schema
+    for step in path:
+        node = node.get("properties", {}).get(step) if node is not None else None
+    return node is not None and "default" in node and _same(node["default"], value)
+
+
+def _shown(path: Path) -> str:
+    """For a sentence: names that are no plain words are not repeated."""
+    return ".".join(word if PLAIN_STEP.fullmatch(word) else "*" for word in map(str, path))

@@ -1,0 +1,47 @@
+"""Names whose values are secret: of settings and of a program's options. Pure."""
+
+import re
+from typing import Final
+
+WORD: Final = "(token|password|passwd|secret|key|credential|authorization)"
+SHORT_WORD: Final = (
+    "(pass|passphrase|passcode|pwd|pw|pin|pat|otp|totp|jwt|bearer|cookie|cred|psk|nsec|dsn|mnemonic|sas|sig|signature)"
+)
+"""Secret as a word of its own: `smtpPass`, and not `bypass`."""
+PLAIN_NAME: Final = re.compile(
+    r"((main|session|idempotency|declaration|public)[-_]?keys?"
+    r"|(max|min|most|total|context|input|output|prompt|completion|budget|reserve)[-_]?(\w*[-_])?tokens?)$",
+    re.IGNORECASE,
+)
+"""Keys that open nothing, the names of sessions, of jobs, of what was sent already; and counts of tokens."""
+_LONG: Final = re.compile(rf"{WORD}s?$|(connection|session)[-_ ]?(string|id)$", re.IGNORECASE)
+_SHORT: Final = re.compile(rf"(^|[-_ .]){SHORT_WORD}s?$", re.IGNORECASE)
+_FORM: Final = re.compile(
+    r"[-_ .](value|values|pem|der|text|data|raw|string|base|b64|hex|plain|hash|old|new|current|\d+)$"
+)
+"""What is said of the form a secret has, after its name: `privateKeyPem`, `TOKEN_2`."""
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
+VALUES: Final = frozenset({"value", "values", "data", "raw", "text"})
+
+
+def names_secret(name: str) -> bool:
+    """Whether what stands under this name is secret wherever it stands, and all below it."""
+    if PLAIN_NAME.search(name):
+        return False
+    words = _HUMP.sub("_", name).lower()
+    while _LONG.search(words) is None and _SHORT.search(words) is None:
+        shorter = _FORM.sub("", words)
+        if shorter == words:
+            return False
+        words = shorter
+    return True
+
+
+def names_many(name: str) -> bool:
+    """Whether the name may also count things: `tokens: 4096` is a limit, `tokens: ["…"]` are secrets."""
+    return re.search(r"(token|key|pin|secret|credential)s$", name, re.IGNORECASE) is not None
+
+
+def names_auth(name: str) -> bool:
+    """Whether a value under this name, called no more than that, proves who we are: `basicAuth: {value}`."""
+    return re.search(r"(^|_)auth$", _HUMP.sub("_", name).lower()) is not None

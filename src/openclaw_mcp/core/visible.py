@@ -1,0 +1,108 @@
+"""Text made safe to show to a person who decides by it: nothing hidden, nothing moved, nothing that passes for ASCII.
+
+What can't be seen, or is not what it seems, appears as `\\u{200b}`. Doing it twice changes nothing more. Pure.
+"""
+
+import re
+import unicodedata
+from typing import Final
+
+MOST_SPACES: Final = 16  # in a row; a longer run could push what follows out of sight
+MOST_NEWLINES: Final = 2  # in a row
+MOST_MARKS: Final = 2  # accents on one letter; more cover its neighbours
+
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs", "Me"})
+"""Controls, formats, unassigned and private characters, every space but the plain one, marks that enclose a letter."""
+
+
+def _listed(ranges: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in ranges.split():
+        first, _, last = part.partition("-")
+        found.update(range(int(first, 16), int(last or first, 16) + 1))
+    return frozenset(found)
+
+
+_BLANK: Final = _listed(
+    "00AD 034F 061C 115F-1160 17B4-17B5 180B-180F 200B-200F 202A-202E 2060-206F 3164 FE00-FE0F FEFF FFA0 FFF0-FFF8"
+    " 1BCA0-1BCA3 1D173-1D17A"  # Default_Ignorable_Code_Point, which unicodedata does not know; with the tags below
+    " 2800 FFFC 16FE4 1D159"  # a braille pattern without dots, an object that is not there, a filler, an empty note
+)
+_TAGS: Final = range(0xE0000, 0xE1000)
+_OVERLAY: Final = _listed("0334-0338 20D2-20D3 20D8-20DA 20E5-20E6 20EA-20EB 1D165-1D166")
+"""Marks drawn over their letter: a stroke makes one another."""
+_PASSES_FOR_PUNCTUATION: Final = _listed(
+    "01C0 01C3 02BC 02D0 02D7 0589 05C0 05C3 05F3 06D4 0701-0704 2010-2012 201A 2024 2027 2032 2035 2039-203A 2041"
+    " 2043-2044 2052 2053 2212 2215-2217 2219 2223 2236 2238 223C 22C5 2264-2265 29F5 29F8-29F9 2E31 2E33 30FB A60E"
+    " A78C A789 FE52 FE68"
+)
+"""Looks like a hyphen, slash, backslash, colon, dot, quote, bar, semicolon or the like."""
+_LOOK_ALIKE_ALPHABETS: Final = (
+    "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "GEORGIAN", "DESERET", "OSAGE", "GOTHIC", "WARANG",
+)  # fmt: skip
+_WORD: Final = re.compile(r"[^\W\d_]+")
+_SPACES: Final = re.compile(rf" {{{MOST_SPACES + 1},}}")
+_NEWLINES: Final = re.compile(rf"\n(?: *\n){{{MOST_NEWLINES},}}")
+"""With nothing but spaces between them."""
+
+
+def visible(text: str) -> str:
+    """`text` as a person may read it; lines stay lines."""
+    if not text.isascii():
+        text = _WORD.sub(_unmixed, text)
+        text = _marks_counted(text)
+    text = "".join(char if char == "\n" or _is_plain(char) else _escaped(char) for char in text)
+    text = _SPACES.sub(lambda run: f" \\u{{20}}(x{len(run[0])}) ", text)
+    return _NEWLINES.sub(lambda run: f"\n\\u{{a}}(x{run[0].count(chr(10))})\n", text)
+
+
+def visible_line(text: str) -> str:
+    """As `visible`, in one line: for what stands beside our own words."""
+    return visible(text).replace("\n", _escaped("\n"))
+
+
+def visible_program(name: str) -> str:
+    """A program's name or path, all of it in ASCII: a name in another alphabet may read the same."""
+    return "".join(char if " " < char <= "~" else _escaped(char) for char in name)
+
+
+def _is_plain(char: str) -> bool:
+    if " " <= char <= "~":
+        return True
+    code = ord(char)
+    if code in _BLANK or code in _TAGS or code in _OVERLAY or code in _PASSES_FOR_PUNCTUATION:
+        return False
+    if unicodedata.category(char) in _HIDDEN:
+        return False
+    same = unicodedata.normalize("NFKC", char)
+    return not (len(same) == 1 and same.isascii())  # a full-width or mathematical letter passes for a plain one
+
+
+def _marks_counted(text: str) -> str:
+    """Each accent beyond the few a letter has, or without a letter to stand on, is escaped."""
+    parts: list[str] = []
+    room = 0
+    for char in text:
+        if unicodedata.category(char) in ("Mn", "Mc"):
+            parts.append(char if room > 0 else _escaped(char))
+            room -= 1
+        else:
+            parts.append(char)
+            room = MOST_MARKS if char.isalnum() else 0
+    return "".join(parts)
+
+
+def _unmixed(match: "re.Match[str]") -> str:
+    """A word that mixes plain letters with those of an alphabet that has the same shapes: the others are escaped."""
+    word = match[0]
+    if word.isascii() or not any(char.isascii() and char.isalpha() for char in word):
+        return word
+    return "".join(_escaped(char) if _is_foreign(char) else char for char in word)
+
+
+def _is_foreign(char: str) -> bool:
+    return not char.isascii() and unicodedata.name(char, "").startswith(_LOOK_ALIKE_ALPHABETS)
+
+
+def _escaped(char: str) -> str:
+    return f"\\u{{{ord(char):x}}}"

@@ -1,0 +1,46 @@
+"""What of a job's program is shown to whom: its environment, input and secret arguments to admins alone. Pure."""
+
+from collections.abc import Callable
+from typing import Final
+
+from ..core.jobs import Command, Job, OnExit, Stream
+from ..core.model import Caller, Json
+from ..core.rpc import Fault
+
+MASK: Final = "***"
+Hide = Callable[[Json], Json]
+"""A part of a job with the secrets among its arguments and its environment hidden."""
+
+
+def hide_all(part: Json) -> Json:
+    """For want of somebody who can tell secrets from the rest: nothing of a program but its name."""
+    shown = dict(part)
+    for name in ("argv", "command"):
+        said = part.get(name)
+        if said:
+            shown[name] = said[:1] + [MASK] * len(said[1:]) if isinstance(said, list) else MASK
+    if part.get("env"):
+        shown["env"] = dict.fromkeys(part["env"], MASK)
+    return shown
+
+
+def sees_programs(caller: Caller) -> bool:
+    """Whether this caller is shown a job's program as it is: an admin, and nobody's run."""
+    return caller.kind != "agent" and caller.grant is None and caller.owner
+
+
+def hidden(job: Json, hide: Hide) -> Json:
+    """A job, or a part of one, as those see it who may not see its secrets."""
+    shown = dict(job)
+    for name, kinds in (("payload", ("command",)), ("schedule", ("on-exit", "stream"))):
+        part = job.get(name)
+        if isinstance(part, dict) and part.get("kind") in kinds:
+            shown[name] = hide(part) | ({"input": MASK} if part.get("input") else {})
+    return shown
+
+
+def refuse_operators_program(job: Job, caller: Caller) -> None:
+    """Raises Fault when a run wants to start or remove a program of an operator's."""
+    is_program = isinstance(job.spec.payload, Command) or isinstance(job.spec.schedule, OnExit | Stream)
+    if caller.kind == "agent" and job.origin is None and is_program:
+        raise Fault("an operator's program is run and removed by operators; make a job of your own", kind="FORBIDDEN")

@@ -1,0 +1,394 @@
+"""uvicorn's HTTP protocol, with bounds on what a peer may send before its request is whole.
+
+Its parser keeps a header until it ends, and adds to it by copying: without a bound, one endless line costs memory and
+quadratic time. Nothing here costs a whole request that comes in one piece more than a few comparisons.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import uvicorn
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from ..core.peers import Waiting, peer_of
+from .bounds import Bounds, make_room
+from .turns import Turns
+from .upgrades import opens_websocket, plain_head
+
+SMALL: Final = 1024  # bytes that are parsed as they come: they hold one request, seldom a few
+PIECE: Final = 4096  # bytes parsed at once where nobody knows how many requests they hold
+END_OF_HEAD: Final = b"\r\n\r\n"
+HELD: Final = 64 << 10  # bytes kept behind requests that wait for their turn before we stop reading
+GOODBYE: Final = 1.0  # seconds a refused peer gets to read why
+
+SILENT: Final = "silent"
+"""Nothing has come: a new connection."""
+HEAD: Final = "head"
+BODY: Final = "body"
+
+
+class Config(uvicorn.Config):
+    """Also what the connections of one server share."""
+
+    def __init__(self, app: Any, *, bounds: Bounds, most: int, **options: Any) -> None:
+        super().__init__(app, **options)
+        self.bounds = bounds
+        self.most = most
+        """Connections at once; the next one ends some that are idle, or is not taken."""
+        self.turns = Turns()
+        self.waiting = {
+            SILENT: Waiting(of_a_peer=bounds.silent),
+            HEAD: Waiting(of_a_peer=bounds.begun, in_all=bounds.begun_in_all),
+            BODY: Waiting(of_a_peer=bounds.bodies),
+        }
+
+
+class _Refused(Exception):
+    """The parser must not go on; the peer has been told."""
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One connection. A request that is not whole in time, or too large, is refused, and the connection ends."""
+
+    config: Config
+    idle_since: float | None = None
+    peer = ""
+    queued = False
+    """For its turn."""
+
+    _left = 0
+    """Bytes that may still come before the head, or the next piece of the body, is whole."""
+    _whole = True
+    """Between two requests."""
+    _over = False
+    """Refused, ended, or another protocol's."""
+    _rest = b""
+    """Received behind requests that wait for their turn, and, from `_at` on, not parsed yet."""
+    _at = 0
+    _dropped = 0
+    _body = 0
+    _stage = SILENT
+    _since = 0.0
+    _deadline: asyncio.TimerHandle | None = None
+    _active: RequestResponseCycle | None = None
+    """The request that is being answered, or was last; set by who begins one."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.flow = _Flow(transport, self)
+        self._bounds = self.config.bounds
+        self._left = self._bounds.head_bytes
+        self.peer = peer_of(self.client)
+        if len(self.connections) > self.config.most and not make_room(self.connections):
+            self._refuse(503, "as many connections as this server takes are open; try again later")
+            return
+        self._wait(SILENT, self._bounds.head_seconds)
+        self.config.waiting[SILENT].add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._hear_no_more()
+        active = self._active
+        if active is not None and not active.response_complete:  # with another behind it, uvicorn tells that one alone
+            active.disconnected = True
+            active.message_event.set()
+        self.pipeline.clear()
+
+    def make_way(self) -> None:
+        self._hear_no_more()
+        self.transport.close()
+
+    @property
+    def waits_since(self) -> float | None:
+        """When it began to wait for its peer, who owes the rest of a request."""
+        return None if self._deadline is None else self._since
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether something that was read waits for its turn."""
+        return bool(self.pipeline or self._rest) and not self._over
+
+    # ---- what comes ----------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if len(data) > SMALL or not self._whole or self._rest or self.pipeline:
+            self._take(data)
+            return
+        if not self._parse(data):
+            self._left -= len(data)
+            self._mind_unfinished()
+
+    def _parse(self, data: bytes) -> bool:
+        """Whether it stands between two requests then."""
+        try:
+            self.parser.feed_data(data)
+        except HttpParserError:
+            if not self._over:
+                self.logger.warning("Invalid HTTP request received.")
+                self._refuse(400, "Invalid HTTP request received.")
+        except HttpParserUpgrade as upgrade:
+            self._change_protocol(data[upgrade.args[0] :])
+        return self._whole
+
+    def _change_protocol(self, rest: bytes) -> None:
+        """A head has come that asks for it; `rest` is what came behind."""
+        method = self.scope["method"]
+        if method == "CONNECT":
+            self._refuse(400, "this server is no proxy for others")
+        elif not self._should_upgrade():
+            head = plain_head(method, self.url, self.scope["http_version"], self.headers)
+            self.parser = HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self._parse(head + rest)
+        elif opens_websocket(method, self.headers):
+            self.handle_websocket_upgrade()
+        else:
+            self._refuse(400, "a request for a WebSocket is a GET without a body")
+
+    def _take(self, data: bytes) -> None:
+        """Parse piece by piece, as far as requests get their turn."""
+        if self._over:
+            self._drop(len(data))
+            return
+        at, self._at = self._at, 0
+        if self._rest:
+            data, at = (self._rest[at:] + data, 0) if data else (self._rest, at)
+            self._rest = b""
+        while at < len(data):
+            if self.pipeline:
+                self._rest, self._at = data, at
+                if len(data) - at > HELD:
+                    self.flow.pause_reading()
+                break
+            size = self._piece(data, at)
+            if size <= 0:
+                self._refuse(431, f"the headers of a request may take {self._bounds.head_bytes} bytes")
+                return
+            piece = data[at : at + size]
+            at += size
+            self._left -= len(piece)
+            before = self.scope if self._whole else None
+            if self._parse(piece):
+                if self.scope is not before:  # else they were line ends between two requests
+                    self._left = self._bounds.head_bytes
+            else:
+                self._mind_unfinished()
+            if self._over or self.transport.is_closing() or self._lets_others_go_first(data, at):
+                return
+
+    def _lets_others_go_first(self, data: bytes, at: int) -> bool:
+        """Whether the rest of `data` waits for a turn: each chunk of a body, however small, costs time."""
+        if at >= len(data) or self._whole or not self._has_chunks():
+            return False
+        self._rest, self._at = data, at
+        self.flow.pause_reading()
+        self.config.turns.add(self)
+        return True
+
+    def _drop(self, size: int) -> None:
+        """Count what comes behind the end of what we hear."""
+        self._dropped += size
+        if self._dropped > self._bounds.drained:
+            self.transport.abort()
+
+    def _has_chunks(self) -> bool:
+        """Whether the request that is not whole has a body without a length."""
+        cycle = self.cycle
+        if cycle is None or cycle.scope is not self.scope:
+            return False
+        return not any(name == b"content-length" for name, _ in self.scope["headers"])
+
+    def _piece(self, data: bytes, at: int) -> int:
+        """How many bytes to parse next: one head, what is left of a body, or a little."""
+        left = self._left
+        if self.cycle is not None and self.cycle.scope is self.scope and not self._whole:
+            lengths = [int(value) for name, value in self.scope["headers"] if name == b"content-length"]
+            return max(lengths[0] - self._body, SMALL) if lengths else min(PIECE, left)
+        end = data.find(END_OF_HEAD, at, at + left)
+        if end >= 0:
+            return end + len(END_OF_HEAD) - at
+        return min(SMALL, left) if b"\n" in data[at : at + left] else left
+
+    def go_on(self) -> None:
+        """Begin what was held back; its turn has come."""
+        if self._over or self.transport.is_closing():
+            return
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._take(b"")
+            self.flow.resume_reading()
+
+    # ---- what the parser says ------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._whole = False
+        self.idle_since = None
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        if self._deadline is not None:
+            self._stop_waiting()
+        if len(self.headers) > self._bounds.headers:
+            self._refuse_headers()
+            raise _Refused
+        if self.parser.should_upgrade():
+            self.scope["method"] = self.parser.get_method().decode("ascii")
+            self.scope["http_version"] = self.parser.get_http_version()
+            return
+        super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        self.headers = []  # what comes behind a chunked body is no header of the request
+
+    def on_body(self, body: bytes) -> None:
+        if self._deadline is not None:
+            self._left = self._bounds.head_bytes
+            self._body += len(body)
+        cycle = self.cycle
+        if cycle is None or cycle.scope is not self.scope:  # of an upgrade, which has none
+            return
+        if cycle.response_complete:
+            self._dropped += len(body)
+            if self._dropped > self._bounds.drained:
+                self._hear_no_more()
+                self.transport.abort()
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        self._whole = True
+        if self._deadline is not None:
+            self._stop_waiting()
+        cycle = self.cycle
+        if cycle is not None and cycle.scope is self.scope and not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._hear_no_more()  # from here on the connection is another's
+        super().handle_websocket_upgrade()
+
+    # ---- time ----------------------------------------------------------------------------------------------------
+
+    def _mind_unfinished(self) -> None:
+        """A request has begun and is not whole: from here on its time runs."""
+        if self._over:
+            return
+        cycle = self.cycle
+        if len(self.headers) > self._bounds.headers:
+            self._refuse_headers()
+        elif cycle is not None and cycle.scope is self.scope:
+            if self._stage != BODY or self._deadline is None:
+                self._wait(BODY, self._bounds.body_seconds)
+                self._left = self._bounds.head_bytes
+                self._body, self._dropped = len(cycle.body), 0
+                self.config.waiting[BODY].add(self)
+        elif self._stage != HEAD or self._deadline is None:
+            self._wait(HEAD, self._bounds.head_seconds)
+            self.config.waiting[HEAD].add(self)
+
+    def _wait(self, stage: str, seconds: float) -> None:
+        self._stop_waiting()
+        self._stage = stage
+        self._since = self.loop.time()
+        self._deadline = self.loop.call_later(seconds, self._late)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+            self.config.waiting[self._stage].discard(self)
+
+    def _late(self) -> None:
+        bounds = self._bounds
+        if self._stage == SILENT:
+            self.make_way()
+        elif self._stage == HEAD:
+            self._refuse(408, f"the headers did not arrive within {bounds.head_seconds:g} s")
+        else:
+            answered = self.cycle.response_complete
+            earned = 0.0 if answered else self._body / bounds.body_rate
+            left = self._since + bounds.body_seconds + earned - self.loop.time()
+            if self.flow.read_paused or self.cycle.waiting_for_100_continue:  # it is we who do not read
+                left = bounds.body_seconds
+            if left > 0:
+                self._deadline = self.loop.call_later(left, self._late)
+            else:
+                self._refuse(408, f"the body did not arrive within {bounds.body_seconds:g} s")
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def _refuse_headers(self) -> None:
+        self._refuse(431, f"a request may have {self._bounds.headers} headers")
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Say why, where an answer is due, and close: soon, so that the peer can read it."""
+        if self._over:
+            return
+        due = self._is_due()
+        self._hear_no_more()
+        if not due:
+            self.transport.abort()
+            return
+        if self._active is not None:
+            self._active.disconnected = True
+            self._active.message_event.set()
+        said = reason.encode()
+        head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[status] + head % len(said) + said)
+        if not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        # Closing on unread bytes would take back what we just said. Not reading them costs us nothing.
+        self.transport.write_eof()
+        self.flow.pause_reading()
+        self._deadline = self.loop.call_later(GOODBYE, self.transport.abort)
+
+    def leave_unread(self) -> bool:
+        """End it if its request was answered before the last chunk came, of which nobody can say where it will be.
+
+        To look for it would cost more than a new connection does.
+        """
+        if self._whole or self._over or self.pipeline or not self._has_chunks():
+            return False
+        self._hear_no_more()
+        self._rest, self._dropped = b"", 0
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._deadline = self.loop.call_later(self._bounds.body_seconds, self.transport.abort)
+            self.flow.resume_reading()
+        else:
+            self.transport.close()
+        return True
+
+    def _is_due(self) -> bool:
+        """Whether the next thing on the wire is the answer to the request that is not whole."""
+        active = self._active
+        if active is None:
+            return True
+        in_body = self.cycle.scope is self.scope and not self._whole
+        if active.response_complete:
+            return not in_body
+        return in_body and active is self.cycle and not active.response_started
+
+    def _hear_no_more(self) -> None:
+        self._over, self._whole = True, False
+        self._stop_waiting()
+
+
+class _Flow(FlowControl):
+    """Reads on only when nothing that was read waits for its turn."""
+
+    def __init__(self, transport: asyncio.Transport, connection: BoundedHttp) -> None:
+        super().__init__(transport)
+        self._connection = connection
+
+    def resume_reading(self) -> None:
+        if self.read_paused and not self._connection.holds_back:
+            super().resume_reading()

@@ -1,0 +1,396 @@
+"""What a run may change of the config: little, whatever form the change comes in; and nothing that binds it."""
+
+import asyncio
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw_mcp.config import merge, text
+from openclaw_mcp.config.classes import CLASSES, FREE, MODEL, class_of, schema_paths
+from openclaw_mcp.config.file import ConfigFile
+from openclaw_mcp.config.parts import section
+from openclaw_mcp.config.parts import text as text_key
+from openclaw_mcp.config.permission import NotForRuns, changes, is_person, refuse_runs
+from openclaw_mcp.config.room import ConfigRoom
+from openclaw_mcp.config.schema import Blueprint
+from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json
+from openclaw_mcp.core.rpc import ADMIN, Fault, RpcCall
+from tests.sessions.house import House, TwinLink
+
+CONFIG: Json = {
+    "gateway": {"port": 18800, "auth": {"mode": "token", "token": "s3cret-token"}, "tools": {"deny": ["exec"]}},
+    "agents": {
+        "defaults": {"model": "near/small", "limits": {"toolCalls": 20}},
+        "list": [
+            {"id": "main", "name": "Claw", "tools": {"deny": ["gateway"]}},
+            {"id": "second", "name": "Two", "workspace": "/work/two"},
+        ],
+    },
+    "models": {
+        "providers": {"near": {"baseUrl": "http://127.0.0.1:1/v1", "apiKey": "k-near", "headers": {"X-A": "h"}}}
+    },
+    "session": {"dmScope": "per-peer", "identityLinks": {"ann": ["telegram:1"]}},
+    "channels": {
+        "telegram": {"botToken": "123:abc", "dmPolicy": "allowlist", "allowFrom": [1, 2], "replyToMode": "first"},
+        "local": {},
+    },
+    "tools": {"deny": ["cron", "exec"], "sessions": {"visibility": "self"}},
+    "commands": {"ownerAllowFrom": ["telegram:1"]},
+    "cron": {"webhookToken": "hook-token", "webhookSsrfPolicy": {"blockedHostnames": ["metadata.internal"]}},
+    "mcp": {"servers": {"notes": {"command": "notes-server", "env": {"NOTES_KEY": "nk"}, "enabled": False}}},
+    "messages": {"inbound": {"debounceMs": 10}},
+    "ui": {"seamColor": "#ff0000"},
+}
+ALL = frozenset({ADMIN})
+OWNER = Grant(owner=True)
+RUN = Caller(kind="agent", name="main", scopes=frozenset({ADMIN}), session="agent:main:main", grant=Grant(owner=True))
+RUNS = {
+    "a run with the owner's grant": RUN,
+    "a program of such a run": Caller(kind="agent", name="x", scopes=ALL, door="mcp", grant=OWNER),
+    "a sub-agent": Caller(kind="agent", name="x", scopes=frozenset({ADMIN}), grant=Grant(owner=True, depth=2)),
+    "a run without a grant": Caller(kind="agent", name="x", scopes=frozenset({ADMIN})),
+    "an operator in somebody's place": Caller(kind="operator", name="x", scopes=frozenset({"*"}), grant=OWNER),
+    "an app": Caller(kind="app", name="x", scopes=frozenset({ADMIN})),
+    "a node": Caller(kind="node", name="x", scopes=frozenset({ADMIN})),
+}  # fmt: skip
+PERSON = Caller(kind="operator", name="a person", scopes=frozenset({ADMIN}))
+
+
+class Room:
+    """A config on disk and the room that guards it; `ask` as whoever calls."""
+
+    def __init__(self, folder: Path, config: Json | None = None) -> None:
+        self.path = folder / "openclaw.json"
+        if config is not None:
+            self.path.write_text(json.dumps(config))
+        house = House()
+        environment = {"OPENAI_API_KEY": "sk-environment"}
+        self.room = ConfigRoom(ConfigFile(folder, environment=environment), house.publish)
+        self._methods = {method.name: method for method in self.room.methods()}
+
+    async def ask(self, method: str, caller: Caller, **params: Any) -> Any:
+        if method != "config.get" and "baseHash" not in params:
+            got = await self.ask("config.get", caller)
+            params |= {"baseHash": got["hash"]} if got["exists"] else {}
+        link = TwinLink()
+        return await self._methods[method].run(RpcCall(method=method, params=params, caller=caller, link=link))
+
+    @property
+    def stored(self) -> Any:
+        return text.parse(self.path.read_text())
+
+
+PATCHES: list[tuple[str, Any, str]] = [
+    # starts programs
+    ("a server's program", {"mcp": {"servers": {"notes": {"command": "/tmp/x"}}}}, "mcp.servers.notes.command"),
+    ("its arguments", {"mcp": {"servers": {"notes": {"args": ["-c", "id"]}}}}, "mcp.servers.notes.args"),
+    ("its environment", {"mcp": {"servers": {"notes": {"env": {"LD_PRELOAD": "x"}}}}}, "mcp.servers.notes.env"),
+    ("its folder", {"mcp": {"servers": {"notes": {"cwd": "/tmp"}}}}, "mcp.servers.notes.cwd"),
+    ("switching it on", {"mcp": {"servers": {"notes": {"enabled": True}}}}, "mcp.servers.notes.enabled"),
+    ("switching it on by leaving it out", {"mcp": {"servers": {"notes": {"enabled": None}}}}, "notes.enabled"),
+    ("a server of its own", {"mcp": {"servers": {"mine": {"url": "https://evil.example"}}}}, "mcp.servers.mine"),
+    ("an odd key of a server", {"mcp": {"servers": {"notes": {"Command": "/tmp/x"}}}}, "mcp.servers.notes.Command"),
+    ("a server of a strange name", {"mcp": {"servers": {"__x\u202e": {"command": "x"}}}}, r"mcp.servers.\*"),
+    ("a runtime that is a program", {"agents": {"defaults": {"runtime": "claude"}}}, "agents.defaults.runtime"),
+    ("a runtime's program", {"agents": {"defaults": {"runtimeCommand": "/tmp/x"}}}, "runtimeCommand"),
+    ("a runtime's arguments", {"agents": {"list": [{"id": "main", "runtimeArgs": ["--yolo"]}]}}, "runtimeArgs"),
+    ("a runtime's environment", {"agents": {"list": [{"id": "main", "runtimeEnv": {"A": "b"}}]}}, "runtimeEnv"),
+    ("plugins", {"plugins": {"entries": {"x": {"path": "/tmp/x"}}}}, "plugins"),
+    ("skills", {"skills": {"load": {"extraDirs": ["/tmp"]}}}, "skills"),
+    ("streams", {"cron": {"triggers": {"enabled": False}}}, "cron.triggers.enabled"),
+    # widens power
+    ("a deny list emptied", {"tools": {"deny": []}}, "tools.deny"),
+    ("a deny list removed", {"tools": {"deny": None}}, "tools.deny"),
+    ("all rules removed", {"tools": None}, "tools"),
+    ("all rules replaced by none", {"tools": {"deny": None, "sessions": None}}, "tools.deny"),
+    ("a deny list that loses one", {"tools": {"deny": ["exec"]}}, "tools.deny"),
+    ("a deny list in another order", {"tools": {"deny": ["exec", "cron"]}}, "tools.deny"),
+    ("who sees which session", {"tools": {"sessions": {"visibility": "all"}}}, "tools.sessions.visibility"),
+    ("more tools", {"tools": {"alsoAllow": ["exec"]}}, "tools.alsoAllow"),
+    ("elevated tools", {"tools": {"elevated": {"enabled": True}}}, "tools.elevated"),
+    ("tools by provider", {"tools": {"byProvider": {"near": {"profile": "full"}}}}, "tools.byProvider"),
+    ("tools over HTTP", {"gateway": {"tools": {"allow": ["exec"]}}}, "gateway.tools.allow"),
+    ("tools over HTTP again", {"gateway": {"tools": {"deny": None}}}, "gateway.tools.deny"),
+    ("an agent's tools", {"agents": {"list": [{"id": "main", "tools": {"deny": None}}]}}, "agents.list.0.tools"),
+    ("an agent's tools, all", {"agents": {"list": [{"id": "main", "tools": None}]}}, "agents.list.0.tools"),
+    ("another agent's tools", {"agents": {"list": [{"id": "second", "tools": {"profile": "full"}}]}}, "list.1.tools"),
+    ("a new agent without rules", {"agents": {"list": [{"id": "fresh"}]}}, "agents.list.2"),
+    ("another default agent", {"agents": {"list": [{"id": "second", "default": True}]}}, "agents.list.1.default"),
+    ("agents it may start", {"agents": {"list": [{"id": "main", "subagents": {"allowAgents": ["*"]}}]}}, "subagents"),
+    ("sub-agents of all", {"agents": {"defaults": {"subagents": {"maxSpawnDepth": 9}}}}, "subagents"),
+    ("no agents at all", {"agents": None}, "agents"),
+    ("its own limits", {"agents": {"defaults": {"limits": {"toolCalls": 100000}}}}, "limits.toolCalls"),
+    ("its own limits, removed", {"agents": {"defaults": {"limits": None}}}, "limits.toolCalls"),
+    ("its own time", {"agents": {"defaults": {"timeoutSeconds": 0}}}, "timeoutSeconds"),
+    ("what it is told first", {"agents": {"defaults": {"systemPrompt": "obey"}}}, "systemPrompt"),
+    ("a workspace", {"agents": {"list": [{"id": "second", "workspace": "/"}]}}, "agents.list.1.workspace"),
+    ("everybody's workspace", {"agents": {"defaults": {"workspace": "/"}}}, "agents.defaults.workspace"),
+    ("strictness", {"agents": {"list": [{"id": "main", "runtimeStrict": False}]}}, "runtimeStrict"),
+    ("node commands", {"gateway": {"nodes": {"commands": {"allow": ["system.run"]}}}}, "gateway.nodes"),
+    ("the node", {"node": {"exec": {"security": "full"}}}, "node"),
+    ("agents talking", {"session": {"agentToAgent": {"enabled": True}}}, "session.agentToAgent"),
+    ("where agents send", {"session": {"sendPolicy": {"default": "allow"}}}, "session.sendPolicy"),
+    ("an ability switched on", {"channels": {"telegram": {"actions": {"delete": True}}}}, "telegram.actions"),
+    # who is heard, as whom
+    ("who is owner", {"commands": {"ownerAllowFrom": ["telegram:666"]}}, "commands.ownerAllowFrom"),
+    ("one more owner", {"commands": {"ownerAllowFrom": ["telegram:1", "telegram:666"]}}, "commands.ownerAllowFrom.1"),
+    ("no owner", {"commands": None}, "commands"),
+    ("owners, oddly spelt", {"commands": {"OwnerAllowFrom": ["telegram:666"]}}, "commands.OwnerAllowFrom"),
+    ("who may write", {"channels": {"telegram": {"allowFrom": [1, 2, "*"]}}}, "channels.telegram.allowFrom"),
+    ("how one may write", {"channels": {"telegram": {"dmPolicy": "open"}}}, "channels.telegram.dmPolicy"),
+    ("how one may write, removed", {"channels": {"telegram": {"dmPolicy": None}}}, "channels.telegram.dmPolicy"),
+    ("groups", {"channels": {"telegram": {"groups": {"*": {"toolsBySender": {}}}}}}, "channels.telegram.groups"),
+    ("an account", {"channels": {"telegram": {"accounts": {"b": {"allowFrom": ["*"]}}}}}, "accounts.b"),
+    ("an account by a free key", {"channels": {"telegram": {"accounts": {"b": {"replyToMode": "all"}}}}}, "accounts.b"),
+    ("a channel by a free key", {"channels": {"matrix": {"replyToMode": "all"}}}, "channels.matrix"),
+    ("a channel by nothing", {"channels": {"matrix": {}}}, "channels.matrix"),
+    ("a channel gone", {"channels": {"local": None}}, "channels.local"),
+    ("a channel switched off", {"channels": {"telegram": {"enabled": False}}}, "channels.telegram.enabled"),
+    ("rules of all channels", {"channels": {"defaults": {"dmPolicy": "open"}}}, "channels.defaults"),
+    ("whose chats are one", {"session": {"dmScope": "main"}}, "session.dmScope"),
+    ("who is who", {"session": {"identityLinks": {"ann": ["telegram:1", "telegram:666"]}}}, "session.identityLinks"),
+    ("the main session", {"session": {"mainKey": "other"}}, "session.mainKey"),
+    ("which agent answers", {"bindings": [{"agentId": "main", "match": {"channel": "telegram"}}]}, "bindings"),
+    # where secrets and messages go
+    ("a provider's address", {"models": {"providers": {"near": {"baseUrl": "https://evil.example"}}}}, "near.baseUrl"),
+    ("its address with its key", {"models": {"providers": {"near": {"baseUrl": "https://evil.example",
+        "apiKey": text.REDACTED}}}}, "baseUrl|address beside"),
+    ("a known provider's address", {"models": {"providers": {"openai": {"baseUrl": "https://e.example"}}}}, "openai"),
+    ("a provider's headers", {"models": {"providers": {"near": {"headers": {"X-A": None}}}}}, "near.headers"),
+    ("a provider's key", {"models": {"providers": {"near": {"apiKey": "another"}}}}, "near.apiKey"),
+    ("a key out of a file", {"models": {"providers": {"near": {"apiKey": {"source": "file", "path": "/etc/shadow"}}}}},
+     "near.apiKey"),
+    ("a key out of the environment", {"models": {"providers": {"near": {"apiKey": {"source": "env", "id": "HOME"}}}}},
+     "near.apiKey"),
+    ("what a provider speaks", {"models": {"providers": {"near": {"api": "openclaw"}}}}, "near.api"),
+    ("a server's address", {"mcp": {"servers": {"notes": {"url": "https://evil.example"}}}}, "notes.url"),
+    ("a server's headers", {"mcp": {"servers": {"notes": {"headers": {"A": "b"}}}}}, "notes.headers"),
+    ("a homeserver", {"channels": {"matrix": {"homeserver": "https://evil.example"}}}, "channels.matrix"),
+    ("the Bot API", {"channels": {"telegram": {"baseUrl": "https://evil.example"}}}, "telegram.baseUrl"),
+    ("a webhook", {"channels": {"telegram": {"webhookUrl": "https://evil.example"}}}, "telegram.webhookUrl"),
+    ("hooks", {"hooks": {"enabled": True, "token": "t"}}, "hooks"),
+    ("where webhooks may go", {"cron": {"webhookSsrfPolicy": {"dangerouslyAllowPrivateNetwork": True}}}, "cron"),
+    ("a blocked host", {"cron": {"webhookSsrfPolicy": {"blockedHostnames": None}}}, "cron.webhookSsrfPolicy"),
+    ("the webhooks' token", {"cron": {"webhookToken": None}}, "cron.webhookToken"),
+    ("who hears of failures", {"cron": {"failureAlert": {"mode": "webhook", "to": "https://e.example"}}}, "Alert"),
+    ("a heartbeat", {"agents": {"defaults": {"heartbeat": {"to": "telegram:666"}}}}, "heartbeat"),
+    ("another gateway", {"gateway": {"remote": {"url": "ws://evil.example"}}}, "gateway.remote.url"),
+    ("the database", {"store": {"url": "postgresql://evil.example/x"}}, "store.url"),
+    ("an editor's schema", {"$schema": "https://evil.example"}, r"\$schema"),
+    # ways in
+    ("how clients prove themselves", {"gateway": {"auth": {"mode": "none"}}}, "gateway.auth.mode"),
+    ("the gateway's token", {"gateway": {"auth": {"token": "mine"}}}, "gateway.auth.token"),
+    ("the gateway's token, removed", {"gateway": {"auth": None}}, "gateway.auth"),
+    ("where it listens", {"gateway": {"bind": "lan"}}, "gateway.bind"),
+    ("its port", {"gateway": {"port": None}}, "gateway.port"),
+    ("the control page", {"gateway": {"controlUi": {"allowedOrigins": ["*"]}}}, "gateway.controlUi"),
+    ("an endpoint", {"gateway": {"http": {"endpoints": {"responses": {"enabled": True}}}}}, "responses"),
+    ("the whole gateway", {"gateway": None}, "gateway"),
+    ("the proxy", {"proxy": {"cors": "*"}}, "proxy"),
+    # files, records, what nobody described
+    ("the log file", {"logging": {"file": "/etc/cron.d/x"}}, "logging.file"),
+    ("what is logged", {"logging": {"redactSensitive": "off"}}, "logging.redactSensitive"),
+    ("the log of runs", {"cron": {"runLog": {"keepLines": 1}}}, "cron.runLog"),
+    ("the environment", {"env": {"vars": {"PATH": "/tmp"}}}, "env"),
+    ("secrets", {"secrets": {"providers": {}}}, "secrets"),
+    ("a key nobody described", {"messages": {"x": 1}}, "messages.x"),
+    ("the browser", {"browser": {"cdpUrl": "http://evil.example"}}, "browser"),
+    # free keys with more in them than they look
+    ("the environment in a name", {"agents": {"list": [{"id": "main", "name": "${OPENAI_API_KEY}"}]}}, "name"),
+    ("hidden in a longer text", {"ui": {"seamColor": "a${OPENAI_API_KEY}b"}}, "ui.seamColor"),
+    ("in a part that is passed on", {"meta": {"x": [{"y": "${OPENAI_API_KEY}"}]}}, "meta.x"),
+    ("in an identity", {"agents": {"list": [{"id": "main", "identity": {"name": "${OPENAI_API_KEY}"}}]}}, "identity"),
+    ("in a model's name", {"agents": {"defaults": {"model": "${OPENAI_API_KEY}"}}}, "agents.defaults.model"),
+    ("an option as a model", {"agents": {"defaults": {"model": "--dangerously-skip-permissions"}}}, "defaults.model"),
+    ("an option among others", {"agents": {"defaults": {"model": {"primary": "near/a", "fallbacks": ["-c x"]}}}},
+     "fallbacks"),
+    ("one free and one not", {"ui": {"seamColor": "#000"}, "tools": {"profile": "full"}}, "tools.profile"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("patch", "named"), [row[1:] for row in PATCHES], ids=[row[0] for row in PATCHES])
+def test_a_run_changes_nothing_that_binds_it(tmp_path: Path, patch: Any, named: str) -> None:
+    async def story() -> None:
+        room = Room(tmp_path, CONFIG)
+        everything = [text.dotted(path) for path, _ in text.walk(CONFIG)]
+        paths = [*everything, *(path.rpartition(".")[0] for path in everything)]
+        with pytest.raises(Fault, match=named) as refused:
+            await room.ask("config.patch", RUN, raw=json.dumps(patch), replacePaths=paths[:256])
+        assert refused.value.kind == "FORBIDDEN" or "address beside" in str(refused.value)
+        whole = merge.merged(CONFIG, text.keep_secrets(patch, CONFIG) if "REDACTED" in str(patch) else patch)
+        for method in ("config.apply", "config.set"):
+            with pytest.raises(Fault):
+                await room.ask(method, RUN, raw=json.dumps(whole))
+        assert room.stored == CONFIG
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("caller", RUNS.values(), ids=RUNS)
+def test_whoever_acts_for_somebody_is_a_run(tmp_path: Path, caller: Caller) -> None:
+    async def story() -> None:
+        room = Room(tmp_path, CONFIG)
+        for method in ("config.patch", "config.apply", "config.set"):
+            raw = {"tools": {"profile": "full"}} if method == "config.patch" else {**CONFIG, "tools": {}}
+            with pytest.raises(Fault, match=r"an agent's run may not change tools.*openclaw config set"):
+                await room.ask(method, caller, raw=json.dumps(raw))
+        assert room.stored == CONFIG
+        assert (await room.ask("config.patch", PERSON, raw='{"tools": {"profile": "full"}}'))["ok"]
+
+    asyncio.run(story())
+    assert is_person(LOCAL)
+
+
+APPLIED: list[tuple[str, str]] = [
+    ("nothing", "{}"),
+    ("a comment alone", "{/* nothing */}"),
+    ("the rules twice, the last one counts", "rules twice"),
+    ("the rules twice, behind a comment", "rules twice // and a comment"),
+    ("one rule twice", "rule twice"),
+    ("everything but one deny", "without tools.deny"),
+    ("agents in another order", "agents turned round"),
+    ("one agent twice", "an agent twice"),
+    ("texts for numbers", "allowFrom as texts"),
+]
+
+
+@pytest.mark.parametrize("how", [row[1] for row in APPLIED], ids=[row[0] for row in APPLIED])
+def test_a_whole_config_is_judged_by_what_it_changes(tmp_path: Path, how: str) -> None:
+    config = copy.deepcopy(CONFIG)
+    if how == "without tools.deny":
+        del config["tools"]["deny"]
+    elif how == "agents turned round":
+        config["agents"]["list"].reverse()
+    elif how == "an agent twice":
+        config["agents"]["list"].append({"id": "main"})
+    elif how == "allowFrom as texts":
+        config["channels"]["telegram"]["allowFrom"] = ["1", "2"]
+    raw = how if how.startswith("{") else json.dumps(config)
+    if how.startswith("rules twice"):
+        raw = raw[:-1] + ', "tools": {}' + how.removeprefix("rules twice") + "\n}"
+    elif how == "rule twice":
+        raw = raw.replace('"sessions": {', '"deny": [], "sessions": {')
+
+    async def story() -> None:
+        room = Room(tmp_path, CONFIG)
+        with pytest.raises(Fault):
+            await room.ask("config.apply", RUN, raw=raw)
+        assert room.stored == CONFIG
+
+    asyncio.run(story())
+
+
+ALLOWED: list[tuple[str, Any]] = [
+    ("a model", {"agents": {"defaults": {"model": "near/large"}}}),
+    ("models in order", {"agents": {"defaults": {"model": {"primary": "near/a", "fallbacks": ["openai/gpt-5.1"]}}}}),
+    ("one agent's model", {"agents": {"list": [{"id": "second", "model": "anthropic/claude-4:beta"}]}}),
+    ("a name", {"agents": {"list": [{"id": "main", "name": "Neue Klaue - 100 $ {}"}]}}),
+    ("an identity", {"agents": {"list": [{"id": "main", "identity": {"emoji": "🦞", "theme": {"a": [1]}}}]}}),
+    ("the wait for the next message", {"messages": {"inbound": {"debounceMs": 500, "byChannel": {"local": 1}}}}),
+    ("no wait", {"messages": None}),
+    ("a colour", {"ui": {"seamColor": None, "assistant": {"name": "x"}}}),
+    ("quoting", {"channels": {"telegram": {"replyToMode": "off", "textChunkLimit": 100}}}),
+    ("the log's level", {"logging": {"level": "DEBUG"}}),
+    ("notes of programs", {"meta": {"lastTouchedVersion": "1", "x": {}}}),
+    ("missed jobs", {"cron": {"skipMissedJobs": True}}),
+    ("what holds anyway", {"cron": {"enabled": True, "maxConcurrentRuns": 8}, "gateway": {"bind": "loopback"}}),
+    ("nothing at all", {}),
+]
+
+
+@pytest.mark.parametrize("patch", [row[1] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
+def test_a_run_of_the_owner_may_change_what_is_free(tmp_path: Path, patch: Any) -> None:
+    async def story() -> None:
+        room = Room(tmp_path, CONFIG)
+        assert (await room.ask("config.patch", RUN, raw=json.dumps(patch)))["ok"]
+        assert room.stored == merge.merged(CONFIG, patch)
+        got = await room.ask("config.get", RUN)  # with every default, and secrets hidden
+        whole = {**got["config"], "ui": {"seamColor": "#123456"}}
+        assert (await room.ask("config.apply", RUN, raw=json.dumps(whole)))["ok"]
+        assert room.stored["gateway"]["auth"]["token"] == "s3cret-token"
+
+    asyncio.run(story())
+
+
+def test_a_run_may_begin_a_config_but_not_replace_one_that_is_lost_or_broken(tmp_path: Path) -> None:
+    async def story() -> None:
+        room = Room(tmp_path)
+        assert (await room.ask("config.patch", RUN, raw='{"ui": {"seamColor": "#111"}}'))["ok"]
+        room.path.write_text(json.dumps(CONFIG))
+        await room.room.look()
+        room.path.unlink()
+        with pytest.raises(Fault, match="an agent's run may not change gateway"):
+            await room.ask("config.set", RUN, raw='{"ui": {"seamColor": "#222"}}')
+        room.path.write_text('{"tools": {"deny": ["exec"]')
+        with pytest.raises(Fault, match="a person must mend it"):
+            await room.ask("config.set", RUN, raw="{}")
+        assert room.path.read_text() == '{"tools": {"deny": ["exec"]'
+
+    asyncio.run(story())
+
+
+def test_a_refusal_names_paths_and_no_values(tmp_path: Path) -> None:
+    async def story() -> None:
+        room = Room(tmp_path, CONFIG)
+        with pytest.raises(Fault) as refused:
+            await room.ask("config.apply", RUN, raw="{}")
+        said = str(refused.value)
+        assert "gateway.port, gateway.auth.token, gateway.tools.deny.0" in said
+        assert "more in the config" in said
+        assert len(said) < 600
+        for secret in ("s3cret-token", "k-near", "123:abc", "hook-token", "notes-server"):
+            assert secret not in said + json.dumps(refused.value.details)
+
+    asyncio.run(story())
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+
+def test_every_key_of_the_schema_has_a_class_and_every_class_a_key() -> None:
+    found = set(schema_paths(Blueprint().schema))
+
+    assert found - CLASSES.keys() == set(), "give these keys a class in config/classes.py"
+    assert CLASSES.keys() - found == set(), "these are no keys (any more)"
+
+
+NEW = [
+    {"fresh": text_key("A new section")},
+    {"fresh": section("A new section", {"inner": text_key("with a key")})},
+    {"fresh": section("An open one", {}, open=True)},
+    {"fresh": {"type": "array", "items": {"type": "string"}}},
+    {"fresh": {"type": "object", "additionalProperties": text_key("by name")}},
+    {"fresh": {"oneOf": [{"type": "boolean"}, section("either", {"inner": text_key("or")})]}},
+    {"ui": section("One more key", {"seamColor": text_key("x"), "assistant": {"type": "object"}, "fresh": {}})},
+    {"session": {"type": "object"}},
+]
+
+
+@pytest.mark.parametrize("extra", NEW)
+def test_a_new_key_is_missed_in_the_table_and_closed_until_it_has_a_class(extra: Json) -> None:
+    new = set(schema_paths(Blueprint(extra).schema)) - CLASSES.keys()
+
+    assert new
+    assert all(class_of(tuple(path.replace("[]", ".0").split("."))) not in (FREE, MODEL) for path in new)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "a", "b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "c"]), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), JSON), st.dictionaries(st.sampled_from("abc"), JSON))
+def test_no_difference_is_overlooked(before: Any, after: Any) -> None:
+    differ = json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True)
+
+    assert bool(list(changes(before, after))) == differ
+    if differ:  # nothing of it is in the table
+        with pytest.raises(NotForRuns):
+            refuse_runs(before, after, Blueprint().schema)

@@ -1,0 +1,268 @@
+"""What somebody tries who knows shells better than the reader: by class. Part of the corpus in `bypasses`."""
+
+CONTINUED = "\\\n"
+
+_BEGUN_IN_THE_MIDDLE = (
+    'echo "$(rm victim)"',
+    "echo $(rm victim)",
+    "echo a$(rm victim)b",
+    "echo `rm victim`",
+    'echo "`rm victim`"',
+    "echo ${x:-$(rm victim)}",
+    'echo "${x:-$(rm victim)}"',
+    'echo "${x:-`rm victim`}"',
+    "echo $((a[$(rm victim)]))",
+    'echo "$((a[$(rm victim)]))"',
+    "echo $[a[$(rm victim)]]",
+    'echo "$[a[$(rm victim)]]"',
+    "echo ${ rm victim;}",
+    "echo ${|rm victim;}",
+    "echo x;rm victim",
+    "echo x&&rm victim",
+    "false||rm victim",
+    "echo x|rm victim",
+    "echo x&rm victim",
+    "echo <(rm victim)",
+    "echo >(rm victim)",
+    "echo x>victim",
+    "echo x>>victim",
+    "echo x&>victim",
+    "echo x>&victim",
+    "echo x>|victim",
+    "echo x 1>victim",
+    "echo x<>victim",
+    "echo $'a\\'; rm victim; echo \\''",
+    'echo $"$(rm victim)"',
+    "echo <<E\n$(rm victim)\nE",
+    "echo <<-E\n`rm victim`\nE",
+    'echo <<< "$(rm victim)"',
+    "echo x # y\nrm victim",
+    "LANG=$(rm victim) echo x",
+    "(rm victim)",
+    "echo =(rm victim)",
+)
+"""The end of a line that goes on in the next may stand between any two characters of these."""
+
+
+def continued() -> list[str]:
+    """Each text with a continuation at every place; two of them now and then."""
+    return [
+        text[:at] + CONTINUED * (1 + at % 3 // 2) + text[at:]
+        for text in _BEGUN_IN_THE_MIDDLE
+        for at in range(len(text) + 1)
+    ]
+
+
+SPLIT = tuple(
+    text.replace("@", CONTINUED * count)
+    for count in (1, 2, 3)
+    for text in (
+        'echo "$@(rm victim)"',
+        'echo "a $@(rm victim) b"',
+        'echo "\\$$@(rm victim)"',
+        'echo "it\'s" "$@(rm victim)"',
+        'echo "$x$@(rm victim)"',
+        'echo "$@{ rm victim;}"',
+        'echo "$@{|rm victim;}"',
+        'echo "$@(( a[\\$(rm victim)] ))"',
+        'echo "$@[ a[\\$(rm victim)] ]"',
+        'echo "$@{x:-\\`rm victim\\`}" "$@(rm victim)"',
+        "echo $@'\\'';rm victim #'",
+        "echo a$@'\\'';rm victim #'",
+        'echo $(echo "$@(rm victim)")',
+        'echo `echo "$@(rm victim)"`',
+        '(echo "$@(rm victim)")',
+        'true; echo x && echo "$@(rm victim)"',
+        'echo x | echo "$@(rm victim)"',
+        "sh -c 'echo \"$@(rm victim)\"'",
+        "env sh -c 'echo \"$@(rm victim)\"'",
+        "nice sh -ec 'echo \"$@(rm victim)\"'",
+        'bash -c \'sh -c "echo \\"\\$@(rm victim)\\""\'',
+        'env echo "$@(rm victim)"',
+        'timeout 5 echo "$@(rm victim)"',
+        'LANG="$@(rm victim)" echo x',
+        'LANG="$@(rm victim)"; echo x',
+        'echo x 2>&1 "$@(rm victim)"',
+    )
+)
+"""Where nothing but the continuation hides what begins."""
+
+DIGITS = (
+    "echo x >&\u0663",
+    "echo x >&\uff11",
+    "echo x 2>&\u0967",
+    "echo x <&\u0661",
+    "echo x \u0661>&2",
+    "echo x \uff12>/dev/null",
+    "echo x 1\u0661>&2",
+    "echo x 12>/dev/null",
+    "echo x 10>&1",
+    "echo x >&12",
+    "echo x >&1-",
+    "echo x >&-''",
+    'echo x >&"-"',
+    "echo x >&'1'",
+    "echo x >&\\1",
+)
+"""What is a descriptor to one reader and a word or a file to another."""
+
+ODD = (
+    "echo x\u00a0;\u00a0rm victim",
+    "echo x\r\nrm victim",
+    "echo x\u0085rm victim",
+    'echo "\u20ac\\"; rm victim; echo \\""',
+    'echo "\u20ac\\`; rm victim; echo \\`"',
+    'echo "\x01$(rm victim)"',
+    'echo "\x01"',
+    "echo '\x7f'",
+    "echo \x0bx",
+    "echo \\\u00e9",
+    "echo '\udc80'",
+    'echo "\udce2\\"; rm victim; echo \\""',
+)
+"""Characters that some shell or locale reads as others: in GBK the euro sign's last byte takes the backslash along."""
+
+DISAGREED = (
+    "LANG+=x echo y",
+    "LANG+=C",
+    "COLUMNS='a[$(rm victim)]'",
+    "COLUMNS='a[$(rm victim)]' echo x",
+    "LINES='a[$(rm victim)]'; echo x",
+    "LINES=_ echo x",
+    "TERM='$(rm victim)' echo x",
+    "echo x; COLUMNS='x[`rm victim`]' echo",
+    "env COLUMNS='a[$(rm victim)]' echo x",
+    "echo x | env LINES='a[$(rm victim)]' echo",
+    "> /dev/null",
+    "</dev/null",
+    "echo x; >/dev/null",
+    "LANG=C >/dev/null",
+    "echo x &&",
+    "echo x |",
+    "echo x ||\n",
+    "()",
+    "echo $()",
+    "() { rm victim; }",
+    "echo x; ()\nrm victim",
+    "- rm victim",
+    "echo x; - rm victim",
+    "%1",
+    "echo x & %1",
+    "namespace x { rm victim; }",
+    "echo \"$'a'\"",
+    "echo $=x",
+    "echo $~x",
+    "echo $^x",
+    "echo $+x",
+    'echo "$=x"',
+    'echo "$~v"',
+    "echo $#{x",
+    "echo $$'\\'';rm victim #'",
+    "echo a$$'\\'';rm victim #' b",
+    'echo $$"x"',
+    'echo "$$(rm victim)"',
+    'echo "$${x:-a}"',
+    "echo $$$'\\'';rm victim #'",
+    "echo `echo \\`rm victim\\``",
+    "echo `echo \\$(rm victim)`",
+    "echo `echo \\\\`",
+    'echo "`echo \\"x\\"`"',
+    'echo "`echo \\\\\\"; rm victim; \\"`"',
+    "builtin rm victim",
+    "exec exec echo x",
+    "exec command echo x",
+    "nohup exec echo x",
+    "env builtin echo x",
+    "nice -n 5 command echo x",
+    "echo x | xargs exec echo",
+    "command -p -p echo x",
+    "command -p -- echo x",
+    "exec -- echo x",
+    "exec -c echo x",
+    "exec -l echo x",
+    "echo x; exec -a y echo",
+    "nohup r",
+    "nohup type echo",
+    "run-help rm",
+    "which-command rm",
+    "redirect rm victim",
+    "login rm victim",
+    "print -P '$(rm victim)'",
+    "r rm",
+    "hist -s rm",
+)
+"""Read one way by one shell and another way by the next."""
+
+TEXTS = (*continued(), *SPLIT, *DIGITS, *ODD, *DISAGREED)
+
+_SUBSCRIPTS = ("'a[$(rm victim)]'", "'x[`rm victim`]'", '"a[\\$(rm victim)]"', "a\\[\\$\\(rm\\ victim\\)\\]")
+
+COMPUTED = tuple(
+    form.replace("@", subscript)
+    for subscript in (*_SUBSCRIPTS, "_", "v")
+    for form in (
+        "test @ -eq 0",
+        "test 0 -eq @",
+        "test 1 -lt @",
+        "test ! @ -ge 0",
+        "test -n x -a @ -ne 1",
+        "test -t @",
+        "test -v @",
+        "test -R @",
+        "'[' @ -eq 0 ']'",
+        "'[' 0 -gt @ ']'",
+        "'[' -v @ ']'",
+        "command test @ -eq 0",
+        "command '[' @ -eq 0 ']'",
+        "printf %d @",
+        "printf %i @",
+        "printf %5u @",
+        "printf %x @",
+        "printf %f @",
+        "printf '%s%d' x @",
+        "printf %n @",
+        "printf %B @",
+        "printf '%*d' @ 1",
+        "printf '%.*f' @ 1",
+        "printf '%1$d' @",
+        "printf '\\045d' @",
+        "printf '\\x25d' @",
+        "printf -v @ x",
+        "printf -- %d @",
+        "command printf %d @",
+        "exit @",
+        "return @",
+        "shift @",
+        "break @",
+        "continue @",
+        "ulimit -n @",
+        "ulimit @",
+        "echo $(test @ -eq 0)",
+        "(exit @)",
+    )
+)
+"""Words that are computed, quoted or not: `_` is the last word of the command before, `v` is set to a subscript."""
+NOT_COMPUTED = (
+    "test 3 -gt 2",
+    "test -f /etc/hosts",
+    "test a '=' b",
+    "test -n '$(rm victim)'",
+    "test 'a[$(rm victim)]' '!=' x",
+    "test '!' -d '/tmp/a b'",
+    "'[' -1 -lt 0 ']'",
+    "printf '%s\\n' 'a[$(rm victim)]'",
+    "printf %d 42",
+    "printf '%5.2f\\n' 3.14",
+    "printf 'hello\\n'",
+    "printf '\\033[1m'",
+    "printf '100%% %s' sure",
+    "exit 0",
+    "exit",
+    "shift 2",
+    "ulimit -n",
+    "ulimit -n 1024",
+    "kill -9 12345",
+    "kill $PID",
+    "sleep 0.5",
+)
+"""And what people do with the same commands."""

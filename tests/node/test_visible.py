@@ -1,0 +1,215 @@
+"""What a person decides by hides nothing: the same text in a terminal, on the desktop, in the client, at a gateway."""
+
+import asyncio
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.cli.approvals import _Desk, _in_our_words
+from openclaw_mcp.core.model import Ask, Json
+from openclaw_mcp.core.ports import Silence
+from openclaw_mcp.core.visible import visible, visible_line, visible_program
+from openclaw_mcp.node.approvals import Approvals
+from openclaw_mcp.node.asking import Answer, Asking, Question
+from openclaw_mcp.node.consent import Consents
+from openclaw_mcp.node.desktop import _asked
+
+from .making import call
+
+HIDDEN = {
+    "NUL": 0x0, "backspace": 0x8, "tab": 0x9, "carriage return": 0xD, "escape": 0x1B, "delete": 0x7F, "CSI": 0x9B,
+    "next line": 0x85, "no-break space": 0xA0, "soft hyphen": 0xAD, "grapheme joiner": 0x34F, "Arabic mark": 0x61C,
+    "Hangul filler, leading": 0x115F, "Hangul filler, vowel": 0x1160, "ogham space": 0x1680, "Khmer vowel": 0x17B4,
+    "Mongolian selector": 0x180B, "Mongolian separator": 0x180E, "en quad": 0x2000, "em space": 0x2003,
+    "figure space": 0x2007, "hair space": 0x200A, "zero width space": 0x200B, "non-joiner": 0x200C, "joiner": 0x200D,
+    "left-to-right mark": 0x200E, "right-to-left mark": 0x200F, "line separator": 0x2028, "paragraph separator": 0x2029,
+    "embedding": 0x202A, "right-to-left override": 0x202E, "narrow space": 0x202F, "mathematical space": 0x205F,
+    "word joiner": 0x2060, "function application": 0x2061, "isolate": 0x2066, "pop isolate": 0x2069, "digits": 0x206F,
+    "braille blank": 0x2800, "ideographic space": 0x3000, "Hangul filler": 0x3164, "variation selector": 0xFE0F,
+    "byte order mark": 0xFEFF, "half-width filler": 0xFFA0, "annotation anchor": 0xFFF9, "annotation end": 0xFFFB,
+    "object replacement": 0xFFFC, "unassigned": 0x378, "not a character": 0xFFFF, "surrogate": 0xDC80,
+    "private": 0xE000, "shorthand": 0x1BCA0, "empty note": 0x1D159, "musical format": 0x1D173, "language tag": 0xE0001,
+    "tag letter": 0xE0041, "tag end": 0xE007F, "variation selector 17": 0xE0100, "private plane": 0x10FFFD,
+    "long stroke overlay": 0x338, "enclosing circle": 0x20DD, "full-width letter": 0xFF52, "full-width slash": 0xFF0F,
+    "mathematical letter": 0x1D42B, "fraction slash": 0x2044, "division slash": 0x2215, "hyphen": 0x2010,
+    "minus": 0x2212, "one dot leader": 0x2024, "ratio": 0x2236, "Greek question mark": 0x37E,
+}  # fmt: skip
+
+
+class Person:
+    def __init__(self) -> None:
+        self.asked: list[Question] = []
+
+    def present(self) -> bool:
+        return True
+
+    async def ask(self, question: Question) -> Any:
+        self.asked.append(question)
+        return "deny"
+
+
+class Client(Silence):
+    def __init__(self) -> None:
+        self.asked: list[Ask] = []
+
+    def can_ask(self, capability: str, mode: str = "") -> bool:
+        return True
+
+    async def ask(self, questions: Any) -> Any:
+        self.asked += questions.values()
+        return {key: {"action": "cancel"} for key in questions}
+
+
+def shown_everywhere(tmp_path: Path, text: str) -> dict[str, str]:
+    """A word of a command, as each surface shows it; and as a folder's name and a consent."""
+    (tmp_path / "exec-policy.json").write_text('{"defaultAction": "prompt", "rules": []}')
+    person, client = Person(), Client()
+    asking = Asking([person], seconds=lambda: 5, in_client=lambda: True)
+    approvals, consents = Approvals(state_dir=tmp_path, asking=asking), Consents(state_dir=tmp_path, asking=asking)
+    made = call("system.run", line=client)
+
+    async def ask() -> None:
+        argv = ["expr", text]
+        for work in (
+            approvals.authorise(made, argv, cwd=Path("/nowhere" + text), asker="me" + text),
+            approvals.authorise(made, ["expr" + text], cwd=None, asker="me"),
+            consents(made, "film " + text),
+        ):
+            await asyncio.gather(work, return_exceptions=True)
+
+    asyncio.run(ask())
+    lines: list[str] = []
+    for question in person.asked:
+        detail = {part: getattr(question, part) for part in ("id", "title", "detail", "why", "asker", "always")}
+        _Desk(lines.append).hear({"question": detail}, None)  # type: ignore[arg-type]  # nothing is answered
+    asked: Json = {"command": "expr " + text, "warningText": text, "agentId": text, "nodeId": text, "cwd": "/" + text}
+    _Desk(lines.append).hear({"question": _in_our_words({"id": "q", "request": asked})}, None)  # type: ignore[arg-type]
+    return {
+        "terminal": "\n".join(lines),
+        "desktop": "\n".join(question.title + _asked(question) for question in person.asked),
+        "client": "\n".join(asked.params["message"] for asked in client.asked),
+    }
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_can_not_be_seen_is_shown_as_an_escape_on_every_surface(tmp_path: Path, name: str) -> None:
+    char = chr(HIDDEN[name])
+
+    for surface, shown in shown_everywhere(tmp_path, f"a{char}b").items():
+        assert char not in shown, surface
+        assert f"a\\u{{{ord(char):x}}}b" in shown, surface
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_escaping_twice_changes_nothing_more(name: str) -> None:
+    once = visible(f"a{chr(HIDDEN[name])}b")
+
+    assert visible(once) == once
+    assert visible_line(once) == once
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x" + " " * 300 + "; rm y", "x \\u{20}(x300) ; rm y"),
+        ("x" + "\n" * 80 + "rm y", "x\n\\u{a}(x80)\nrm y"),
+        ("ls" + "\n " * 80 + "; rm y", "ls\n\\u{a}(x80)\n ; rm y"),
+        ("ls" + " \n" * 80 + "rm y", "ls \n\\u{a}(x80)\nrm y"),
+        ("ls" + "\n   \n" * 5 + "rm y", "ls\n\\u{a}(x10)\nrm y"),
+        ("a\n \nb", "a\n \nb"),
+        ("e" + "\u0301" * 5, "e\u0301\u0301\\u{301}\\u{301}\\u{301}"),
+        ("- \u0301", "- \\u{301}"),
+        ("\u0440ython3", "\\u{440}ython3"),
+        ("pyth\u03bfn3", "pyth\\u{3bf}n3"),
+        ("\x1b]0;title\x07\x1b[2K\rls", "\\u{1b}]0;title\\u{7}\\u{1b}[2K\\u{d}ls"),
+        ("git log\u202e# gol tig", "git log\\u{202e}# gol tig"),
+    ],
+)
+def test_a_tail_is_not_pushed_out_of_sight_nor_a_letter_taken_for_another(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert visible(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ls -la /srv",
+        "größe café naïve",
+        "отчёт.txt привет",
+        "日本語のファイル",
+        "한국어",
+        "हिन्दी नमस्ते",
+        "a — b “c” … ™",
+        "שלום",
+        "e\u0301te\u0301",
+        "x\n  y",
+    ],
+)
+def test_what_people_write_stays_as_it_is(text: str) -> None:
+    assert visible(text) == text
+
+
+def test_no_character_without_a_shape_of_its_own_is_left() -> None:
+    """Every character there is: what stays has ink, or is a plain space or a new line."""
+    blank = ("C", "Z")
+    for code in range(0x110000):
+        char = chr(code)
+        if unicodedata.category(char).startswith(blank) and char not in " \n":
+            assert visible(f"a{char}") != f"a{char}", hex(code)
+
+
+def test_a_programs_name_is_ascii() -> None:
+    assert visible_program("/opt/\u0441\u043e\u0440\u0443") == "/opt/\\u{441}\\u{43e}\\u{440}\\u{443}"
+
+
+def test_a_question_stays_within_its_lines() -> None:
+    assert visible_line("no rule\n[y]es once") == "no rule\\u{a}[y]es once"
+
+
+class _Heard:
+    """Where answers go, and what was shown."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, str]] = []
+        self.shown: list[str] = []
+        self.desk = _Desk(self.shown.append)
+
+    def answer(self, id: str, answer: Answer) -> None:
+        self.answers.append((id, answer))
+        self.settle(id)
+
+    def ask(self, id: str) -> None:
+        words = {"title": "May it?", "detail": id, "why": "no rule", "asker": "me"}
+        self.desk.hear({"question": {"id": id, "always": True, **words}}, self)
+
+    def settle(self, id: str) -> None:
+        self.desk.hear({"settled": id}, self)
+
+
+@pytest.mark.parametrize("typed", ["y", "yes", "a", "always", "n", ""])
+@pytest.mark.parametrize("order", [("ask B", "settle A"), ("settle A", "ask B")])
+def test_an_answer_typed_for_a_question_that_is_gone_is_not_for_the_next(order: tuple[str, str], typed: str) -> None:
+    here = _Heard()
+    here.ask("A")
+    for step in order:
+        does, id = step.split()
+        (here.ask if does == "ask" else here.settle)(id)
+
+    here.desk.typed(typed)
+    assert here.answers == []
+    assert "answer again" in "".join(here.shown)
+    here.desk.typed("y")
+    assert here.answers == [("B", "once")]
+
+
+def test_questions_answered_here_follow_each_other_and_one_settled_behind_changes_nothing() -> None:
+    here = _Heard()
+    for id in "ABCD":
+        here.ask(id)
+    here.settle("C")
+    for line in ("y", "n", "a"):
+        here.desk.typed(line)
+
+    assert here.answers == [("A", "once"), ("B", "deny"), ("D", "always")]
