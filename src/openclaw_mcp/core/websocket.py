@@ -17,7 +17,7 @@ from websockets.protocol import Protocol as Codec
 QUIET: Final = 0.2  # seconds without a byte that show a peer we failed has said all it had begun to say
 CLOSE_GRACE: Final = 5.0  # seconds a peer gets to read our goodbye before the connection is cut
 LONGEST_REASON: Final = 123  # bytes a close frame has room for
-MOST_DROPPED: Final = 65_536  # bytes behind our goodbye that are read of somebody unknown,
+MOST_DROPPED: Final = 65_536  # bytes behind our goodbye that are read of a peer unknown or unreading,
 LAST_WORDS: Final = 1.0  # who then gets so many seconds to read it
 MOST_UNREAD: Final = 1 << 20  # bytes of pongs for a peer that pings and does not read; beyond, it is cut off
 NO_STATUS: Final = 1005
@@ -281,9 +281,11 @@ class Socket(asyncio.Protocol):
             self._timer = asyncio.get_running_loop().call_at(when, self._transport.abort)
 
     def _drop(self, data: bytes) -> None:
-        """Of what comes behind our goodbye nothing is kept. Somebody unknown who goes on is not read any more."""
+        """Of what comes behind our goodbye nothing is kept. A peer that goes on is not read any more where it is
+        unknown, or reads nothing itself: our goodbye waits behind all it has not read."""
         self._dropped += len(data)
-        if not self.known and self._dropped > MOST_DROPPED and self._transport is not None:
+        reads = self._writable is None
+        if not (self.known and reads) and self._dropped > MOST_DROPPED and self._transport is not None:
             self._transport.pause_reading()
             self._cut_within(LAST_WORDS)
 
