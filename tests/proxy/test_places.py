@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.apps.guest import TooManySessions
+from openclaw_mcp.apps.guest import Session, TooManySessions
 from openclaw_mcp.apps.limits import UNCLAIMED
-from openclaw_mcp.apps.places import Places
+from openclaw_mcp.apps.menu import EMPTY, Menu
+from openclaw_mcp.apps.places import Places, Room
 from openclaw_mcp.core.peers import peer_of
 from openclaw_mcp.proxy import settings
 from openclaw_mcp.proxy.settings import Settings
@@ -65,8 +66,24 @@ def test_what_is_deleted_makes_room_again(proxies: Start) -> None:
     ],
 )
 def test_how_many_one_address_may_have(environment: dict[str, str], most: int, tmp_path: Any) -> None:
-    assert settings.read(environment, folder=tmp_path).of_a_peer == most
-    assert Settings().of_a_peer == 15_000
+    assert settings.read(environment, folder=tmp_path).room.sessions_of_a_peer == most
+    assert Settings().room.sessions_of_a_peer == 15_000
+
+
+@pytest.mark.parametrize(
+    ("environment", "most", "of_a_peer"),
+    [
+        ({}, 128 << 20, 96 << 20),
+        ({"OPENCLAW_PROXY_APP_TOKEN": "x"}, 128 << 20, 128 << 20),
+        ({"OPENCLAW_PROXY_MAX_REGISTERED_BYTES": "1000"}, 1000, 750),
+        ({"OPENCLAW_PROXY_APP_TOKEN": "x", "OPENCLAW_PROXY_MAX_REGISTERED_BYTES": "1000"}, 1000, 1000),
+    ],
+)
+def test_how_many_bytes_may_be_registered(
+    environment: dict[str, str], most: int, of_a_peer: int, tmp_path: Any
+) -> None:
+    room = settings.read(environment, folder=tmp_path).room
+    assert (room.bytes, room.bytes_of_a_peer) == (most, of_a_peer)
 
 
 @pytest.mark.parametrize(
@@ -92,36 +109,139 @@ def test_who_counts_as_one(address: str, peer: str) -> None:
 # ---- who gives way ----
 
 
+def session(id: str, peer: str) -> Session:
+    return Session(id=id, created=0.0, about=b"{}", peer=peer)
+
+
+def refusal(places: Places, peer: str) -> TooManySessions:
+    found = places.refusal(peer, 0)
+    assert found is not None
+    return found
+
+
 def test_a_session_no_app_came_for_gives_way_after_a_while() -> None:
     assert UNCLAIMED == 10.0
-    places = Places(of_a_peer=3, in_all=5)
+    places = Places(Room(sessions=5, sessions_of_a_peer=3))
     for number, id in enumerate(("a", "b", "c")):
-        places.add(id, "here", float(number))
+        places.add(session(id, "here"), EMPTY, float(number))
     places.claim("a")
-    assert places.full("here")
-    assert not places.full("there")
+    full = refusal(places, "here")
+    assert places.refusal("there", 0) is None
     with pytest.raises(TooManySessions, match=r"^3 sessions are open already from your address"):
-        places.giving_way("here", 11.0)
-    assert places.giving_way("here", 11.1) == "b", "the oldest whose app never came"
+        places.giving_way("here", 11.0, full)
+    assert places.giving_way("here", 11.1, full) == "b", "the oldest whose app never came"
     places.remove("b")
-    assert not places.full("here")
+    assert places.refusal("here", 0) is None
+
+
+def test_a_session_whose_app_has_left_gives_way_after_a_while() -> None:
+    places = Places(Room(sessions=5, sessions_of_a_peer=2))
+    for id in ("a", "b"):
+        places.add(session(id, "here"), EMPTY, 0.0)
+        places.claim(id)
+    full = refusal(places, "here")
+    places.unclaim("a", 100.0)
+    with pytest.raises(TooManySessions):
+        places.giving_way("here", 110.0, full)
+    assert places.giving_way("here", 110.1, full) == "a"
+    places.claim("a")
+    with pytest.raises(TooManySessions):
+        places.giving_way("here", 1000.0, full)
+    places.unclaim("unknown", 0.0)
 
 
 def test_where_all_are_full_the_oldest_of_all_gives_way() -> None:
-    places = Places(of_a_peer=3, in_all=4)
+    places = Places(Room(sessions=4, sessions_of_a_peer=3))
     for number, (id, peer) in enumerate([("a", "one"), ("b", "two"), ("c", "one"), ("d", "two")]):
-        places.add(id, peer, float(number))
-    assert places.full("three")
+        places.add(session(id, peer), EMPTY, float(number))
+    full = refusal(places, "three")
     with pytest.raises(TooManySessions, match=r"^4 sessions are open already; "):
-        places.giving_way("three", 10.0)
-    assert places.giving_way("three", 10.1) == "a"
+        places.giving_way("three", 10.0, full)
+    assert places.giving_way("three", 10.1, full) == "a"
     for id in ("a", "b", "c", "d"):
         places.claim(id)
     with pytest.raises(TooManySessions):
-        places.giving_way("three", 1000.0)
+        places.giving_way("three", 1000.0, full)
     for id in ("a", "b", "c", "d", "d", "unknown"):
         places.remove(id)
-    assert not places.full("one")
+    assert places.refusal("one", 0) is None
+
+
+def test_what_sessions_share_is_counted_once_and_what_goes_is_counted_off() -> None:
+    places = Places(Room(sessions=9, sessions_of_a_peer=9, bytes=1000, bytes_of_a_peer=300))
+    menu, other = Menu(b"x" * 200, ()), Menu(b"y" * 200, ())
+    assert places.cost(session("a", "here"), menu) == 202
+    places.add(session("a", "here"), menu, 0.0)
+    assert places.cost(session("b", "here"), menu) == 2
+    assert places.cost(session("b", "there"), menu) == 202
+    places.add(session("b", "here"), menu, 0.0)
+    assert places.refusal("here", 96) is None
+    assert places.refusal("here", 97) is not None
+    with pytest.raises(TooManySessions, match="from your address"):
+        places.retool(session("b", "here"), other)
+    places.remove("a")
+    places.retool(session("b", "here"), other)
+    assert places.refusal("here", 98) is None
+    assert places.refusal("here", 99) is not None
+    for number in range(3):
+        places.add(session(f"c{number}", f"peer {number}"), Menu(b"z" * 200, ()), 0.0)
+    assert places.refusal("new", 192) is None
+    full = places.refusal("new", 193)
+    assert full is not None
+    assert not full.of_a_peer
+    places.remove("b")
+    assert places.refusal("new", 300) is None
+
+
+def tools(size: int) -> Any:
+    return [{"name": "a", "description": "d" * size}]
+
+
+def test_on_every_engine_one_address_does_not_fill_the_proxy_with_bytes(proxies: Start) -> None:
+    async def main() -> None:
+        async with proxies(most_bytes=400_000) as proxy:
+            made = [await proxy.send("POST", "/v1/chat/sessions", {"tools": tools(90_000 + n)}) for n in range(6)]
+            assert [answer.status for answer in made] == [200] * 3 + [429] * 3
+            assert "from your address" in made[-1].json["detail"]
+            assert "OPENCLAW_PROXY_MAX_REGISTERED_BYTES" in made[-1].json["detail"]
+            await proxy.house.register(b"{}", client=ELSEWHERE)
+            id = made[0].json["mcpSessionId"]
+            more = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", {"tools": tools(150_000)})
+            assert more.status == 429
+            less = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", {"tools": tools(10)})
+            assert less.status == 200
+            assert (await proxy.send("POST", "/v1/chat/sessions", {"tools": tools(89_000)})).status == 200
+
+    asyncio.run(main())
+
+
+def test_on_every_engine_bytes_nobody_serves_give_way(proxies: Start) -> None:
+    async def main() -> None:
+        async with proxies(most_bytes=400_000, unclaimed=-1.0) as proxy:
+            ids = []
+            for number in range(6):
+                made = await proxy.send("POST", "/v1/chat/sessions", {"tools": tools(90_000 + number)})
+                ids.append(made.json["mcpSessionId"])
+            there = [(await proxy.send("GET", f"/v1/chat/sessions/{id}")).status for id in ids]
+            assert there == [404] * 3 + [200] * 3
+
+    asyncio.run(main())
+
+
+def test_on_every_engine_a_session_whose_app_has_left_gives_way(proxies: Start) -> None:
+    async def main() -> None:
+        async with proxies(most_sessions=3, most_sessions_of_a_peer=2, unclaimed=-1.0) as proxy:
+            left = (await register(proxy)).json["mcpSessionId"]
+            async with proxy.app(left):
+                pass
+            async with proxy.app((await register(proxy)).json["mcpSessionId"]):
+                while (await proxy.send("GET", f"/v1/chat/sessions/{left}")).json["connected"]:
+                    await asyncio.sleep(0.01)
+                assert (await register(proxy)).status == 200
+                listed = (await proxy.send("GET", "/v1/chat/sessions")).json["sessions"]
+                assert left not in [session["mcpSessionId"] for session in listed]
+
+    asyncio.run(main())
 
 
 def test_on_every_engine_a_session_no_app_came_for_gives_way(proxies: Start) -> None:

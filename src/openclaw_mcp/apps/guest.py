@@ -22,7 +22,14 @@ class BridgeTaken(ToolBusy):
 
 
 class TooManySessions(ToolBusy):
+    """There is no room for the session, or for its tools."""
+
     code = "too_many_sessions"
+
+    def __init__(self, message: str, *, of_a_peer: bool) -> None:
+        super().__init__(message)
+        self.of_a_peer = of_a_peer
+        """Whether it is one peer that has too many, not all of them together."""
 
 
 class StoreDown(ToolUnavailable):

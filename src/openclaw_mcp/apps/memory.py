@@ -29,12 +29,14 @@ class Engine(Protocol):
 
     async def find(self, id: str) -> Guest | None: ...
 
-    async def add(self, session: Session, menu: Menu) -> None: ...
+    async def add(self, session: Session, menu: Menu) -> None:
+        """Raises TooManySessions."""
 
     async def remove(self, id: str) -> bool:
         """Whether there was such a session."""
 
-    async def retool(self, guest: Guest, menu: Menu) -> None: ...
+    async def retool(self, guest: Guest, menu: Menu) -> None:
+        """Raises TooManySessions when the tools take more bytes than there is room for."""
 
     async def entry(self, guest: Guest) -> Entry: ...
 
@@ -92,12 +94,13 @@ class Memory:
         return self.near(id)
 
     async def add(self, session: Session, menu: Menu) -> None:
-        if self._places.full(session.peer):
+        places = self._places
+        if places.refusal(session.peer, places.cost(session, menu)) is not None:
             await self._sweep()
-        while self._places.full(session.peer):
-            self._forget(self.guests[self._places.giving_way(session.peer, self._clock())])
+        while (refusal := places.refusal(session.peer, places.cost(session, menu))) is not None:
+            self._forget(self.guests[places.giving_way(session.peer, self._clock(), refusal)])
         self.guests[session.id] = Guest(session, menu, now=self._clock())
-        self._places.add(session.id, session.peer, self._clock())
+        places.add(session, menu, self._clock())
 
     async def remove(self, id: str) -> bool:
         guest = self.near(id)
@@ -106,6 +109,7 @@ class Memory:
         return guest is not None
 
     async def retool(self, guest: Guest, menu: Menu) -> None:
+        self._places.retool(guest.session, menu)
         guest.retool(menu)
 
     async def entry(self, guest: Guest) -> Entry:
@@ -129,6 +133,7 @@ class Memory:
         if guest.bridge is bridge:
             leave(guest)
             guest.used = self._clock()
+            self._places.unclaim(guest.session.id, guest.used)
 
     async def take(self, buckets: Sequence[Bucket]) -> float:
         return self._buckets.take(buckets)

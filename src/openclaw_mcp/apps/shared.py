@@ -21,6 +21,7 @@ from .guest import BridgeTaken, Carrier, Entry, Guest, Session, StoreDown
 from .limits import Bucket, Buckets
 from .memory import BEATS, Cancel, Part, depart, keep, leave
 from .menu import Menu
+from .places import Room
 from .relay import Far, Relay, channel
 from .store import PREFIX, Kept, Store
 
@@ -61,16 +62,14 @@ class Shared:
         url: str,
         *,
         ttl: float,
-        most: int,
-        of_a_peer: int,
-        unclaimed: float,
+        room: Room,
         ping: float,
         read: Callable[[bytes], Menu],
         part: Part = lambda _: None,
         cancel: Cancel = lambda *_: None,
     ) -> None:
         self.guests: dict[str, Guest] = {}
-        self._store = Store(url, ttl=ttl, most=most, of_a_peer=of_a_peer, unclaimed=unclaimed)
+        self._store = Store(url, ttl=ttl, room=room)
         self._relay = Relay(self._store, self._bridge)
         self._read = read
         self._part = part
@@ -101,7 +100,7 @@ class Shared:
         for guest in list(self.guests.values()):
             if guest.bridge is not None:
                 with contextlib.suppress(StoreDown):
-                    await self._store.give_up(guest.session.id, self._relay.instance)
+                    await self._store.give_up(guest.session.id, self._relay.instance, time.time())
         await self._relay.aclose()
         tasks = list(self._tasks)
         for task in tasks:
@@ -156,7 +155,7 @@ class Shared:
         return there
 
     async def retool(self, guest: Guest, menu: Menu) -> None:
-        await self._store.retool(guest.session.id, menu.raw)
+        await self._store.retool(guest.session, menu.raw, time.time())
         guest.retool(menu)
         await self._tell("tools", guest.session.id)
 
@@ -208,7 +207,7 @@ class Shared:
         id = guest.session.id
         self._owners.pop(id, None)
         with contextlib.suppress(StoreDown):  # the claim runs out by itself
-            await self._store.give_up(id, self._relay.instance)
+            await self._store.give_up(id, self._relay.instance, time.time())
             await self._store.renew(id, time.time())
             await self._tell("bridge", id)
 
@@ -321,7 +320,8 @@ class Shared:
 
     async def _renew(self, guest: Guest) -> None:
         await self._store.renew(guest.session.id, time.time())
-        if not await self._store.keep(guest.session.id, self._relay.instance) and guest.bridge is not None:
+        kept = await self._store.keep(guest.session.id, self._relay.instance, time.time())
+        if not kept and guest.bridge is not None:
             guest.bridge.close(ALREADY_ATTACHED, "the app has a bridge to another instance by now")
 
     async def _remind(self) -> bool:

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from ..core.errors import BadRequest
 from .guest import Session, StoreDown
 from .limits import Bucket
-from .places import too_many
+from .places import Room, too_large, too_many
 
 PREFIX: Final = "openclaw:proxy:"
 ANSWER_WAIT: Final = 5.0  # seconds Redis may take to answer before it counts as away
@@ -23,40 +23,88 @@ MOST_CONNECTIONS: Final = 16  # to Redis at once; further questions wait for one
 LEASE: Final = 30_000  # milliseconds an instance owns a bridge without renewing it
 PARCEL_LIFE: Final = 60  # seconds a large message waits to be fetched
 
-_ADD = """
--- Oldest first, a peer's own or all: forgets those that are gone, ends one that no app came for, skips the others.
-local function make_room(list, last)
-  for _, id in ipairs(redis.call('ZRANGE', list, 0, last)) do
-    local key = ARGV[8] .. id
-    local kept = redis.call('HMGET', key, 'since', 'bridges')
-    if not kept[1] and redis.call('EXISTS', key) == 0 then
-      redis.call('ZREM', list, id)
+_COUNT = """
+-- Bytes are counted as they come. What expires is not: a count that leaves no room is made exact, but not too often.
+local function size(key)
+  return redis.call('HSTRLEN', key, 'tools') + redis.call('HSTRLEN', key, 'session')
+end
+local function fits(list, counter, most, more, now, prefix)
+  local kept = redis.call('HMGET', counter, 'bytes', 'at')
+  local used = tonumber(kept[1] or 0)
+  if used + more > most and now > tonumber(kept[2] or 0) + 5000 then
+    used = 0
+    for _, id in ipairs(redis.call('ZRANGE', list, 0, -1)) do used = used + size(prefix .. id) end
+    redis.call('HSET', counter, 'bytes', used, 'at', now)
+  end
+  return used + more <= most
+end
+"""
+_ADD = (
+    _COUNT
+    + """
+local session, all, own, own_bytes, all_bytes = unpack(KEYS)
+local made, tools, id, sessions, bridges = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local now, ttl, unclaimed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local most, most_own, most_bytes, most_own_bytes = unpack(ARGV, 9, 12)
+local more = #made + #tools
+-- Oldest first, a peer's own or all: forgets those that are gone, ends one that has no app, skips the others.
+local function make_room(list)
+  for _, other in ipairs(redis.call('ZRANGE', list, 0, 255)) do
+    local key = sessions .. other
+    local since = redis.call('HGET', key, 'since')
+    if not since and redis.call('EXISTS', key) == 0 then
+      redis.call('ZREM', list, other)
       return true
-    elseif not kept[2] and tonumber(kept[1] or ARGV[5]) < tonumber(ARGV[5]) - tonumber(ARGV[9]) then
+    elseif redis.call('EXISTS', bridges .. other) == 1 then
+      if list == own then redis.call('ZADD', list, now, other) end
+    elseif tonumber(since or now) < now - unclaimed then
+      redis.call('HINCRBY', own_bytes, 'bytes', -size(key))
+      redis.call('HINCRBY', all_bytes, 'bytes', -size(key))
       redis.call('DEL', key)
-      redis.call('ZREM', KEYS[2], id)
-      redis.call('ZREM', list, id)
+      redis.call('ZREM', all, other)
+      redis.call('ZREM', list, other)
       return true
-    elseif kept[2] and list == KEYS[3] then
-      redis.call('ZADD', list, ARGV[5], id)
     end
   end
   return false
 end
-redis.call('ZREMRANGEBYSCORE', KEYS[2], 0, ARGV[5])
-while redis.call('ZCARD', KEYS[3]) >= tonumber(ARGV[7]) do
-  if not make_room(KEYS[3], 255) then return -1 end
+redis.call('ZREMRANGEBYSCORE', all, 0, now)
+while redis.call('ZCARD', own) >= tonumber(most_own) do
+  if not make_room(own) then return -1 end
 end
-while redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[4]) do
-  if not make_room(KEYS[2], 255) then return 0 end
+while redis.call('ZCARD', all) >= tonumber(most) do
+  if not make_room(all) then return -2 end
 end
-redis.call('HSET', KEYS[1], 'session', ARGV[1], 'tools', ARGV[2], 'since', ARGV[5])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('ZADD', KEYS[2], ARGV[5] + ARGV[3], ARGV[6])
-redis.call('ZADD', KEYS[3], ARGV[5], ARGV[6])
-redis.call('PEXPIRE', KEYS[3], math.max(tonumber(ARGV[3]), 3600000))
+while not fits(own, own_bytes, tonumber(most_own_bytes), more, now, sessions) do
+  if not make_room(own) then return -3 end
+end
+while not fits(all, all_bytes, tonumber(most_bytes), more, now, sessions) do
+  if not make_room(all) then return -4 end
+end
+redis.call('HSET', session, 'session', made, 'tools', tools, 'since', now)
+redis.call('PEXPIRE', session, ttl)
+redis.call('ZADD', all, now + ttl, id)
+redis.call('ZADD', own, now, id)
+for _, counter in ipairs({own_bytes, all_bytes}) do redis.call('HINCRBY', counter, 'bytes', more) end
+for _, key in ipairs({own, own_bytes, all_bytes}) do redis.call('PEXPIRE', key, math.max(ttl, 3600000)) end
 return 1
 """
+)
+_RETOOL = (
+    _COUNT
+    + """
+local session, all, own, own_bytes, all_bytes = unpack(KEYS)
+local tools, sessions, now, most_bytes, most_own_bytes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local more = #tools - redis.call('HSTRLEN', session, 'tools')
+if more > 0 then
+  if not fits(own, own_bytes, tonumber(most_own_bytes), more, now, sessions) then return -3 end
+  if not fits(all, all_bytes, tonumber(most_bytes), more, now, sessions) then return -4 end
+end
+redis.call('HSET', session, 'tools', tools)
+for _, counter in ipairs({own_bytes, all_bytes}) do redis.call('HINCRBY', counter, 'bytes', more) end
+return 1
+"""
+)
 _CLAIM = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return {-1, ''} end
 local owner = redis.call('GET', KEYS[2])
@@ -64,11 +112,16 @@ if owner and owner ~= ARGV[1] and owner ~= ARGV[3] then return {0, owner} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {redis.call('HINCRBY', KEYS[1], 'bridges', 1), ''}
 """
-_YIELD = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+_YIELD = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('HSET', KEYS[2], 'since', ARGV[2]) end
+return redis.call('DEL', KEYS[1])
+"""
 _KEEP = """
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('HSET', KEYS[2], 'since', ARGV[3]) end
 return 1
 """
 _TAKE = """
@@ -104,15 +157,14 @@ class Kept(Struct, frozen=True):
 class Store:
     """Every question the proxy asks Redis. Raises StoreDown when it gets no answer."""
 
-    def __init__(self, url: str, *, ttl: float, most: int, of_a_peer: int, unclaimed: float) -> None:
+    def __init__(self, url: str, *, ttl: float, room: Room) -> None:
         # Once more, for a kept connection that Redis has closed; ears never: who missed something must know it.
         self._redis = _client(url, Retry(NoBackoff(), 1))
         self._ears = _client(url, Retry(NoBackoff(), 0))
         self._ttl = int(ttl * 1000)
-        self._most = most
-        self._of_a_peer = of_a_peer
-        self._unclaimed = int(unclaimed * 1000)
+        self._room = room
         self._add = self._redis.register_script(_ADD)
+        self._retool = self._redis.register_script(_RETOOL)
         self._claim = self._redis.register_script(_CLAIM)
         self._yield = self._redis.register_script(_YIELD)
         self._keep = self._redis.register_script(_KEEP)
@@ -135,15 +187,25 @@ class Store:
     # ---- sessions ----
 
     async def add(self, session: Session, tools: bytes, now: float) -> None:
-        made = msgspec.json.encode(session)
+        made, room = msgspec.json.encode(session), self._room
         values: list[bytes | str | int] = [
-            made, tools, self._ttl, self._most, int(now * 1000), session.id, self._of_a_peer, _session(""),
-            self._unclaimed,
+            made, tools, session.id, _session(""), _bridge(""), int(now * 1000), self._ttl, int(room.unclaimed * 1000),
+            room.sessions, room.sessions_of_a_peer, room.bytes, room.bytes_of_a_peer,
         ]  # fmt: skip
-        keys = [_session(session.id), _ALL, f"{PREFIX}peer:{session.peer}"]
-        added = await self.ask(lambda _: self._add(keys, values))
-        if added <= 0:
-            raise too_many(self._of_a_peer if added else self._most, of_a_peer=bool(added))
+        self._refuse(await self.ask(lambda _: self._add(_counted(session), values)))
+
+    def _refuse(self, answer: int) -> None:
+        """Raises what a script's answer says."""
+        room = self._room
+        match answer:
+            case -1:
+                raise too_many(room.sessions_of_a_peer, of_a_peer=True)
+            case -2:
+                raise too_many(room.sessions, of_a_peer=False)
+            case -3:
+                raise too_large(room.bytes_of_a_peer, of_a_peer=True)
+            case -4:
+                raise too_large(room.bytes, of_a_peer=False)
 
     async def restore(self, session: Session, tools: bytes, now: float) -> None:
         """Put back a session that the store lost and this instance still serves."""
@@ -198,8 +260,10 @@ class Store:
 
         return bool((await self.ask(question))[0])
 
-    async def retool(self, id: str, tools: bytes) -> None:
-        await self.ask(lambda redis: redis.hset(_session(id), "tools", tools))
+    async def retool(self, session: Session, tools: bytes, now: float) -> None:
+        """Raises TooManySessions."""
+        values = [tools, _session(""), int(now * 1000), self._room.bytes, self._room.bytes_of_a_peer]
+        self._refuse(await self.ask(lambda _: self._retool(_counted(session), values)))
 
     async def tools(self, id: str) -> bytes | None:
         found: bytes | None = await self.ask(lambda redis: redis.hget(_session(id), "tools"))
@@ -237,12 +301,14 @@ class Store:
         number, owner = await self.ask(lambda _: self._claim(keys, [instance, LEASE, instead_of]))
         return int(number), owner.decode()
 
-    async def give_up(self, id: str, instance: str) -> None:
-        await self.ask(lambda _: self._yield([_bridge(id)], [instance]))
+    async def give_up(self, id: str, instance: str, now: float) -> None:
+        keys = [_bridge(id), _session(id)]
+        await self.ask(lambda _: self._yield(keys, [instance, int(now * 1000)]))
 
-    async def keep(self, id: str, instance: str) -> bool:
+    async def keep(self, id: str, instance: str, now: float) -> bool:
         """Renew an instance's claim; False when another has taken it over."""
-        return bool(await self.ask(lambda _: self._keep([_bridge(id)], [instance, LEASE])))
+        keys = [_bridge(id), _session(id)]
+        return bool(await self.ask(lambda _: self._keep(keys, [instance, LEASE, int(now * 1000)])))
 
     async def owner(self, id: str) -> str | None:
         found: bytes | None = await self.ask(lambda redis: redis.get(_bridge(id)))
@@ -304,6 +370,12 @@ def _session(id: str) -> str:
 
 def _bridge(id: str) -> str:
     return f"{PREFIX}bridge:{id}"
+
+
+def _counted(session: Session) -> list[str]:
+    """The keys of a session and of what it counts against."""
+    peer = f"{PREFIX}peer:{session.peer}"
+    return [_session(session.id), _ALL, peer, f"{peer}:bytes", f"{_ALL}:bytes"]
 
 
 def _kept(session: bytes | None, tools: bytes | None, owner: bytes | None) -> Kept | None:

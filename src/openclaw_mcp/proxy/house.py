@@ -90,9 +90,7 @@ class House:
             shared = Shared(
                 settings.redis_url,
                 ttl=settings.session_ttl,
-                most=settings.most_sessions,
-                of_a_peer=settings.of_a_peer,
-                unclaimed=settings.unclaimed,
+                room=settings.room,
                 ping=settings.bridge.ping,
                 part=self._part,
                 cancel=self._cancel,
@@ -102,9 +100,7 @@ class House:
         else:
             memory = Memory(
                 ttl=settings.session_ttl,
-                places=Places(
-                    of_a_peer=settings.of_a_peer, in_all=settings.most_sessions, unclaimed=settings.unclaimed
-                ),
+                places=Places(settings.room),
                 ping=settings.bridge.ping,
                 part=self._part,
             )
@@ -141,6 +137,9 @@ class House:
         return read_menu(raw, most=self.settings.most_tools, check=Form)
 
     async def retool(self, guest: Guest, raw: bytes) -> int:
+        """How many tools it has now. Raises BadRequest, TooManySessions."""
+        if len(raw) > self.settings.largest_body:
+            raise BadTools(f"tools: {len(raw)} bytes are too many; they may take {self.settings.largest_body}")
         menu = self.menu(raw)
         await self.engine.retool(guest, menu)
         return len(menu.specs)

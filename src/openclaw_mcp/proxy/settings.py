@@ -10,6 +10,7 @@ from msgspec import Struct
 from ..apps import limits
 from ..apps.bridge import Limits
 from ..apps.limits import UNCLAIMED, Rate
+from ..apps.places import MOST_BYTES, Room
 from ..core.errors import BadRequest
 
 PREFIX: Final = "OPENCLAW_PROXY_"
@@ -35,14 +36,23 @@ class Settings(Struct, frozen=True, kw_only=True):
     most_tools: int = 512
     most_sessions: int = 20_000
     most_sessions_of_a_peer: int | None = None
+    most_bytes: int = MOST_BYTES
     unclaimed: float = UNCLAIMED
     bridge: Limits = Limits()
 
     @property
-    def of_a_peer(self) -> int:
-        """Sessions of one address. Unless told, as many as there may be; three quarters where anybody may register."""
-        all_but_some = self.most_sessions if self.app_token else -(-self.most_sessions * 3 // 4)
-        return self.most_sessions_of_a_peer or all_but_some
+    def room(self) -> Room:
+        """For one address, unless told, as much as for all; three quarters of it where anybody may register."""
+        return Room(
+            sessions=self.most_sessions,
+            sessions_of_a_peer=self.most_sessions_of_a_peer or self._share(self.most_sessions),
+            bytes=self.most_bytes,
+            bytes_of_a_peer=self._share(self.most_bytes),
+            unclaimed=self.unclaimed,
+        )
+
+    def _share(self, most: int) -> int:
+        return most if self.app_token else -(-most * 3 // 4)
 
 
 def read(environment: Mapping[str, str] | None = None, *, folder: Path | None = None) -> Settings:
@@ -69,6 +79,7 @@ def read(environment: Mapping[str, str] | None = None, *, folder: Path | None = 
         most_tools=values.count("MAX_TOOLS", 512),
         most_sessions=values.count("MAX_SESSIONS", 20_000),
         most_sessions_of_a_peer=values.count("MAX_SESSIONS_PER_PEER", 0) or None,
+        most_bytes=values.count("MAX_REGISTERED_BYTES", MOST_BYTES),
         bridge=Limits(
             calls=values.count("MAX_CALLS", Limits().calls),
             result=values.count("MAX_RESULT_BYTES", Limits().result),
