@@ -14,7 +14,7 @@ from .core.rpc import APPROVALS
 from .gateway import Gateway
 from .nodes import gates
 from .nodes.approvals import Approvals
-from .nodes.decisions import SHARED
+from .nodes.decisions import SHARED, device_credential
 from .nodes.roll import Roll
 from .nodes.room import LONGEST_NAME, Nodes
 from .nodes.rules import ExecRules
@@ -86,6 +86,7 @@ async def machine_room(gateway: Gateway, book: PairingBook, *, config: Callable[
             gateway.publish,
             listeners=lambda but: _listeners(gateway, but),
             credentials=lambda connection: _credentials(gateway, connection),
+            silent=lambda connection: _is_silent_operator(gateway, connection),
             callers=nodes.callers,
         )
         registry = gateway.registry
@@ -157,6 +158,11 @@ def _was_silent(gateway: Gateway, connection: Connection) -> bool:
     return device is not None and device.approved_via == "silent"
 
 
+def _is_silent_operator(gateway: Gateway, connection: str) -> bool:
+    guest = gateway.intercom.guests.get(connection)
+    return guest is not None and not guest.is_node and _was_silent(gateway, guest)
+
+
 def _dismissal(gateway: Gateway) -> Callable[[str], Awaitable[None]]:
     async def dismiss(node_id: str) -> None:
         """End the device's standing as a node; one that is also an operator's stays that."""
@@ -182,7 +188,7 @@ def _credentials(gateway: Gateway, connection: str) -> tuple[str, ...]:
     shared = (SHARED,) if admitted.method == "token" else ()
     if admitted.connect.device is None:
         return shared
-    device = (f"device {admitted.connect.device.id}",)
+    device = (device_credential(admitted.connect.device.id),)
     if guest.is_node:
         return device
     # A key nobody has paired is one that anybody with the token can make.

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from openclaw_mcp.gateway import Gateway
 from openclaw_mcp.machines import machine_room
 from openclaw_mcp.nodes.tools import Stalls
-from openclaw_mcp.rpc.client import Client
+from openclaw_mcp.rpc.client import CannotConnect, Client
 from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
 from openclaw_mcp.rpc.identity import Identity
 from openclaw_mcp.wire.frames import News
@@ -92,10 +94,30 @@ class MachineHouse:
         self.gateway = gateway
         self.folder = folder
         self.stalls = stalls
+        self._approved: set[str] = set()
 
-    def reviewer(self, name: str = "reviewer", **more: Any) -> Client:
-        """An operator who is somebody else than the other holders of the token: by a device of its own."""
-        who = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
+    @contextlib.asynccontextmanager
+    async def reviewer(self, name: str = "reviewer", **more: Any) -> AsyncIterator[Client]:
+        """An operator who is somebody else than the other holders of the token: by a device that was approved."""
+        if name not in self._approved:
+            self._approved.add(name)
+            await self._approve_device(name)
+        async with self.silent("linux", name, **more) as client:
+            yield client
+
+    async def _approve_device(self, name: str) -> None:
+        async with self.silent("another system", name):
+            pass
+        with pytest.raises(CannotConnect, match="pairing required"):
+            async with self.silent("linux", name):
+                pass
+        async with self.gateway.client() as owner:
+            (asked,) = (await owner.call("device.pair.list"))["pending"]
+            await owner.call("device.pair.approve", {"requestId": asked["requestId"]})
+
+    def silent(self, platform: str, name: str, **more: Any) -> Client:
+        """An operator with a device of its own, let in because it is on this machine and has the token."""
+        who = ClientInfo(id="cli", version="1", platform=platform, mode="cli")
         return self.gateway.client(who=who, signer=Identity.load(self.folder / f"{name}.json"), **more)
 
     @contextlib.asynccontextmanager

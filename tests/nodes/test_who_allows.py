@@ -15,6 +15,7 @@ from openclaw_mcp.machines import machine_room
 from openclaw_mcp.rpc.client import CannotConnect, Client
 from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
 from openclaw_mcp.rpc.identity import Identity
+from openclaw_mcp.tools.rulebook import from_config
 
 from ..rpc.house import BACKEND, EVERY, running, within
 from .house import FakeNode, MachineHouse, MemoryBook, heard, machines, next_of, order
@@ -23,7 +24,11 @@ ASK = {"command": "echo hi", "host": "gateway", "id": "Q", "twoPhase": True}
 CLI = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
 PROBE = ClientInfo(id="gateway-client", version="2", platform="linux", mode="backend", display_name="another")
 
-Connect = Callable[[MachineHouse], Client]
+Connect = Callable[[MachineHouse], contextlib.AbstractAsyncContextManager[Client]]
+
+
+def silent(name: str) -> Connect:
+    return lambda house: house.silent("linux", name)
 
 
 def bare(house: MachineHouse) -> Client:
@@ -65,6 +70,9 @@ SAME: dict[str, tuple[Connect, Connect]] = {
     "the same token and a made-up key": (bare, made_up_key),
     "a made-up key and then the same token": (made_up_key, bare),
     "a device that holds the token, and then the token alone": (device("a"), bare),
+    "the token, and then a device let in because of it": (bare, silent("a")),
+    "a device let in because of the token, and then another": (silent("a"), silent("b")),
+    "a device that holds the token, and then one let in because of it": (device("a"), silent("b")),
     "the same device": (device("a"), device("a")),
 }
 
@@ -125,9 +133,16 @@ def test_the_owner_allows_with_the_token_what_a_device_without_it_asks(tmp_path:
 # ---- what a node asks on somebody's behalf ----
 
 
-async def asking_node(house: MachineHouse, node: FakeNode, operator: Client) -> Any:
+LENT_TO_ALL = {"tools": {"allow": ["laptop__system_run"]}, "gateway": {"tools": {"allow": ["nodes", "laptop__system_run"]}}}
+
+
+async def asking_node(house: MachineHouse, node: FakeNode, operator: Client, how: str) -> Any:
     """Have the node asked about while it is at work on a call of `operator`'s; the question and the call."""
-    asked = asyncio.ensure_future(operator.call("node.invoke", order(node.id, "system.run", params={"command": ["x"]})))
+    calls = {
+        "node.invoke": order(node.id, "system.run", params={"command": ["x"]}),
+        "tools.invoke": {"name": "laptop__system_run", "args": {"command": ["x"]}},
+    }
+    asked = asyncio.ensure_future(operator.call(how, calls[how]))
     await next_of(node.invoked)
     question = asyncio.ensure_future(node.client.call("exec.approval.request", {"command": "x", "id": "Q"}))
     return asked, question
@@ -138,8 +153,9 @@ async def asking_node(house: MachineHouse, node: FakeNode, operator: Client) -> 
     [((READ, WRITE, APPROVALS), False), ((READ, WRITE, APPROVALS, ADMIN), True)],
     ids=["may only write and approve", "may do anything"],
 )
+@pytest.mark.parametrize("how", ["node.invoke", "tools.invoke"])
 def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owners(
-    tmp_path: Path, scopes: Any, allowed: bool
+    tmp_path: Path, scopes: Any, allowed: bool, how: str
 ) -> None:
     waits = asyncio.Event()
 
@@ -148,11 +164,12 @@ def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owner
 
     async def test() -> None:
         async with machines(tmp_path) as house, bare(house) as owner, house.approved(owner, answer=stay) as node:
+            house.gateway.gateway.adopt(from_config(LENT_TO_ALL))
             heard_of = heard(owner, "exec.approval.requested")
             one = await by_device_token(house, "phone", scopes)
             two = await by_device_token(house, "phone", scopes)
             async with one, two:
-                begun, question = await asking_node(house, node, one)
+                begun, question = await asking_node(house, node, one, how)
                 await next_of(heard_of)
                 answer = {"id": "Q", "decision": "allow-once"}
                 if allowed:

@@ -70,8 +70,8 @@ class Approvals:
     """A `Room`. Operators who hold the scope ask and answer; a node asks about itself alone.
 
     `listeners` counts the connections that would hear a question, the given one left out; `credentials` tells what a
-    connection proved itself by, what it alone holds first; `callers`, the credentials of those a node's connection is
-    at work for.
+    connection proved itself by, what it alone holds first; `silent`, whether its device was let in on the gateway's
+    token alone; `callers`, the credentials of those a node's connection is at work for.
     """
 
     def __init__(
@@ -80,9 +80,11 @@ class Approvals:
         *,
         listeners: Callable[[str], int] = lambda _: 1,
         credentials: Callable[[str], tuple[str, ...]] = lambda connection: (connection,),
+        silent: Callable[[str], bool] = lambda _: False,
         callers: Callable[[str], frozenset[str]] = lambda _: frozenset(),
     ) -> None:
         self._publish = publish
+        self._silent = silent
         self._listeners = listeners
         self._credentials = credentials
         self._callers = callers
@@ -184,8 +186,9 @@ class Approvals:
         self._decisions.decide(matter, decision, by, owner=owner)
 
     def _asker(self, call: RpcCall) -> Asker:
-        credentials = self._credentials(call.link.id)
-        return Asker(connection=call.link.id, name=call.caller.name, credentials=credentials)
+        link = call.link.id
+        credentials, silent = self._credentials(link), self._silent(link)
+        return Asker(connection=link, name=call.caller.name, credentials=credentials, silent=silent)
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 

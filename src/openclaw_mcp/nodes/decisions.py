@@ -28,6 +28,11 @@ SHARED: Final = "token"
 """The gateway's own token among credentials: whoever holds it is the owner, or a program of the owner's."""
 
 
+def device_credential(id: str) -> str:
+    """The key of a device among credentials."""
+    return f"device {id}"
+
+
 class Asker(Struct, frozen=True, kw_only=True):
     """Whoever put the question: it can't be the one who answers it."""
 
@@ -35,10 +40,13 @@ class Asker(Struct, frozen=True, kw_only=True):
     name: str
     credentials: tuple[str, ...] = ()
     """What it proved itself by; what it alone holds comes first."""
+    silent: bool = False
+    """Whether its key was let in on the gateway's token alone: who holds that can make as many keys as it likes."""
 
     def may_be(self, other: "Asker") -> bool:
         """Whether `other` can't show that it is somebody else: the same, or nothing but a credential this one holds."""
-        return self.is_same(other) or not other.credentials or other.credentials[0] in self.credentials
+        shown = SHARED if other.silent else next(iter(other.credentials), "")
+        return self.is_same(other) or not shown or shown in self.credentials
 
     def is_same(self, other: "Asker") -> bool:
         """The same connection, or the same device over another one."""
@@ -125,7 +133,7 @@ class Decisions:
         """
         question = matter.question
         if question.asker.may_be(by) and decision != "deny":
-            words = "whoever asked can't allow it; another operator must, with a device or a token of its own"
+            words = "whoever asked can't allow it; another operator must, with a device that was approved here or a token of its own"
             raise Fault(words, kind="FORBIDDEN")
         if not owner and decision != "deny" and not question.behalf.isdisjoint(by.credentials):
             raise Fault("whoever began the command can't allow it; another operator must", kind="FORBIDDEN")

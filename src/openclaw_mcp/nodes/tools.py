@@ -16,6 +16,7 @@ from ..core.model import Audio, Block, Contents, Effect, Embedded, Image, Json, 
 from ..core.ports import Line, ToolSource
 from ..core.rpc import Fault
 from .commands import MCP_CALL, NOT_TOOLS, WORDS
+from .decisions import device_credential
 from .gates import matches
 from .names import tool_name, tool_names
 from .roll import Roll
@@ -104,7 +105,12 @@ class NodeTools:
         teller = _Teller(call.line)
         try:
             payload = await self._room.ask(
-                self._node_id, offer.command, offer.params(call.arguments), seconds=LONGEST_CALL, progress=teller.hear
+                self._node_id,
+                offer.command,
+                offer.params(call.arguments),
+                seconds=LONGEST_CALL,
+                progress=teller.hear,
+                by=(device_credential(call.caller.name),) if call.caller.kind == "operator" else (),
             )
         except Fault as fault:
             raise _as_tool_error(fault) from None
