@@ -121,7 +121,9 @@ class Seat:
 def seated(house: World, place: Place | None, *, token: str | None = None, scopes: Any = None) -> Iterator[Seat]:
     """A tool server's connection, as `clawlink` makes it."""
     headers = {} if place is None else headers_of(place)
-    with connect(house.served.ws, compression=None, max_size=None, additional_headers=headers) as socket:
+    with connect(
+        house.served.ws, compression=None, max_size=None, max_queue=None, additional_headers=headers
+    ) as socket:
         socket.recv(timeout=WAIT)
         told = CONNECT | {"auth": {"token": token or house.served.token}}
         told |= {} if scopes is None else {"scopes": scopes}

@@ -131,7 +131,7 @@ def _unique() -> str:
 
 @contextlib.contextmanager
 def joined(served: Served, *scopes: str, token: str | None = None) -> Iterator[World]:
-    with connect(served.ws, compression=None, max_size=None) as socket:
+    with connect(served.ws, compression=None, max_size=None, max_queue=None) as socket:
         socket.recv(timeout=WAIT)
         hello = (
             CONNECT
