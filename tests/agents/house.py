@@ -162,6 +162,10 @@ class World:
     def called(self, number: int = 0) -> Any:
         return json.loads((self.calls / f"call-{number}.json").read_text())
 
+    def resumed(self, session: str, number: int = 0) -> bool:
+        """Whether that call went on with a session of the CLI's."""
+        return any(word.rpartition("=")[2] == session for word in self.called(number)["args"])
+
     @property
     def times_called(self) -> int:
         return len(list(self.calls.glob("call-*.json")))

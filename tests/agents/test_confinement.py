@@ -284,7 +284,7 @@ def test_a_session_goes_on_for_those_alone_for_whom_it_began(tmp_path: Path, cli
     rows = [(CALLER, theirs), (CALLER, mine), (STRANGER, mine), (STRANGER, theirs), (STRANGER, remembered(cli, "s-1"))]
     for caller, resume in rows:
         world.final(caller=caller, resume=resume)
-    gone_on = ["s-1" in world.called(number + 2)["args"] for number in range(len(rows))]
+    gone_on = [world.resumed("s-1", number + 2) for number in range(len(rows))]
     assert gone_on == [False, True, False, True, False]
 
 

@@ -130,8 +130,7 @@ def test_a_session_it_no_longer_knows_is_begun_anew_once(tmp_path: Path, cli: st
     end = world.final(resume=remembered(cli, "old"))
     assert end.resume == remembered(cli, "s-1") or '"id":"s-1"' in (end.resume or "")
     assert world.times_called == 2
-    assert "old" in world.called(0)["args"]
-    assert "old" not in world.called(1)["args"]
+    assert [world.resumed("old", number) for number in range(2)] == [True, False]
 
 
 def test_a_session_that_can_not_be_begun_anew_either_is_dropped(tmp_path: Path) -> None:
@@ -157,7 +156,7 @@ MIGRATING: list[Any] = [
 def test_one_that_met_another_first_start_of_its_own_is_started_again(tmp_path: Path) -> None:
     world = World(tmp_path, "opencode", MIGRATING, MIGRATING, GONE["opencode"], lines(*ANSWERS["opencode"]))
     world.final(resume=remembered("opencode", "old"))
-    assert ["old" in world.called(number)["args"] for number in range(world.times_called)] == [True, True, True, False]
+    assert [world.resumed("old", number) for number in range(world.times_called)] == [True, True, True, False]
 
 
 def test_one_that_never_gets_its_store_ready_is_given_up(tmp_path: Path) -> None:

@@ -6,13 +6,12 @@ from typing import Any, Final
 
 from ..core.errors import OpenClawError
 from ..core.model import Caller, Json
+from ..core.model_name import is_model_name
 from .classes import FREE, MODEL, class_of, class_of_entry
 from .text import Path
 
 ENVIRONMENT: Final = "${"
 """In a text: a part of it comes from the environment, where secrets are."""
-MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
-"""A model as `provider/model`. It becomes an argument of programs, so it may not look like an option."""
 PLAIN_STEP: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
 MOST_NAMED: Final = 5  # paths a refusal names; the others are counted
 
@@ -87,7 +86,7 @@ def _may(path: Path, before: Any, after: Any, schema: Json) -> bool:
     else:
         why = class_of(path)
     if why == MODEL:
-        return not isinstance(after, str) or MODEL_NAME.fullmatch(after) is not None
+        return not isinstance(after, str) or is_model_name(after)
     return why == FREE
 
 

@@ -7,6 +7,7 @@ import msgspec
 from ..core.errors import BadRequest
 from ..core.jobs import At, Command, Cron, Every, Job, Spec, Stream, SystemEvent
 from ..core.model import Json
+from ..core.model_name import check_model_name
 from ..core.rpc import Fault, in_schema_words
 from .schedule import checked, iso
 
@@ -79,6 +80,8 @@ def _checked(said: Json, now: int, job_id: str, method: str, *, schedule_as_it_w
     except msgspec.ValidationError as exc:
         raise Fault(f"invalid {method} params: {in_schema_words(str(exc))}") from None
     _fits(spec, method)
+    for model in (getattr(spec.payload, "model", None), *(getattr(spec.payload, "fallbacks", None) or ())):
+        check_model_name(model)
     if schedule_as_it_was:
         return spec
     try:

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct, structs, to_builtins
 
 from ..core import keys
 from ..core.model import Caller, Json, passed_on
+from ..core.model_name import check_model_name
 from ..core.records import Subagent, now_ms
 from ..core.roster import AGENT_ID, Roster
 from ..core.rpc import READ, WRITE, Fault, Method, Room, RpcCall, covers, missing_scope, read_params
@@ -145,6 +146,7 @@ class DelegationRoom:
         if AGENT_ID.fullmatch(agent) is None:
             raise Fault(f"agentId {agent!r} is malformed; agents_list names those there are")
         settings = self._settings()
+        check_model_name(asked.model)
         model = asked.model or settings.model(own)
         if model is not None and (why := self._unusable(agent, model)) is not None:
             raise Fault(why)

@@ -8,6 +8,7 @@ import msgspec
 from ..core.books import SessionBook
 from ..core.ids import new_id
 from ..core.model import Json, passed_on
+from ..core.model_name import check_model_name
 from ..core.ports import Runner
 from ..core.records import Admission, Draft, HistoryPage, Message, QueueMode, RunRequest, is_house_run, now_ms
 from ..core.roster import Roster
@@ -144,6 +145,7 @@ class ChatRoom:
             thinking=asked.thinking, model=asked.model, provider=asked.provider, cwd=asked.cwd,
             extraSystemPrompt=asked.extra_system_prompt, inputProvenance=asked.input_provenance, lane=asked.lane,
         )  # fmt: skip
+        check_model_name(asked.model)
         if asked.cwd is not None and not covers(call.caller.scopes, ADMIN):
             raise missing_scope(ADMIN)
         admission = await self._submit(

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 from ..core.books import Answers, SessionBook
 from ..core.model import Json
+from ..core.model_name import check_model_name
 from ..core.ports import Runner
 from ..core.records import Session, SessionPage, SessionQuery, now_ms
 from ..core.roster import Roster
@@ -212,6 +213,7 @@ class SessionRoom:
         asked = read_params(call.params, params.CreateParams, call.method)
         if any(call.params.get(name) is not None for name in ADMIN_CREATES) and not covers(call.caller.scopes, ADMIN):
             raise missing_scope(ADMIN)
+        check_model_name(asked.model)
         if asked.idempotency_key is None:
             return await self._made(call, asked)
         known = await self._answers.recall(call.method, asked.idempotency_key)
@@ -248,6 +250,7 @@ class SessionRoom:
         changes = {name: value for name, value in call.params.items() if not name.startswith("expected")}
         if not changes.keys() <= ANYONE_MAY_SET | {"key", "agentId"} and not covers(call.caller.scopes, ADMIN):
             raise missing_scope(ADMIN)
+        check_model_name(changes.get("model"))
         key = self._key(asked.key, asked.agent_id)
         columns, entry = _changes(changes)
         await self._expected(key, call.params)

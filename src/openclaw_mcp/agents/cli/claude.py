@@ -81,9 +81,9 @@ class Claude:
             path.write_text(order.about)
             args += ["--append-system-prompt-file", str(path)]
         if order.session is not None:
-            args += ["--resume", order.session]
+            args.append(f"--resume={order.session}")
         if order.model is not None:
-            args += ["--model", order.model.removeprefix("anthropic/")]
+            args.append(f"--model={order.model.removeprefix('anthropic/')}")
         if order.effort is not None:
             args += ["--effort", order.effort]
         # Whoever writes must not choose files for it: it would read every `@path` of a message unasked.

@@ -106,7 +106,7 @@ class Codex:
         if order.effort is not None:
             settings["model_reasoning_effort"] = order.effort
         if order.model is not None:
-            args += ["--model", order.model.removeprefix("openai/")]
+            args.append(f"--model={order.model.removeprefix('openai/')}")
         for name, value in settings.items():
             args += ["-c", f"{name}={toml(value)}"]
         args += [f"--image={path}" for path, _ in order.files]

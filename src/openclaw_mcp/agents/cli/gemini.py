@@ -5,7 +5,8 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -65,8 +66,9 @@ decision = "allow"
 priority = 950
 """
 """The same once more, for a tool nobody has heard of yet."""
-_NAMED: Final = re.compile(r"@(\S(?:\\.|[^\s\\]){0,254})")
-_ESCAPE: Final = re.compile(r"\\(.)")
+LONGEST_NAME: Final = 1024  # characters behind an `@` that are looked at: a name has at most 255, each may be quoted
+_AT: Final = re.compile("@")
+_QUOTING: Final = re.compile(r"[\"'\\]")
 _AWKWARD: Final = re.compile(r"([\s\\,;!?()\[\]{}])")
 
 
@@ -91,9 +93,9 @@ class Gemini:
         # A person chose the folder in the config; the folder's own settings stay out all the same.
         args = ["--output-format", "stream-json", "--skip-trust"]
         if order.session is not None:
-            args += ["--resume", order.session]
+            args.append(f"--resume={order.session}")
         if order.model is not None:
-            args += ["--model", order.model.removeprefix("google/")]
+            args.append(f"--model={order.model.removeprefix('google/')}")
         if order.strict:
             args.append(f"--allowed-mcp-server-names={SERVER}")
         if order.confined is not None:
@@ -175,18 +177,26 @@ def _entry(server: Entry) -> Json:
 
 
 def _unread(text: str, folder: Path) -> str:
-    """The text, with a backslash before each `@` that names something in the folder: whoever writes must not choose
+    """The text, with a backslash before each `@` that may name something in the folder: whoever writes must not choose
     files for it. All other text stays as it is, addresses of mail included."""
-    return _NAMED.sub(lambda found: "\\" * _names_something(folder, found[1]) + found[0], text)
-
-
-def _names_something(folder: Path, words: str) -> bool:
-    """Whether what stands behind an `@` begins with a path in the folder; where it ends is for Gemini to say."""
-    unescaped = _ESCAPE.sub(r"\1", words)
+    if "@" not in text:
+        return text
     try:
-        return any((folder / unescaped[:end]).exists() for end in range(1, len(unescaped) + 1))
-    except (OSError, ValueError):
-        return True
+        names = [_alike(entry.name) for entry in folder.iterdir()]
+    except OSError:
+        names = [""]
+    return _AT.sub(lambda at: "\\@" if _may_name(text[at.end() : at.end() + LONGEST_NAME], names) else "@", text)
+
+
+def _may_name(words: str, names: Sequence[str]) -> bool:
+    """Whether what stands behind an `@` begins like a path, or like a name in the folder: where a name ends, and
+    which quotes and backslashes are part of it, is for Gemini to say."""
+    return _alike(words).startswith(("/", ".", "~", *names))
+
+
+def _alike(name: str) -> str:
+    """One form of all that some file system takes for the same name."""
+    return unicodedata.normalize("NFKC", _QUOTING.sub("", name)).casefold()
 
 
 def _escaped(path: Path) -> str:

@@ -65,9 +65,9 @@ class OpenCode:
     def speak(self, order: Order) -> Spoken:
         args = ["run", "--format", "json"]
         if order.session is not None:
-            args += ["--session", order.session]
+            args.append(f"--session={order.session}")
         if order.model is not None:
-            args += ["--model", order.model]
+            args.append(f"--model={order.model}")
         if order.effort is not None:
             args += ["--variant", order.effort, "--thinking"]
         args += [f"--file={path}" for path, _ in order.files]

@@ -30,6 +30,7 @@ from ...core.agent import (
 )
 from ...core.effects import Effects
 from ...core.errors import OpenClawError
+from ...core.model_name import check_model_name
 from ...core.ports import Guard
 from ...core.roster import AgentCard
 from . import faults
@@ -112,6 +113,7 @@ class CliAgent:
 
     async def _job(self, turn: Turn, stack: AsyncExitStack) -> "Job | Failed":
         card = self._around.card(turn.agent_id)
+        check_model_name(turn.model or card.model)  # whoever named it: it becomes a word of the command line
         settings = settings_of(card.settings)
         env = inherited() | dict(settings.env)
         command = settings.command or self._dialect.program

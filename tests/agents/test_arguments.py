@@ -1,0 +1,70 @@
+"""What a person or a run chooses becomes one word of the CLI's command line, never an option or a file it reads."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.core.agent import Failed
+
+from .house import DIALECTS, STRANGER, World
+
+OPTIONS = [
+    "--file=/etc/passwd", "-m", "--yolo", "--include-directories=/", "-", "", " m", "m --yolo", "m\n--yolo", "\u2013-x",
+    "--attach=http://127.0.0.1:1", "m\x00", "x" * 201, "$(id)", "m;id", "@secret",
+]  # fmt: skip
+NAMES = ["opus", "fake/m-1", "sonnet[1m]", "openai/gpt-5.1:free", "anthropic/claude-x", "google/--policy", "vertex@eu/m"]
+OWN_PREFIX = {"claude": "anthropic/", "codex": "openai/", "gemini": "google/", "opencode": ""}
+
+
+@pytest.mark.parametrize("cli", DIALECTS)
+@pytest.mark.parametrize("model", [model for model in OPTIONS if model])
+def test_a_model_that_looks_like_anything_else_starts_nothing(tmp_path: Path, cli: str, model: str) -> None:
+    world = World(tmp_path, cli)
+    end = world.run(model=model, caller=STRANGER)[-1]
+    assert isinstance(end, Failed)
+    assert "is no model's name" in end.message
+    assert world.times_called == 0
+
+
+@pytest.mark.parametrize("cli", DIALECTS)
+@pytest.mark.parametrize("model", NAMES)
+def test_a_models_name_is_one_word_with_its_option(tmp_path: Path, cli: str, model: str) -> None:
+    world = World(tmp_path, cli)
+    world.final(model=model)
+    words = [word for word in world.called()["args"] if "model" in word and "=" in word and word.startswith("--")]
+    assert words == [f"--model={model.removeprefix(OWN_PREFIX[cli])}"]
+
+
+# ---- what Gemini would read ------------------------------------------------------------------------------------------
+
+READ = [
+    "@plan.txt", "@a,@plan.txt", "(@a)@plan.txt", "me@x.org;@plan.txt", "@{@plan.txt", "@x[@plan.txt", "@.@plan.txt",
+    '@"plan.txt"', '@"my plan.txt"', "@'plan.txt'", "@my\\ plan.txt", "@\\plan.txt", "@./plan.txt", "@../work/plan.txt",
+    "@/etc/hostname", "@PLAN.TXT", "@\uff50lan.txt", "x@plan.txt", "@@plan.txt", "@sub/inner.txt", "@sub", '@"su"b', "@*",
+    "@pl\\an.txt", '@""plan.txt', "@~/x",
+]  # fmt: skip
+LEFT = ["ann@example.org", "@bob, hello", "2 @ 3", "@", "a@", "@ plan.txt", "no at at all"]
+
+
+def stdin(tmp_path: Path, prompt: str, **more: Any) -> str:
+    world = World(tmp_path, "gemini")
+    for name in ("plan.txt", "my plan.txt", "*"):
+        (world.work / name).write_text("secret")
+    (world.work / "sub").mkdir()
+    (world.work / "sub" / "inner.txt").write_text("secret")
+    world.final(prompt, **more)
+    said: str = world.called()["stdin"]
+    return said
+
+
+@pytest.mark.parametrize("text", READ)
+def test_gemini_reads_no_file_a_message_names_however_it_is_written(tmp_path: Path, text: str) -> None:
+    """It takes an `@` for a file's where no backslash stands before it."""
+    said = stdin(tmp_path, f"look: {text} now")
+    assert said[said.rindex("@") - 1] == "\\"
+
+
+@pytest.mark.parametrize("text", LEFT)
+def test_gemini_is_given_other_words_as_they_are(tmp_path: Path, text: str) -> None:
+    assert stdin(tmp_path, text).endswith(text)
