@@ -80,6 +80,14 @@ class Peer:
                     await self.reader.readexactly(int(line.partition(b":")[2]))
         return int(head.split(b" ", 2)[1])
 
+    async def answer(self, data: bytes) -> bytes:
+        """The body of the next answer."""
+        self.say(data)
+        async with asyncio.timeout(WAIT):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
+            length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
+            return await self.reader.readexactly(int(length.partition(b":")[2]))
+
     async def until_closed(self) -> bytes:
         """All that the server still says, to the end of the connection."""
         said = b""

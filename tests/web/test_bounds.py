@@ -1,6 +1,9 @@
 """What a connection may do before its request is whole, at each of the three servers."""
 
 import asyncio
+import contextlib
+import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +13,7 @@ import pytest
 from openclaw_mcp.web import listen
 from openclaw_mcp.web.bounds import Bounds
 
-from .servers import NAMES, Served, here, program, status
+from .servers import NAMES, WAIT, Served, here, program, status
 
 ENDLESS = 96 << 20  # bytes a test would send if nobody stopped it; far more than the kernel keeps on the way
 FILL = b"a" * 65_536
@@ -28,6 +31,7 @@ def test_the_bounds_are_what_the_docs_say() -> None:
     assert (bounds.head_bytes, bounds.headers, bounds.head_seconds) == (65_536, 256, 15.0)
     assert (bounds.body_seconds, bounds.body_rate, bounds.drained) == (30.0, 32_768, 16_777_216)
     assert (bounds.silent, bounds.begun, bounds.begun_in_all, bounds.bodies) == (4096, 256, 1024, 2048)
+    assert (bounds.body_bytes, bounds.unread_seconds) == (134_217_728, 10.0)
 
 
 # ---- size ------------------------------------------------------------------------------------------------------------
@@ -407,6 +411,85 @@ def test_one_half_sent_body_too_many_ends_the_oldest(tmp_path: Path, name: str) 
             for peer in peers[:2]:
                 await peer.until_closed()
             for peer in peers:
+                peer.close()
+
+    asyncio.run(attack())
+
+
+def _begun_body(served: Served, length: int) -> bytes:
+    """The head of a request whose body is read before anything is answered."""
+    path = {"gateway": "/tools/invoke", "node": "/", "proxy": "/v1/chat/sessions"}[served.name]
+    credential = {"Authorization": "Bearer token"} if served.name == "gateway" else {}
+    head = served.head("POST", path, Content_Type="application/json", **credential)
+    return head + f"Content-Length: {length}\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bodies_that_have_begun_take_so_many_bytes_in_all(tmp_path: Path, name: str) -> None:
+    """The largest gives way; what is small and comes in pieces is answered."""
+
+    async def attack() -> None:
+        async with here(name, tmp_path, Bounds(body_bytes=2 << 20)) as served:
+            served.name = name
+            small, *large = [await served.dial() for _ in range(4)]
+            small.say(_begun_body(served, 4) + b"{")
+            await served.answers_others()
+            for peer in large:
+                peer.say(_begun_body(served, 3_000_000) + b"{" + b" " * 900_000)
+            said = {asyncio.create_task(peer.until_closed()) for peer in large}
+            done, _ = await asyncio.wait(said, timeout=WAIT, return_when=asyncio.FIRST_COMPLETED)
+            assert done
+            assert await small.ask(b"}  ") in (200, 400, 401)
+            for peer in (small, *large):
+                peer.close()
+            await asyncio.wait(said)
+
+    asyncio.run(attack())
+
+
+def test_answers_nobody_reads_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "most_connections", lambda: 30)
+
+    async def attack() -> None:
+        async with here("gateway", tmp_path, Bounds(unread_seconds=0.0)) as served:
+            peers = [await _deaf(served) for _ in range(30)]
+            for _ in range(5):
+                await served.answers_others()
+            for peer in peers:
+                peer.close()
+
+    asyncio.run(attack())
+
+
+async def _deaf(served: Served) -> socket.socket:
+    """Asks for more than it can hold, and does not read."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    peer.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(peer, ("127.0.0.1", served.port))
+    ask = served.head("GET", "/metrics") + b"\r\n"
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await loop.sock_sendall(peer, ask * 2000)
+    return peer
+
+
+def test_streams_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "most_connections", lambda: 30)
+
+    async def attack() -> None:
+        async with here("proxy", tmp_path, Bounds()) as served:
+            first = await served.dial()
+            registered = await first.answer(served.head("POST", "/v1/chat/sessions") + b"Content-Length: 2\r\n\r\n{}")
+            id = json.loads(registered)["mcpSessionId"]
+            peers = [await served.dial() for _ in range(40)]
+            for peer in peers:
+                peer.say(served.head("GET", f"/v1/mcp/{id}", Accept="text/event-stream") + b"\r\n")
+                await asyncio.sleep(0)
+            for _ in range(5):
+                await served.answers_others()
+            for peer in (first, *peers):
                 peer.close()
 
     asyncio.run(attack())

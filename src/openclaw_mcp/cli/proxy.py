@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from ..core.errors import BadRequest
 from ..proxy import settings as configuration
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     if options.stdio:
         proxy_stdio.run(options)
         return 0
-    settings = configuration.read()
+    settings = configuration.read(folder=Path.cwd(), file=options.env_file)
     log_to_stderr(verbose=options.verbose)
     check(settings, host=options.host, insecure=options.insecure)
     listen.run(serve(settings, host=options.host, port=options.port))

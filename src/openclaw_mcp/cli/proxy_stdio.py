@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import __version__
@@ -41,6 +42,7 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
     parser.add_argument("--session", metavar="ID", help="with --stdio: the session (OPENCLAW_PROXY_SESSION_ID)")
     parser.add_argument("--device", metavar="ID", help="with --stdio: the newest session of this device")
     parser.add_argument("--proxy-base-url", metavar="URL", help="with --stdio: where the proxy is")
+    parser.add_argument("--env-file", type=Path, metavar="FILE", help="settings to read besides the environment")
 
 
 def run(options: "argparse.Namespace", opened: Opened | None = None) -> None:
@@ -48,7 +50,7 @@ def run(options: "argparse.Namespace", opened: Opened | None = None) -> None:
 
 
 async def serve(options: "argparse.Namespace", opened: Opened | None) -> None:
-    settings = configuration.read()
+    settings = configuration.read(folder=Path.cwd(), file=options.env_file)
     which = Which(
         id=options.session or ("" if options.device else settings.session_id),
         device=options.device or "",

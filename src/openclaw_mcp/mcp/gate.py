@@ -2,6 +2,7 @@
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from ..core.model import LOCAL, Caller
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 LARGEST_BODY: Final = 4 << 20
+NO_HOST: Final = "\0"
+_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:/@\[\]]*)(?::[0-9]*)?")
 LONGEST_REQUEST: Final = 3600.0  # seconds from the first byte to the answer; tools have shorter limits of their own
 
 Headers = Mapping[str, str]
@@ -111,10 +114,8 @@ def _is_loopback(client: Any) -> bool:
 
 def _host(value: str) -> str:
     """A Host header without its port; what is no host at all comes back as something no set contains."""
-    if value.startswith("["):
-        name, bracket, port = value.partition("]")
-        return name.lower() + "]" if bracket and (not port or port.startswith(":")) else value
-    return value.partition(":")[0].lower()
+    found = _HOST.fullmatch(value)
+    return found[1].lower() if found is not None else NO_HOST
 
 
 def _is_address(host: str) -> bool:

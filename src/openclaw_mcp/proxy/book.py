@@ -1,6 +1,7 @@
 """Audit lines: one JSON object a call, to a file or to stderr, written beside the calls and never in their way."""
 
 import asyncio
+import hashlib
 import os
 import time
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from ..core.disk import StateBroken, open_to_append
 from ..core.errors import BadRequest
 from ..tools.audit import Record
 
@@ -34,10 +36,10 @@ class Book:
     async def __aenter__(self) -> Self:
         if self._where not in ("off", "stderr"):
             try:
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-                self._descriptor = os.open(Path(self._where), flags, 0o600)
-            except OSError as exc:
-                raise BadRequest(f"the audit file can't be written: {exc.strerror}; choose another") from None
+                self._descriptor = open_to_append(Path(self._where))
+            except (StateBroken, OSError) as exc:
+                why = exc.strerror if isinstance(exc, OSError) else exc
+                raise BadRequest(f"the audit file can't be written: {why}; choose another") from None
         if self._where != "off":
             self._writer = asyncio.create_task(self._write())
         return self
@@ -92,7 +94,7 @@ def _line(record: Record) -> bytes:
     return _encode(
         {
             "time": _written(record.at + record.milliseconds / 1000),
-            "session": record.session,
+            "session": None if record.session is None else digest(record.session),
             "tool": record.tool[:200],
             "caller": record.caller,
             "outcome": record.outcome,
@@ -101,6 +103,11 @@ def _line(record: Record) -> bytes:
             "received": traffic.received if traffic else None,
         }
     )
+
+
+def digest(session: str) -> str:
+    """A session as the audit names it: its id is the key to it."""
+    return hashlib.sha256(session.encode()).hexdigest()[:12]
 
 
 def _written(seconds: float) -> str:

@@ -14,6 +14,12 @@ from ..apps.places import MOST_BYTES, Room
 from ..core.errors import BadRequest
 
 PREFIX: Final = "OPENCLAW_PROXY_"
+FROM_ANY_FOLDER: Final = frozenset({
+    "APP_TOKEN", "OPENCLAW_TOKEN", "SESSION_TTL_SECONDS", "TOOL_TIMEOUT_SECONDS", "SESSION_ID", "APP_RATE", "MCP_RATE",
+    "SESSION_RATE", "MAX_BODY_BYTES", "MAX_TOOLS", "MAX_SESSIONS", "MAX_SESSIONS_PER_PEER", "MAX_REGISTERED_BYTES",
+    "MAX_CALLS", "MAX_RESULT_BYTES", "PING_SECONDS",
+})  # fmt: skip
+"""What a `.env` beside the person who starts the proxy may say without being named."""
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 
 
@@ -55,11 +61,17 @@ class Settings(Struct, frozen=True, kw_only=True):
         return most if self.app_token else -(-most * 3 // 4)
 
 
-def read(environment: Mapping[str, str] | None = None, *, folder: Path | None = None) -> Settings:
-    """Settings from the environment and from `.env` in `folder`. Raises BadRequest naming the variable at fault."""
+def read(
+    environment: Mapping[str, str] | None = None, *, folder: Path | None = None, file: Path | None = None
+) -> Settings:
+    """Settings from the environment, from `file`, and, as far as that opens nothing, from `.env` in `folder`.
+
+    Raises BadRequest naming the variable at fault.
+    """
     given = os.environ if environment is None else environment
-    said = {**dotenv((folder or Path.cwd()) / ".env"), **given}
-    values = _Values(said)
+    beside = {} if folder is None else _harmless(dotenv(folder / ".env"), given)
+    named = {} if file is None else dotenv(file, must_be_there=True)
+    values = _Values({**beside, **named, **given})
     return Settings(
         app_token=values.token("APP_TOKEN"),
         mcp_token=values.token("OPENCLAW_TOKEN"),
@@ -88,11 +100,30 @@ def read(environment: Mapping[str, str] | None = None, *, folder: Path | None = 
     )
 
 
-def dotenv(path: Path) -> dict[str, str]:
+def _harmless(beside: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Of a file that lies in the folder somebody happens to stand in, perhaps one that came with others' code.
+
+    Raises BadRequest for what would open the proxy or lead it elsewhere, the tokens of the environment included.
+    """
+    kept = {name: value for name, value in beside.items() if name.startswith(PREFIX)}
+    tokens = {PREFIX + name for name in ("APP_TOKEN", "OPENCLAW_TOKEN")}
+    allowed = {PREFIX + name for name in FROM_ANY_FOLDER} | (set() if tokens & given.keys() else {PREFIX + "SERVER_URL"})
+    refused = sorted(name for name in kept.keys() - allowed - given.keys() if kept[name])
+    if refused:
+        raise BadRequest(
+            f"{', '.join(refused)} in .env of this folder would open the proxy or lead it elsewhere: "
+            "set it in the environment, or say that you mean that file with --env-file .env"
+        )
+    return kept
+
+
+def dotenv(path: Path, *, must_be_there: bool = False) -> dict[str, str]:
     """`NAME=value` lines of a file, quotes and `export` allowed; nothing when there is no such file."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
+        if must_be_there:
+            raise BadRequest(f"there is no file {path}") from None
         return {}
     except (OSError, UnicodeDecodeError):
         raise BadRequest(f"{path.name} can't be read; make it readable UTF-8 text or remove it") from None

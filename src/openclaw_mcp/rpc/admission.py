@@ -1,6 +1,7 @@
 """The gateway's side of the handshake: who comes in, as whom, and with which exact words others are refused."""
 
 import hmac
+import re
 import time
 from typing import Any, Final, Literal, NoReturn
 
@@ -354,10 +355,11 @@ def _origin_host(origin: str) -> str:
     scheme, separator, rest = origin.partition("://")
     if not separator or scheme not in ("http", "https"):
         return ""
-    host = rest.partition("/")[0].lower()
-    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+    found = _ORIGIN_HOST.fullmatch(rest.lower())
+    return found[1] if found is not None else ""
 
 
+_ORIGIN_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:/@\[\]]*)(?::[0-9]*)?(?:/.*)?")
 _PAGE_HINT: Final = "paste in Control UI settings or openclaw doctor --generate-gateway-token; restart"
 
 _NEXT_STEP: Final = {

@@ -261,13 +261,15 @@ class Pairing:
         """A new token for that role; the old one and its connections end. Raises Fault."""
 
         def fresh(grant: Grant) -> Grant:
+            if grant.revoked_at_ms is not None:
+                raise Fault(f"the role {role!r} of this device was revoked; it must ask for it with a new pairing request")
             wanted = grant.scopes if scopes is None else scopes
             for scope in wanted:
                 if not covers(by, scope):
                     raise missing_scope(scope)
                 if not covers(frozenset(grant.scopes), scope):
                     raise Fault(f"{scope} was not approved for this device; ask for it with a new pairing request")
-            return replace(grant, scopes=wanted, issue=grant.issue + 1, created_at_ms=now_ms(), revoked_at_ms=None)
+            return replace(grant, scopes=wanted, issue=grant.issue + 1, created_at_ms=now_ms())
 
         return await self._change_grant(device, role, fresh)
 

@@ -43,6 +43,27 @@ class Config(uvicorn.Config):
             HEAD: Waiting(of_a_peer=bounds.begun, in_all=bounds.begun_in_all),
             BODY: Waiting(of_a_peer=bounds.bodies),
         }
+        self.bodies = Bodies(most=bounds.body_bytes)
+
+
+class Bodies:
+    """How large the bodies are that have begun. Over the bound in all, the largest gives way."""
+
+    def __init__(self, *, most: int) -> None:
+        self._most = most
+        self._sizes: dict[BoundedHttp, int] = {}
+        self._all = 0
+
+    def grow(self, connection: "BoundedHttp", size: int) -> None:
+        self._sizes[connection] = self._sizes.get(connection, 0) + size
+        self._all += size
+        if self._all > self._most:
+            largest = max(self._sizes, key=self._sizes.__getitem__)
+            self.remove(largest)
+            largest.make_way()
+
+    def remove(self, connection: "BoundedHttp") -> None:
+        self._all -= self._sizes.pop(connection, 0)
 
 
 class _Refused(Exception):
@@ -71,6 +92,8 @@ class BoundedHttp(HttpToolsProtocol):
     _body = 0
     _stage = SILENT
     _since = 0.0
+    _begun = 0.0
+    """When the last request began."""
     _deadline: asyncio.TimerHandle | None = None
     _active: RequestResponseCycle | None = None
     """The request that is being answered, or was last; set by who begins one."""
@@ -98,12 +121,34 @@ class BoundedHttp(HttpToolsProtocol):
 
     def make_way(self) -> None:
         self._hear_no_more()
-        self.transport.close()
+        if self.flow.unread_since is None:
+            self.transport.close()
+        else:
+            self.transport.abort()
 
     @property
     def waits_since(self) -> float | None:
         """When it began to wait for its peer, who owes the rest of a request."""
         return None if self._deadline is None else self._since
+
+    @property
+    def unread_since(self) -> float | None:
+        """Since when its peer reads too slowly, once that is long."""
+        since = self.flow.unread_since
+        late = since is not None and self.loop.time() - since > self._bounds.unread_seconds
+        return since if late else None
+
+    @property
+    def queued_since(self) -> float | None:
+        """Since when what its peer asked for beforehand waits for its turn."""
+        return self._begun if self.holds_back else None
+
+    @property
+    def listens_since(self) -> float | None:
+        """Since when an answer to a GET goes on: a stream, which is begun again by who loses it."""
+        active = self._active
+        streams = active is not None and active.response_started and not active.response_complete
+        return self._begun if streams and active is not None and active.scope["method"] == "GET" else None
 
     @property
     def holds_back(self) -> bool:
@@ -225,6 +270,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._whole = False
+        self._begun = self.loop.time()
         self.idle_since = None
         super().on_message_begin()
 
@@ -247,6 +293,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._deadline is not None:
             self._left = self._bounds.head_bytes
             self._body += len(body)
+            self.config.bodies.grow(self, len(body))
         cycle = self.cycle
         if cycle is None or cycle.scope is not self.scope:  # of an upgrade, which has none
             return
@@ -289,6 +336,7 @@ class BoundedHttp(HttpToolsProtocol):
                 self._left = self._bounds.head_bytes
                 self._body, self._dropped = len(cycle.body), 0
                 self.config.waiting[BODY].add(self)
+                self.config.bodies.grow(self, self._body)
         elif self._stage != HEAD or self._deadline is None:
             self._wait(HEAD, self._bounds.head_seconds)
             self.config.waiting[HEAD].add(self)
@@ -304,6 +352,8 @@ class BoundedHttp(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
             self.config.waiting[self._stage].discard(self)
+            if self._stage == BODY:
+                self.config.bodies.remove(self)
 
     def _late(self) -> None:
         bounds = self._bounds
@@ -383,11 +433,21 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 class _Flow(FlowControl):
-    """Reads on only when nothing that was read waits for its turn."""
+    """Reads on only when nothing that was read waits for its turn. Knows since when its peer does not read."""
+
+    unread_since: float | None = None
 
     def __init__(self, transport: asyncio.Transport, connection: BoundedHttp) -> None:
         super().__init__(transport)
         self._connection = connection
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.unread_since = self._connection.loop.time()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.unread_since = None
 
     def resume_reading(self) -> None:
         if self.read_paused and not self._connection.holds_back:

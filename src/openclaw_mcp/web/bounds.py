@@ -1,7 +1,7 @@
 """What a connection may do before its request is whole, and how many such connections a peer may have."""
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -28,31 +28,71 @@ class Bounds(Struct, frozen=True, kw_only=True):
     begun_in_all: int = 1024
     bodies: int = 2048
     """Connections of one peer with the beginning of a body."""
+    body_bytes: int = 128 << 20
+    """Of all bodies that have begun together: beyond, the largest gives way."""
+    unread_seconds: float = 10.0
+    """How long an answer may wait for its reader before it gives way to others, where there is no room."""
 
 
-class _Open(Protocol):
-    """A connection, as far as it matters who gives way."""
+class Open(Protocol):
+    """A connection, as far as it matters who gives way. A time is None while its reason does not hold."""
 
     @property
     def peer(self) -> str: ...
 
+    @property
+    def idle_since(self) -> float | None:
+        """Answered, and nothing asked."""
+
+    @property
+    def waits_since(self) -> float | None:
+        """Its peer owes the rest of a request."""
+
+    @property
+    def unread_since(self) -> float | None:
+        """Its peer does not read the answer, for longer than a reader takes."""
+
+    @property
+    def queued_since(self) -> float | None:
+        """Its peer asked for more before it was answered."""
+
+    @property
+    def listens_since(self) -> float | None:
+        """An open stream of events: who is cut off comes again."""
+
     def make_way(self) -> None: ...
+
+
+REASONS: Final = ("waits_since", "unread_since", "queued_since", "listens_since")
 
 
 def make_room(connections: Iterable[Any]) -> bool:
     """End the sixteenth part of the idle connections that are so for longest; whether there was any.
 
-    Without idle ones, of those whose peers owe us something: of the peer that has most of them, so that others stay.
+    Without idle ones, of those whose peers owe us something, then of those that do not read, that ask for much at once,
+    and of streams: each time of the peer that has most of them, so that others stay.
     """
-    idle: list[tuple[float, int, _Open]] = []
-    waiting: dict[str, list[tuple[float, int, _Open]]] = {}
-    for number, each in enumerate(connections):
-        if (since := getattr(each, "idle_since", None)) is not None:
-            idle.append((since, number, each))
-        elif (since := getattr(each, "waits_since", None)) is not None:
-            waiting.setdefault(each.peer, []).append((since, number, each))
-    giving_way = idle or max(waiting.values(), key=len, default=[])
-    giving_way.sort(key=lambda entry: entry[:2])
-    for _, _, connection in giving_way[: -(-len(giving_way) // 16)]:
+    there = [(number, each) for number, each in enumerate(connections) if hasattr(each, "make_way")]
+    idle = _since(there, "idle_since")
+    if idle:
+        _give_way(idle)
+        return True
+    for reason in REASONS:
+        by_peer: dict[str, list[tuple[float, int, Open]]] = {}
+        for entry in _since(there, reason):
+            by_peer.setdefault(entry[2].peer, []).append(entry)
+        if by_peer:
+            _give_way(max(by_peer.values(), key=len))
+            return True
+    return False
+
+
+def _since(connections: Iterable[tuple[int, Any]], reason: str) -> list[tuple[float, int, Open]]:
+    found = ((getattr(each, reason, None), number, each) for number, each in connections)
+    return [(since, number, each) for since, number, each in found if since is not None]
+
+
+def _give_way(connections: list[tuple[float, int, Open]]) -> None:
+    connections.sort(key=lambda entry: entry[:2])
+    for _, _, connection in connections[: -(-len(connections) // 16)]:
         connection.make_way()
-    return bool(giving_way)
