@@ -11,6 +11,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from openclaw_mcp.apps.bridge import Limits
+from openclaw_mcp.core.peers import Begun
 from openclaw_mcp.core.rpc import READ, Method, RpcCall
 from openclaw_mcp.proxy.settings import Settings
 
@@ -180,6 +181,27 @@ def test_a_bridge_ends_when_the_app_makes_it_talk_and_does_not_read(said: str) -
                 frame = Frame(Opcode.TEXT, said.encode()).serialize(mask=True)
                 assert await app.pour(frame * 1000) < ENDLESS
             assert (await served.send("GET", "/health")).status == 200
+
+    asyncio.run(main())
+
+
+def test_half_a_message_of_many_apps_takes_so_much_memory_and_no_more() -> None:
+    """The largest gives way, and the others finish what they say."""
+
+    async def main() -> None:
+        async with proxy() as served, contextlib.AsyncExitStack() as stack:
+            served.house.half_said = Begun(most=1 << 20)
+            port = int(served.address.rpartition(":")[2])
+            apps = []
+            for size in (300_000, 600_000, 200_000):
+                id = (await served.create())["mcpSessionId"]
+                apps.append(await stack.enter_async_context(dialled(port, f"/v1/chat/sessions/{id}/bridge")))
+                apps[-1].writer.write(Frame(Opcode.TEXT, b"x" * 700_000).serialize(mask=True)[:size])
+            async with asyncio.timeout(WAIT):
+                assert (await apps[1].reader.readexactly(1))[0] & 15 == Opcode.CLOSE
+            for app, size in ((apps[0], 300_000), (apps[2], 200_000)):
+                app.writer.write(b"x" * (700_014 - size))
+                assert (await app.hear())["type"] == "error"
 
     asyncio.run(main())
 

@@ -40,8 +40,8 @@ class Engine(Protocol):
 
     async def entry(self, guest: Guest) -> Entry: ...
 
-    async def entries(self, device: str | None) -> Sequence[Entry]:
-        """Newest first."""
+    async def entries(self, device: str | None, most: int) -> Sequence[Entry]:
+        """The newest, newest first."""
 
     async def attach(self, guest: Guest, bridge: Bridge) -> None:
         """Raises BridgeTaken."""
@@ -115,10 +115,10 @@ class Memory:
     async def entry(self, guest: Guest) -> Entry:
         return Entry(guest.session, guest.menu, guest.bridge is not None)
 
-    async def entries(self, device: str | None) -> Sequence[Entry]:
+    async def entries(self, device: str | None, most: int) -> Sequence[Entry]:
         found = [guest for guest in self.guests.values() if device is None or guest.session.device == device]
         found.sort(key=lambda guest: guest.session.created)
-        return [await self.entry(guest) for guest in reversed(found)]
+        return [await self.entry(guest) for guest in reversed(found[-most:])]
 
     async def attach(self, guest: Guest, bridge: Bridge) -> None:
         while guest.bridge is not None:

@@ -163,10 +163,10 @@ class Shared:
         connected = guest.bridge is not None or await self._store.owner(guest.session.id) is not None
         return Entry(guest.session, guest.menu, connected)
 
-    async def entries(self, device: str | None) -> Sequence[Entry]:
+    async def entries(self, device: str | None, most: int) -> Sequence[Entry]:
         found = [kept for kept in await self._store.all() if device is None or kept.session.device == device]
         found.sort(key=lambda kept: kept.session.created, reverse=True)
-        return [Entry(kept.session, self._menu(kept), kept.owner is not None) for kept in found]
+        return [Entry(kept.session, self._menu(kept), kept.owner is not None) for kept in found[:most]]
 
     async def count(self) -> int:
         return await self._store.count(time.time())

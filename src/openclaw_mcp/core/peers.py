@@ -71,3 +71,23 @@ class Waiting:
     def _end(self, connection: Guarded) -> None:
         self.discard(connection)
         connection.make_way()
+
+
+class Begun:
+    """How many bytes have come of what is not whole yet, by connection. Over the bound in all, the largest gives way."""
+
+    def __init__(self, *, most: int) -> None:
+        self._most = most
+        self._sizes: dict[Guarded, int] = {}
+        self._all = 0
+
+    def set(self, connection: Guarded, size: int) -> None:
+        self._all += size - self._sizes.get(connection, 0)
+        self._sizes[connection] = size
+        if self._all > self._most:
+            largest = max(self._sizes, key=self._sizes.__getitem__)
+            self.remove(largest)
+            largest.make_way()
+
+    def remove(self, connection: Guarded) -> None:
+        self._all -= self._sizes.pop(connection, 0)

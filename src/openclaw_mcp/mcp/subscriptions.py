@@ -14,6 +14,7 @@ from .exchange import Peer, invalid_params
 
 UPDATED: Final = "notifications/resources/updated"
 MOST_SUBSCRIPTIONS: Final = 1000  # resources one listener may watch
+MOST_NAMED: Final = 65_536  # characters of their addresses together: each stream keeps them
 MOST_UNHEARD: Final = 1000  # notifications waiting for a listener that does not read
 
 Push = Callable[[bytes], None]
@@ -128,4 +129,6 @@ def _strings(asked: Json, key: str) -> list[str]:
         raise invalid_params(f"`{key}` must be a list of strings")
     if len(values) > MOST_SUBSCRIPTIONS:
         raise invalid_params(f"`{key}` may name at most {MOST_SUBSCRIPTIONS}")
+    if sum(map(len, values)) > MOST_NAMED:
+        raise invalid_params(f"`{key}` may take at most {MOST_NAMED} characters in all")
     return values

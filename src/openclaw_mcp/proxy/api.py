@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -19,6 +19,8 @@ from ..mcp.gate import Refusal
 from ..mcp.inline import read_body, read_headers
 from .house import NO_SESSION, House, about, tools_in
 from .openapi import document
+
+MOST_LISTED: Final = 1000  # sessions a list tells of, the newest
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -83,7 +85,7 @@ class Api:
 
     async def _list(self, request: Request) -> Response:
         device = request.query_params.get("device_id") or request.query_params.get("deviceId")
-        entries = await self._house.engine.entries(device)
+        entries = await self._house.engine.entries(device, MOST_LISTED)
         return answer({"sessions": [self._shape(request, entry) for entry in entries]})
 
     async def _show(self, request: Request) -> Response:

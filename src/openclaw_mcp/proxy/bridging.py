@@ -22,6 +22,7 @@ SESSIONS: Final = "/v1/chat/sessions/"
 BRIDGE: Final = "/bridge"
 PROTOCOL: Final = "openclaw-bridge"
 FORBIDDEN: Final = 4403
+COUNTED: Final = 65_536  # bytes of a message that is not whole from which on they count against all bridges' bound
 HARD_LIMIT: Final = 2  # times the largest frame: beyond it a message is not even read, below it the call alone fails
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,26 @@ class BridgeSocket(Accepted):
         super().__init__(codec, connections, house.strangers)
         self._house = house
         self._tasks = tasks
+        self._counted = False
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.received > COUNTED and self.is_open:
+            self._house.half_said.set(self, self.received)
+            self._counted = True
+        elif self._counted:
+            self._house.half_said.remove(self)
+            self._counted = False
+
+    def make_way(self) -> None:
+        if not self.known:
+            super().make_way()
+            return
+        self.close(TRY_LATER, "apps say more at once than the proxy can hold; say this again later, or in parts")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._house.half_said.remove(self)
 
     def _opening(self, event: Request | Response) -> None:
         assert isinstance(event, Request)

@@ -21,7 +21,7 @@ from ..core.accepted import strangers
 from ..core.bell import Bell
 from ..core.errors import BadRequest
 from ..core.model import Caller, Json
-from ..core.peers import peer_of
+from ..core.peers import Begun, peer_of
 from ..mcp.gate import LOOPBACK_HOSTS, Gate, Refusal, bearer
 from ..mcp.many import Door
 from ..mcp.server import Info, McpServer
@@ -35,6 +35,7 @@ from .metrics import Metrics
 from .settings import Settings
 
 LARGEST_ABOUT: Final = 16 << 10  # bytes an app may say of itself besides its tools; each session keeps them
+MOST_HALF_SAID: Final = 256 << 20  # bytes of apps' messages that have begun, together
 KEPT_DOORS: Final = 1024  # sessions whose MCP server is kept ready; at some 15 KiB each
 ANY: Final = "*"
 NO_SESSION: Final = "no such session: it was deleted, has expired, or never was; have the app register again"
@@ -74,6 +75,8 @@ class House:
         self.went: Bell[Guest] = Bell()
         self.strangers = strangers()
         """WebSockets of apps that have no bridge yet."""
+        self.half_said = Begun(most=MOST_HALF_SAID)
+        """Messages of apps that are not whole yet."""
         self.app_gate = self._gate(settings.app_token, APP)
         self.mcp_gate = self._gate(settings.mcp_token, CLIENT)
 

@@ -12,7 +12,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from ..core.peers import Waiting, peer_of
+from ..core.peers import Begun, Waiting, peer_of
 from .bounds import Bounds, make_room
 from .turns import Turns
 from .upgrades import opens_websocket, plain_head
@@ -43,27 +43,7 @@ class Config(uvicorn.Config):
             HEAD: Waiting(of_a_peer=bounds.begun, in_all=bounds.begun_in_all),
             BODY: Waiting(of_a_peer=bounds.bodies),
         }
-        self.bodies = Bodies(most=bounds.body_bytes)
-
-
-class Bodies:
-    """How large the bodies are that have begun. Over the bound in all, the largest gives way."""
-
-    def __init__(self, *, most: int) -> None:
-        self._most = most
-        self._sizes: dict[BoundedHttp, int] = {}
-        self._all = 0
-
-    def grow(self, connection: "BoundedHttp", size: int) -> None:
-        self._sizes[connection] = self._sizes.get(connection, 0) + size
-        self._all += size
-        if self._all > self._most:
-            largest = max(self._sizes, key=self._sizes.__getitem__)
-            self.remove(largest)
-            largest.make_way()
-
-    def remove(self, connection: "BoundedHttp") -> None:
-        self._all -= self._sizes.pop(connection, 0)
+        self.bodies = Begun(most=bounds.body_bytes)
 
 
 class _Refused(Exception):
@@ -293,7 +273,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._deadline is not None:
             self._left = self._bounds.head_bytes
             self._body += len(body)
-            self.config.bodies.grow(self, len(body))
+            self.config.bodies.set(self, self._body)
         cycle = self.cycle
         if cycle is None or cycle.scope is not self.scope:  # of an upgrade, which has none
             return
@@ -336,7 +316,7 @@ class BoundedHttp(HttpToolsProtocol):
                 self._left = self._bounds.head_bytes
                 self._body, self._dropped = len(cycle.body), 0
                 self.config.waiting[BODY].add(self)
-                self.config.bodies.grow(self, self._body)
+                self.config.bodies.set(self, self._body)
         elif self._stage != HEAD or self._deadline is None:
             self._wait(HEAD, self._bounds.head_seconds)
             self.config.waiting[HEAD].add(self)
