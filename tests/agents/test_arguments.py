@@ -13,7 +13,15 @@ OPTIONS = [
     "--file=/etc/passwd", "-m", "--yolo", "--include-directories=/", "-", "", " m", "m --yolo", "m\n--yolo", "\u2013-x",
     "--attach=http://127.0.0.1:1", "m\x00", "x" * 201, "$(id)", "m;id", "@secret",
 ]  # fmt: skip
-NAMES = ["opus", "fake/m-1", "sonnet[1m]", "openai/gpt-5.1:free", "anthropic/claude-x", "google/--policy", "vertex@eu/m"]
+NAMES = [
+    "opus",
+    "fake/m-1",
+    "sonnet[1m]",
+    "openai/gpt-5.1:free",
+    "anthropic/claude-x",
+    "google/--policy",
+    "vertex@eu/m",
+]
 OWN_PREFIX = {"claude": "anthropic/", "codex": "openai/", "gemini": "google/", "opencode": ""}
 
 
@@ -41,8 +49,8 @@ def test_a_models_name_is_one_word_with_its_option(tmp_path: Path, cli: str, mod
 READ = [
     "@plan.txt", "@a,@plan.txt", "(@a)@plan.txt", "me@x.org;@plan.txt", "@{@plan.txt", "@x[@plan.txt", "@.@plan.txt",
     '@"plan.txt"', '@"my plan.txt"', "@'plan.txt'", "@my\\ plan.txt", "@\\plan.txt", "@./plan.txt", "@../work/plan.txt",
-    "@/etc/hostname", "@PLAN.TXT", "@\uff50lan.txt", "x@plan.txt", "@@plan.txt", "@sub/inner.txt", "@sub", '@"su"b', "@*",
-    "@pl\\an.txt", '@""plan.txt', "@~/x",
+    "@/etc/hostname", "@PLAN.TXT", "@\uff50lan.txt", "x@plan.txt", "@@plan.txt", "@sub/inner.txt", "@sub", '@"su"b',
+    "@*", "@pl\\an.txt", '@""plan.txt', "@~/x",
 ]  # fmt: skip
 LEFT = ["ann@example.org", "@bob, hello", "2 @ 3", "@", "a@", "@ plan.txt", "no at at all"]
 

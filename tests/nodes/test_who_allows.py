@@ -133,7 +133,10 @@ def test_the_owner_allows_with_the_token_what_a_device_without_it_asks(tmp_path:
 # ---- what a node asks on somebody's behalf ----
 
 
-LENT_TO_ALL = {"tools": {"allow": ["laptop__system_run"]}, "gateway": {"tools": {"allow": ["nodes", "laptop__system_run"]}}}
+LENT_TO_ALL = {
+    "tools": {"allow": ["laptop__system_run"]},
+    "gateway": {"tools": {"allow": ["nodes", "laptop__system_run"]}},
+}
 
 
 async def asking_node(house: MachineHouse, node: FakeNode, operator: Client, how: str) -> Any:

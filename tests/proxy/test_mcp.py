@@ -1,8 +1,8 @@
 """The MCP side: routing, eras, progress, cancellation, list changes, tokens, pages."""
 
 import asyncio
-import hashlib
 import base64
+import hashlib
 import json
 from pathlib import Path
 

@@ -6,7 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from openclaw_mcp.core.model import Caller
 from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Fault
+from openclaw_mcp.rpc.acting import Place
 from openclaw_mcp.rpc.admission import Admitted, Challenge, Door, Refused, Visitor
 from openclaw_mcp.rpc.handshake import ClientInfo, Connect, Credentials, Introduction, signing_words
 from openclaw_mcp.rpc.identity import Identity
@@ -285,3 +287,25 @@ def test_wrong_tokens_of_others_at_its_address_do_not_lock_a_paired_device_out(a
     own = Credentials(device_token=token) if as_device_token else Credentials(token=token)
     assert entrance.admit(CLI, AWAY, own, signer=DEVICE).method == "device-token"
     assert "too many" in str(entrance.refused(CLI, AWAY, Credentials(device_token="guess"), signer=DEVICE).fault)
+
+
+@pytest.mark.parametrize("how", ["revoked", "removed", "rotated"])
+@pytest.mark.parametrize("with_token", [True, False])
+def test_a_device_that_loses_its_standing_while_it_comes_in_stays_outside(how: str, with_token: bool) -> None:
+    entrance = Entrance()
+    token = entrance.admit(CLI, signer=DEVICE).device_token
+    place = Visitor(address="127.0.0.1", place=Place(session="agent:main:main"))
+    given = GOOD if with_token else Credentials(device_token=token)
+    assert entrance.admit(CLI, place, given, signer=DEVICE).acting is not None
+
+    async def loses_it(caller: Caller, at: Place) -> Caller:
+        if how == "revoked":
+            await entrance.pairing.revoke(DEVICE.id, "operator")
+        elif how == "removed":
+            await entrance.pairing.remove(DEVICE.id)
+        else:
+            await entrance.pairing.rotate(DEVICE.id, "operator", None, by=frozenset({ADMIN}))
+        return caller
+
+    entrance.door.acting = loses_it
+    assert entrance.code(CLI, place, given, signer=DEVICE) == "AUTH_DEVICE_TOKEN_MISMATCH"

@@ -257,3 +257,16 @@ def test_what_was_revoked_does_not_come_back_with_what_is_approved_later(
         assert ADMIN in both.grants["operator"].scopes  # what was not revoked stays
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize("scopes", [None, (READ,)])
+def test_a_new_token_does_not_bring_a_revoked_role_back(scopes: tuple[str, ...] | None) -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        await admitted(pairing, DEVICE, READ, WRITE)
+        await pairing.revoke(DEVICE.id, "operator")
+        with pytest.raises(Fault, match="was revoked"):
+            await pairing.rotate(DEVICE.id, "operator", scopes, by=frozenset({ADMIN}))
+        assert pairing.token(DEVICE.id, "operator") is None
+
+    asyncio.run(test())

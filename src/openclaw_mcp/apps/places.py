@@ -148,5 +148,7 @@ def too_many(count: int, *, of_a_peer: bool) -> TooManySessions:
 
 def too_large(count: int, *, of_a_peer: bool) -> TooManySessions:
     where = " from your address" if of_a_peer else ""
-    words = "would take more bytes in all; delete some, register less, or have OPENCLAW_PROXY_MAX_REGISTERED_BYTES raised"
+    words = (
+        "would take more bytes in all; delete some, register less, or have OPENCLAW_PROXY_MAX_REGISTERED_BYTES raised"
+    )
     return TooManySessions(f"with this, the sessions open{where} {words} ({count} now)", of_a_peer=of_a_peer)

@@ -262,7 +262,13 @@ class Store:
 
     async def retool(self, session: Session, tools: bytes, now: float) -> None:
         """Raises TooManySessions."""
-        values = [tools, _session(""), int(now * 1000), self._room.bytes, self._room.bytes_of_a_peer]
+        values: list[bytes | str | int] = [
+            tools,
+            _session(""),
+            int(now * 1000),
+            self._room.bytes,
+            self._room.bytes_of_a_peer,
+        ]
         self._refuse(await self.ask(lambda _: self._retool(_counted(session), values)))
 
     async def tools(self, id: str) -> bytes | None:

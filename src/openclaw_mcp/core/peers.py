@@ -74,7 +74,7 @@ class Waiting:
 
 
 class Begun:
-    """How many bytes have come of what is not whole yet, by connection. Over the bound in all, the largest gives way."""
+    """How many bytes have come of what is not whole yet, by connection. Over the bound, the largest gives way."""
 
     def __init__(self, *, most: int) -> None:
         self._most = most

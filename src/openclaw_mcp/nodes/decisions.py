@@ -133,7 +133,7 @@ class Decisions:
         """
         question = matter.question
         if question.asker.may_be(by) and decision != "deny":
-            words = "whoever asked can't allow it; another operator must, with a device that was approved here or a token of its own"
+            words = "whoever asked can't allow it; another operator must, with an approved device or a token of its own"
             raise Fault(words, kind="FORBIDDEN")
         if not owner and decision != "deny" and not question.behalf.isdisjoint(by.credentials):
             raise Fault("whoever began the command can't allow it; another operator must", kind="FORBIDDEN")

@@ -107,7 +107,9 @@ def _harmless(beside: Mapping[str, str], given: Mapping[str, str]) -> dict[str, 
     """
     kept = {name: value for name, value in beside.items() if name.startswith(PREFIX)}
     tokens = {PREFIX + name for name in ("APP_TOKEN", "OPENCLAW_TOKEN")}
-    allowed = {PREFIX + name for name in FROM_ANY_FOLDER} | (set() if tokens & given.keys() else {PREFIX + "SERVER_URL"})
+    allowed = {PREFIX + name for name in FROM_ANY_FOLDER} | (
+        set() if tokens & given.keys() else {PREFIX + "SERVER_URL"}
+    )
     refused = sorted(name for name in kept.keys() - allowed - given.keys() if kept[name])
     if refused:
         raise BadRequest(

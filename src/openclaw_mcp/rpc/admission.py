@@ -102,7 +102,22 @@ class Door:
         admitted = await self._admit(connect, visitor, challenge)
         if visitor.place is None or admitted.grant is not None or admitted.connect.role != "operator":
             return admitted
-        return replace(admitted, acting=await self.acting(admitted.caller, visitor.place))
+        acting = await self.acting(admitted.caller, visitor.place)
+        self._check_standing(admitted)  # it may have lost it in the meantime, and is no guest yet that could be cut off
+        return replace(admitted, acting=acting)
+
+    def _check_standing(self, admitted: Admitted) -> None:
+        """Raises Refused unless the device still holds the token it was admitted with."""
+        device, token = admitted.connect.device, admitted.device_token
+        if (
+            device is not None
+            and token is not None
+            and not self._pairing.holds(device.id, admitted.connect.role, token)
+        ):
+            details = {"code": "AUTH_DEVICE_TOKEN_MISMATCH"}
+            raise Refused(
+                Fault("unauthorized: the device was removed or its token changed; pair it again", details=details)
+            )
 
     async def _admit(self, connect: Connect, visitor: Visitor, challenge: Challenge) -> Admitted:
         _check_protocol(connect)

@@ -262,7 +262,9 @@ class Pairing:
 
         def fresh(grant: Grant) -> Grant:
             if grant.revoked_at_ms is not None:
-                raise Fault(f"the role {role!r} of this device was revoked; it must ask for it with a new pairing request")
+                raise Fault(
+                    f"the role {role!r} of this device was revoked; it must ask for it with a new pairing request"
+                )
             wanted = grant.scopes if scopes is None else scopes
             for scope in wanted:
                 if not covers(by, scope):

@@ -54,6 +54,7 @@ class BoundedHttp(HttpToolsProtocol):
     """One connection. A request that is not whole in time, or too large, is refused, and the connection ends."""
 
     config: Config
+    flow: "_Flow"
     idle_since: float | None = None
     peer = ""
     queued = False
