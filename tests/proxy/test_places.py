@@ -193,6 +193,18 @@ def test_what_sessions_share_is_counted_once_and_what_goes_is_counted_off() -> N
     assert places.refusal("new", 300) is None
 
 
+def test_each_menu_of_a_peer_counts() -> None:
+    places = Places(Room(sessions=9, sessions_of_a_peer=9, bytes=1000, bytes_of_a_peer=1000))
+    first, second = Menu(b"x" * 200, ()), Menu(b"y" * 300, ())
+    places.add(session("a", "here"), first, 0.0)
+    places.add(session("b", "here"), second, 0.0)
+    assert places.refusal("here", 496) is None
+    assert places.refusal("here", 497) is not None
+    places.retool(session("b", "here"), first)
+    assert places.refusal("here", 796) is None, "it shares the first one's tools now"
+    assert places.refusal("here", 797) is not None
+
+
 def tools(size: int) -> Any:
     return [{"name": "a", "description": "d" * size}]
 
