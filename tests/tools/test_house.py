@@ -61,7 +61,7 @@ def test_callers_alike_share_a_menu_and_others_never_do() -> None:
         for grant in (
             {},
             {"owner": True},
-            {"model": "tiny/m"},
+            {"models": ("tiny/m",)},
             {"sender": Sender(id="eve")},
             {"depth": 1},
             {"tools": frozenset({"exec"})},
@@ -299,10 +299,13 @@ WEAK = {"weak": {"deny": ["message"]}}
 def test_naming_another_model_for_what_it_starts_frees_no_run_from_the_rules_for_its_own(
     rules: dict[str, Any], first: str | None, then: str | None, may: bool, steps: int
 ) -> None:
+    def named(model: str | None) -> tuple[str, ...]:
+        return (model,) if model else ()
+
     agents = {"list": [{"id": "main", "model": "weak/m"}]}
     house = HouseRules(from_config({"tools": rules, "agents": agents}))
-    caller = Caller(kind="agent", name="a", session="agent:main:main", grant=Grant(agent="main", model=first))
+    caller = Caller(kind="agent", name="a", session="agent:main:main", grant=Grant(agent="main", models=named(first)))
     for _ in range(steps):
-        grant = structs.replace(passed_on(caller), agent="main", model=then)
+        grant = structs.replace(passed_on(caller), agent="main", models=named(then))
         caller = Caller(kind="agent", name="a", session="agent:main:other", grant=grant)
     assert (house.refusal(caller, "message") is None) is may

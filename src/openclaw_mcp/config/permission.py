@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ..core.errors import OpenClawError
 from ..core.model import Caller, Json
+from ..core.providers import has_provider_rules
 from .classes import FREE, MODEL, class_of, class_of_entry
 from .text import Path
 
@@ -46,7 +47,11 @@ def is_person(caller: Caller) -> bool:
 
 def refuse_runs(before: Json, after: Json, schema: Json) -> None:
     """Raises NotForRuns unless every difference is one that a run may make. Both are as written, nothing resolved."""
-    found = dict.fromkeys(_shown(path) for path, old, new in changes(before, after) if not _may(path, old, new, schema))
+    # Where rules go by provider, another model is other rules.
+    free = (FREE,) if has_provider_rules(before) else (FREE, MODEL)
+    found = dict.fromkeys(
+        _shown(path) for path, old, new in changes(before, after) if not _may(path, old, new, schema, free)
+    )
     if found:
         raise NotForRuns(list(found))
 
@@ -77,7 +82,7 @@ def _same(before: Any, after: Any) -> bool:
     return type(before) is type(after) and not isinstance(before, dict | list) and bool(before == after)
 
 
-def _may(path: Path, before: Any, after: Any, schema: Json) -> bool:
+def _may(path: Path, before: Any, after: Any, schema: Json, free: tuple[str, ...]) -> bool:
     if isinstance(after, str) and ENVIRONMENT in after:
         return False
     if _is_default(path, before, schema) and _is_default(path, after, schema):
@@ -86,9 +91,9 @@ def _may(path: Path, before: Any, after: Any, schema: Json) -> bool:
         why = class_of_entry(path) if ABSENT in (before, after) else class_of(path)
     else:
         why = class_of(path)
-    if why == MODEL:
-        return not isinstance(after, str) or MODEL_NAME.fullmatch(after) is not None
-    return why == FREE
+    if why == MODEL and isinstance(after, str) and MODEL_NAME.fullmatch(after) is None:
+        return False
+    return why in free
 
 
 def _is_default(path: Path, value: Any, schema: Json) -> bool:

@@ -31,6 +31,7 @@ from ...core.agent import (
 from ...core.effects import Effects
 from ...core.errors import OpenClawError
 from ...core.ports import Guard
+from ...core.providers import named_model
 from ...core.roster import AgentCard
 from . import faults
 from .about import about, earlier
@@ -197,7 +198,7 @@ class Job(Struct, frozen=True, kw_only=True):
             prompt=prompt,
             about=about(turn, (self.card.settings.get("systemPrompt"), note, turn.system_prompt)),
             session=remembered.id if remembered is not None else None,
-            model=turn.model or self.card.model,
+            model=named_model(turn.models[0]) if turn.models else turn.model or self.card.model,
             effort=EFFORTS.get(turn.thinking or ""),
             files=await asyncio.to_thread(_lay_out, seen, folder),
             server=self.crossed.entry if self.crossed is not None else None,
