@@ -386,6 +386,36 @@ JSON = st.recursive(
 )
 
 
+BY_PROVIDER: Json = {"byProvider": {"near": {"deny": ["exec"]}}}
+RULED: list[tuple[str, Json]] = [
+    ("for everybody", {"tools": BY_PROVIDER}),
+    ("for one agent", {"agents": {"list": [{"id": "main"}, {"id": "second", "tools": BY_PROVIDER}]}}),
+]
+MODELS: list[tuple[str, Json]] = [
+    ("another", {"defaults": {"model": "far/large"}}),
+    ("the same by a shorter name", {"defaults": {"model": "small"}}),
+    ("none", {"defaults": {}}),
+    ("an object", {"defaults": {"model": {"primary": "near/small"}}}),
+    ("a fallback", {"defaults": {"model": {"primary": "near/small", "fallbacks": ["far/x"]}}}),
+    ("one agent's", {"defaults": {"model": "near/small"}, "list": [{"id": "main", "model": "far/large"}]}),
+]
+
+
+@pytest.mark.parametrize("rules", [None, *(row[1] for row in RULED)], ids=["none", *(row[0] for row in RULED)])
+@pytest.mark.parametrize("change", [row[1] for row in MODELS], ids=[row[0] for row in MODELS])
+def test_a_model_is_free_only_while_no_rules_go_by_provider(rules: Json | None, change: Json) -> None:
+    before: Json = {"agents": {"defaults": {"model": "near/small"}, "list": [{"id": "main"}]}}
+    before = {**before, **(rules or {}), "agents": {**before["agents"], **(rules or {}).get("agents", {})}}
+    listed = before["agents"]["list"]
+    after = {**before, "agents": {**before["agents"], **change, "list": [*change.get("list", listed[:1]), *listed[1:]]}}
+    if rules is None:
+        refuse_runs(before, after, Blueprint().schema)
+        return
+    with pytest.raises(NotForRuns) as refused:
+        refuse_runs(before, after, Blueprint().schema)
+    assert all("model" in path for path in refused.value.paths)
+
+
 @given(st.dictionaries(st.sampled_from("abc"), JSON), st.dictionaries(st.sampled_from("abc"), JSON))
 def test_no_difference_is_overlooked(before: Any, after: Any) -> None:
     differ = json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True)

@@ -309,3 +309,28 @@ def test_naming_another_model_for_what_it_starts_frees_no_run_from_the_rules_for
         grant = structs.replace(passed_on(caller), agent="main", models=named(then))
         caller = Caller(kind="agent", name="a", session="agent:main:other", grant=grant)
     assert (house.refusal(caller, "message") is None) is may
+
+
+NODE = {"allow": ["node/desk", "message"]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "models", "may"),
+    [
+        ({"one": NODE}, ("one/m",), True),
+        ({"one": NODE}, ("two/m",), False),
+        ({"one": NODE}, ("one/m", "two/m"), False),
+        ({"one": NODE}, ("two/m", "one/m"), False),
+        ({"one": NODE, "two": NODE}, ("one/m", "two/m"), True),
+        ({"one": NODE, "two": {"deny": ["node/desk"]}}, ("one/m", "two/m"), False),
+        ({"one": NODE}, ("*",), False),
+        ({"one/m": NODE}, ("one/",), False),
+        ({"one": NODE}, ("one/",), True),
+    ],
+)
+def test_a_nodes_tool_is_given_when_the_rules_for_each_model_that_may_answer_give_it(
+    rules: dict[str, Any], models: tuple[str, ...], may: bool
+) -> None:
+    house = HouseRules(from_config({"tools": {"byProvider": rules}}))
+    caller = Caller(kind="agent", name="a", session="agent:main:main", grant=Grant(agent="main", models=models))
+    assert house(caller, "node/desk", ToolSpec(name="desk__system_run")).allowed is may

@@ -160,6 +160,10 @@ def _doubts(explanation: Explanation, book: RuleBook) -> list[str]:
     doubts = []
     if book.problem is None and not book.has_agent(agent):
         doubts.append(f"no agent {agent!r} is configured, so the gateway has no session of it")
+    if explanation.who.depth and not explanation.who.groups:
+        doubts.append(
+            "a sub-agent is under the rules of the group its work began in; if there is one, name it with --group"
+        )
     if source == HOUSE and not is_ours(explanation.tool):
         doubts.append(f"the house has no tool {explanation.tool!r}; name who offers it with --source")
     if source.startswith(SERVER) and source.removeprefix(SERVER) not in book.mcp.servers:

@@ -112,8 +112,9 @@ def _models(book: RuleBook, agent: str, words: tuple[str, ...]) -> tuple[str, ..
     """Each once. Where it may be any of a provider, or any at all, it may be each of them that the rules name."""
     named: list[str] = []
     for word in map(_plain, words):
-        among = [name for name in map(_plain, book.providers(agent)) if word == ANY or name.startswith(word)]
-        named += among if word == ANY else (word, *among) if word.endswith("/") else (word,)
+        named.append(word)
+        if word == ANY or word.endswith("/"):
+            named += [name for name in map(_plain, book.providers(agent)) if name.startswith(word.removesuffix(ANY))]
     return tuple(word for word in dict.fromkeys(named) if word)
 
 
