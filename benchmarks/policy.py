@@ -30,7 +30,7 @@ CALLER = Caller(
     name="run",
     scopes=frozenset({"*"}),
     session="agent:main:telegram:group:-1",
-    grant=Grant(model="openai/gpt", sender=Sender(id="7"), owner=True),
+    grant=Grant(models=("openai/gpt",), sender=Sender(id="7"), owner=True),
 )
 COMMANDS = (
     "ls -la /tmp/some/folder",

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from openclaw_mcp.assembly import Plan, Whole, assembled
 from openclaw_mcp.cli.commands import COMMANDS, Parser
-from openclaw_mcp.config.classes import FREE, MODEL, class_of
+from openclaw_mcp.config.classes import FREE, class_of
 from openclaw_mcp.config.schema import Blueprint
 from openclaw_mcp.config.text import Path as Place
 from openclaw_mcp.core.model import ToolSpec
@@ -160,7 +160,7 @@ def _for_agents(schema: Json, place: Place) -> str:
     if any(isinstance(one, dict) and one.get("properties") for one in inner):
         return ""
     why = class_of(place)
-    return "free" if why in (FREE, MODEL) else why
+    return "free" if why == FREE else why
 
 
 def _kind(schema: Any) -> str:

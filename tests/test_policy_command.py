@@ -65,6 +65,10 @@ def test_explain_prints_every_step_and_marks_the_one_that_decides(state: Path) -
         (["message_pin", "--channel", "telegram", "--group", "-100"], False, "group"),
         (["message_pin", "--session", "agent:main:telegram:group:-100"], False, "group"),
         (["message_send", "--provider", "ollama/llama"], False, "provider"),
+        (["message_send", "--provider", "ollama"], False, "provider"),
+        (["message_send", "--model", "ollama/llama"], False, "provider"),
+        (["message_send", "--model", "llama", "--provider", "ollama"], False, "provider"),
+        (["message_send", "--model", "llama"], True, "profile"),
         (["message_read", "--door", "http"], False, "http"),
         (["sessions_send", "--session", "agent:main:subagent:u"], False, "subagent"),
         (["git__log", "--source", "mcp/git"], True, "profile"),
@@ -155,3 +159,35 @@ def test_wrong_usage_is_one_line_and_status_2(state: Path, words: list[str]) -> 
 
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("agent", "words", "models", "denied"),
+    [
+        ({"runtime": "claude", "model": "opus"}, [], ["anthropic/opus"], True),
+        ({"runtime": "claude"}, ["--model", "haiku"], ["anthropic/haiku"], True),
+        ({"runtime": "codex"}, [], ["openai/"], False),
+        ({"runtime": "opencode"}, [], ["*", "anthropic"], True),
+        ({"runtime": "anthropic", "model": "opus"}, [], ["anthropic/opus"], True),
+        ({"model": {"primary": "openai/x", "fallbacks": ["anthropic/y"]}}, [], ["openai/x", "anthropic/y"], True),
+        (
+            {"model": {"primary": "a/x", "fallbacks": ["anthropic/y"]}},
+            ["--model", "z/z"],
+            ["z/z", "anthropic/y"],
+            True,
+        ),
+        ({"model": "openai/x"}, [], ["openai/x"], False),
+    ],
+)
+def test_explain_says_which_models_may_answer_and_marks_the_one_row_that_decides(
+    tmp_path: Path, agent: dict[str, Any], words: list[str], models: list[str], denied: bool
+) -> None:
+    config = {"agents": {"list": [{"id": "main", **agent}]}, "tools": {"byProvider": {"anthropic": {"deny": ["cron"]}}}}
+    (tmp_path / "openclaw.json").write_text(json.dumps(config))
+
+    told = explained(tmp_path, "--tool", "cron", *words)
+    assert (told["caller"]["models"], told["allowed"]) == (models, not denied)
+    shown = policy(tmp_path, "explain", "--tool", "cron", *words).stdout.splitlines()
+    marked = [line for line in shown if line.startswith("* ") and "the step that decided" not in line]
+    assert len(marked) == denied
+    assert all("tools.byProvider.anthropic.deny" in line for line in marked)

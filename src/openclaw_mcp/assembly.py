@@ -126,7 +126,9 @@ async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
             memory.runs, roster=roster, bears_token=gateway.bears_token,
             offered=lambda: completions_offered(config.current.config),
         )  # fmt: skip
-        attach = Attach(gateway.grants, url=address, key=lambda key: _session_of(key, roster()))
+        attach = Attach(
+            gateway.grants, url=address, key=lambda key: _session_of(key, roster()), acting=equipment.acting
+        )  # fmt: skip
         rooms: tuple[Room, ...] = (config, restart, report, completions, attach, *mail.rooms, cron)
         for room in rooms:
             gateway.add(room)

@@ -12,12 +12,13 @@ from .claw.effects import EffectsFile
 from .claw.seat import CALL_WITHIN, Seat, Unsure
 from .claw.settings import Settings
 from .claw.tools import ClawTools, Front
+from .core.acting import Place
 from .core.errors import ToolUnavailable
 from .core.file_access import FileAccess, outside_secrets
 from .core.model import Caller, Json, ToolSpec
 from .core.rpc import ADMIN, READ, WRITE
 from .mcp.server import Info, McpServer
-from .rpc.acting import TOOLS_CHANGED, Place, headers_of, is_grant
+from .rpc.acting import TOOLS_CHANGED, headers_of, is_grant
 from .rpc.client import CallTimeout, CannotConnect, Client, ConnectionGone
 from .rpc.handshake import ClientInfo, Credentials, Introduction
 from .rpc.place import on_this_machine

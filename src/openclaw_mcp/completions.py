@@ -16,6 +16,7 @@ from .core.model import Json, passed_on
 from .core.records import Run, RunNews, RunOver, RunRequest, RunSaid
 from .core.roster import Roster
 from .core.rpc import Fault, Method
+from .rpc.acting import read_place
 from .sessions.keys import canonical, new_session
 from .sessions.params import read_attachments
 from .tools.methods import operator
@@ -24,7 +25,6 @@ from .web.plain import App, Receive, Scope, Send
 
 LONGEST_WAIT: Final = 660.0  # seconds; a run without a limit of its own may take 600
 LARGEST_BODY: Final = 25 << 20  # bytes: the largest picture `chat.send` takes, and a conversation beside it
-SESSION_HEADER: Final = "x-openclaw-session-key"
 
 
 class _Refusal(Exception):
@@ -151,9 +151,9 @@ class Completions:
         roster = self._roster()
         agent = _agent(body.get("model"), roster)
         system, earlier, (prompt, files) = _read(body.get("messages"))
-        named, user = headers.get(SESSION_HEADER), body.get("user")
-        if named:
-            key = canonical(named, roster)
+        place, user = read_place({name: (value,) for name, value in headers.items()}), body.get("user")
+        if place is not None:
+            key = canonical(place.session, roster)
         else:
             rest = f"openai-user:{user}" if isinstance(user, str) and user else f"openai:{uuid.uuid4()}"
             key = canonical(rest, roster, agent_id=agent)

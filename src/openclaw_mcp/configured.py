@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from .core.model import Json
+from .core.providers import apis_of, runtime_for
 from .core.roster import AgentCard, Roster
-from .models.settings import runtime_for
 from .rpc.place import gateway_url, on_this_machine
 
 DEFAULT_PORT = 18789
@@ -61,7 +61,11 @@ def _card(entry: Json, config: Json) -> AgentCard:
     return AgentCard(
         id=entry["id"],
         name=entry.get("name"),
-        runtime=str(entry.get("runtime") or defaults.get("runtime") or runtime_for(config, model)),
+        runtime=str(
+            entry.get("runtime")
+            or defaults.get("runtime")
+            or runtime_for(model, apis_of(config.get("models", {}).get("providers", {})))
+        ),
         model=model.get("primary") if isinstance(model, dict) else model,
         workspace=entry.get("workspace", defaults.get("workspace")),
         settings={**defaults, **entry, "limits": {**defaults.get("limits", {}), **entry.get("limits", {})}},

@@ -11,9 +11,11 @@ import msgspec
 
 from .config.room import Change, ConfigRoom
 from .core import keys
+from .core.acting import Place, began_in, by_session
 from .core.channel import Mailroom
 from .core.errors import BadRequest
 from .core.model import Caller, Grant, Json, ToolCall, ToolResult, ToolSpec
+from .core.providers import MODEL_RUNTIMES
 from .core.records import Claim, Session
 from .core.roster import Roster
 from .core.rpc import Fault, Room
@@ -27,7 +29,6 @@ from .delegation.tools import HouseTools
 from .gateway import Gateway
 from .memory import Memory, caller_of
 from .models.settings import catalogue, choose
-from .rpc.acting import Place, by_session
 from .servers.roster import Roster as Servers
 from .servers.server import Server
 from .store.subagents import Subagents
@@ -45,8 +46,6 @@ logger = logging.getLogger(__name__)
 
 HOUSE: Final = "gateway"
 """The source of the gateway's own tools."""
-MODEL_RUNTIMES: Final = ("openai", "anthropic")
-"""Whose agents work with a model of `models.providers`."""
 
 
 class Equipment:
@@ -73,7 +72,7 @@ class Equipment:
         gateway.registry.add(HOUSE, HouseTools(gateway.ask, main=lambda: keys.canonical("main", roster())))
         gateway.tool_methods.as_agent = self._as_agent
         gateway.tool_methods.session_of = self._session_of
-        gateway.door.acting = self._acting
+        gateway.tool_methods.acting = gateway.door.acting = self.acting
 
     def deliver_by(self, mailroom: Mailroom) -> None:
         """From now on, what agents send each other and what sub-agents bring back reaches people through it."""
@@ -122,11 +121,14 @@ class Equipment:
         assert self._sight is not None
         await self._sight.check(caller, key)
 
-    def act(self, claim: Claim) -> Caller:
+    async def act(self, claim: Claim) -> Caller:
         """As whom a run's agent calls tools."""
-        return self._caller(claim.session, claim.run.options)
+        return await self._caller(claim.session, claim.run.options)
 
-    def _caller(self, session: Session, options: Json) -> Caller:
+    async def _caller(self, session: Session, options: Json) -> Caller:
+        if session.spawned_by is not None and self._memory is not None:
+            began = await began_in(session.spawned_by, self._memory.sessions)
+            session = msgspec.structs.replace(session, spawned_by=began)
         everybody = self._config.current.config.get("tools", {}).get("apps", {}).get("sessions") == "all"
         apps = self._apps.lent_to(session.key, self._roster(), everybody=everybody)
         return caller_of(session, options, book=self._gateway.rules.book, apps=apps)
@@ -148,10 +150,10 @@ class Equipment:
         if session is None:
             roster.card(keys.parts(key)[0])
             session = _not_begun(key, roster)
-        return self._caller(session, {"grant": {"owner": True}})
+        return await self._caller(session, {"grant": {"owner": True}})
 
-    async def _acting(self, caller: Caller, place: Place) -> Caller:
-        """An operator that acts in a session: with its own rights, under that session's rules about tools."""
+    async def acting(self, caller: Caller, place: Place) -> Caller:
+        """Somebody who acts in a session: with its own rights, under that session's rules about tools."""
         roster, book = self._roster(), self._gateway.rules.book
         try:
             key = keys.canonical(place.session, roster)
@@ -166,8 +168,8 @@ class Equipment:
             group=listed_group(book, channel=place.channel, account=place.account, to=place.to),
             owner=caller.owner,
         )
-        found = self._caller(session or _not_begun(key, roster), {"grant": msgspec.to_builtins(grant)})
-        return msgspec.structs.replace(found, kind=caller.kind, name=caller.name, door="mcp")
+        found = await self._caller(session or _not_begun(key, roster), {"grant": msgspec.to_builtins(grant)})
+        return msgspec.structs.replace(caller, session=key, acting=found.grant)
 
     def _unusable(self, agent: str, model: str) -> str | None:
         """Why an agent can't work with a model. The demo and the CLIs are not asked: they have names of their own."""

@@ -21,7 +21,7 @@ from .core.rpc import ADMIN, NOBODY, READ, Fault, Method, Room, RpcCall, covers,
 from .mcp.gate import LOOPBACK_HOSTS, Gate, Refusal
 from .mcp.http import McpHttp
 from .mcp.server import Info, McpServer
-from .rpc.acting import SESSION_HEADER
+from .rpc.acting import read_place
 from .rpc.admission import Door
 from .rpc.devices import Devices
 from .rpc.grants import Grants
@@ -366,7 +366,7 @@ class Gateway:
             args = {"action": body["action"], **args}
         session, agent = (_text(body.get(key)) for key in ("sessionKey", "agentId"))
         try:
-            caller = operator("gateway-token", session=self.tool_methods.session_of(session, agent), door="http")
+            caller = await self.tool_methods.placed(operator("gateway-token", door="http"), session, agent)
             return 200, {"ok": True, "result": await invoke(self.tools, name, args, caller)}
         except Fault as exc:
             return 400, {"ok": False, **_error("invalid_request", str(exc))}
@@ -379,6 +379,7 @@ class Gateway:
         known = LOOPBACK_HOSTS | hosts | (vitals.names() if beyond else frozenset())
         return Gate(
             identify=self._identify,
+            place=self._placed,
             hosts=None if ANY_HOST in hosts else known,
             addresses=beyond,
             origins=LOOPBACK_HOSTS | (hosts - {ANY_HOST}),
@@ -391,8 +392,12 @@ class Gateway:
     def _identify(self, headers: Mapping[str, str]) -> Caller:
         if not self.bears_token(headers):
             raise Unauthorized("the gateway's token is needed: Authorization: Bearer TOKEN")
-        # It may say in which session it acts; that session's rules hold then.
-        return operator("gateway-token", session=headers.get(SESSION_HEADER), door="mcp")
+        return operator("gateway-token", door="mcp")
+
+    async def _placed(self, caller: Caller, headers: Mapping[str, str]) -> Caller:
+        """It may say in which session it acts; that session's rules hold then."""
+        place = read_place({name: (value,) for name, value in headers.items()})
+        return caller if place is None else await self.door.acting(caller, place)
 
     def bears_token(self, headers: Mapping[str, str]) -> bool:
         """Whether an HTTP request carries the shared token."""

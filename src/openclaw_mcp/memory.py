@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +12,7 @@ from .agents.runs import Runs
 from .core.model import Caller, Grant, Json
 from .core.owner import is_owner
 from .core.ports import AgentRuntime, Toolbox
+from .core.providers import asked_model
 from .core.records import Claim, Run, Session
 from .core.roster import Roster
 from .core.rpc import Publish, Room
@@ -43,20 +43,19 @@ class Memory(Struct, frozen=True, kw_only=True):
 
 
 Around = Callable[["Memory"], AbstractAsyncContextManager[object]]
-NO_RULES: Final = RuleBook()
 
 
-def agent_caller(claim: Claim) -> Caller:
+async def agent_caller(claim: Claim) -> Caller:
     """The caller of a run where no rules are kept."""
     return caller_of(claim.session, claim.run.options)
 
 
-def by_rules(claim: Claim, book: RuleBook) -> Caller:
+async def by_rules(claim: Claim, book: RuleBook) -> Caller:
     """The caller of a run where this book is kept."""
     return caller_of(claim.session, claim.run.options, book=book)
 
 
-def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, apps: Iterable[str] = ()) -> Caller:
+def caller_of(session: Session, options: Json, *, book: RuleBook | None = None, apps: Iterable[str] = ()) -> Caller:
     """As whom a session's agent calls tools: itself, there, for whoever started the run; the rules do the rest.
 
     `apps` are sources that apps lend to this session. The same for every run of a session that the same person
@@ -65,12 +64,12 @@ def caller_of(session: Session, options: Json, *, book: RuleBook = NO_RULES, app
     given = msgspec.convert(options.get("grant", {}), Grant)
     owner = given.owner
     if given.sender is not None:
-        owners, channel = book.commands.owner_allow_from, given.channel or ""
+        owners, channel = book.commands.owner_allow_from if book else (), given.channel or ""
         owner = is_owner(given.sender, owners, channel=channel, vouched=given.owner)
     grant = msgspec.structs.replace(
         given,
         agent=session.agent_id,
-        model=options.get("model") or session.entry.get("model"),
+        models=book.may_answer(session.agent_id, asked_model({**session.entry, **options})) if book else (),
         owner=owner,
         depth=max(given.depth, session.spawn_depth or 0),
         spawned_by=session.spawned_by,
@@ -101,7 +100,7 @@ async def remembering(
     roster: Callable[[], Roster] = Roster,
     runtimes: Mapping[str, AgentRuntime] | None = None,
     tools: Toolbox | None = None,
-    act: Callable[[Claim], Caller] = agent_caller,
+    act: Callable[[Claim], Awaitable[Caller]] = agent_caller,
     around: Around | None = None,
     media: Callable[[], Json] = dict,
 ) -> AsyncIterator[Memory]:

@@ -287,8 +287,6 @@ def test_a_whole_config_is_judged_by_what_it_changes(tmp_path: Path, how: str) -
 
 ALLOWED: list[tuple[str, Any]] = [
     ("a model", {"agents": {"defaults": {"model": "near/large"}}}),
-    ("models in order", {"agents": {"defaults": {"model": {"primary": "near/a", "fallbacks": ["openai/gpt-5.1"]}}}}),
-    ("one agent's model", {"agents": {"list": [{"id": "second", "model": "anthropic/claude-4:beta"}]}}),
     ("a name", {"agents": {"list": [{"id": "main", "name": "Neue Klaue - 100 $ {}"}]}}),
     ("an identity", {"agents": {"list": [{"id": "main", "identity": {"emoji": "🦞", "theme": {"a": [1]}}}]}}),
     ("the wait for the next message", {"messages": {"inbound": {"debounceMs": 500, "byChannel": {"local": 1}}}}),
@@ -384,6 +382,38 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "c"]), inner, max_size=3),
     max_leaves=8,
 )
+
+
+BY_PROVIDER: Json = {"byProvider": {"near": {"deny": ["exec"]}}}
+RULED: list[tuple[str, Json]] = [
+    ("for everybody", {"tools": BY_PROVIDER}),
+    ("for one agent", {"agents": {"list": [{"id": "main"}, {"id": "second", "tools": BY_PROVIDER}]}}),
+]
+MODELS: list[tuple[str, Json]] = [
+    ("another of its provider", {"defaults": {"model": "near/large"}}),
+    ("another's", {"defaults": {"model": "far/large"}}),
+    ("an option", {"defaults": {"model": "near/--file=x y"}}),
+    ("the same by a shorter name", {"defaults": {"model": "small"}}),
+    ("none", {"defaults": {}}),
+    ("an object", {"defaults": {"model": {"primary": "near/small"}}}),
+    ("a fallback", {"defaults": {"model": {"primary": "near/small", "fallbacks": ["far/x"]}}}),
+    ("one agent's", {"defaults": {"model": "near/small"}, "list": [{"id": "main", "model": "far/large"}]}),
+]
+
+
+@pytest.mark.parametrize("rules", [None, *(row[1] for row in RULED)], ids=["none", *(row[0] for row in RULED)])
+@pytest.mark.parametrize("change", [row[1] for row in MODELS], ids=[row[0] for row in MODELS])
+def test_a_model_is_free_within_its_provider_and_while_no_rules_go_by_that(rules: Json | None, change: Json) -> None:
+    before: Json = {"agents": {"defaults": {"model": "near/small"}, "list": [{"id": "main"}]}}
+    before = {**before, **(rules or {}), "agents": {**before["agents"], **(rules or {}).get("agents", {})}}
+    listed = before["agents"]["list"]
+    after = {**before, "agents": {**before["agents"], **change, "list": [*change.get("list", listed[:1]), *listed[1:]]}}
+    if rules is None and change["defaults"].get("model") == "near/large":
+        refuse_runs(before, after, Blueprint().schema)
+        return
+    with pytest.raises(NotForRuns) as refused:
+        refuse_runs(before, after, Blueprint().schema)
+    assert all("model" in path for path in refused.value.paths)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), JSON), st.dictionaries(st.sampled_from("abc"), JSON))

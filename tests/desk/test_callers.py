@@ -66,12 +66,12 @@ def test_a_run_nobody_vouches_for_is_nobodys() -> None:
 
 
 def test_agent_depth_parent_and_model_are_the_sessions_own() -> None:
-    forged = {"grant": {"agent": "other", "depth": 0, "spawned_by": "agent:other:main", "model": "a/b"}}
+    forged = {"grant": {"agent": "other", "depth": 0, "spawned_by": "agent:other:main", "models": ["a/b"]}}
     made = grant(forged, key="agent:main:subagent:1", spawn_depth=2, spawned_by="agent:main:main")
 
-    assert (made.agent, made.depth, made.spawned_by, made.model) == ("main", 2, "agent:main:main", None)
-    assert grant({"model": "x/y"}, entry={"model": "p/q"}).model == "x/y"
-    assert grant({}, entry={"model": "p/q"}).model == "p/q"
+    assert (made.agent, made.depth, made.spawned_by, made.models) == ("main", 2, "agent:main:main", ())
+    assert grant({"model": "x/y"}, entry={"model": "p/q"}).models == ("x/y",)
+    assert grant({}, entry={"model": "p/q"}).models == ("p/q",)
 
 
 def test_two_runs_of_the_same_person_are_the_same_caller() -> None:

@@ -15,8 +15,9 @@ import pytest
 from websockets.sync.client import connect
 
 from openclaw_mcp.cli import remoteclaw
+from openclaw_mcp.core.acting import Place
 from openclaw_mcp.core.claw import ACTIONS, FAMILY_ACTIONS, GRANT_PREFIX, WAYS
-from openclaw_mcp.rpc.acting import Place, headers_of, read_place
+from openclaw_mcp.rpc.acting import headers_of, read_place
 from openclaw_mcp.tools.rulebook import from_config
 from openclaw_mcp.tools.standing import listed_group
 from tests.claw.world import call, environment, introduce, server

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from openclaw_mcp.core.acting import Place
 from openclaw_mcp.core.model import Caller
 from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Fault
-from openclaw_mcp.rpc.acting import Place
 from openclaw_mcp.rpc.admission import Admitted, Challenge, Door, Refused, Visitor
 from openclaw_mcp.rpc.handshake import ClientInfo, Connect, Credentials, Introduction, signing_words
 from openclaw_mcp.rpc.identity import Identity

@@ -61,7 +61,7 @@ def test_callers_alike_share_a_menu_and_others_never_do() -> None:
         for grant in (
             {},
             {"owner": True},
-            {"model": "tiny/m"},
+            {"models": ("tiny/m",)},
             {"sender": Sender(id="eve")},
             {"depth": 1},
             {"tools": frozenset({"exec"})},
@@ -299,10 +299,38 @@ WEAK = {"weak": {"deny": ["message"]}}
 def test_naming_another_model_for_what_it_starts_frees_no_run_from_the_rules_for_its_own(
     rules: dict[str, Any], first: str | None, then: str | None, may: bool, steps: int
 ) -> None:
+    def named(model: str | None) -> tuple[str, ...]:
+        return (model,) if model else ()
+
     agents = {"list": [{"id": "main", "model": "weak/m"}]}
     house = HouseRules(from_config({"tools": rules, "agents": agents}))
-    caller = Caller(kind="agent", name="a", session="agent:main:main", grant=Grant(agent="main", model=first))
+    caller = Caller(kind="agent", name="a", session="agent:main:main", grant=Grant(agent="main", models=named(first)))
     for _ in range(steps):
-        grant = structs.replace(passed_on(caller), agent="main", model=then)
+        grant = structs.replace(passed_on(caller), agent="main", models=named(then))
         caller = Caller(kind="agent", name="a", session="agent:main:other", grant=grant)
     assert (house.refusal(caller, "message") is None) is may
+
+
+NODE = {"allow": ["node/desk", "message"]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "models", "may"),
+    [
+        ({"one": NODE}, ("one/m",), True),
+        ({"one": NODE}, ("two/m",), False),
+        ({"one": NODE}, ("one/m", "two/m"), False),
+        ({"one": NODE}, ("two/m", "one/m"), False),
+        ({"one": NODE, "two": NODE}, ("one/m", "two/m"), True),
+        ({"one": NODE, "two": {"deny": ["node/desk"]}}, ("one/m", "two/m"), False),
+        ({"one": NODE}, ("*",), False),
+        ({"one/m": NODE}, ("one/",), False),
+        ({"one": NODE}, ("one/",), True),
+    ],
+)
+def test_a_nodes_tool_is_given_when_the_rules_for_each_model_that_may_answer_give_it(
+    rules: dict[str, Any], models: tuple[str, ...], may: bool
+) -> None:
+    house = HouseRules(from_config({"tools": {"byProvider": rules}}))
+    caller = Caller(kind="agent", name="a", session="agent:main:main", grant=Grant(agent="main", models=models))
+    assert house(caller, "node/desk", ToolSpec(name="desk__system_run")).allowed is may

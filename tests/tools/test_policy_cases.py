@@ -45,7 +45,8 @@ def cases() -> list[Case]:
 
 def caller(who: dict[str, Any], door: Door) -> Caller:
     """An owner's run unless `who` says otherwise, with a credential that opens everything."""
-    fields = {"owner": True, **{name: value for name, value in who.items() if name not in ("session", "door")}}
+    fields = {"owner": True, **{name: value for name, value in who.items() if name not in ("session", "door", "model")}}
+    fields["models"] = [who["model"]] if "model" in who else []
     grant = msgspec.convert(fields, Grant)
     scopes = frozenset({"*", "source:app/x"})
     return Caller(kind=KINDS[door], name="c", scopes=scopes, session=who.get("session"), door=door, grant=grant)

@@ -95,7 +95,8 @@ def real_openclaw() -> tuple[str, str]:
 
 
 def ours(question: dict[str, Any]) -> bool:
-    fields = {key: value for key, value in question["who"].items() if key != "session"}
+    fields = {key: value for key, value in question["who"].items() if key not in ("session", "model")}
+    fields["models"] = [question["who"]["model"]] if "model" in question["who"] else []
     grant = msgspec.convert({"owner": True, **fields}, Grant)
     caller = Caller(kind="agent", name="run", session=question["who"]["session"], grant=grant)
     rules = HouseRules(from_config(question["config"]))

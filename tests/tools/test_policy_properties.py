@@ -61,7 +61,7 @@ senders = st.none() | st.builds(
 grants = st.builds(
     Grant,
     agent=st.sampled_from([None, "main", "other"]),
-    model=st.sampled_from([None, "openai/gpt", "openai/o1", "x"]),
+    models=st.sampled_from([(), ("openai/gpt",), ("openai/o1", "x"), ("x",)]),
     sender=senders,
     owner=st.booleans(),
     depth=st.integers(0, 2),
@@ -190,7 +190,7 @@ def test_the_explanation_ends_where_the_decision_does(config: dict[str, Any], ca
     refusals = [verdict for verdict in told.steps if verdict.outcome == "deny"]
 
     assert told.decision.allowed == (not refusals)
-    assert len(told.steps) == 15
+    assert len(told.steps) == 15 + 4 * len(told.who.models[1:])  # of another model: whose node's tools, and three lists
     if refusals:
         assert (told.decision.step, told.decision.reason) == (refusals[0].step, refusals[0].reason)
     assert all(verdict.reason and "\n" not in verdict.reason for verdict in told.steps)

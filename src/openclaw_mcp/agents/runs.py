@@ -12,6 +12,7 @@ from ..core.books import RunBook, SessionBook
 from ..core.errors import StoreError
 from ..core.model import Caller, Json
 from ..core.ports import AgentRuntime, Toolbox
+from ..core.providers import asked_model
 from ..core.records import (
     Admission,
     Claim,
@@ -37,7 +38,7 @@ STOP_GRACE: Final = 5.0  # seconds a runtime has to end what it started once tol
 RETRY_FIRST, RETRY_MOST = 0.2, 5.0  # seconds between tries to store a result while the disk refuses
 
 Pick = Callable[[Run], AgentRuntime]
-Act = Callable[[Claim], Caller]
+Act = Callable[[Claim], Awaitable[Caller]]
 Prepare = Callable[[Turn, tuple[str, ...]], Awaitable[Turn]]
 """A turn made fit for a runtime that sees these types of files."""
 Patience = Callable[[Run], float | None]
@@ -208,8 +209,8 @@ class Runs:
 
     async def _listen(self, going: "_Going") -> None:
         run = going.run
+        turn = self._turn(going.claim, await self._act(going.claim))
         runtime = self._pick(run)
-        turn = self._turn(going.claim)
         if self._prepare is not None:
             turn = await self._prepare(turn, runtime.takes)
         async with aclosing(runtime.run(turn)) as events:  # type: ignore[type-var]  # see below
@@ -227,7 +228,7 @@ class Runs:
             added = await self._book.note(going.run.run_id, drafts)
             self.news.ring(MessagesAdded(run=going.run, messages=tuple(added)))
 
-    def _turn(self, claim: Claim) -> Turn:
+    def _turn(self, claim: Claim, caller: Caller) -> Turn:
         run, session = claim.run, claim.session
         before = len(claim.messages)
 
@@ -246,12 +247,12 @@ class Runs:
             attachments=claim.attachments,
             recall=recall,
             system_prompt=settings.get("extraSystemPrompt"),
-            model=settings.get("model"),
+            model=asked_model(settings),
             thinking=settings.get("thinking") or settings.get("thinkingLevel"),
             resume=session.entry.get("resume") or None,
             cwd=settings.get("cwd"),
             settings=settings,
-            caller=self._act(claim),
+            caller=caller,
             tools=self._tools,
         )
 

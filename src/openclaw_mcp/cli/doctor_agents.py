@@ -17,9 +17,10 @@ from ..config.text import at
 from ..configured import roster_of
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
+from ..core.providers import split, wished
 from ..core.roster import AgentCard
 from ..models.keys import KeyRing
-from ..models.settings import Provider, catalogue, choose, split, wished
+from ..models.settings import Provider, catalogue, choose
 from ..models.troubles import ModelTrouble
 from ..node.approvals import Approvals, Locator
 from ..node.asking import Asking

@@ -12,6 +12,7 @@ from ..config import text
 from ..core.errors import BadRequest
 from ..core.model import Caller, Door, Grant, Sender, ToolSpec
 from ..core.owner import is_owner
+from ..core.providers import asked_model
 from ..servers.names import BETWEEN, server_names
 from ..tools import rulebook
 from ..tools.house import Explanation, HouseRules
@@ -37,6 +38,7 @@ def _caller_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", help="who offers the tool: mcp/files, node/desk (default: by the tool's name)")
     parser.add_argument("--session", metavar="KEY", help="session key, for instance agent:main:telegram:group:-100")
     parser.add_argument("--agent", metavar="ID", help="agent (default: the session's, else the default agent)")
+    parser.add_argument("--model", metavar="M", help="the model a run names (default: the agent's, with its fallbacks)")
     parser.add_argument("--provider", metavar="P", help="the model's provider, or provider/model")
     parser.add_argument("--channel", metavar="C", help="channel (default: the session's)")
     parser.add_argument("--account", metavar="A", help="the channel's account")
@@ -128,7 +130,7 @@ def caller_of(options: argparse.Namespace, book: RuleBook) -> Caller:
         owner = is_owner(sender, owners, channel=channel, vouched=True) if known else options.door == "cli"
     grant = Grant(
         agent=options.agent,
-        model=options.provider,
+        models=_models(options, book),
         channel=options.channel,
         account=options.account,
         group=options.group,
@@ -141,12 +143,27 @@ def caller_of(options: argparse.Namespace, book: RuleBook) -> Caller:
     return Caller(kind="local", name="policy", scopes=scopes, session=options.session, door=options.door, grant=grant)
 
 
+def _models(options: argparse.Namespace, book: RuleBook) -> tuple[str, ...]:
+    """Those that may answer. A provider alone stands for itself: no run names it so."""
+    model, provider = options.model, options.provider
+    if provider and "/" in provider:
+        model, provider = provider, None
+    if not model:
+        return (provider,) if provider else ()
+    agent = options.agent or conversation(options.session).agent or book.default_agent
+    return book.may_answer(agent.strip().lower(), asked_model({"model": model, "provider": provider}))
+
+
 def _doubts(explanation: Explanation, book: RuleBook) -> list[str]:
     """Why the gateway may refuse what the rules allow."""
     source, agent = explanation.source, explanation.who.agent
     doubts = []
     if book.problem is None and not book.has_agent(agent):
         doubts.append(f"no agent {agent!r} is configured, so the gateway has no session of it")
+    if explanation.who.depth and not explanation.who.groups:
+        doubts.append(
+            "a sub-agent is under the rules of the group its work began in; if there is one, name it with --group"
+        )
     if source == HOUSE and not is_ours(explanation.tool):
         doubts.append(f"the house has no tool {explanation.tool!r}; name who offers it with --source")
     if source.startswith(SERVER) and source.removeprefix(SERVER) not in book.mcp.servers:
@@ -161,8 +178,9 @@ def _told(explanation: Explanation, doubts: Sequence[str]) -> str:
     lines = [f"{explanation.tool}: {'allowed' if decision.allowed else 'refused'}", f"  because {decision.reason}"]
     lines += [*(f"  but {doubt}" for doubt in doubts), ""]
     width = max(len(verdict.step) for verdict in explanation.steps)
+    decided = [verdict for verdict in explanation.steps if verdict.outcome == ("allow" if decision.allowed else "deny")]
     for verdict in explanation.steps:
-        mark = "*" if verdict.step == decision.step else " "
+        mark = "*" if decided and verdict is decided[-1 if decision.allowed else 0] else " "
         lines.append(f"{mark} {verdict.step:{width}}  {verdict.outcome:5}  {verdict.reason}")
         lines += [f"  {'':{width}}  note   {note}" for note in verdict.notes]
     lines.append("")

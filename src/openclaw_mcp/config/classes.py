@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .text import Path
 
 FREE: Final = "free"
-MODEL: Final = "free, by a model's plain name"
+MODEL: Final = "free within a provider, while no rules go by provider"
 PROGRAM: Final = "starts programs"
 POWER: Final = "decides what agents may do"
 PEOPLE: Final = "decides who is heard, as whom"

@@ -7,6 +7,7 @@ from typing import Any, Final
 from ..core.errors import OpenClawError
 from ..core.model import Caller, Json
 from ..core.model_name import is_model_name
+from ..core.providers import has_provider_rules
 from .classes import FREE, MODEL, class_of, class_of_entry
 from .text import Path
 
@@ -45,7 +46,11 @@ def is_person(caller: Caller) -> bool:
 
 def refuse_runs(before: Json, after: Json, schema: Json) -> None:
     """Raises NotForRuns unless every difference is one that a run may make. Both are as written, nothing resolved."""
-    found = dict.fromkeys(_shown(path) for path, old, new in changes(before, after) if not _may(path, old, new, schema))
+    # Where rules go by provider, another model is other rules.
+    free = (FREE,) if has_provider_rules(before) else (FREE, MODEL)
+    found = dict.fromkeys(
+        _shown(path) for path, old, new in changes(before, after) if not _may(path, old, new, schema, free)
+    )
     if found:
         raise NotForRuns(list(found))
 
@@ -76,7 +81,7 @@ def _same(before: Any, after: Any) -> bool:
     return type(before) is type(after) and not isinstance(before, dict | list) and bool(before == after)
 
 
-def _may(path: Path, before: Any, after: Any, schema: Json) -> bool:
+def _may(path: Path, before: Any, after: Any, schema: Json, free: tuple[str, ...]) -> bool:
     if isinstance(after, str) and ENVIRONMENT in after:
         return False
     if _is_default(path, before, schema) and _is_default(path, after, schema):
@@ -85,9 +90,18 @@ def _may(path: Path, before: Any, after: Any, schema: Json) -> bool:
         why = class_of_entry(path) if ABSENT in (before, after) else class_of(path)
     else:
         why = class_of(path)
-    if why == MODEL:
-        return not isinstance(after, str) or is_model_name(after)
-    return why == FREE
+    return why in free and (why != MODEL or _is_another_of_its_kind(before, after))
+
+
+def _is_another_of_its_kind(before: Any, after: Any) -> bool:
+    """Whether a model is exchanged for one of the same provider: another one's runtime, address and rules may differ,
+    and without a model the demo agent answers."""
+    return is_model_name(before) and is_model_name(after) and _provider(before) == _provider(after)
+
+
+def _provider(model: str) -> str:
+    provider, slash, _ = model.partition("/")
+    return provider if slash else ""
 
 
 def _is_default(path: Path, value: Any, schema: Json) -> bool:

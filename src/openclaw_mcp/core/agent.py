@@ -52,6 +52,11 @@ class Turn(Struct, frozen=True, kw_only=True):
     """Who the agent acts for when it calls tools."""
     tools: "Toolbox | None" = None
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Those that may answer, in order: what the caller is judged by. Empty: it is not judged by any."""
+        return () if self.caller.grant is None else self.caller.grant.models
+
 
 class Partial(Struct, frozen=True, tag="partial"):
     """More of the answer. `replace`: the text so far was wrong, this is all of it."""

@@ -31,8 +31,9 @@ class Grant(Struct, frozen=True, kw_only=True, cache_hash=True, omit_defaults=Tr
     """What a run's credential fixes besides its session: for whom it runs, where, and how far it reaches."""
 
     agent: str | None = None
-    model: str | None = None
-    """`provider/model`, or the provider alone."""
+    models: tuple[str, ...] = ()
+    """Every model that may answer, as `core.providers` names them: fixed when the run begins, so that nothing that is
+    changed on the way frees it."""
     channel: str | None = None
     account: str | None = None
     to: str | None = None
@@ -52,7 +53,8 @@ class Grant(Struct, frozen=True, kw_only=True, cache_hash=True, omit_defaults=Tr
     handed_on: bool = False
     """Whether another run started this one: then the conversation is that run's, and binds this one too."""
     led_by: tuple[str, ...] = ()
-    """The models of the runs that led to this one (`@agent` for one that named none): their rules hold too."""
+    """The models of the runs that led to this one (`@agent` or `@agent:model`: whichever that is now): their rules hold
+    too."""
     delivers_to: tuple[str, str, str] | None = None
     """Channel, account and conversation a job's result goes to: no person is behind it, and it is at home there."""
     sends_anywhere: bool = False
@@ -70,6 +72,9 @@ class Caller(Struct, frozen=True, kw_only=True, cache_hash=True):
     session: str | None = None
     door: Door = "mcp"
     grant: Grant | None = None
+    acting: Grant | None = None
+    """Of an operator that acts in a session: how that session's own run would stand. The rules about tools go by it;
+    its rights stay its own."""
 
     @property
     def owner(self) -> bool:
@@ -109,8 +114,8 @@ def passed_on(caller: Caller) -> Grant:
 
 
 def _led_by(grant: Grant) -> tuple[str, ...]:
-    own = grant.model or (f"@{grant.agent}" if grant.agent else "")
-    return grant.led_by if not own or own in grant.led_by else (*grant.led_by, own)
+    own = grant.models or ((f"@{grant.agent}",) if grant.agent else ())
+    return tuple(dict.fromkeys((*grant.led_by, *own)))
 
 
 LOCAL = Caller(kind="local", name="local", scopes=frozenset({"*"}))

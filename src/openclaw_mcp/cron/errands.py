@@ -225,7 +225,7 @@ class Errands:
         agent = self.agent(firing.job)
         self._roster().card(agent)
         kind = "main" if key == self.home(firing.job) else "cron" if ":cron:" in key else "custom"
-        grant = msgspec.to_builtins(granted(firing.job, await self._conversation(firing.job)))
+        grant = await granted(firing.job, await self._conversation(firing.job), self._sessions)
         request = RunRequest(
             run_id=firing.run_id,
             session=NewSession(key=key, agent_id=agent, classification=kind, display_name=_title(firing, key)),
@@ -236,7 +236,7 @@ class Errands:
                 **options,
                 "sender": "cron",
                 "cron": {"jobId": firing.job.id, "runId": firing.run_id},
-                "grant": grant,
+                "grant": msgspec.to_builtins(grant),
             },
         )
         key = (await self._admitted(request)).run.session_key

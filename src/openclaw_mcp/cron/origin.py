@@ -2,9 +2,12 @@
 
 from typing import Any, Final
 
+from ..core.acting import began_in
+from ..core.books import SessionBook
 from ..core.channel import Address
 from ..core.jobs import Job, Spec
 from ..core.model import Caller, Grant, Json
+from ..core.providers import asked_model
 from ..core.rpc import Fault
 from .reading import unwrapped
 
@@ -60,16 +63,25 @@ def _delivery(said: Json, caller: Caller) -> Json:
     return {"delivery": {**asked, "mode": "announce", **{n: v for n, v in where.items() if v is not None}}}
 
 
-def granted(job: Job, there: Address | None) -> Grant:
-    """For whom a job's run acts: nobody, and under the rules of the group it was made in. `there`: its conversation."""
-    parts = (job.origin or "").split(":", 4)
+async def granted(job: Job, there: Address | None, sessions: SessionBook) -> Grant:
+    """For whom a job's run acts: nobody, under the rules of the group it was made in and of the model that made it.
+    `there`: its conversation."""
+    parts = (await began_in(job.origin, sessions) if job.origin else "").split(":", 4)
     channel, group = (parts[2], parts[4]) if len(parts) == 5 and parts[3] in ("group", "channel") else (None, None)
     return Grant(
         channel=channel,
         group=group,
+        led_by=await _made_by(job.origin, sessions) if job.origin else (),
         delivers_to=None if there is None else (there.channel, there.account, there.to),
         sends_anywhere=job.origin is None,
     )
+
+
+async def _made_by(origin: str, sessions: SessionBook) -> tuple[str, ...]:
+    """As in `Grant.led_by`."""
+    session = await sessions.get(origin)
+    agent, asked = _agent_of(origin), None if session is None else asked_model(session.entry)
+    return (f"@{agent}:{asked}" if asked else f"@{agent}",) if agent else ()
 
 
 def same_hooks(job: Job, spec: Spec, caller: Caller) -> Spec:

@@ -4,9 +4,10 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from ..core.model import Json
+from ..core.providers import has_provider_rules
 from ..core.rpc import Fault
 
 DEEPEST: Final = 5  # spawns under one another, whatever the config says: each multiplies the work
@@ -73,6 +74,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     agents: _Agents = _Agents()
     tools: _Tools = _Tools()
     session: _Session = _Session()
+    provider_rules: bool = field(default=False, name="(provider rules)")  # a name no config has
+    """Whether rules about tools go by the model's provider."""
 
     @property
     def spawning(self) -> Spawning:
@@ -112,6 +115,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 def read(config: Json) -> Settings:
     """Raises Fault when they can't be understood: then nothing is handed on."""
     try:
-        return msgspec.convert(config, Settings)
+        found = msgspec.convert(config, Settings)
+        return msgspec.structs.replace(found, provider_rules=has_provider_rules(config))
     except msgspec.ValidationError as exc:
         raise Fault(f"openclaw.json: {exc}; until that is put right no work is handed on", kind="UNAVAILABLE") from None

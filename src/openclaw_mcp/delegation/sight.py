@@ -30,6 +30,10 @@ WHOSE: Final = {
     "agent": "sessionKey",
 }
 """Methods an agent may use, and the parameter that names the session. Without one it is its own."""
+CHOOSES_MODEL: Final = frozenset({"model", "provider"})
+NOT_ITS_MODEL: Final = (
+    "an agent's run may not change a session's model while rules for tools go by provider (byProvider)"
+)
 OPEN: Final = frozenset({"agents.list", "agent.identity.get"})
 """Methods an agent may use whatever its sight: they tell of no session."""
 
@@ -97,7 +101,10 @@ class Sight:
                 raise Fault("an agent searches no transcripts but by reading them", kind="FORBIDDEN")
             if name not in WHOSE:
                 raise Fault(f"{name} is not for agents", kind="FORBIDDEN")
-            return await run(structs.replace(call, params=await self._placed(call, WHOSE[name])))
+            params = await self._placed(call, WHOSE[name])
+            if name == "sessions.patch" and not CHOOSES_MODEL.isdisjoint(params) and self._settings().provider_rules:
+                raise Fault(f"{NOT_ITS_MODEL}: ask a person to do it", kind="FORBIDDEN")
+            return await run(structs.replace(call, params=params))
 
         return guarded
 

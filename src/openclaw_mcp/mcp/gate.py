@@ -3,7 +3,7 @@
 import hmac
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -19,6 +19,11 @@ LONGEST_REQUEST: Final = 3600.0  # seconds from the first byte to the answer; to
 
 Headers = Mapping[str, str]
 Identify = Callable[[Headers], Caller]
+Placing = Callable[[Caller, Headers], Awaitable[Caller]]
+
+
+async def as_it_is(caller: Caller, headers: Headers) -> Caller:
+    return caller
 
 
 class Refusal(Exception):
@@ -36,6 +41,8 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     identify: Identify = lambda _: LOCAL
     """Credential to caller. Raises Unauthorized."""
+    place: Placing = as_it_is
+    """That caller where its headers say that it acts."""
     loopback_peers: bool = False
     """Refuse connections that do not come from this machine, whatever address we listen on."""
     hosts: frozenset[str] | None = LOOPBACK_HOSTS

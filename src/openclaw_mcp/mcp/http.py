@@ -45,7 +45,7 @@ class McpHttp:
             return
         headers, repeated = read_headers(scope)
         try:
-            caller = self._gate.admit(scope, headers)
+            caller = await self._gate.place(self._gate.admit(scope, headers), headers)
             if scope["method"] == "POST":
                 await self._post(headers, repeated, caller, receive, send)
             else:

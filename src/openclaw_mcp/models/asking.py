@@ -6,11 +6,12 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from ..core.providers import Api
 from .anthropic import Anthropic
 from .http import Wire
 from .keys import KeyRing
 from .openai import OpenAI
-from .settings import Api, Choice, KeySource, Provider
+from .settings import Choice, KeySource, Provider
 from .speech import Answer, Ask, Codec, Heard
 from .troubles import PASSING, ModelTrouble, TooMuch
 

@@ -25,9 +25,10 @@ from ..core.agent import (
 from ..core.agent import Final as Answered
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
+from ..core.providers import split, wished
 from ..core.roster import AgentCard, Roster
 from .keys import KeyRing
-from .settings import KeySource, Provider, catalogue, split, wished
+from .settings import KeySource, Provider, catalogue
 from .telling import Tell, telling
 
 ADMIT_WITHIN: Final = 60.0  # seconds from sending a message to its admission

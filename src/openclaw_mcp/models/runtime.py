@@ -8,10 +8,11 @@ from ..core.agent import AgentEvent, Failed, Turn
 from ..core.errors import BadRequest, OpenClawError
 from ..core.file_access import FileAccess, FileRefused, read_file
 from ..core.model import Json
+from ..core.providers import may_answer
 from ..core.roster import AgentCard, Roster
 from .asking import Shop
 from .loop import Loop
-from .settings import Choice, Provider, catalogue, choose, limits_of, wished
+from .settings import Choice, Provider, catalogue, choose, limits_of
 from .telling import Tell, telling
 
 LONGEST_INSTRUCTIONS: Final = 60_000  # characters of a workspace's own instructions
@@ -55,17 +56,12 @@ class ModelRuntime:
         return self._seen[1]
 
     def _choices(self, turn: Turn, card: AgentCard) -> list[Choice]:
-        """The session's own model or the agent's, then its fallbacks."""
+        """Those the run is judged by; where nobody judges, the session's model or the agent's, and its fallbacks."""
         providers = self._providers()
-        first, others = wished(card.settings.get("model"))
-        asked = turn.model
-        if asked and "/" not in asked and turn.settings.get("provider"):
-            asked = f"{turn.settings['provider']}/{asked}"
-        first = asked or first
-        if not first:
+        words = turn.models or may_answer(self.id, card.settings.get("model"), providers, turn.model)
+        if not words:
             raise BadRequest(f"it has no model; set agents.defaults.model, such as {self.id}/MODEL")
-        namesake = self.id if self.id in providers else None
-        choices = [choose(word, providers, namesake=namesake) for word in dict.fromkeys((first, *others))]
+        choices = [choose(word, providers) for word in words]
         for choice in choices:
             if choice.provider.api == "openclaw":
                 raise BadRequest(f"{choice.name} is another gateway, which only an agent of its own can ask")

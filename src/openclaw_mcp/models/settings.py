@@ -8,24 +8,14 @@ from msgspec import Struct
 
 from ..core.errors import BadRequest
 from ..core.model import Json
+from ..core.providers import WELL_KNOWN, Api, api_of, split
 
-Api = Literal["openai", "anthropic", "openclaw"]
-
-APIS: Final[Mapping[str, Api]] = {
-    "openai": "openai",
-    "openai-completions": "openai",
-    "openai-responses": "openai",  # whoever serves it serves chat completions beside it
-    "ollama": "openai",
-    "anthropic": "anthropic",
-    "anthropic-messages": "anthropic",
-    "openclaw": "openclaw",
+PLACES: Final[Mapping[str, tuple[str, str | None]]] = {
+    "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+    "ollama": ("http://127.0.0.1:11434/v1", None),
 }
-WELL_KNOWN: Final[Mapping[str, tuple[Api, str, str | None]]] = {
-    "openai": ("openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
-    "anthropic": ("anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
-    "ollama": ("openai", "http://127.0.0.1:11434/v1", None),
-}
-"""Providers that need no entry: their API, their address, and the environment variable their key is in."""
+"""Of the well-known providers: their address, and the environment variable their key is in."""
 
 KEYRING: Final = "openclaw-mcp"  # the service keys are kept under, there as elsewhere in the house
 WINDOW: Final = 128_000  # tokens, of a model the config says nothing about; what most hosted ones have at least
@@ -109,14 +99,14 @@ def catalogue(config: Json) -> dict[str, Provider]:
 
 
 def _provider(name: str, given: Json) -> Provider:
-    api, base, variable = WELL_KNOWN.get(name, ("openai", "", None))
+    base, variable = PLACES.get(name, ("", None))
     written = given.get("apiKey")
     sources = tuple(_key(one) for one in (written if isinstance(written, list) else [written]) if one)
     if not sources and variable is not None:
         sources = (KeySource("env", variable),)
     return Provider(
         name=name,
-        api=APIS.get(str(given.get("api") or api), "openai"),
+        api=api_of(name, given.get("api")),
         base_url=str(given.get("baseUrl") or base).rstrip("/"),
         keys=sources,
         headers=tuple(sorted((str(k), str(v)) for k, v in (given.get("headers") or {}).items())),
@@ -151,19 +141,6 @@ def _card(given: Json) -> ModelCard:
     )
 
 
-def split(word: str, providers: Mapping[str, Provider], *, namesake: str | None = None) -> tuple[str, str]:
-    """A model's name as provider and model. Without a provider: the runtime's namesake, or the only one set up."""
-    provider, slash, model = word.partition("/")
-    if slash and provider in providers:
-        return provider, model
-    if namesake is not None and not slash:
-        return namesake, word
-    own = [name for name in providers if name not in WELL_KNOWN]
-    if not slash and len(own) == 1:
-        return own[0], word
-    return (provider, model) if slash else ("", word)
-
-
 def choose(word: str, providers: Mapping[str, Provider], *, namesake: str | None = None) -> Choice:
     """Raises BadRequest that says what to set."""
     name, model = split(word, providers, namesake=namesake)
@@ -179,23 +156,6 @@ def choose(word: str, providers: Mapping[str, Provider], *, namesake: str | None
     if not model:
         raise BadRequest(f'the model "{word}" has no name after the provider; write it as provider/model')
     return Choice(provider, provider.card(model))
-
-
-def wished(model: Any) -> tuple[str | None, tuple[str, ...]]:
-    """An agent's `model`: its first choice, and the others in order."""
-    if isinstance(model, dict):
-        return model.get("primary"), tuple(model.get("fallbacks") or ())
-    return model, ()
-
-
-def runtime_for(config: Json, model: Any) -> str:
-    """The runtime of an agent that names none: that of its model's provider; without a model, the demo."""
-    first, _ = wished(model)
-    if not first:
-        return "demo"
-    providers = catalogue(config)
-    provider = providers.get(split(first, providers)[0])
-    return provider.api if provider is not None else "openai"
 
 
 def limits_of(settings: Json) -> Limits:

@@ -1,17 +1,15 @@
-"""In which session a connection acts: told with the headers of its upgrade, as `/mcp` has it.
+"""In which session a client acts: told with the headers of a connection's upgrade or of an HTTP request, alike.
 
 Who holds the gateway's token may act in any session. One that names it is held to that session's rules about tools, in
 what it is told to list and in what it calls. The words are percent-encoded, so that a header carries any of them.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, unquote
 
-from msgspec import Struct
-
+from ..core.acting import Place
 from ..core.claw import GRANT_PREFIX
-from ..core.model import Caller
 
 TOOLS_CHANGED: Final = "tools.changed"
 """The event that tells a connection which tools it has from now on."""
@@ -25,20 +23,6 @@ _HEADERS: Final = {
     "thread": "x-openclaw-thread-id",
 }
 _PLAIN: Final = "".join(chr(code) for code in range(33, 127) if chr(code) != "%")
-
-
-class Place(Struct, frozen=True, kw_only=True):
-    """A session, and the conversation behind it as far as the client knows it."""
-
-    session: str
-    channel: str = ""
-    account: str = ""
-    to: str = ""
-    thread: str = ""
-
-
-Acting = Callable[[Caller, Place], Awaitable[Caller]]
-"""As whom the rules about tools see an operator that acts in this place."""
 
 
 def is_grant(token: str | None) -> bool:
@@ -55,8 +39,3 @@ def read_place(headers: Mapping[str, Sequence[str]]) -> Place | None:
     said = {field: next(iter(headers.get(header, ())), "") for field, header in _HEADERS.items()}
     words = {field: unquote(word).strip()[:LONGEST] for field, word in said.items()}
     return Place(**words) if words["session"] else None
-
-
-async def by_session(caller: Caller, place: Place) -> Caller:
-    """Where no sessions are kept: by the session's key alone."""
-    return Caller(kind=caller.kind, name=caller.name, scopes=caller.scopes, session=place.session, grant=caller.grant)

@@ -8,11 +8,12 @@ from typing import Any, Final, Literal, NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..core.acting import Acting, Place, by_session
 from ..core.model import Caller
 from ..core.rpc import Fault, covers
 from ..wire.frames import OLDEST_PROBE, PROTOCOL
 from . import identity
-from .acting import Acting, Place, by_session, is_grant
+from .acting import is_grant
 from .grants import Grants, granted
 from .handshake import BROWSER_CLIENTS, UI_CLIENTS, Connect, Credentials, DeviceProof, signing_words
 from .pairing import Pairing, Reason, now_ms

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
+from ..core.acting import Acting, Place
 from ..core.model import Caller, Grant, Json
 from ..core.rpc import ADMIN, Method, RpcCall, read_params
 from .grants import LONGEST, Grants
@@ -39,12 +41,13 @@ class _Ended(Struct, frozen=True):
 class Attach:
     """A `Room`. Who may call it holds the gateway, so the grant may be the owner's; it is still bound and ends."""
 
-    def __init__(self, grants: Grants, *, url: str, key: Callable[[str], str]) -> None:
+    def __init__(self, grants: Grants, *, url: str, key: Callable[[str], str], acting: Acting) -> None:
         """`url` is where programs of this machine reach us; `key` makes a session key whole and raises Fault for a
-        session of no agent."""
+        session of no agent; `acting` says how somebody stands there."""
         self._grants = grants
         self._url = url
         self._key = key
+        self._acting = acting
 
     def methods(self) -> Sequence[Method]:
         return Method("attach.grant", ADMIN, self._grant), Method("attach.revoke", ADMIN, self._revoke)
@@ -52,12 +55,10 @@ class Attach:
     async def _grant(self, call: RpcCall) -> Json:
         asked = read_params(call.params, _Wanted, call.method)
         session = self._key(asked.session_key)
-        grant = Grant(
-            agent=session.split(":")[1],
-            channel=asked.channel,
-            account=asked.account_id,
-            to=asked.to,
-            thread=asked.thread_id,
+        there = {"channel": asked.channel, "account": asked.account_id, "to": asked.to, "thread": asked.thread_id}
+        place = Place(session=session, **{name: word for name, word in there.items() if word})
+        grant = replace(
+            (await self._acting(call.caller, place)).acting or Grant(agent=session.split(":")[1]),
             owner=asked.sender_is_owner,
             tools=None if asked.tools is None else frozenset(asked.tools),
             folder=asked.folder,

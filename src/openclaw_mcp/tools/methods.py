@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Struct, structs, to_builtins
 
+from ..core.acting import Acting, Place, by_session
 from ..core.errors import ToolArguments, ToolDenied, ToolError, ToolNotFound
 from ..core.model import Caller, Door, Grant, Json, ToolCall, ToolResult
 from ..core.ports import SILENCE, Toolbox
@@ -40,7 +41,8 @@ class ToolMethods:
         self._toolbox = toolbox
         self.as_agent: AsAgent = _nobodys
         self.session_of: SessionOf = lambda session, agent: session
-        """Both set by the caretaker, who knows sessions."""
+        self.acting: Acting = by_session
+        """All set by the caretaker, who knows sessions."""
 
     def methods(self) -> Sequence[Method]:
         return (
@@ -68,12 +70,17 @@ class ToolMethods:
 
     async def _invoke(self, call: RpcCall) -> Json:
         wanted = read_params(call.params, _Invoke, call.method)
-        caller = asking(call.caller, session=self.session_of(wanted.session_key, wanted.agent_id))
+        caller = await self.placed(asking(call.caller), wanted.session_key, wanted.agent_id)
         try:
             result = await invoke(self._toolbox, wanted.name, wanted.args or {}, caller)
         except ToolError as exc:
             return {"ok": False, "toolName": wanted.name, "error": {"code": kind_of(exc), "message": str(exc)}}
         return {"ok": True, "toolName": wanted.name, "output": result, "source": "core"}
+
+    async def placed(self, caller: Caller, session: str | None, agent: str | None) -> Caller:
+        """The caller in the session it names. A run stays in its own. Raises Fault for a session of nobody here."""
+        key = self.session_of(session, agent)
+        return caller if key is None or caller.kind == "agent" else await self.acting(caller, Place(session=key))
 
     async def _shown(self, caller: Caller) -> list[Json]:
         return [
@@ -92,17 +99,16 @@ async def _nobodys(session: str | None, agent: str | None) -> Caller:
     return Caller(kind="agent", name=agent or "main", scopes=EVERYTHING, session=session, door="agent")
 
 
-def asking(caller: Caller, *, session: str | None = None) -> Caller:
-    """An RPC caller as the desk knows it. A run stays in its own session; an operator may name one to act in."""
+def asking(caller: Caller) -> Caller:
+    """An RPC caller as the desk knows it."""
     if caller.kind == "agent":
         return structs.replace(caller, scopes=EVERYTHING, door="rpc")
-    return operator(caller.name, session=session, door="rpc", owner=caller.owner)
+    return operator(caller.name, door="rpc", owner=caller.owner)
 
 
-def operator(name: str, *, door: Door, session: str | None = None, owner: bool = True) -> Caller:
+def operator(name: str, *, door: Door, owner: bool = True) -> Caller:
     """Whoever holds the gateway's own credential: every tool of the house, as far as the house rules go."""
-    grant = None if owner else Grant()
-    return Caller(kind="operator", name=name, scopes=EVERYTHING, session=session, door=door, grant=grant)
+    return Caller(kind="operator", name=name, scopes=EVERYTHING, door=door, grant=None if owner else Grant())
 
 
 async def invoke(toolbox: Toolbox, name: str, arguments: Json, caller: Caller) -> Json:

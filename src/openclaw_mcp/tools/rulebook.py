@@ -1,11 +1,12 @@
 """The rule book: those parts of the configuration that decide about tools, in the product's own spelling. Pure."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from ..core.model import Json
+from ..core.providers import apis_of, may_answer, runtime_for
 
 DEFAULT_AGENT: Final = "main"
 
@@ -48,19 +49,21 @@ class Spawning(Struct, frozen=True, kw_only=True, rename="camel"):
     max_spawn_depth: int = 1
 
 
-class Choice(Struct, frozen=True, kw_only=True):
-    primary: str | None = None
+Model = str | dict[str, Any] | None
+"""As the config has it: a name, or an object of `primary` and `fallbacks`."""
 
 
 class Agent(Struct, frozen=True, kw_only=True):
     id: str = ""
     default: bool = False
-    model: str | Choice | None = None
+    runtime: str | None = None
+    model: Model | UnsetType = UNSET
     tools: ToolRules | None = None
 
 
 class AgentDefaults(Struct, frozen=True, kw_only=True):
-    model: str | Choice | None = None
+    runtime: str | None = None
+    model: Model = None
     tools: ToolRules | None = None
     subagents: Spawning = Spawning()
 
@@ -118,6 +121,10 @@ class Mcp(Struct, frozen=True, kw_only=True):
     servers: dict[str, Server] = {}
 
 
+class Models(Struct, frozen=True, kw_only=True):
+    providers: dict[str, Any] = {}
+
+
 class RuleBook(Struct, frozen=True, kw_only=True):
     """`problem` is why the book can't be read: then it refuses everything."""
 
@@ -127,6 +134,7 @@ class RuleBook(Struct, frozen=True, kw_only=True):
     commands: Commands = Commands()
     gateway: GatewayRules = GatewayRules()
     mcp: Mcp = Mcp()
+    models: Models = Models()
     problem: str | None = field(default=None, name="(problem)")  # a name no config has
 
     def agent(self, id: str) -> ToolRules | None:
@@ -136,11 +144,16 @@ class RuleBook(Struct, frozen=True, kw_only=True):
         found = self._find(id)
         return found.tools if found else None
 
-    def model(self, id: str) -> str | None:
-        """What an agent works with unless a run says otherwise."""
-        found = self._find(id)
-        chosen = found.model if found and found.model else self.agents.defaults.model
-        return chosen.primary if isinstance(chosen, Choice) else chosen
+    def may_answer(self, id: str, asked: str | None = None) -> tuple[str, ...]:
+        """The models that may answer for an agent, as its runtime will ask them; `asked` is the run's own."""
+        own, defaults = self._find(id) or Agent(), self.agents.defaults
+        model = defaults.model if own.model is UNSET else own.model
+        apis = apis_of(self.models.providers)
+        return may_answer(own.runtime or defaults.runtime or runtime_for(model, apis), model, apis, asked)
+
+    def providers(self, id: str) -> tuple[str, ...]:
+        """Every provider, or model of one, that has rules of its own for this agent."""
+        return tuple(name for rules in (self.tools, self.agent(id)) if rules is not None for name in rules.by_provider)
 
     def has_agent(self, id: str) -> bool:
         """Whether the gateway runs such an agent: one that is listed, or the one there is where none are."""

@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 from msgspec import Struct, structs
 
 from ..core.model import Caller, Door, Sender
+from ..core.providers import ANY
 from .rulebook import Channel, Group, Lists, Place, RuleBook
 
 T = TypeVar("T")
@@ -19,9 +20,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     """Everything a decision depends on besides the tool. `groups`: the conversation's id, then its parents'."""
 
     agent: str
-    model: str = ""
-    led_by: tuple[str, ...] = ()
-    """Models of the runs that led to this one, where they are others."""
+    models: tuple[str, ...] = ()
+    """Those that may answer, the first choice first, and those of the runs that led to this one."""
     channel: str = ""
     account: str = DEFAULT_ACCOUNT
     groups: tuple[str, ...] = ()
@@ -61,14 +61,14 @@ def conversation(key: str | None) -> Conversation:
 
 
 def standing(caller: Caller, book: RuleBook) -> Standing:
-    """What the grant does not say, the session's key says; the model is the agent's own unless the run has another."""
+    """What the grant does not say, the session's key says; the models are the agent's own unless the run has others."""
     own = conversation(caller.session)
-    grant = caller.grant
+    grant = caller.acting or caller.grant
     if grant is None:
         agent = own.agent or book.default_agent
         return Standing(
             agent=agent,
-            model=_plain(book.model(agent)),
+            models=_models(book, agent, book.may_answer(agent)),
             channel=own.channel,
             groups=own.groups,
             owner=caller.owner,
@@ -84,22 +84,38 @@ def standing(caller: Caller, book: RuleBook) -> Standing:
     elif place.groups:
         channel = place.channel
     agent = _plain(grant.agent or own.agent or book.default_agent)
-    model = _plain(grant.model or book.model(agent))
-    before = [_plain(book.model(word[1:]) if word.startswith("@") else word) for word in grant.led_by]
+    models = grant.models or book.may_answer(agent)
     return Standing(
         agent=agent,
-        model=model,
-        led_by=tuple(word for word in dict.fromkeys(before) if word and word != model),
+        models=_models(book, agent, (*models, *_led_by(book, grant.led_by))),
         channel=channel,
         account=(grant.account or DEFAULT_ACCOUNT).strip().lower(),
         groups=groups,
         space=(grant.space or "").strip(),
         sender=grant.sender,
-        owner=grant.owner,
+        owner=caller.owner,
         depth=max(grant.depth, own.depth),
         door=caller.door,
         menu=None if grant.tools is None else tuple(sorted(grant.tools)),
     )
+
+
+def _led_by(book: RuleBook, words: tuple[str, ...]) -> list[str]:
+    found: list[str] = []
+    for word in words:
+        agent, _, model = word.removeprefix("@").partition(":")
+        found += book.may_answer(agent, model or None) if word.startswith("@") else (word,)
+    return found
+
+
+def _models(book: RuleBook, agent: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Each once. Where it may be any of a provider, or any at all, it may be each of them that the rules name."""
+    named: list[str] = []
+    for word in map(_plain, words):
+        named.append(word)
+        if word == ANY or word.endswith("/"):
+            named += [name for name in map(_plain, book.providers(agent)) if name.startswith(word.removesuffix(ANY))]
+    return tuple(word for word in dict.fromkeys(named) if word)
 
 
 def rules_for_sender(rules: Mapping[str, Lists], sender: Sender | None, *, channel: str) -> tuple[str, Lists] | None:

@@ -105,23 +105,23 @@ def steps(book: RuleBook, who: Standing) -> tuple[Step, ...]:
     """All steps in order; those with nothing to say about this caller are there to say so."""
     agent = book.agent(who.agent)
     here = f"agents.{who.agent}.tools"
-    shared, own = _provider(book.tools, who), _provider(agent, who)
-    # Naming another model for what it starts does not free a run from the rules for its own.
-    led = [
-        step for model in who.led_by for step in _provider_steps(book, agent, structs.replace(who, model=model), here)
-    ]
+    first, *others = who.models or ("",)
+    shared, own = _provider(book.tools, first), _provider(agent, first)
+    # The rules for each model that may answer hold at once: nobody knows beforehand which of them will, and naming
+    # another for what it starts does not free a run from the rules for its own.
+    besides = [step for model in others for step in _model_steps(book, agent, who, model)]
     return (
         _readable(book),
         _access(book, who),
         _menu(who),
-        _owner(who, _given(book, agent, who)),
+        _owner(who, _given(book, agent, who, first)),
         _profile(book.tools, agent, here),
         _provider_profile(shared, own, here),
         _lists("global", "tools", book.tools, "tools sets neither allow nor deny"),
-        _provider_lists("provider", "tools", shared, who),
+        _provider_lists("provider", "tools", shared, first),
         _lists("agent", here, agent, f"{here} sets neither allow nor deny"),
-        _provider_lists("agent provider", here, own, who),
-        *led,
+        _provider_lists("agent provider", here, own, first),
+        *besides,
         _server(book, who),
         _group(book, who),
         _sender(book, agent, who, here),
@@ -130,12 +130,15 @@ def steps(book: RuleBook, who: Standing) -> tuple[Step, ...]:
     )
 
 
-def _provider_steps(book: RuleBook, agent: ToolRules | None, who: Standing, here: str) -> tuple[Step, ...]:
-    shared, own = _provider(book.tools, who), _provider(agent, who)
+def _model_steps(book: RuleBook, agent: ToolRules | None, who: Standing, model: str) -> tuple[Step, ...]:
+    """The steps that another model would make different."""
+    here = f"agents.{who.agent}.tools"
+    shared, own = _provider(book.tools, model), _provider(agent, model)
     return (
+        _owner(who, _given(book, agent, who, model)),
         _provider_profile(shared, own, here),
-        _provider_lists("provider", "tools", shared, who),
-        _provider_lists("agent provider", here, own, who),
+        _provider_lists("provider", "tools", shared, model),
+        _provider_lists("agent provider", here, own, model),
     )
 
 
@@ -195,10 +198,10 @@ def _owner(who: Standing, given: tuple[str, ...]) -> Step:
     return Step(name="owner", key="owner", default_deny=names((FOR_OWNERS, ON_MACHINE)), given=names(given))
 
 
-def _given(book: RuleBook, agent: ToolRules | None, who: Standing) -> tuple[str, ...]:
+def _given(book: RuleBook, agent: ToolRules | None, who: Standing, model: str) -> tuple[str, ...]:
     """Every entry of an allow list that holds for this caller. The steps themselves say what comes of them."""
     group, sender = _group_rules(book, who), _sender_rules(book, agent, who)
-    providers = (_provider(book.tools, who), _provider(agent, who))
+    providers = (_provider(book.tools, model), _provider(agent, model))
     lists: list[Lists | ToolRules | None] = [book.tools, agent]
     lists += [provider[1] for provider in providers if provider]
     lists += [found[1][1] for found in (group, sender) if found]
@@ -242,17 +245,17 @@ def _profile_step(name: StepName, key: str, profile: str | None, extra: tuple[st
 _Provider = tuple[str, ProviderLists] | None
 
 
-def _provider(rules: ToolRules | None, who: Standing) -> _Provider:
+def _provider(rules: ToolRules | None, model: str) -> _Provider:
     """The entry for `provider/model`, else the one for the provider."""
-    if rules is None or not who.model:
+    if rules is None or not model:
         return None
     table = {key.strip().lower(): (key, lists) for key, lists in rules.by_provider.items()}
-    return table.get(who.model) or table.get(who.model.partition("/")[0])
+    return table.get(model) or table.get(model.partition("/")[0])
 
 
-def _provider_lists(name: StepName, scope: str, found: _Provider, who: Standing) -> Step:
+def _provider_lists(name: StepName, scope: str, found: _Provider, model: str) -> Step:
     if found is None:
-        why = f"no rules for {who.model}" if who.model else "the model's provider is not known"
+        why = f"no rules for {model.rstrip('/')}" if model else "the model's provider is not known"
         return Step(name=name, key=f"{scope}.byProvider", why=why)
     return _lists(name, f"{scope}.byProvider.{found[0]}", found[1], "it sets neither allow nor deny")
 

@@ -32,6 +32,7 @@ from ...core.effects import Effects
 from ...core.errors import OpenClawError
 from ...core.model_name import check_model_name
 from ...core.ports import Guard
+from ...core.providers import named_model
 from ...core.roster import AgentCard
 from . import faults
 from .about import about, earlier
@@ -113,7 +114,7 @@ class CliAgent:
 
     async def _job(self, turn: Turn, stack: AsyncExitStack) -> "Job | Failed":
         card = self._around.card(turn.agent_id)
-        check_model_name(turn.model or card.model)  # whoever named it: it becomes a word of the command line
+        check_model_name(_model(turn, card))  # whoever named it: it becomes a word of the command line
         settings = settings_of(card.settings)
         env = inherited() | dict(settings.env)
         command = settings.command or self._dialect.program
@@ -199,7 +200,7 @@ class Job(Struct, frozen=True, kw_only=True):
             prompt=prompt,
             about=about(turn, (self.card.settings.get("systemPrompt"), note, turn.system_prompt)),
             session=remembered.id if remembered is not None else None,
-            model=turn.model or self.card.model,
+            model=_model(turn, self.card),
             effort=EFFORTS.get(turn.thinking or ""),
             files=await asyncio.to_thread(_lay_out, seen, folder),
             server=self.crossed.entry if self.crossed is not None else None,
@@ -310,6 +311,11 @@ def _no_command(turn: Turn) -> str:
     """The message; that of somebody who is not the owner never looks like a command of the CLI's own."""
     command = turn.prompt.lstrip().startswith("/") and not turn.caller.owner
     return f"Message: {turn.prompt}" if command else turn.prompt
+
+
+def _model(turn: Turn, card: AgentCard) -> str | None:
+    """What the CLI is told to use; None: it chooses itself."""
+    return named_model(turn.models[0]) if turn.models else turn.model or card.model
 
 
 def _found(command: str, path: str) -> str | None:
