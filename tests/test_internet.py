@@ -111,7 +111,7 @@ def test_a_file_at_an_address_nobody_understands_is_refused(url: str) -> None:
 def test_the_canvas_shows_nothing_from_inside(host: str) -> None:
     async def show() -> None:
         with pytest.raises(ToolArguments, match="Invalid url"):
-            await urls.presented(f"http://{host}/", trusted=())
+            await urls.presented(f"http://{host}/", trusted=frozenset())
 
     asyncio.run(show())
 

@@ -76,7 +76,7 @@ class Canvas:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._browser = browser
-        self._trusted = frozenset(trusted)
+        self._trusted = urls.origins(trusted)
         self._surfaces = a2ui.Surfaces()
         self._turn = asyncio.Lock()
         self._state_dir = state_dir
@@ -193,8 +193,7 @@ class Canvas:
         if url is None:
             raise ToolArguments("Missing url parameter")
         target = urls.web(url, trusted=self._trusted)
-        trusted = any(target.url.startswith(origin + "/") for origin in self._trusted)
-        if target.risk is not None or (not trusted and await urls.resolves_inward(target.host)):
+        if target.risk is not None or await urls.leads_inward(target):
             reason = target.risk or "its host lies in a private network"
             refusal = {"navigated": False, "opener": "unsupported_in_canvas", "url": target.url, "reason": reason}
             return answer(refusal)

@@ -70,11 +70,18 @@ class Chromium:
     """A running browser. `aclose` ends it and every process it started."""
 
     def __init__(
-        self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hear: Hear
+        self,
+        process: Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        hear: Hear,
+        ended: Callable[[], None],
     ) -> None:
         self._process = process
         self._writer = writer
         self._hear = hear
+        self._ended = ended
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Json]] = {}
         self._alive = True
@@ -82,8 +89,15 @@ class Chromium:
 
     @classmethod
     async def launch(
-        cls, browser: str, options: Sequence[str], *, hear: Hear, environ: Mapping[str, str]
+        cls,
+        browser: str,
+        options: Sequence[str],
+        *,
+        hear: Hear,
+        ended: Callable[[], None],
+        environ: Mapping[str, str],
     ) -> "Chromium":
+        """`ended` is called when it hung up or was hung up on, perhaps more than once."""
         assert sys.platform != "win32", "the pipe needs descriptors 3 and 4"
         ours, theirs = socket.socketpair()
         number = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, FREE_DESCRIPTORS)
@@ -110,7 +124,7 @@ class Chromium:
             ours.close()
             await end(process)
             raise
-        chromium = cls(process, reader, writer, hear)
+        chromium = cls(process, reader, writer, hear=hear, ended=ended)
         try:
             await chromium.call("Browser.getVersion", wait=LAUNCH_WAIT)
         except BaseException:
@@ -189,6 +203,7 @@ class Chromium:
         """Take it for gone: every waiting call ends with Gone."""
         self._alive = False
         self._writer.close()
+        self._ended()
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(Gone())

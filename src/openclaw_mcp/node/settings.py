@@ -75,7 +75,7 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     canvas_browser: str | None = None
     """Path of the Chromium to use; None = the first one found."""
     canvas_trusted: tuple[str, ...] = ()
-    """Origins on this machine the canvas may open, as `http://localhost:5173`; others of its addresses it may not."""
+    """Origins of this machine and its network the canvas may reach, as `http://localhost:5173`; it reaches no other."""
     location_fixed: FixedPosition | None = None
 
     def on(self, category: str) -> bool:

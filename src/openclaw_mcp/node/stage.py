@@ -6,9 +6,9 @@ import logging
 import mimetypes
 import os
 from base64 import b64encode
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
@@ -18,6 +18,9 @@ from ..core.file_access import FileAccess, FileRefused, read_file
 from ..core.model import Json
 from . import cdp, session, urls
 from .files import make_private
+
+if TYPE_CHECKING:
+    from .forward_proxy import ForwardProxy
 
 LOAD_WAIT: Final = 10.0  # seconds for a page to finish loading; it goes on loading afterwards
 LOAD_TRIES: Final = 20  # times a page that was cut short is asked for again
@@ -31,6 +34,7 @@ SHOT_PAUSE: Final = 0.2
 MOST_FILE: Final = 16 << 20  # bytes of one of our own files
 LONGEST_REASON: Final = 300  # characters of a page's own error text
 HINT: Final = "try it from a terminal; in a container it may lack the right to build its sandbox"
+NO_PROXY: Final = "the browser does not use the canvas's proxy; a policy of this machine may name another"
 A2UI_PAGE: Final = Path(__file__).with_name("a2ui.html")
 
 FLAGS: Final = (
@@ -91,7 +95,7 @@ class Stage:
         profile: Path,
         files: Path,
         browser: str | None,
-        trusted: Collection[str],
+        trusted: frozenset[urls.Origin],
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._profile = profile
@@ -100,6 +104,7 @@ class Stage:
         self._trusted = trusted
         self._environ = environ
         self._chromium: cdp.Chromium | None = None
+        self._proxy: ForwardProxy | None = None
         self._session = ""
         self._target = ""
         self._crashed = False
@@ -133,9 +138,7 @@ class Stage:
     async def close(self) -> None:
         """Take the window away, and everything Chromium runs."""
         self.scene = None
-        chromium, self._chromium = self._chromium, None
-        if chromium is not None:
-            await chromium.aclose()
+        await self._end(politely=True)
 
     async def evaluate(self, script: str) -> Any:
         """The value of a script, promises waited for."""
@@ -186,28 +189,40 @@ class Stage:
                 return self._usable()
         return False
 
+    async def _end(self, *, politely: bool = False) -> None:
+        chromium, self._chromium = self._chromium, None
+        proxy, self._proxy = self._proxy, None
+        try:
+            if chromium is not None:
+                await (chromium.aclose() if politely else chromium.kill())
+        finally:
+            if proxy is not None:
+                await proxy.aclose()
+
     async def _launch(self, window: Window) -> None:
-        old, self._chromium = self._chromium, None
-        if old is not None:
-            await old.kill()
+        from .forward_proxy import ForwardProxy  # here for start-up: most nodes never show a page
+
+        await self._end()
         browser = cdp.find(self._browser)
         assert browser is not None, "asked before"
         make_private(self._profile)
         options = [*FLAGS, f"--user-data-dir={self._profile}", f"--window-size={window.width},{window.height}"]
-        options.append(f"--host-resolver-rules={urls.rules(self._trusted)}")
         if self.headless:
             options += ["--headless=new", "--hide-scrollbars", "--mute-audio"]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             options.append("--no-sandbox")  # Chromium refuses to run as root with it
         self._crashed, self._target, self._session = False, "", ""
         try:
-            self._chromium = await cdp.Chromium.launch(browser, options, hear=self._hear, environ=self._environ)
+            self._proxy = proxy = ForwardProxy(self._trusted)
+            await proxy.start()
+            self._chromium = await cdp.Chromium.launch(
+                browser, [*options, *proxy.options()], hear=self._hear, ended=proxy.stop, environ=self._environ
+            )
             await self._attach()
+            await self._sign_in(proxy)
         except BaseException as exc:
             # Also when the call was cancelled: a browser without its page is of no use to the next one.
-            chromium, self._chromium = self._chromium, None
-            if chromium is not None:
-                await chromium.kill()
+            await self._end()
             if isinstance(exc, cdp.Gone | cdp.Refused | TimeoutError):
                 raise ToolError(f"CANVAS_NOT_AVAILABLE: {Path(browser).name} did not start; {HINT}") from exc
             raise
@@ -229,8 +244,22 @@ class Stage:
             self._ask("Page.setLifecycleEventsEnabled", enabled=True),
             self._ask("Runtime.enable"),
             self._ask("Inspector.enable"),
-            self._ask("Fetch.enable", patterns=[{"urlPattern": urls.OWN + "/*"}]),
+            self._ask(
+                "Fetch.enable",
+                patterns=[{"urlPattern": urls.OWN + "/*"}, {"urlPattern": urls.SIGN_IN}],
+                handleAuthRequests=True,
+            ),
         )
+
+    async def _sign_in(self, proxy: "ForwardProxy") -> None:
+        """Have Chromium learn the proxy's secret: asked for it later, with a page there, it would open a dialog."""
+        try:
+            async with asyncio.timeout(PAGE_WAIT):
+                while not proxy.signed_in:
+                    await self._ask("Page.navigate", url=urls.SIGN_IN)
+                    await asyncio.sleep(0 if proxy.signed_in else SHOT_PAUSE)
+        except TimeoutError:
+            raise ToolError(f"CANVAS_NOT_AVAILABLE: {NO_PROXY}") from None
 
     async def _place(self, window: Window) -> None:
         if self.headless:
@@ -325,6 +354,9 @@ class Stage:
             return
         elif method == "Fetch.requestPaused":
             self._serve(params)
+        elif method == "Fetch.authRequired" and self._proxy is not None:
+            answer = self._proxy.credentials(params["authChallenge"])
+            self._order("Fetch.continueWithAuth", requestId=params["requestId"], authChallengeResponse=answer)
         elif method == "Page.lifecycleEvent" and params["name"] == "load":
             # By its id: the page before may still be loading when the next one is asked for.
             self._arrived = params["loaderId"]
@@ -346,6 +378,9 @@ class Stage:
 
     def _serve(self, paused: Json) -> None:
         """Answer a request to our own origin; the network never sees it."""
+        if paused["request"]["url"] == urls.SIGN_IN:
+            self._order("Fetch.continueRequest", requestId=paused["requestId"])  # the proxy answers it
+            return
         path = unquote(urlsplit(paused["request"]["url"]).path)
         scene = self.scene
         status, kind, policy, body = 404, "text/plain", HTML_POLICY, b"not found"
