@@ -164,6 +164,14 @@ def test_a_folder_with_too_much_in_it_hides_nothing_else(tmp_path: Path, work: P
     assert desk.asked[0].detail.endswith(UNWATCHED)
 
 
+def test_words_without_number_hide_no_file_before_them(tmp_path: Path, work: Path) -> None:
+    desk = Desk(tmp_path / "state", lambda: script(work / "run.sh", "echo OTHER"))
+
+    with pytest.raises(ToolDenied, match="changed while a person was asked"):
+        desk.run(f"eval sh run.sh; true {' '.join(str(number) for number in range(3000))}", work)
+    assert desk.asked[0].detail.endswith(UNWATCHED)
+
+
 def test_a_files_name_is_one_line_of_a_question(tmp_path: Path, work: Path) -> None:
     name = "a.sh as now\nin /home/me/safe"
     script(work / name)

@@ -31,6 +31,7 @@ _MAKES: Final = frozenset({"make", "gmake"})
 """They make a file anew, the one they read as well, from one beside it: `Makefile` from `Makefile.sh`."""
 _SPLIT: Final = re.compile(r"[\s=:,@;|&<>(){}'\"`$]+")
 _SPLIT_BRACKETS: Final = re.compile(r"[\s=:,@;|&<>(){}\[\]'\"`$]+")
+"""At brackets, too: they may be code's, or a pattern's that stays whole by the other."""
 _QUOTING: Final = re.compile(r"\\\n|[\\'\"]")
 _QUERY: Final = re.compile(r"[?#]")
 _ADDRESS: Final = re.compile(r"[%?#]")
@@ -89,8 +90,8 @@ class Naming:
         found, parts = [folder], _all_parts(words)
         try:
             for base in found:  # it grows
-                inner = [path for path in self._spoken(base, parts) if path not in found]
-                found += [path for path in inner if _is_folder(path)][: MOST_FOLDERS - len(found)]
+                inner = dict.fromkeys(path for path in self._spoken(base, parts) if _is_folder(path))
+                found += [path for path in inner if path not in found][: MOST_FOLDERS - len(found)]
         except TooMuch:
             self._all = False
         return found, self._all and len(found) < MOST_FOLDERS
@@ -120,8 +121,10 @@ class Naming:
     def _each(self, folder: str, words: tuple[Word, ...], program: Program) -> Iterator[tuple[str, bool]]:
         parts = _all_parts(words[1:])
         yield from ((path, False) for path in self._own(folder, program))
-        found = self._spoken(folder, parts)
-        yield from ((path, True) for path in found)
+        found: list[str] = []
+        for path in self._spoken(folder, parts):
+            found += [path] if path not in found else []
+            yield path, True
         programs = {plain_name(each) for each in (words[0].text, program.file or "", *(part.text for part in parts))}
         yield from ((path, False) for path in self._found_by(programs, folder, parts, found))
         inner = [path for path in found if _is_folder(path)]
@@ -139,15 +142,14 @@ class Naming:
             for name in (program.own, str(beside / "pyvenv.cfg"), str(beside.parent / "pyvenv.cfg")):
                 yield from self.there(folder, name)
 
-    def _spoken(self, folder: str, parts: Sequence[Word]) -> list[str]:
+    def _spoken(self, folder: str, parts: Sequence[Word]) -> Iterator[str]:
         """What words may mean: themselves, and where a shell may expand them, what they expand to."""
-        found = dict.fromkeys(path for part in parts for path in self.there(folder, part.text))
+        yield from (path for part in parts for path in self.there(folder, part.text))
         for part in parts:
             if part.open and _WILD.search(part.text):
                 matching = self._globbed(folder, os.path.expanduser(part.text))  # noqa: PTH111
-                found |= dict.fromkeys(islice(matching, MOST_MATCHES))
+                yield from islice(matching, MOST_MATCHES)
                 self._all = self._all and next(matching, None) is None
-        return list(found)
 
     def _globbed(self, folder: str, pattern: str) -> Iterator[str]:
         """As shells expand patterns, hidden files included."""
