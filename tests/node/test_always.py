@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.node import operands
+from openclaw_mcp.node import digests
 from openclaw_mcp.node.approvals import Approvals
 from openclaw_mcp.node.asking import Answer, Asking, Question
 from openclaw_mcp.node.rules import ExecPolicy
@@ -36,6 +36,7 @@ class Machine:
                 "mod.py",
                 "conftest.py",
                 "a.txt",
+                ".gitattributes",
                 "sub/x.py",
             ):
                 (folder / name).write_text("print(1)\n")
@@ -93,7 +94,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "data a program may run": (("sqlite3", "a.txt"), "a.txt"),
     "what make looks for": (("make", "all"), "Makefile"),
     "what npm looks for": (("npm", "run", "build"), "package.json"),
-    "what pytest looks for": (("pytest",), "conftest.py"),
+    "what git looks for": (("git", "status"), ".gitattributes"),
     "a module": (("python3", "-m", "mod"), "mod.py"),
     "a module glued": (("python3", "-mmod"), "mod.py"),
     "a wrapped script": (("env", "timeout", "5", "python3", "script.py"), "script.py"),
@@ -125,7 +126,7 @@ CHANGES: dict[str, Callable[[Machine, str], Any]] = {
     "another byte, same size and time": lambda machine, name: _same_stamp(machine.here / name),
     "gone": lambda machine, name: (machine.here / name).unlink(),
     "a link to another": lambda machine, name: machine.link(name, str(machine.there / "a.txt")),
-    "too large": lambda machine, name: os.truncate(machine.here / name, operands.LARGEST + 1),
+    "too large": lambda machine, name: os.truncate(machine.here / name, digests.LARGEST + 1),
     "unreadable": lambda machine, name: machine.link(name, "/proc/1/mem"),
     "a pipe": lambda machine, name: _as_pipe(machine.here / name),
 }

@@ -11,6 +11,7 @@ from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.node.wrappers import WRAPPERS
 
 from .judging import real, rules, run, script, verdict
+from .test_always import Machine
 
 LOOKING = rules("prompt", allow=("ls *", "echo *", "true"))
 ALL_BUT_RM = rules("allow", deny=("rm *",))
@@ -336,3 +337,58 @@ def test_nothing_of_it_is_started(tmp_path: Path) -> None:
             run(tmp_path / "state", LOOKING, started_by(name, f"./repo/{name}"), cwd=str(tmp_path))
 
     assert not mark.exists()
+
+
+# ---- bare names in folders of the PATH that a workspace fills ----
+
+
+@pytest.mark.parametrize("pattern", ["ls *", "* *", "l? *"])
+@pytest.mark.parametrize("spelled", ["ls", "./bin/ls", "{work}/bin/ls"])
+@pytest.mark.parametrize("around", [[], ["env"], ["sh", "-c"], ["nice", "-n", "5"]])
+def test_a_rule_for_a_bare_name_does_not_mean_a_program_of_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, spelled: str, around: list[str]
+) -> None:
+    work = tmp_path / "work"
+    script(work / "bin" / "ls")
+    argv = [*around, spelled.format(work=work)]
+    assert verdict(tmp_path / "state", rules("prompt", allow=(pattern,)), [*around, "ls"], cwd=work) == "allow"
+
+    monkeypatch.setenv("PATH", f"{work / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+    assert verdict(tmp_path / "state", rules("prompt", allow=(pattern,)), argv, cwd=work) == "prompt"
+    by_path = rules("prompt", allow=(f"{work.resolve()}/bin/ls *",))
+    if "./" not in spelled or not around:
+        assert verdict(tmp_path / "state", by_path, argv, cwd=work) == "allow"
+    assert verdict(tmp_path / "state", rules("allow", deny=("ls *",)), argv, cwd=work) in ("deny", "prompt")
+
+
+def test_always_for_a_bare_name_is_for_the_program_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(tmp_path)
+    monkeypatch.setenv("PATH", f"{machine.here / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    for name in ("mytool", "cat"):
+        script(machine.here / "bin" / name)
+    (machine.here / "bin" / "linked").symlink_to("../run.sh")
+
+    for argv, changed in (
+        (("mytool", "x"), "bin/mytool"),
+        (("cat", "a.txt"), "bin/cat"),
+        (("linked",), "run.sh"),
+        (("sh", "-c", "mytool y"), "bin/mytool"),
+    ):
+        assert machine.run(*argv) == 1
+        assert machine.asked[-1].always
+        assert machine.run(*argv) == 0
+        script(machine.here / changed, f"echo {argv}")
+        assert machine.run(*argv) == 1, argv
+
+
+def test_a_remembered_bare_name_does_not_mean_another_program_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path)
+    assert (machine.run("expr", "1"), machine.run("expr", "1")) == (1, 0)
+    script(machine.here / "bin" / "expr")
+
+    monkeypatch.setenv("PATH", f"{machine.here / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+    assert machine.run("expr", "1") == 1

@@ -18,9 +18,10 @@ from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import APPROVALS
 from ..core.visible import visible, visible_line
-from ..node.approvals import Approvals, Locator, described
+from ..node.approvals import Approvals, described
 from ..node.asking import Answer, Asking
 from ..node.consent import THINGS, Consents
+from ..node.locator import Locator
 from ..node.risks import everything_allowed, risk_of, unknown_to_us
 from ..node.rules import Action, ExecPolicy, Rule
 from ..node.settings import state_dir

@@ -22,8 +22,9 @@ from ..core.roster import AgentCard
 from ..models.keys import KeyRing
 from ..models.settings import Provider, catalogue, choose
 from ..models.troubles import ModelTrouble
-from ..node.approvals import Approvals, Locator
+from ..node.approvals import Approvals
 from ..node.asking import Asking
+from ..node.locator import Locator
 from ..node.risks import EVERYTHING, risks_of
 from ..node.token import BadToken, TokenFile
 from ..nodehost import Node

@@ -2,9 +2,7 @@
 
 import asyncio
 import hashlib
-import os
 import shlex
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Final
@@ -13,18 +11,17 @@ import msgspec
 
 from ..core.errors import OpenClawError, ToolDenied
 from ..core.model import Json, ToolCall
-from ..core.visible import visible_program
+from ..core.visible import visible_line, visible_program
 from . import operands
 from .asking import Asking, Question, question
-from .environment import SYSTEM_FOLDERS, clean_path, is_trusted
 from .files import read_private, write_private
-from .following import follow
-from .powers import name_of
+from .locator import Locator
 from .rules import (
     DEFAULT_POLICY,
     LONGEST_PATTERN,
     MOST_RULES,
     Action,
+    Bind,
     Bound,
     ExecPolicy,
     Rule,
@@ -34,7 +31,7 @@ from .rules import (
     remembered,
 )
 from .shell import Piece, Word, harmless
-from .wrappers import APPLETS, WRAPPERS, Opened, unwrap
+from .wrappers import Opened, unwrap
 
 FILE: Final = "exec-policy.json"
 LARGEST_FILE: Final = 4 << 20  # bytes
@@ -47,6 +44,10 @@ HOW_TO_ALLOW: Final[dict[tuple[Action, bool], str]] = {
     ("deny", False): "Nobody is asked about it and no rule can allow it: give plain commands, one by one.",
 }
 """What helps, by the verdict and whether a rule could allow the command at all."""
+
+
+UNWATCHED: Final = "other files it reads are not watched, so it can be allowed only once"
+"""Said where a command may run files that a yes can't be bound to."""
 
 
 class BadPolicy(OpenClawError):
@@ -87,9 +88,7 @@ class Approvals:
     def verdict(self, argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Verdict:
         """What the rules say of starting `argv` directly, with these variables set. Reads files. Raises BadPolicy."""
         place = _Place(argv, cwd, env)
-        return judge(
-            self.policy(), place.reading, locate=place.locate.path, bind=place.bound, sure=place.locate.started
-        )
+        return place.judged(self.policy(), place.files.bound)
 
     async def authorise(
         self, call: ToolCall, argv: Sequence[str], *, cwd: Path | None, asker: str, env: Mapping[str, str] | None = None
@@ -110,7 +109,9 @@ class Approvals:
         if answer == "deny" or again.action == "deny":
             raise ToolDenied(f"Command denied by {'a person' if answer == 'deny' else 'exec policy: ' + again.reason}.")
         if await asyncio.to_thread(later.look, verdict) != seen:
-            raise ToolDenied("Command denied: a file it names changed while a person was asked about it; try again.")
+            raise ToolDenied(
+                "Command denied: a file it names, or its folder, changed while a person was asked about it; try again."
+            )
         if answer == "always" and verdict.certain:
             self._remember(verdict, seen.bounds)
 
@@ -118,11 +119,10 @@ class Approvals:
         """The verdict. Files are read only where a rule that is bound to some fits otherwise, and not on the loop."""
         policy = self.policy()
         bound: list[Piece] = []
-        locate, sure = place.locate.path, place.locate.started
-        verdict = judge(policy, place.reading, locate=locate, bind=bound.append, sure=sure)
+        verdict = place.judged(policy, bound.append)
         if not bound or verdict.action == "allow":
             return verdict
-        return await asyncio.to_thread(judge, policy, place.reading, locate=locate, bind=place.bound, sure=sure)
+        return await asyncio.to_thread(place.judged, policy, place.files.bound)
 
     def _remember(self, verdict: Verdict, bounds: Sequence[Bound | None]) -> None:
         policy = remembered(self.policy(), verdict.pieces, bounds)
@@ -175,18 +175,19 @@ class Approvals:
 class _Seen(msgspec.Struct, frozen=True):
     """What was found when a command was looked at."""
 
+    folder: str
+    """Where it runs, links followed."""
     bounds: tuple[Bound | None, ...]
     """Of each command no rule allows."""
-    files: dict[str, str]
-    """Every file it names, by path and digest, remembered or not."""
+    found: operands.Found
+    """Every file it names, remembered or not."""
 
     @property
     def names(self) -> str:
         """For people."""
-        if not self.files:
-            return ""
-        listed = ", ".join(dict.fromkeys(PurePath(path).name for path in self.files))
-        return f"\nwith {listed if len(listed) <= 200 else listed[:200] + '…'} as now"
+        listed = ", ".join(dict.fromkeys(_name(path) for path in self.found.files))
+        shown = f"\nwith {listed if len(listed) <= 200 else listed[:200] + '…'} as now" if listed else ""
+        return shown if self.found.all else f"{shown}\n{UNWATCHED}"
 
 
 class _Place:
@@ -199,8 +200,7 @@ class _Place:
         look = self.locate
         opened = unwrap([self.whole], names=look.names, suspected=look.suspected, steady=look.is_steady)
         self.reading: Opened = self._with_variables(opened) if env else opened
-        self._files = operands.Files(cwd)
-        self._moved: bool | None = None
+        self.files = operands.Files(cwd, look, self.reading.pieces)
 
     def _with_variables(self, opened: Opened) -> Opened:
         """The variables are judged by themselves; rules that forbid see them as if set by env."""
@@ -213,126 +213,19 @@ class _Place:
         seen = (*opened.seen, Piece((Word("env"), *as_set, *self.whole.words)))
         return msgspec.structs.replace(opened, doubts=(*doubts, *opened.doubts), seen=seen)
 
-    def bound(self, piece: Piece) -> Bound | None:
-        """Reads the files it names."""
-        given = piece.words[0].text
-        if self._moved is None:
-            self._moved = operands.moves(self.reading.pieces)
-        program, on_path = self.locate.started(given), self.locate.is_on_path(given)
-        return self._files.bound(piece, program=program, on_path=on_path, moved=self._moved)
+    def judged(self, policy: ExecPolicy, bind: Bind) -> Verdict:
+        look = self.locate
+        return judge(policy, self.reading, locate=look.path, bind=bind, sure=look.started, installed=look.is_on_path)
 
     def look(self, verdict: Verdict) -> _Seen:
-        """Reads the files of each command no rule allows; of all the words where the text is doubtful."""
-        bounds = tuple(self.bound(piece) for piece in verdict.pieces)
-        pieces = verdict.pieces if verdict.certain else (*verdict.pieces, self.whole)
-        return _Seen(bounds, self._files.named(pieces))
-
-
-class Locator:
-    """Which file a program name means, seen from one folder. Made anew for each decision: it looks at a name once."""
-
-    def __init__(self, cwd: Path | None) -> None:
-        self._cwd = cwd or Path.cwd()
-        self._path = clean_path()
-        self._found: dict[str, str | None] = {}
-        self._real: dict[str, str | None] = {}
-        self._steady: dict[str, bool] = {}
-        self._trusted: dict[str, bool] = {}
-        self._places: frozenset[str] | None = None
-
-    def path(self, program: str) -> str | None:
-        """The file's own path, links followed."""
-        if program not in self._real:
-            found = self.executable(program)
-            self._real[program], self._steady[program] = follow(found) if found else (None, True)
-        return self._real[program]
-
-    def is_steady(self, program: str) -> bool:
-        """Whether it means the same file to every process: what passes through /proc may be another to the next."""
-        if self.path(program) is None and "/" in program and "\0" not in program:
-            return follow(str(self._cwd / program))[1]
-        return self._steady[program]
-
-    def executable(self, program: str) -> str | None:
-        """The path to start it by: links stay, since programs look at their name."""
-        if program not in self._found:
-            try:
-                self._found[program] = self._look(program)
-            except ValueError:  # no file can have such a name
-                self._found[program] = None
-        return self._found[program]
-
-    def started(self, program: str) -> str | None:
-        """The file as which it is started: its own path, but a link's where the link lies in no trusted folder of the
-        PATH. Programs look beside the name they are started by for what belongs to them."""
-        found, real = self.executable(program), self.path(program)
-        if found is None or real is None or found == real:
-            return real
-        folder, _, name = found.rpartition(os.sep)
-        if self._is_place(folder):
-            return real
-        return f"{follow(folder)[0].rstrip(os.sep)}{os.sep}{name}"
-
-    def names(self, program: str) -> tuple[str, ...]:
-        """The names it surely acts by among programs that start others: only where the file behind it is the one that
-        name means on the trusted part of the PATH, and it is started from there."""
-        return self._names(program, self.started(program))
-
-    def suspected(self, program: str) -> tuple[str, ...]:
-        """The names it may act by, wherever it is started from."""
-        return self._names(program, self.path(program))
-
-    def _names(self, program: str, found: str | None) -> tuple[str, ...]:
-        own = name_of(program)
-        if found is None:
-            return () if "/" in program else (own,)  # no file; it may be a word of the shell's own
-        real = name_of(found)
-        box = next((box for box in APPLETS if real.startswith(box)), None)
-        if box is not None and self._meant(real) == found:
-            return (box,) if own.startswith(box) else (own,)  # it acts on the name it was called by
-        return tuple(name for name in (own, real) if name in WRAPPERS and self._meant(name) == found)
-
-    def _look(self, program: str) -> str | None:
-        if "/" in program or (os.sep != "/" and os.sep in program):
-            candidate = str(self._cwd / program)
-            return candidate if os.access(candidate, os.X_OK) else None
-        if os.name == "nt":
-            return shutil.which(program, path=self._path)
-        # As shutil.which does, with a third of the system calls: a decision looks for several programs.
-        candidates = (f"{folder}/{program}" for folder in self._path.split(os.pathsep))
-        return next((each for each in candidates if os.access(each, os.X_OK) and Path(each).is_file()), None)
-
-    def _meant(self, name: str) -> str | None:
-        """The file behind a bare name on the folders of the PATH that nobody else and no workspace fills."""
-        first = self.executable(name)
-        if first is None or self._is_trusted(first.rpartition(os.sep)[0]):
-            return self.path(name)
-        folders = [each for each in self._path.split(os.pathsep) if self._is_trusted(each)]
-        found = shutil.which(name, path=os.pathsep.join(folders)) if folders else None
-        return os.path.realpath(found) if found else None
-
-    def _is_place(self, folder: str) -> bool:
-        """Whether programs lie there that bare names mean: a folder of the PATH that is trusted."""
-        if folder in SYSTEM_FOLDERS:
-            return True
-        real = follow(folder)[0]
-        if self._places is None:
-            listed = [each for each in self._path.split(os.pathsep) if self._is_trusted(each)]
-            self._places = SYSTEM_FOLDERS | {os.path.realpath(each) for each in listed}
-        return real in self._places
-
-    def _is_trusted(self, folder: str) -> bool:
-        if folder not in self._trusted:
-            self._trusted[folder] = is_trusted(folder, besides=(self._cwd, Path.cwd()))
-        return self._trusted[folder]
-
-    def is_on_path(self, program: str) -> bool:
-        """Whether it is the one its bare name means."""
-        return "/" not in program or self.started(program) == self._meant(PurePath(program).name) is not None
+        """Reads the files the commands name; those of all the words where the text is doubtful."""
+        bounds = tuple(self.files.bound(piece) for piece in verdict.pieces)
+        whole = None if verdict.certain else self.whole
+        return _Seen(self.files.folder, bounds, self.files.look(verdict.pieces, whole))
 
 
 def _question(place: _Place, verdict: Verdict, seen: _Seen, asker: str) -> Question:
-    where = f"\nin {place.cwd}" if place.cwd else ""
+    where = f"\nin {seen.folder}" if place.cwd else ""
     set_to = f"\nset: {shlex.join(f'{name}={value}' for name, value in place.env.items())}" if place.env else ""
     rememberable = verdict.certain and remembered(DEFAULT_POLICY, verdict.pieces, seen.bounds) is not None
     command = [visible_program(place.argv[0]), *place.argv[1:]]
@@ -348,10 +241,14 @@ def _question(place: _Place, verdict: Verdict, seen: _Seen, asker: str) -> Quest
     )
 
 
+def _name(path: str) -> str:
+    return visible_line(PurePath(path).name)
+
+
 def lasting(bounds: Iterable[Bound]) -> str:
     """Where and how long an answer remembered with these would hold, for people."""
     listed = list(bounds)
-    files = dict.fromkeys(PurePath(path).name for bound in listed for path in bound.files)
+    files = dict.fromkeys(_name(path) for bound in listed for path in bound.files or ())
     while_so = f", while {', '.join(files)} stay{'s' if len(files) == 1 else ''} as now" if files else ""
     return f"in {', '.join(dict.fromkeys(bound.cwd for bound in listed))}{while_so}" if listed else ""
 

@@ -4,7 +4,7 @@ import fnmatch
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -34,7 +34,11 @@ def is_wild(pattern: str) -> bool:
 # ---- allow: only what certainly fits --------------------------------------------------------------------
 
 
-def surely_program(pattern: str, piece: Piece, locate: Locate, sure: Locate) -> bool:
+Installed = Callable[[str], bool]
+"""Whether a program as written is the one its bare name means, in a folder where no workspace puts programs."""
+
+
+def surely_program(pattern: str, piece: Piece, locate: Locate, sure: Locate, installed: Installed) -> bool:
     """`sure`: the file as which a program is started; a link of somebody's own is not what it leads to."""
     given = piece.words[0].text
     wild = is_wild(pattern)
@@ -49,10 +53,9 @@ def surely_program(pattern: str, piece: Piece, locate: Locate, sure: Locate) -> 
             and (name_of(given) == name_of(found) or not is_multi_call(found))
             and _path_glob(pattern).fullmatch(os.path.normpath(place)) is not None
         )
-    if "/" not in given:
-        return _glob(pattern).fullmatch(given) is not None
-    # A path counts for a bare name only when that name means the same file.
-    return not wild and name_of(given) == pattern and (place := sure(given)) is not None and place == locate(pattern)
+    if wild:
+        return "/" not in given and _glob(pattern).fullmatch(given) is not None and installed(given)
+    return name_of(given) == pattern and installed(given)
 
 
 def surely_arguments(pattern: str, piece: Piece, program: str = "") -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core.errors import ToolDenied
-from .matching import may_match, names_of, program_of, surely_arguments, surely_program
+from .matching import Installed, may_match, names_of, program_of, surely_arguments, surely_program
 from .powers import Locate
 from .shell import Piece
 from .wrappers import Opened
@@ -54,9 +54,11 @@ class Bound(Struct, frozen=True):
     """What a command is bound to: its folder, resolved, and each file it names, by path and digest."""
 
     cwd: str
-    files: dict[str, str]
+    files: dict[str, str] | None
+    """None when not all can be told, or they may be others by the time it starts."""
     program: str | None = None
-    """The file of a program given by a path; a rule names it so, since the path may be relative or a link."""
+    """The file of a program that is not meant by its bare name; a rule names it so, since a path may be relative or a
+    link, and the PATH another."""
 
 
 Bind = Callable[[Piece], Bound | None]
@@ -106,6 +108,7 @@ class _View(Struct, frozen=True):
 
     locate: Locate
     sure: Locate
+    installed: Installed
     bind: Bind
 
 
@@ -116,10 +119,11 @@ def judge(
     locate: Locate,
     bind: Bind = lambda _: None,
     sure: Locate | None = None,
+    installed: Installed = lambda program: "/" not in program,
 ) -> Verdict:
     """The strictest verdict over all pieces; text that can't be read for certain needs a person at least. `sure`: the
     file as which a program is started, where that is not the one it is."""
-    view = _View(locate, sure or locate, bind)
+    view = _View(locate, sure or locate, installed, bind)
     action: Action = "allow"
     reason = "every command is allowed by a rule"
     held: list[Piece] = []
@@ -192,7 +196,7 @@ def _fits(rule: Rule, piece: Piece, view: _View) -> Literal["yes", "maybe", "no"
         return "no"
     if (
         rule.action != "deny"
-        and surely_program(program, piece, view.locate, view.sure)
+        and surely_program(program, piece, view.locate, view.sure, view.installed)
         and surely_arguments(arguments.strip(), piece, program)
         and (rule.binding == _ANYWHERE or rule.action != "allow" or _holds(rule, piece, view.bind))
     ):
@@ -212,8 +216,8 @@ def _holds(rule: Rule, piece: Piece, bind: Bind) -> bool:
         return False
     cwd, files, words_alone = rule.binding
     if words_alone:  # an older answer, that forgot where: good for what names no file
-        return not found.files
-    return cwd in (None, found.cwd) and (files is None or files == found.files)
+        return found.files == {}
+    return cwd in (None, found.cwd) and files in (None, found.files)
 
 
 # ---- changing rules --------------------------------------------------------------------------------------------------
@@ -224,7 +228,7 @@ def remembered(policy: ExecPolicy, pieces: Sequence[Piece], bounds: Sequence[Bou
     some piece can't be written as a rule."""
     fresh: list[Rule] = []
     for piece, bound in zip(pieces, bounds, strict=True):
-        if bound is None:
+        if bound is None or bound.files is None:
             return None
         if any(word.open for word in piece.words):
             return None

@@ -73,6 +73,8 @@ class Piece(Struct, frozen=True):
     """The shell that starts it; None = started directly."""
     fed: bool = False
     """Its input comes, or may come, from another command."""
+    later: bool = False
+    """Another command of the same text may have run by the time it starts. Those of one pipe start together."""
 
 
 class Reading(Struct, frozen=True):
@@ -85,9 +87,10 @@ class Doubt(Exception):
     """What follows can't be read for certain."""
 
 
-def read(text: str, *, shell: str, fed: bool = False) -> Reading:
-    """Every command in `text`, those inside substitutions included. `fed`: another command feeds the shell itself."""
-    reader = _Reader(shell, fed=fed)
+def read(text: str, *, shell: str, fed: bool = False, later: bool = False) -> Reading:
+    """Every command in `text`, those inside substitutions included. `fed`: another command feeds the shell itself.
+    `later`: it may have run before."""
+    reader = _Reader(shell, fed=fed, later=later)
     try:
         reader.read(text)
     except Doubt as doubt:
@@ -111,11 +114,14 @@ def is_about_looks(name: str) -> bool:
 class _Reader:
     """Reads one text and, through fresh readers of the same list, the texts inside it."""
 
-    def __init__(self, shell: str, pieces: list[Piece] | None = None, depth: int = 0, *, fed: bool = False) -> None:
+    def __init__(
+        self, shell: str, pieces: list[Piece] | None = None, depth: int = 0, *, fed: bool, later: bool
+    ) -> None:
         self.pieces: list[Piece] = [] if pieces is None else pieces
         self._shell = shell
         self._depth = depth
         self._fed = fed
+        self._later = later
         self._text = ""
         self._at = 0
 
@@ -134,7 +140,7 @@ class _Reader:
     def _commands(self, *, closing: str) -> None:
         """Commands up to `closing`, which is consumed; the empty string means the end of the text."""
         needed = bool(closing)
-        fed = self._fed
+        fed, later = self._fed, self._later
         while True:
             self._blanks(newlines=True)
             if self._closed(closing):
@@ -152,7 +158,8 @@ class _Reader:
             separator = self._separator()
             needed = separator in _NEEDS_ANOTHER
             self._fed = fed or separator in _FEEDS
-        self._fed = fed
+            self._later = self._later or separator not in _FEEDS
+        self._fed, self._later = fed, later
 
     def _closed(self, closing: str) -> bool:
         if self._at == len(self._text):
@@ -199,6 +206,7 @@ class _Reader:
     def _simple(self) -> None:
         words: list[Word] = []
         settled = redirected = False
+        before = len(self.pieces)
         while True:
             self._blanks()
             if self._at == len(self._text) or self._peek() in ";&|\n)":
@@ -219,6 +227,7 @@ class _Reader:
             else:
                 settled = True
         if words:
+            self._later = self._later or len(self.pieces) > before  # what it is given, another command says first
             self._add(tuple(words))
         elif not settled or redirected:
             raise Doubt(f"{self._peek() or 'the end'} stands where a command should begin")
@@ -231,7 +240,7 @@ class _Reader:
             raise Doubt(f"{first.text} is a word of the shell's own language")
         if len(self.pieces) >= MOST_PIECES:
             raise Doubt(f"there are more than {MOST_PIECES} commands")
-        self.pieces.append(Piece(words, self._shell, self._fed))
+        self.pieces.append(Piece(words, self._shell, self._fed, self._later))
 
     def _redirect(self, found: re.Match[str]) -> None:
         self._at = found.end()
@@ -363,7 +372,7 @@ class _Reader:
         if "\\" in inner:
             raise Doubt("a backslash inside backquotes is not understood")
         self._at = end + 1
-        _Reader(self._shell, self.pieces, self._depth + 1, fed=self._fed).read(inner)
+        _Reader(self._shell, self.pieces, self._depth + 1, fed=self._fed, later=self._later).read(inner)
 
     # ---- characters ----------------------------------------------------------------------------------------------
 

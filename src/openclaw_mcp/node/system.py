@@ -11,12 +11,13 @@ from ..core.errors import ToolArguments, ToolDenied, ToolError
 from ..core.model import Json, ToolCall, ToolResult, ToolSpec
 from ..core.ports import Guard
 from . import process
-from .approvals import Approvals, Locator
+from .approvals import Approvals
 from .arguments import flag, schema, text
 from .capability import Command, Missing, answer
 from .desktop import Desktop, Urgency
 from .environment import blocked, inherited
 from .following import follow
+from .locator import Locator
 from .wrappers import POSIX_SHELLS
 
 DEFAULT_MS: Final = 30_000
@@ -268,9 +269,10 @@ def _cwd(given: Any) -> Path | None:
     folder = Path(given).expanduser()
     if not folder.is_absolute() or not folder.is_dir():
         raise ToolArguments("cwd must be the absolute path of a folder that exists")
-    if not follow(str(folder))[1]:
+    real, steady = follow(str(folder))
+    if not steady:
         raise ToolArguments("cwd must not pass through /proc: it means another folder to each process")
-    return folder
+    return Path(real)  # where a link leads by now is where the command is judged, and where it starts
 
 
 def _milliseconds(arguments: Json) -> int:

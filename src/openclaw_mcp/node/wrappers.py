@@ -71,6 +71,8 @@ _TRANSPARENT: Final = {
     "doas": _Options(words("-n"), words("-u")),
 }
 _JUDGED_TOO: Final = frozenset({"sudo", "doas"})
+_WAITS: Final = _JUDGED_TOO | {"xargs"}
+"""These start a command only when they have what they wait for: a line of input, a password."""
 _FIND_RUNS: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_CHANGES: Final = frozenset({"-delete", "-fls", "-fprint", "-fprint0", "-fprintf"})
 _FIND_READS: Final = frozenset({"-files0-from"})
@@ -187,7 +189,8 @@ class _Opener:
         if inner:
             # What exec and builtin start is still the shell's; the others start a program.
             shell = piece.shell if name in ("command", "builtin", "exec", "time") else None
-            self.open(Piece(inner, shell, piece.fed), depth=depth + 1, moved=moved)
+            later = piece.later or name in _WAITS
+            self.open(Piece(inner, shell, piece.fed, later), depth=depth + 1, moved=moved)
 
     # ---- the rest, each in its own way -----------------------------------------------------------------------------
 
@@ -213,7 +216,7 @@ class _Opener:
                 # -execdir and -okdir start it beside each file.
                 if any(each.text in _FIND_ACTS for each in words[at:end]):
                     raise Doubt(f"find {word} holds a word of find's own")
-                inner = Piece(_replaced(words[at:end], "{}"), fed=piece.fed)
+                inner = Piece(_replaced(words[at:end], "{}"), fed=piece.fed, later=True)
                 self.open(inner, depth=depth + 1, moved=moved or word.endswith("dir"))
                 at = end + 1
 
@@ -228,7 +231,7 @@ class _Opener:
         if "/" in rest[0].text:
             raise Doubt(f"{name} takes {rest[0].text[:40]} for a name of its own")
         # It is itself what it starts, whatever other file has that name.
-        self.open(Piece(rest, fed=piece.fed), depth=depth + 1, moved=moved, name=rest[0].text)
+        self.open(Piece(rest, fed=piece.fed, later=piece.later), depth=depth + 1, moved=moved, name=rest[0].text)
 
     def _shell(self, name: str, piece: Piece, depth: int, moved: bool) -> None:
         words = piece.words
@@ -251,7 +254,7 @@ class _Opener:
             return
         if words[at].open:
             raise Doubt("the shell's text is decided only when it runs")
-        reading = read(words[at].text, shell=name, fed=piece.fed)
+        reading = read(words[at].text, shell=name, fed=piece.fed, later=piece.later)
         for inner in reading.pieces:
             self.open(inner, depth=depth + 1, moved=moved)
         if reading.doubts:
