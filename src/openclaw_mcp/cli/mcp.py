@@ -26,6 +26,9 @@ from ..tools.registry import Registry
 from ..wire.mcp import tool_result_shape, tool_shape
 from .commands import DONE, FAILED, Parser
 
+LENDING = "tools.alsoAllow (or tools.allow, where that is set)"
+"""The lists of the config that lend a server's tools to everybody."""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Action)
@@ -118,6 +121,7 @@ def _add(options: argparse.Namespace, file: Path) -> int:
     _change(file, edit)
     told = "" if tools is None else f"; its tools: {tools}"
     print(f"{options.name} is {'replaced' if known else 'added'} in {file}{told}")
+    print(f"its tools are for the owner; to lend them to whoever your agents answer, put mcp/{options.name} into {LENDING}")
     return DONE
 
 
