@@ -26,6 +26,7 @@ from ..core.records import (
     RunSaid,
 )
 from ..core.rpc import Fault
+from ..core.transcript import for_others
 from .turn import Transcript
 
 logger = logging.getLogger(__name__)
@@ -210,6 +211,7 @@ class Runs:
         run = going.run
         runtime = self._pick(run)
         turn = self._turn(going.claim)
+        going.transcript.for_owner = turn.caller.owner
         if self._prepare is not None:
             turn = await self._prepare(turn, runtime.takes)
         async with aclosing(runtime.run(turn)) as events:  # type: ignore[type-var]  # see below
@@ -230,11 +232,13 @@ class Runs:
     def _turn(self, claim: Claim) -> Turn:
         run, session = claim.run, claim.session
         before = len(claim.messages)
+        caller = self._act(claim)
 
         async def recall(most: int) -> tuple[Json, ...]:
             if session.message_count == before:  # nothing was said before: not worth a look
                 return ()
-            return await self._sessions.bodies(session.key, limit=most, offset=before)
+            bodies = await self._sessions.bodies(session.key, limit=most, offset=before)
+            return bodies if caller.owner else tuple(map(for_others, bodies))
 
         settings = {**session.entry, **run.options}
         return Turn(
@@ -251,7 +255,7 @@ class Runs:
             resume=session.entry.get("resume") or None,
             cwd=settings.get("cwd"),
             settings=settings,
-            caller=self._act(claim),
+            caller=caller,
             tools=self._tools,
         )
 
