@@ -3,6 +3,7 @@
 A real gateway, a group of the local channel, a scripted model where the prompt is what counts.
 """
 
+import base64
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -244,3 +245,22 @@ def test_a_strangers_own_sub_agent_is_seen_and_stopped_by_whoever_asks_there(tmp
         assert child in demo(house, "!tool sessions_list {}", sender=MALLORY)
         assert child in demo(house, '!tool subagents {"action": "list"}')
         assert '"killed": 1' in demo(house, '!tool subagents {"action": "kill", "target": "1"}', sender=MALLORY)
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["audio/a/b", "audio/a\0b", "audio/" + "a" * 300, "audio/ogg'; touch pwned; '", "ü/ü"])
+def test_no_file_of_a_strangers_silences_a_conversation(tmp_path: Path, kind: str) -> None:
+    """Each later turn recalls it."""
+    audio = {"models": [{"type": "cli", "command": "sh", "args": ["-c", "wc -c < '{{MediaPath}}'"]}]}
+    with FakeModel(say("hello")) as model:
+        with world(tmp_path, behind("openai", model, tools={"media": {"audio": audio}})) as house:
+            file = {"mimeType": kind, "fileName": "v.ogg", "content": base64.b64encode(b"x").decode()}
+            assert told(house, "listen", sender=MALLORY, attachments=[file]) == "hello"
+            assert told(house, "are you there?") == "hello"
+            sent = {"sessionKey": "main", "message": "listen", "idempotencyKey": "1", "attachments": [file]}
+            assert house.answer(house.ask("chat.send", **sent)["runId"]) == "hello"
+        prompts = json.dumps([request.body["messages"] for request in model.requests])
+        assert "v.ogg (application/octet-stream, 1 bytes); it was not read" in prompts
+        assert "pwned" not in prompts
