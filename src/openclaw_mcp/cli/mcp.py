@@ -26,8 +26,7 @@ from ..tools.registry import Registry
 from ..wire.mcp import tool_result_shape, tool_shape
 from .commands import DONE, FAILED, Parser
 
-LENDING = "tools.alsoAllow (or tools.allow, where that is set)"
-"""The lists of the config that lend a server's tools to everybody."""
+LEND = "put mcp/{} into tools.alsoAllow (or tools.allow, where that is set)"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +120,7 @@ def _add(options: argparse.Namespace, file: Path) -> int:
     _change(file, edit)
     told = "" if tools is None else f"; its tools: {tools}"
     print(f"{options.name} is {'replaced' if known else 'added'} in {file}{told}")
-    print(f"its tools are for the owner; to lend them to whoever your agents answer, put mcp/{options.name} into {LENDING}")
+    print(f"its tools are for the owner; to lend them to everybody your agents answer, {LEND.format(options.name)}")
     return DONE
 
 

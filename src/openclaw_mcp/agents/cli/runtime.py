@@ -29,6 +29,7 @@ from ...core.agent import (
 )
 from ...core.effects import Effects
 from ...core.errors import OpenClawError
+from ...core.mime import suffix_of
 from ...core.model_name import check_model_name
 from ...core.ports import Guard
 from ...core.roster import AgentCard
