@@ -197,7 +197,8 @@ def test_speech_is_written_down_by_a_service_the_second_when_the_first_fails() -
 ODD_TYPES = [
     "audio/a/b", "audio/a/../../x", "audio/a\0b", "audio/" + "a" * 300, "audio/\u00fc\u4e2d", "audio/", "/", "",
     "audio", "audio/ogg'; touch pwned; '", "audio/$(touch pwned)", "audio/`touch pwned`", "audio/ogg\n", "audio/o gg",
-    "*/*", "audio/x-" + "y" * 100, "audio/vnd.$HOME", "audio/ogg;codecs='; touch pwned; '", "AUDIO/OGG", "audio/.hidden",
+    "*/*", "audio/x-" + "y" * 100, "audio/vnd.$HOME", "audio/ogg;codecs='; touch pwned; '", "AUDIO/OGG",
+    "audio/.hidden",
 ]  # fmt: skip
 SHELL = {"type": "cli", "command": "sh", "args": ["-c", "printf %s '{{MediaPath}}'"]}
 
