@@ -72,6 +72,8 @@ def test_explain_prints_every_step_and_marks_the_one_that_decides(state: Path) -
         (["message_read", "--door", "http"], False, "http"),
         (["sessions_send", "--session", "agent:main:subagent:u"], False, "subagent"),
         (["git__log", "--source", "mcp/git"], True, "profile"),
+        (["git__log", "--source", "mcp/git", "--no-owner"], False, "owner"),
+        (["pinch", "--source", "plugin/lobster", "--no-owner"], False, "owner"),
     ],
 )
 def test_the_options_say_who_asks(state: Path, words: list[str], allowed: bool, step: str) -> None:

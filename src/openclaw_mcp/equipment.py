@@ -96,9 +96,9 @@ class Equipment:
         """Everything that must be there before the first run begins, and stay until the last has ended."""
         self._memory = memory
         roster, read = self._roster, self._settings
-        sight = Sight(memory.sessions, memory.runs, settings=read, roster=roster)
-        self._sight = sight
         book = Subagents(memory.store)
+        sight = Sight(memory.sessions, book, memory.runs, settings=read, roster=roster)
+        self._sight = sight
         who = (book, memory.sessions, memory.runs, self._gateway.publish)
         async with (
             self._ledger.keep(memory.audit),

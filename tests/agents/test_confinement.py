@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_mcp.agents.cli import codex, opencode
 from openclaw_mcp.agents.cli.confinement import LONGEST_NOTE
 from openclaw_mcp.core.model import Caller, Grant, Sender
 
@@ -192,6 +193,53 @@ def test_opencode_is_not_run_with_a_login_that_brings_settings(tmp_path: Path) -
     assert "sign in with a provider's key instead" in message
     assert "secret-token" not in message
     assert world.times_called == 0
+
+
+# ---- what is set for all users of the machine ------------------------------------------------------------------------
+
+
+def test_codex_has_the_machines_servers_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = tmp_path / "etc" / "config.toml"
+    write(system, '[mcp_servers.owners]\ncommand = "owners"\n[mcp_servers.far]\nurl = "http://far"\n')
+    monkeypatch.setattr(codex, "SYSTEM", system)
+    _, called, _ = started(tmp_path, "codex")
+    [servers] = [tomllib.loads(word)["mcp_servers"] for word in called["args"] if word.startswith("mcp_servers=")]
+    assert {name: entry.get("enabled", True) for name, entry in servers.items()} == {
+        "owners": False, "far": False, "remoteclaw": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cli", "name", "settings", "refused"),
+    [
+        ("codex", "managed_config.toml", '[mcp_servers.owners]\ncommand = "owners"\n', "mcp_servers"),
+        ("codex", "managed_config.toml", "[features]\nshell_tool = true\n", "features"),
+        ("codex", "managed_config.toml", 'sandbox_mode = "danger-full-access"\n', "sandbox_mode"),
+        ("codex", "managed_config.toml", 'model = "gpt"\napproval_policy = "on-request"\n', None),
+        ("codex", "managed_config.toml", "", None),
+        ("opencode", "opencode.json", {"mcp": {"owners": {"type": "local", "command": ["owners"]}}}, "mcp"),
+        ("opencode", "opencode.jsonc", '{/* all */ "permission": {"bash": "allow"}}', "permission"),
+        ("opencode", "opencode.json", {"permission": "allow"}, "permission"),
+        ("opencode", "opencode.json", {"plugin": ["owners"]}, "plugin"),
+        ("opencode", "opencode.json", {"tools": {"bash": True}}, "tools"),
+        ("opencode", "opencode.json", {"agent": {"build": {"tools": {"bash": True}}}}, "agent"),
+        ("opencode", "opencode.json", {"share": "disabled", "model": "m/one", "mcp": {}}, None),
+    ],
+)
+def test_what_would_undo_the_confinement_for_all_users_keeps_a_stranger_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: str, name: str, settings: Any, refused: str | None
+) -> None:
+    file = tmp_path / "etc" / name
+    write(file, settings)
+    monkeypatch.setattr(codex, "MANAGED", file)
+    monkeypatch.setattr(opencode, "SYSTEM", file.parent)
+    world = World(tmp_path, cli)
+    world.final(caller=CALLER)
+    if refused is None:
+        world.final(caller=STRANGER)
+        return
+    assert f"{file} sets {refused} for all users of this machine" in world.failed(caller=STRANGER).message
+    assert world.times_called == 1
 
 
 # ---- who is confined -------------------------------------------------------------------------------------------------

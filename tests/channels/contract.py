@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 import pytest
+from msgspec import structs
 
 from openclaw_mcp.channels.fetching import fetched
 from openclaw_mcp.core.agent import Attachment
@@ -321,6 +322,19 @@ class ChannelContract:
             while not (files := await files_of(world, message)):  # some carry text and file one after the other
                 message = await heard(world)
             assert (files[0].data, files[0].mime_type) == (PIXEL, "image/png")
+
+        self.told(world, story, "attachment")
+
+    @pytest.mark.parametrize("kind", ["audio/a/b", "audio/ogg'; id; '", "audio/" + "a" * 300, "voice", "audio/$(id)"])
+    def test_a_type_that_is_none_is_not_taken_from_a_sender(self, world: Worlds, kind: str) -> None:
+        async def story(world: World) -> None:
+            file = Attachment(mime_type="audio/ogg", name="a.ogg", data=PIXEL)
+            structs.force_setattr(file, "mime_type", kind)  # as a client of the sender's may write it
+            await world.say("listen", attachments=[file])
+            message = await heard(world)
+            while not (files := await files_of(world, message)):
+                message = await heard(world)
+            assert [(file.data, file.mime_type) for file in files] == [(PIXEL, "application/octet-stream")]
 
         self.told(world, story, "attachment")
 

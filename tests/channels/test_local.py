@@ -70,7 +70,10 @@ def world(tmp_path: Path) -> Worlds:
 class TestLocal(ChannelContract):
     """Every promise of the contract."""
 
-    lacks = ("test_a_conversation_there_is_not_is_refused_for_good",)
+    lacks = (
+        "test_a_conversation_there_is_not_is_refused_for_good",
+        "test_a_type_that_is_none_is_not_taken_from_a_sender",  # it is `local.send` that reads a client's words
+    )
 
 
 def test_conversations_are_there_after_reopening(world: Worlds) -> None:

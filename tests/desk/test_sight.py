@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.model import Caller, Grant
-from openclaw_mcp.core.records import NewSession
+from openclaw_mcp.core.records import NewSession, Subagent
 from openclaw_mcp.core.roster import Roster
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Fault, RpcCall
 from openclaw_mcp.delegation.settings import Settings
 from openclaw_mcp.delegation.settings import read as settings_of
 from openclaw_mcp.delegation.sight import Sight
+from openclaw_mcp.store.subagents import Subagents
 from tests.sessions.house import House, TwinLink, house
 
 OWN = "agent:main:own"
@@ -23,13 +24,15 @@ Asker = Callable[..., Awaitable[Any]]
 def run(where: Path, story: Callable[[House, Asker], Awaitable[None]], settings: Settings = Settings()) -> None:
     async def play() -> None:
         async with house(str(where / "x.sqlite")) as rooms:
-            sight = Sight(rooms.memory.sessions, rooms.memory.runs, settings=lambda: settings, roster=Roster)
+            memory, book = rooms.memory, Subagents(rooms.memory.store)
+            sight = Sight(memory.sessions, book, memory.runs, settings=lambda: settings, roster=Roster)
             for room in rooms.memory.rooms:
                 rooms.offer(sight.over(room.methods()).methods())
             for key, parent in ((OWN, None), ("agent:main:other", None), ("agent:main:subagent:1", OWN)):
                 new = NewSession(key=key, agent_id="main", classification="custom", spawned_by=parent)
                 await rooms.memory.sessions.create(new)
             await rooms.memory.sessions.patch("agent:main:other", {"label": "Private"}, {})
+            await book.put(_sent_off("agent:main:subagent:1"))
             caller = Caller(
                 kind="agent",
                 name="main",
@@ -46,6 +49,11 @@ def run(where: Path, story: Callable[[House, Asker], Awaitable[None]], settings:
             await story(rooms, ask)
 
     asyncio.run(asyncio.wait_for(play(), 30))
+
+
+def _sent_off(key: str) -> Subagent:
+    """A sub-agent of `OWN`, for somebody who is not the owner."""
+    return Subagent(child_key=key, run_id="1", requester_key=OWN, grant={}, task="look", created_at=1, started_at=1)
 
 
 @pytest.mark.parametrize(

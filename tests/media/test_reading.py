@@ -190,3 +190,68 @@ def test_speech_is_written_down_by_a_service_the_second_when_the_first_fails() -
         assert "hello from openai" in prompt(voice, audio={"models": [openai]})
         broken = {"command": "/nowhere/whisper"}
         assert "hello from deepgram" in prompt(voice, audio={"models": [broken, deepgram]})
+
+
+# ---- what a sender calls a file --------------------------------------------------------------------------------------
+
+ODD_TYPES = [
+    "audio/a/b", "audio/a/../../x", "audio/a\0b", "audio/" + "a" * 300, "audio/\u00fc\u4e2d", "audio/", "/", "",
+    "audio", "audio/ogg'; touch pwned; '", "audio/$(touch pwned)", "audio/`touch pwned`", "audio/ogg\n", "audio/o gg",
+    "*/*", "audio/x-" + "y" * 100, "audio/vnd.$HOME", "audio/ogg;codecs='; touch pwned; '", "AUDIO/OGG",
+    "audio/.hidden",
+]  # fmt: skip
+SHELL = {"type": "cli", "command": "sh", "args": ["-c", "printf %s '{{MediaPath}}'"]}
+
+
+@pytest.mark.parametrize("kind", ODD_TYPES)
+@pytest.mark.parametrize(
+    "model",
+    [
+        SHELL,
+        {"type": "cli", "command": "true"},
+        {"type": "cli"},
+        {"provider": "deepgram", "baseUrl": "http://127.0.0.1:9"},
+        {"provider": "openai", "baseUrl": "http://127.0.0.1:9"},
+    ],
+    ids=["shell", "program", "no program", "deepgram", "openai"],
+)
+def test_no_type_a_sender_names_ends_a_turn_or_reaches_a_shell(kind: str, model: Json) -> None:
+    """The second message recalls the file of the first; both are answered."""
+    listener = given(("voice.ogg", kind, b"x"), audio={"models": [model]})
+    assert len(listener.turns) == 2
+    for text in (listener.turns[0].prompt, json.dumps(listener.memories[1])):
+        assert "pwned" not in text
+        assert "voice.ogg" in text
+    if model is SHELL and "it was not read" not in listener.turns[0].prompt:
+        assert "/recording." in listener.turns[0].prompt
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [
+        ("audio/ogg", ".ogg"), ("audio/ogg; codecs=opus", ".ogg"), ("Audio/MPEG", ".mp3"), ("audio/x-wav", ".wav"),
+        ("audio/mp4", ".m4a"), ("audio/x-unheard-of", ".bin"), ("audio/x$&!#", ".bin"),
+    ],
+)  # fmt: skip
+def test_a_recordings_file_ends_as_its_kind_is_known_by(kind: str, ending: str) -> None:
+    assert f"/recording{ending}\n" in prompt(("voice", kind, b"x"), audio={"models": [SHELL]})
+
+
+def test_a_program_that_hears_speech_sees_none_of_our_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENCLAW_GATEWAY_TOKEN", "token-of-ours")
+    monkeypatch.setenv("LC_TIME", "C")
+    model = {"type": "cli", "command": "env", "args": [], "env": {"SPEECH_KEY": "given"}}
+    heard = prompt(("voice.ogg", "audio/ogg", b"x"), audio={"models": [model]})
+    assert [line in heard for line in ("PATH=", "LC_TIME=C", "SPEECH_KEY=given")] == [True] * 3
+    assert "token-of-ours" not in heard
+
+
+def test_a_reader_that_breaks_is_a_sentence_in_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(data: bytes) -> str:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr("openclaw_mcp.media.words.decoded", broken)
+    listener = given(("a.txt", "text/plain", b"x"))
+    for text in (listener.turns[0].prompt, json.dumps(listener.memories[1])):
+        assert "a.txt (text/plain, 1 bytes); it was not read: an internal error" in text
+        assert "unforeseen" not in text

@@ -362,7 +362,7 @@ def test_a_run_for_somebody_else_has_of_a_node_what_the_rules_name(
                     if name in given:
                         await gateway.desk.call(call)
                         continue
-                    with pytest.raises(ToolDenied, match="a node's tools are for the owner"):
+                    with pytest.raises(ToolDenied, match="it is for the owner, unless an allow list names it or node/"):
                         await gateway.desk.call(call)
                 token = gateway.grants.issue(caller, seconds=60)
                 told = Introduction(client=BACKEND, scopes=EVERY)

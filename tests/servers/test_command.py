@@ -46,6 +46,8 @@ def test_a_server_is_added_called_and_removed(mcp: Shell) -> None:
     removed = mcp("remove", "echo")
 
     assert (added.returncode, added.stderr) == (0, "")
+    assert "its tools are for the owner; to lend them to everybody" in added.stdout
+    assert "put mcp/echo into tools.alsoAllow" in added.stdout
     assert (called.returncode, called.stdout, called.stderr) == (0, "hello\n", "")
     assert json.loads(as_json.stdout) == {"content": [{"type": "text", "text": "hi"}], "isError": False}
     assert removed.returncode == 0

@@ -27,6 +27,7 @@ from ..core.records import (
     RunSaid,
 )
 from ..core.rpc import Fault
+from ..core.transcript import for_others
 from .turn import Transcript
 
 logger = logging.getLogger(__name__)
@@ -211,6 +212,7 @@ class Runs:
         run = going.run
         turn = self._turn(going.claim, await self._act(going.claim))
         runtime = self._pick(run)
+        going.transcript.for_owner = turn.caller.owner
         if self._prepare is not None:
             turn = await self._prepare(turn, runtime.takes)
         async with aclosing(runtime.run(turn)) as events:  # type: ignore[type-var]  # see below
@@ -235,7 +237,8 @@ class Runs:
         async def recall(most: int) -> tuple[Json, ...]:
             if session.message_count == before:  # nothing was said before: not worth a look
                 return ()
-            return await self._sessions.bodies(session.key, limit=most, offset=before)
+            bodies = await self._sessions.bodies(session.key, limit=most, offset=before)
+            return bodies if caller.owner else tuple(map(for_others, bodies))
 
         settings = {**session.entry, **run.options}
         return Turn(

@@ -23,6 +23,7 @@ from ..core.agent import (
 )
 from ..core.model import Json
 from ..core.records import Draft, Outcome, now_ms
+from ..core.transcript import marked
 
 STOPPED = {"timeout": "the run took longer than it may", "restart": "the gateway stopped while this run was going"}
 CUT = "There is no answer: the agent ended without one."
@@ -33,6 +34,8 @@ class Transcript:
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
+        self.for_owner = True
+        """Whether the run is the owner's; its messages say so."""
         self.text = ""
         self._thinking = ""
         self._media: list[Attachment] = []
@@ -84,18 +87,16 @@ class Transcript:
             "content": list(done.content), "isError": done.failed,
         }  # fmt: skip
         words = " ".join(str(block.get("text", "")) for block in done.content)
-        return [
-            Draft(role="assistant", body=asked, run_id=self._run_id),
-            Draft(role="toolResult", body=result, text=words, run_id=self._run_id),
-        ]
+        return [self._draft(asked), self._draft(result, words)]
+
+    def _draft(self, body: Json, text: str = "", *, key: str | None = None) -> Draft:
+        body = marked(body, owner=self.for_owner)
+        return Draft(role=body["role"], body=body, text=text, run_id=self._run_id, idempotency_key=key)
 
     def _notice(self, notice: Notice) -> Draft:
         content = [{"type": "text", "text": notice.text}]
         body: Json = {"role": "assistant", "content": content, "stopReason": "stop", "notice": notice.detail}
-        return Draft(
-            role="assistant", body=body | {"provider": "openclaw", "model": "notice"}, text=notice.text,
-            run_id=self._run_id,
-        )  # fmt: skip
+        return self._draft(body | {"provider": "openclaw", "model": "notice"}, notice.text)
 
     def _who(self) -> Json:
         return {} if self._model is None else {"provider": self._model.provider, "model": self._model.model}
@@ -153,9 +154,7 @@ class Transcript:
         body |= {"stopReason": stop_reason, "timestamp": now_ms()}
         if error is not None:
             body["errorMessage"] = error
-        return Draft(
-            role="assistant", body=body, text=self.text, run_id=self._run_id, idempotency_key=f"{self._run_id}:answer"
-        )
+        return self._draft(body, self.text, key=f"{self._run_id}:answer")
 
     def _counted(self) -> Json:
         usage = self._usage

@@ -26,6 +26,8 @@ from ..tools.registry import Registry
 from ..wire.mcp import tool_result_shape, tool_shape
 from .commands import DONE, FAILED, Parser
 
+LEND = "put mcp/{} into tools.alsoAllow (or tools.allow, where that is set)"
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Action)
@@ -118,6 +120,7 @@ def _add(options: argparse.Namespace, file: Path) -> int:
     _change(file, edit)
     told = "" if tools is None else f"; its tools: {tools}"
     print(f"{options.name} is {'replaced' if known else 'added'} in {file}{told}")
+    print(f"its tools are for the owner; to lend them to everybody your agents answer, {LEND.format(options.name)}")
     return DONE
 
 

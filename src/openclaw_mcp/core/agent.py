@@ -3,9 +3,10 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from .effects import Effects
+from .mime import read_mime_type
 from .model import Caller, Json
 
 if TYPE_CHECKING:
@@ -13,12 +14,17 @@ if TYPE_CHECKING:
 
 
 class Attachment(Struct, frozen=True, kw_only=True):
-    """A file that goes with a message, either way. Its bytes, or where they are."""
+    """A file that goes with a message, either way. Its bytes, or where they are.
+
+    Whoever sends it names its type: here, where every file comes by, that becomes one that can be used anywhere."""
 
     mime_type: str
     name: str | None = None
     data: bytes | None = None
     url: str | None = None
+
+    def __post_init__(self) -> None:
+        structs.force_setattr(self, "mime_type", read_mime_type(self.mime_type))
 
     @property
     def kind(self) -> str:

@@ -182,33 +182,40 @@ class DelegationRoom:
         action = (asked.action or "list").strip().lower() or "list"
         requester = self._whose(call.caller, asked.session_key)
         if action == "list":
-            return {"status": "ok", "action": action, "runs": await self._runs(requester, asked.recent_minutes)}
+            return {"status": "ok", "action": action, "runs": await self._runs(call.caller, requester, asked)}
         if action == "status":
-            return await self._status(requester, asked)
+            return await self._status(call.caller, requester, asked)
         if action not in ("cancel", "kill", "steer"):
             raise Fault(f"unsupported action: {action}; there are list, status, cancel, kill, steer")
         if not covers(call.caller.scopes, WRITE):
             raise missing_scope(WRITE)
         if action == "steer":
             return await self._steer(call.caller, requester, asked)
-        return await self._kill(requester, asked, action)
+        return await self._kill(call.caller, requester, asked, action)
 
-    async def _runs(self, requester: str, minutes: int) -> list[Json]:
-        since = now_ms() - minutes * 60_000
-        children = await self._family.children(requester)
+    async def _seen(self, caller: Caller, children: Sequence[Subagent]) -> Sequence[Subagent]:
+        """Those a caller may know of, stop and direct."""
+        return [child for child in children if not await self._sight.hides(caller, child.child_key)]
+
+    async def _children(self, caller: Caller, requester: str) -> Sequence[Subagent]:
+        return await self._seen(caller, await self._family.children(requester))
+
+    async def _runs(self, caller: Caller, requester: str, asked: SubagentParams) -> list[Json]:
+        since = now_ms() - asked.recent_minutes * 60_000
+        children = await self._children(caller, requester)
         recent = [child for child in children if child.ended_at is None or child.ended_at >= since]
         return [{"index": number, **words.row(child)} for number, child in enumerate(recent, 1)]
 
-    async def _status(self, requester: str, asked: SubagentParams) -> Json:
+    async def _status(self, caller: Caller, requester: str, asked: SubagentParams) -> Json:
         if asked.run_id is None and asked.child_session_key is None and asked.target is None:
-            return {"status": "ok", "action": "status", "runs": await self._runs(requester, asked.recent_minutes)}
-        found = await self._find(requester, asked)
+            return {"status": "ok", "action": "status", "runs": await self._runs(caller, requester, asked)}
+        found = await self._find(caller, requester, asked)
         return {"status": "ok", "action": "status", "run": words.row(found[0]) if found else None}
 
-    async def _kill(self, requester: str, asked: SubagentParams, action: str) -> Json:
-        wanted = str(asked.target or "").strip().lower()
-        found = await self._family.children(requester) if wanted in ("all", "*") else await self._find(requester, asked)
-        if not found and wanted not in ("all", "*"):
+    async def _kill(self, caller: Caller, requester: str, asked: SubagentParams, action: str) -> Json:
+        every = str(asked.target or "").strip().lower() in ("all", "*")
+        found = await (self._children(caller, requester) if every else self._find(caller, requester, asked))
+        if not found and not every:
             raise Fault("this session has no such sub-agent; action list names those it has")
         terminated = 0
         for child in found:
@@ -220,7 +227,7 @@ class DelegationRoom:
         message = (asked.message or "").strip()
         if not message:
             raise Fault("message is required")
-        found = await self._find(requester, asked)
+        found = await self._find(caller, requester, asked)
         if not found:
             raise Fault("this session has no such sub-agent; action list names those it has")
         if found[0].delivery == "killed":
@@ -228,17 +235,17 @@ class DelegationRoom:
         child = await self._family.steer(found[0], message, grant=passed_on(caller))
         return {**words.row(child), "status": "accepted", "action": "steer"}
 
-    async def _find(self, requester: str, asked: SubagentParams) -> Sequence[Subagent]:
+    async def _find(self, caller: Caller, requester: str, asked: SubagentParams) -> Sequence[Subagent]:
         """By run id, session key, label or place on the list. Only its own: children and what is below them."""
         wanted = asked.run_id or asked.child_session_key or asked.target
         if wanted is None:
             raise Fault("name the sub-agent: target, runId or childSessionKey")
         text = str(wanted).strip()
         if text.isdecimal():
-            rows = await self._runs(requester, asked.recent_minutes)
+            rows = await self._runs(caller, requester, asked)
             keys_ = [row["childSessionKey"] for row in rows if row["index"] == int(text)]
             return [child for child in await self._family.children(requester) if child.child_key in keys_]
-        own = await self._family.descendants(requester)
+        own = await self._seen(caller, await self._family.descendants(requester))
         exact = [child for child in own if text in (child.run_id, child.child_key) or text.lower() == child.child_key]
         labelled = [child for child in own if child.label == text]
         if not exact and len(labelled) > 1:
@@ -259,7 +266,7 @@ class DelegationRoom:
             if isinstance(key, str) and whole:
                 agent = params.get("agentId")
                 key = keys.canonical(key, self._roster(), agent_id=agent if isinstance(agent, str) else None)
-                for child in await self._family.children(key):
+                for child in await self._children(call.caller, key):
                     await self._family.kill(child, reason="the session that sent it off was stopped")
             return done
 

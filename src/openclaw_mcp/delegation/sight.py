@@ -7,11 +7,12 @@ from typing import Any, Final
 from msgspec import structs
 
 from ..core import keys
-from ..core.books import SessionBook
+from ..core.books import SessionBook, SubagentBook
 from ..core.model import Caller, Json
 from ..core.ports import Runner
 from ..core.roster import Roster
 from ..core.rpc import Fault, Method, Room, RpcCall
+from ..core.transcript import for_others
 from .settings import Settings
 
 MOST_ROWS: Final = 1000  # sessions looked at for one family; what a page of the list may hold
@@ -44,9 +45,16 @@ class Sight:
     """`over(methods)` is a room as everybody may use it: operators as before, agents as far as they may see."""
 
     def __init__(
-        self, book: SessionBook, runner: Runner, *, settings: Callable[[], Settings], roster: Callable[[], Roster]
+        self,
+        book: SessionBook,
+        subagents: SubagentBook,
+        runner: Runner,
+        *,
+        settings: Callable[[], Settings],
+        roster: Callable[[], Roster],
     ) -> None:
         self._book = book
+        self._subagents = subagents
         self._runner = runner
         self._settings = settings
         self._roster = roster
@@ -61,11 +69,22 @@ class Sight:
         """Raises Fault unless `caller` may see the session `key`, which is canonical."""
         if caller.kind != "agent":
             return
-        reason = await self._why_not(own_key(caller), key)
+        reason = await self._why_not(caller, key)
         if reason is not None:
             raise Fault(f"session {key} is out of sight: {reason}", kind="FORBIDDEN")
 
-    async def _why_not(self, own: str, key: str) -> str | None:
+    async def hides(self, caller: Caller, key: str) -> bool:
+        """Whether `key` is a sub-agent's that works for the owner, and `caller` an agent that does not. One nobody
+        remembers sending off counts as the owner's."""
+        if caller.kind != "agent" or caller.owner or ":subagent:" not in key or key == caller.session:
+            return False
+        child = await self._subagents.get(key)
+        return child is None or child.grant.get("owner") is True
+
+    async def _why_not(self, caller: Caller, key: str) -> str | None:
+        own = own_key(caller)
+        if await self.hides(caller, key):
+            return "it works for the owner, and this run does not"
         if key == own or await self._descends(key, own):
             return None
         settings = self._settings()
@@ -104,7 +123,8 @@ class Sight:
             params = await self._placed(call, WHOSE[name])
             if name == "sessions.patch" and not CHOOSES_MODEL.isdisjoint(params) and self._settings().provider_rules:
                 raise Fault(f"{NOT_ITS_MODEL}: ask a person to do it", kind="FORBIDDEN")
-            return await run(structs.replace(call, params=params))
+            told = await run(structs.replace(call, params=params))
+            return told if call.caller.owner else _told_to_others(told)
 
         return guarded
 
@@ -112,7 +132,7 @@ class Sight:
         """How a run ended, whose session is within sight: that somebody knows its id says nothing."""
         told = await run(call)
         ended = await self._runner.wait(str(call.params.get("runId")), seconds=0)
-        if ended is not None and await self._why_not(own_key(call.caller), ended.session_key) is not None:
+        if ended is not None and await self._why_not(call.caller, ended.session_key) is not None:
             raise Fault("this run is of a session out of sight", kind="FORBIDDEN")
         return told if ended is not None else {"runId": call.params.get("runId"), "status": "timeout"}
 
@@ -142,7 +162,14 @@ class Sight:
         return {**kept, parameter: key}
 
     async def _listed(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
-        """The rows within sight; one agent's are asked for as such, so that its pages are whole."""
+        """The rows within sight."""
+        listed = await self._near(call, run)
+        rows = [row for row in listed["sessions"] if not await self.hides(call.caller, row["key"])]
+        hidden = len(listed["sessions"]) - len(rows)
+        return {**listed, "sessions": rows, "count": len(rows), "totalCount": listed["totalCount"] - hidden}
+
+    async def _near(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
+        """The rows `visibility` lets it see; one agent's are asked for as such, so that its pages are whole."""
         own = own_key(call.caller)
         settings = self._settings()
         if settings.visibility in ("self", "tree"):
@@ -183,6 +210,16 @@ class _Guarded:
 def not_seen(name: str) -> Fault:
     """One sentence for a session that is not there and for one that is out of sight."""
     return Fault(f"session {name} is not there, or out of sight; sessions_list names those you see", kind="FORBIDDEN")
+
+
+def _told_to_others(told: Json) -> Json:
+    """An answer of a method about a session, without what the owner's runs had from tools."""
+    kept = {name: value for name, value in told.items() if name != "pendingInputs"}
+    if isinstance(kept.get("messages"), list):
+        kept["messages"] = [message for message in map(for_others, kept["messages"]) if message["content"]]
+    if isinstance(kept.get("message"), dict):
+        kept["message"] = for_others(kept["message"])
+    return kept
 
 
 def own_key(caller: Caller) -> str:

@@ -80,7 +80,10 @@ class Reader:
                 async with self._slots:
                     text = await self._text(item, item.data)
             except (pdf.Unreadable, speech.NotTranscribed) as exc:
-                return f"[attached: {_name(item)} ({item.mime_type}, {len(item.data)} bytes); it was not read: {exc}]"
+                return _unread(item, item.data, str(exc))
+            except Exception:  # whatever a file is, it must not end this turn and every later one that recalls it
+                logger.exception("a file of type %s can't be read", item.mime_type)
+                return _unread(item, item.data, "an internal error, see the gateway's log")
             self._read[digest] = text
             while len(self._read) > KEPT:
                 self._read.popitem(last=False)
@@ -92,7 +95,7 @@ class Reader:
         return f'<file name="{_quoted(_name(item))}" type="{_quoted(item.mime_type)}">\n{inside}\n</file>'
 
     async def _text(self, item: Attachment, data: bytes) -> str:
-        kind = item.mime_type.partition(";")[0].strip().lower()
+        kind = item.mime_type
         if kind == "application/pdf":
             return await pdf.text(data)
         if kind in ("text/html", "application/xhtml+xml"):
@@ -110,6 +113,10 @@ class Reader:
 
 def _name(item: Attachment) -> str:
     return item.name or f"a file without a name ({item.kind})"
+
+
+def _unread(item: Attachment, data: bytes, why: str) -> str:
+    return f"[attached: {_name(item)} ({item.mime_type}, {len(data)} bytes); it was not read: {why}]"
 
 
 def _blocks(body: Json) -> list[Json]:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..core.agent import Attachment
+from ..core.environment import short_environment
 from ..core.errors import OpenClawError
+from ..core.mime import suffix_of
 from ..core.model import Json
 
 WAIT: Final = 120.0  # seconds one recording may take
@@ -47,7 +49,7 @@ async def transcript(
 
 async def _by(model: Json, recording: Attachment, data: bytes, environ: Mapping[str, str]) -> str:
     if model.get("type") == "cli" or "command" in model:
-        return await _program(model, recording, data)
+        return await _program(model, recording, data, environ)
     provider = str(model.get("provider", "openai"))
     base, variable, usual = PLACES.get(provider, ("", f"{provider.upper().replace('-', '_')}_API_KEY", ""))
     base = str(model.get("baseUrl") or base).rstrip("/")
@@ -65,7 +67,7 @@ async def _openai(base: str, key: str, model: str, recording: Attachment, data: 
         f"{base}/audio/transcriptions",
         headers={"Authorization": f"Bearer {key}"} if key else {},
         data={"model": model, "response_format": "json"},
-        files={"file": (recording.name or "recording", data, recording.mime_type)},
+        files={"file": (recording.name or f"recording{suffix_of(recording.mime_type)}", data, recording.mime_type)},
     )
     said = answer.get("text")
     if not isinstance(said, str):
@@ -106,16 +108,18 @@ async def _post(url: str, **what: Any) -> Json:
     return answer
 
 
-async def _program(model: Json, recording: Attachment, data: bytes) -> str:
-    """Run it on a private copy of the recording. It prints what was said, or leaves it in a text file."""
+async def _program(model: Json, recording: Attachment, data: bytes, environ: Mapping[str, str]) -> str:
+    """Run it on a private copy of the recording, whose name has nothing of the sender's. It prints what was said, or
+    leaves it in a text file."""
+    env = short_environment(environ) | {str(name): str(value) for name, value in (model.get("env") or {}).items()}
     with tempfile.TemporaryDirectory(prefix="openclaw-speech-") as place:
-        file = Path(place) / f"recording{_ending(recording)}"
+        file = Path(place) / f"recording{suffix_of(recording.mime_type)}"
         await asyncio.to_thread(file.write_bytes, data)
         words = [str(word).replace("{{MediaPath}}", str(file)) for word in model.get("args", ["{{MediaPath}}"])]
         words = [word.replace("{{OutputDir}}", place) for word in words]
         try:
             child = await asyncio.create_subprocess_exec(
-                str(model["command"]), *words, cwd=place, start_new_session=True,
+                str(model["command"]), *words, cwd=place, env=env, start_new_session=True,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as exc:
@@ -135,11 +139,6 @@ async def _program(model: Json, recording: Attachment, data: bytes) -> str:
 def _left(place: Path) -> bytes:
     """The text file a program left, as whisper does."""
     return next((file.read_bytes() for file in sorted(place.glob("*.txt"))), b"")
-
-
-def _ending(recording: Attachment) -> str:
-    kinds = {"audio/mpeg": ".mp3", "audio/mp4": ".m4a", "audio/x-wav": ".wav"}
-    return kinds.get(recording.mime_type, "." + recording.mime_type.partition("/")[2].removeprefix("x-"))
 
 
 def _seconds(model: Json) -> float:

@@ -5,36 +5,7 @@ from typing import Final
 
 import msgspec
 
-EXTENSIONS: Final = {
-    "image/jpeg": ".jpg",
-    "image/png": ".png",
-    "image/gif": ".gif",
-    "image/webp": ".webp",
-    "application/pdf": ".pdf",
-    "text/plain": ".txt",
-    "text/markdown": ".md",
-    "text/html": ".html",
-    "text/csv": ".csv",
-    "application/json": ".json",
-    "audio/mpeg": ".mp3",
-    "audio/wav": ".wav",
-    "audio/ogg": ".ogg",
-    "audio/mp4": ".m4a",
-    "audio/aac": ".aac",
-    "audio/flac": ".flac",
-    "audio/opus": ".opus",
-    "video/mp4": ".mp4",
-    "video/webm": ".webm",
-    "video/quicktime": ".mov",
-    "video/x-msvideo": ".avi",
-    "application/zip": ".zip",
-    "application/gzip": ".gz",
-    "application/x-tar": ".tar",
-    "application/x-compressed-tar": ".tar.gz",
-}
-
-IMAGES: Final = frozenset(kind for kind in EXTENSIONS if kind.startswith("image/"))
-FILES: Final = frozenset(EXTENSIONS) - IMAGES
+from ..core.mime import SUFFIXES
 
 Test = Callable[[bytes], bool]
 
@@ -119,3 +90,6 @@ _TESTS: Final[dict[str, Test]] = {
     "application/x-tar": _tar,
     "application/x-compressed-tar": _starts(b"\x1f\x8b"),
 }
+EXTENSIONS: Final = {kind: SUFFIXES[kind] for kind in _TESTS}
+IMAGES: Final = frozenset(kind for kind in EXTENSIONS if kind.startswith("image/"))
+FILES: Final = frozenset(EXTENSIONS) - IMAGES

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from ..core.environment import short_environment
 from ..core.errors import OpenClawError
 from ..core.model import Json
 
@@ -17,9 +18,6 @@ REQUEST_WAIT: Final = 60.0  # seconds a request may go without an answer or a si
 LONGEST_WAIT: Final = 86_400.0
 LONGEST_NAME: Final = 64
 SHORTEST_SECRET: Final = 4  # shorter values are not masked: they would blank out ordinary words
-
-INHERITED: Final = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""What a server sees of our own environment: enough to run, none of our secrets. The rest it gets from its entry."""
 
 Era = Literal["auto", "handshake", "stateless"]
 
@@ -137,12 +135,10 @@ class _Reader:
         cwd = None if cwd is None else str(Path(cwd).expanduser())
         if "/" in command:
             command = str(Path(cwd or "", Path(command).expanduser()))
-        inherited = {key: self._environ[key] for key in INHERITED if key in self._environ}
-        inherited.update((key, value) for key, value in self._environ.items() if key.startswith("LC_"))
         return Program(
             command=command,
             args=tuple(self._filled(word, "args") for word in self.strings("args") or ()),
-            env={**inherited, **self._pairs("env")},
+            env={**short_environment(self._environ), **self._pairs("env")},
             cwd=cwd,
         )
 

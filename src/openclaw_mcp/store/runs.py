@@ -24,6 +24,7 @@ from ..core.records import (
     now_ms,
 )
 from ..core.rpc import Fault
+from ..core.transcript import marked
 from .events import drained
 from .prepared import Prepared
 from .rows import (
@@ -253,9 +254,9 @@ class Runs:
     ) -> Claim:  # fmt: skip
         """The claim of a run that goes since just now, for all who asked; `ended` is how the others were ended."""
         owner = (leader.options.get("grant") or {}).get("owner") is True
-        events = [_event_message(event) for event in drained(connection, session.key, owner=owner)]
+        events = [_event_message(event, owner=owner) for event in drained(connection, session.key, owner=owner)]
         session, added = append(
-            connection, session, [*events, *(_user_message(run) for run in asked)],
+            connection, session, [*events, *(_user_message(run, owner=owner) for run in asked)],
             status="running", last_run_id=leader.run_id, run_started_at=leader.started_at, run_ended_at=None,
         )  # fmt: skip
         stored = [reference for run in asked for reference in run.attachments]
@@ -334,15 +335,17 @@ def _fetched(connection: Connection, session: Session, stored: Stored, at_hand: 
     return Attachment(mime_type=stored.mime_type, name=stored.file_name, data=data)
 
 
-def _user_message(run: Run) -> Draft:
-    body: dict[str, Any] = {"role": "user", "content": run.message}
+def _user_message(run: Run, *, owner: bool) -> Draft:
+    body: dict[str, Any] = marked({"role": "user", "content": run.message}, owner=owner)
+    if provenance := run.options.get("inputProvenance"):
+        body["provenance"] = provenance
     if run.attachments:
         body["attachments"] = from_json(to_json(run.attachments))
     return Draft(role="user", body=body, text=run.message, run_id=run.run_id, idempotency_key=f"{run.run_id}:user")
 
 
-def _event_message(event: Row[Any]) -> Draft:
+def _event_message(event: Row[Any], *, owner: bool) -> Draft:
     at = datetime.fromtimestamp(event.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = f"System: [{at}] {event.text}"
-    body = {"role": "user", "content": text, "provenance": {"kind": "system_event"}}
+    body = marked({"role": "user", "content": text, "provenance": {"kind": "system_event"}}, owner=owner)
     return Draft(role="user", body=body, text=text, idempotency_key=f"event:{event.key}")

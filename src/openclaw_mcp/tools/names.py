@@ -81,10 +81,12 @@ PROFILES: Final[dict[str, tuple[str, ...] | None]] = {
 OWNER_ONLY: Final = frozenset({"whatsapp_login", "cron", "gateway"})
 FOR_OWNERS: Final = "(owner only)"
 """The word every owner-only tool answers to."""
-ON_MACHINE: Final = "(on a machine)"
-"""The word every node's tool answers to: it acts on somebody's machine."""
+NAMED_ONLY: Final = "(others: by name only)"
+"""The word every tool answers to that others than the owner have only where an allow list means it."""
+ACTING_GUESTS: Final = frozenset({"node", "mcp", "plugin"})
+"""Kinds of guests whose tools act on somebody's machine, or with the owner's keys elsewhere."""
 BETWEEN: Final = "__"
-"""What stands between a node's name and its command in the name of a tool."""
+"""What stands between a guest's name and the rest in the name of a tool."""
 
 _PRIMITIVES: Final = frozenset(GROUPS["group:fs"] + GROUPS["group:runtime"])
 _CORE: Final = (
@@ -97,11 +99,12 @@ _COMES_WITH: Final = {"apply_patch": ("exec", "write")}
 
 
 class Tool(Struct, frozen=True):
-    """A tool as rules see it. `words` is everything a rule may call it, its own name first."""
+    """A tool as rules see it. `words` is everything a rule may call it, its own name first; `source` who offers it."""
 
     name: str
     family: str
     words: tuple[str, ...]
+    source: str = ""
 
 
 def normal(name: str) -> str:
@@ -144,9 +147,9 @@ def identify(source: str, name: str, owner_only: bool) -> Tool:
         words.append(HOUSE)
     if owner_only or family in OWNER_ONLY:
         words.append(FOR_OWNERS)
-    if slash and kind == "node":
-        words.append(ON_MACHINE)
-    return Tool(name, family, tuple(words))
+    if slash and kind in ACTING_GUESTS:
+        words.append(NAMED_ONLY)
+    return Tool(name, family, tuple(words), f"{kind}{slash}{id}")
 
 
 class Names:
@@ -184,10 +187,10 @@ class Names:
                 return entry
         return None
 
-    def names_node_of(self, tool: Tool) -> bool:
-        """Whether an entry means this tool of a node, its node, or nodes as such. One that merely covers it, as `*`
-        and `group:plugins` do, does not; a pattern does when it begins with the node's name: `desk__*`."""
-        meant = [word for word in tool.words if word not in (GUESTS, ON_MACHINE)]
+    def means(self, tool: Tool) -> bool:
+        """Whether an entry means this tool of a guest, the guest, or its kind. One that merely covers it, as `*` and
+        `group:plugins` do, does not; a pattern does when it begins with the guest's name: `desk__*`."""
+        meant = [word for word in tool.words if word not in (GUESTS, NAMED_ONLY)]
         begun = (entry for glob, entry in self._globs if glob(tool.name))
         return not self._words.isdisjoint(meant) or any(BETWEEN in entry.partition("*")[0] for entry in begun)
 

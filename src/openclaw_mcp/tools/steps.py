@@ -5,7 +5,7 @@ from typing import Final, Literal
 from msgspec import Struct, structs
 
 from ..core.owner import is_named
-from .names import FOR_OWNERS, ON_MACHINE, PROFILES, Names, Tool, names, normal
+from .names import FOR_OWNERS, NAMED_ONLY, PROFILES, Names, Tool, names, normal
 from .rulebook import Ids, Lists, Place, ProviderLists, RuleBook, ToolRules
 from .standing import SENDER_KINDS, Standing, find_groups, find_place, rules_for_sender
 
@@ -53,7 +53,7 @@ class Step(Struct, frozen=True, kw_only=True):
     """Refused too, unless `excused`."""
     excused: frozenset[str] = frozenset()
     given: Names | None = None
-    """Whatever allows something to this caller: it may mean a node's tool, which is else for the owner."""
+    """Whatever allows something to this caller: it may mean a guest's tool, which is else for the owner."""
     allow: Names | None = None
     grants: str = ""
     """What the allow list is called in sentences."""
@@ -77,10 +77,10 @@ class Step(Struct, frozen=True, kw_only=True):
             entry = self.default_deny.find(tool)
             if entry == FOR_OWNERS:
                 return "is refused: it is for the owner only"
-            if entry == ON_MACHINE and self.given is not None and self.given.names_node_of(tool):
+            if entry == NAMED_ONLY and self.given is not None and self.given.means(tool):
                 entry = None
-            if entry == ON_MACHINE:
-                return "is refused: a node's tools are for the owner, unless an allow list names the tool or its node"
+            if entry == NAMED_ONLY:
+                return f"is refused: it is for the owner, unless an allow list names it or {tool.source}"
             if entry is not None:
                 return f"is refused: {self.why} {entry} unless {self.key} allows it by name"
         if self.allow is not None and self.allow.find_granted(tool) is None:
@@ -195,7 +195,7 @@ def _menu(who: Standing) -> Step:
 def _owner(who: Standing, given: tuple[str, ...]) -> Step:
     if who.owner:
         return Step(name="owner", key="owner", why="the caller is the owner")
-    return Step(name="owner", key="owner", default_deny=names((FOR_OWNERS, ON_MACHINE)), given=names(given))
+    return Step(name="owner", key="owner", default_deny=names((FOR_OWNERS, NAMED_ONLY)), given=names(given))
 
 
 def _given(book: RuleBook, agent: ToolRules | None, who: Standing, model: str) -> tuple[str, ...]:

@@ -12,7 +12,17 @@ from typing import Any, Final
 from ...core.agent import AgentEvent, Model, Thinking, Usage
 from ...core.errors import BadRequest
 from ...core.model import Json
-from .confinement import PROXIES, bare_home, bring_home, chosen, home_of, link, variables_in, write_private
+from .confinement import (
+    PROXIES,
+    bare_home,
+    bring_home,
+    check_machine_settings,
+    chosen,
+    home_of,
+    link,
+    variables_in,
+    write_private,
+)
 from .words import (
     CALL_SECONDS,
     CONNECT_SECONDS,
@@ -30,6 +40,10 @@ logger = logging.getLogger(__name__)
 
 HOME: Final = "CODEX_HOME"
 SYSTEM: Final = Path("/etc/codex/config.toml")
+MANAGED: Final = Path("/etc/codex/managed_config.toml")
+"""What this says, no `-c` changes."""
+UNDOING: Final = ("mcp_servers", "features", "hooks", "plugins", "permissions", "default_permissions", "sandbox_mode")
+"""Settings there that would give a confined run tools, or files."""
 LOGINS: Final = ("auth.json", "installation_id", "models_cache.json")
 """What a confined run sees of the user's folder: who is signed in, and which models there are."""
 KEPT_SETTINGS: Final = (
@@ -88,6 +102,7 @@ class Codex:
         if order.confined is not None:
             args += ["--strict-config", "--ignore-rules"]
             env = self._confine(order, order.confined)
+            servers = _others(order)
         elif order.strict:
             # What it says of apps and plugins brings servers, too.
             servers, settings = _others(order), {"features.apps": False, "features.plugins": False}
@@ -115,6 +130,7 @@ class Codex:
 
     def _confine(self, order: Order, standing: Path) -> dict[str, str]:
         """A home with the login alone, and the variables that lead there."""
+        check_machine_settings(MANAGED, _settings(MANAGED), UNDOING)
         real = _real(order)
         home = bare_home(order.folder, home_of(order.env))
         inside, sessions = home / ".codex", standing / "codex" / "sessions"
@@ -170,9 +186,11 @@ def _settings(path: Path) -> Json:
 
 
 def _others(order: Order) -> Json:
-    """Every server that a file of the user's or of a project names, switched off."""
+    """Every server that a file of the machine, the user or a project names, switched off. A confined run does not
+    load the user's."""
     home = _real(order)
-    layers = [SYSTEM, home / "config.toml", *sorted(home.glob("*.config.toml"))]
+    own = [home / "config.toml", *sorted(home.glob("*.config.toml"))] if order.confined is None else []
+    layers = [SYSTEM, *own]
     layers += [above / ".codex" / "config.toml" for above in (order.cwd, *order.cwd.parents)]
     found: Json = {}
     for path in layers:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.disk import private_folder
+from ...core.errors import BadRequest
 from ...core.model import Json
 from .words import Dialect
 
@@ -111,6 +112,17 @@ def chosen(settings: Any, names: Iterable[str]) -> Json:
                 target = target.setdefault(step, {})
             target[last] = source[last]
     return found
+
+
+def check_machine_settings(path: Path, settings: Json, names: Iterable[str]) -> None:
+    """Raises BadRequest where a file for all users of the machine, which has the last word, says what would undo the
+    confinement (`names`)."""
+    found = [name for name in names if settings.get(name)]
+    if found:
+        raise BadRequest(
+            f"{path} sets {', '.join(found)} for all users of this machine, which can't be kept out of a run for "
+            "somebody who is not the owner; have it taken out there, or use another runtime for this agent"
+        )
 
 
 def workspace_note(workspace: Path, name: str) -> str:

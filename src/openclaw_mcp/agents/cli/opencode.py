@@ -1,6 +1,7 @@
 """OpenCode: `opencode run --format json`, configured through its environment."""
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -11,14 +12,16 @@ import pyjson5
 from ...core.agent import AgentEvent, Model, Thinking, Usage
 from ...core.errors import BadRequest
 from ...core.model import Json
-from .confinement import bare_home, bring_home, chosen, home_of, link
+from .confinement import bare_home, bring_home, check_machine_settings, chosen, home_of, link
 from .words import CALL_SECONDS, SERVER, Listening, Order, Spoken, count, own_name, part, text_at
 
 LOGIN: Final = "auth.json"
 CONTENT = "OPENCODE_CONFIG_CONTENT"
 NAMES: Final = ("config.json", "opencode.json", "opencode.jsonc")
 """What a file of its configuration may be called; of several in a folder the later says more."""
-SYSTEM: Final = Path("/etc/opencode")
+SYSTEM: Final = Path("/Library/Application Support/opencode" if sys.platform == "darwin" else "/etc/opencode")
+UNDOING: Final = ("mcp", "permission", "plugin", "tools", "agent", "mode", "lsp", "formatter")
+"""Settings there, which have the last word, that would give a confined run tools or start programs."""
 KEPT_SETTINGS: Final = ("model", "small_model", "provider", "disabled_providers", "enabled_providers", "autoupdate")
 """Of a user's settings, what the login and the choice of a model need."""
 ONLY_OURS: Final = {"*": "deny", f"{SERVER}_*": "allow"}
@@ -83,6 +86,8 @@ class OpenCode:
         """A home with nothing in it, a place for sessions with the login beside them, and the variables that lead
         there."""
         _check_logins(order)
+        for name in NAMES:
+            check_machine_settings(SYSTEM / name, _read(SYSTEM / name), UNDOING)
         real = home_of(order.env)
         home = bare_home(order.folder, real)
         kept = standing / "opencode" / "opencode"  # as it calls its folder in the one for data

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import mimetypes
 import secrets
 import shutil
 import tempfile
@@ -30,6 +29,7 @@ from ...core.agent import (
 )
 from ...core.effects import Effects
 from ...core.errors import OpenClawError
+from ...core.mime import suffix_of
 from ...core.model_name import check_model_name
 from ...core.ports import Guard
 from ...core.providers import named_model
@@ -352,7 +352,7 @@ def _lay_out(seen: Sequence[Attachment], folder: Path) -> tuple[tuple[Path, str]
     laid: list[tuple[Path, str]] = []
     for number, attachment in enumerate(seen):
         media.mkdir(mode=0o700, exist_ok=True)
-        path = media / f"media-{number}{mimetypes.guess_extension(attachment.mime_type) or '.bin'}"
+        path = media / f"media-{number}{suffix_of(attachment.mime_type)}"
         path.write_bytes(attachment.data or b"")
         laid.append((path, attachment.mime_type))
     return tuple(laid)

@@ -6,6 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from ...core.agent import Attachment
+from ...core.mime import suffix_of
 
 ALBUM: Final = 10  # files Telegram shows as one
 PHOTO_LIMIT: Final = 10 << 20  # bytes; a larger picture goes as a document
@@ -27,7 +28,7 @@ class Parcel(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return self.attachment.name or f"{self.kind}.{self.attachment.mime_type.rpartition('/')[2] or 'bin'}"
+        return self.attachment.name or f"{self.kind}{suffix_of(self.attachment.mime_type)}"
 
 
 def parcel(attachment: Attachment) -> Parcel:
