@@ -252,7 +252,8 @@ def _answer(rule: Rule) -> tuple[str, tuple[str, ...] | None, str | None]:
 def check_tighter(old: ExecPolicy, new: ExecPolicy) -> None:
     """Raise ToolDenied unless everything `new` allows, `old` allowed, and everything it prompts for was not denied.
 
-    Read in order: a rule may be made stricter, an allow rule may go, a deny rule may come anywhere. Nothing else.
+    Read in order: a rule may be made stricter, an allow rule may go, a deny rule may come anywhere. Nothing else. One
+    that allows in some folder or with some files stays as it is, goes, or denies.
     """
     if STRICTNESS[new.default_action] < STRICTNESS[old.default_action]:
         raise ToolDenied("the default action may only become stricter from here; use openclaw approvals to loosen it")
@@ -276,13 +277,23 @@ def _position(before: Sequence[Rule], at: int, rule: Rule) -> int | None:
     """Where `rule` stands among the old rules from `at` on, if only allow rules are dropped on the way to it."""
     for index in range(at, len(before)):
         old = before[index]
-        same = (old.pattern, old.shells or None) == (rule.pattern, rule.shells or None)
-        bound = rule.action != "allow" or rule.binding == old.binding
-        if same and bound and STRICTNESS[rule.action] >= STRICTNESS[old.action]:
+        if _is_as_strict(rule, old):
             return index
         if old.action != "allow":
             return None
     return None
+
+
+def _is_as_strict(rule: Rule, old: Rule) -> bool:
+    """Whether `rule` may stand where `old` stood: it covers nothing `old` did not, except what it denies."""
+    if (old.pattern, old.shells or None) != (rule.pattern, rule.shells or None):
+        return False
+    if STRICTNESS[rule.action] < STRICTNESS[old.action]:
+        return False
+    if rule.action == "deny" or old.action != "allow":
+        return True
+    # Only an allow rule asks what it is bound to: as a prompt it would hold everywhere, and before the denies after it.
+    return rule.binding == old.binding and (rule.action == "allow" or old.binding == _ANYWHERE)
 
 
 def _lost(rule: Rule) -> ToolDenied:
