@@ -10,7 +10,7 @@ import pytest
 
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.node.approvals import Locator
-from openclaw_mcp.node.rules import REMEMBERED, STRICTNESS, Action, Bound, ExecPolicy, Rule, check_tighter, judge
+from openclaw_mcp.node.rules import REMEMBERED, STRICTNESS, Action, Bind, Bound, ExecPolicy, Rule, check_tighter, judge
 from openclaw_mcp.node.shell import Piece, Word
 from openclaw_mcp.node.wrappers import Opened, unwrap
 from tests.effort import often
@@ -32,6 +32,10 @@ COMMANDS = [
 PATTERNS = ["rm *", "rm -rf build", "rm x", "expr *", "* *", "{own}/* *", "{own}/link *", "link 1", "setsid *"]
 
 
+def _bound_to(cwd: Path) -> Bind:
+    return lambda _: Bound(str(cwd), {})
+
+
 class Machine:
     """Two folders, and a program of somebody's own with a link to it on the PATH. Each command is read once."""
 
@@ -49,7 +53,7 @@ class Machine:
     def verdicts(self, policy: ExecPolicy) -> dict[str, Action]:
         return {
             f"{' '.join(argv)} in {cwd.name}": judge(
-                policy, reading, locate=look.path, bind=lambda _, cwd=cwd: Bound(str(cwd), {}), sure=look.started
+                policy, reading, locate=look.path, bind=_bound_to(cwd), sure=look.started
             ).action
             for argv, cwd, look, reading in self._readings
         }
