@@ -121,39 +121,13 @@ def test_a_deny_rule_finds_rm_wherever_it_can_be_seen(tmp_path: Path, folder: Pa
     """With everything else allowed, text that names rm is denied or, where it can't be read, asked about."""
     approvals = Approvals(state_dir=tmp_path / "state", asking=Asking(seconds=lambda: 1, in_client=lambda: True))
     approvals.save(ALL_BUT_RM)
-    hidden_in_a_program = (
-        "perl",
-        "python3",
-        "awk",
-        "sed",
-        "vim",
-        "tar",
-        "git",
-        "watch",
-        "script",
-        "flock",
-        "unshare",
-        "pkexec",
-    )
-    others = (
-        "chroot",
-        "taskset",
-        "parallel",
-        "strace",
-        "xvfb-run",
-        "ssh",
-        "setsid",
-        "su ",
-        "runuser",
-        "/lib64/ld",
-        "zsh",
-    )
+    hidden_in_a_program = ("perl", "python3", "awk", "sed", "vim", "tar", "git")
     cases = [
         argv
         for argv in attempts()
         if argv[1:2] == ["-c"]
         and "rm victim" in argv[2]
-        and not argv[2].startswith((*hidden_in_a_program, *others))
+        and not argv[2].startswith(hidden_in_a_program)
         and "#" not in argv[2]
     ]
 

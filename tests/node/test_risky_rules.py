@@ -179,6 +179,58 @@ RUN_WHAT_THEY_ARE_FED = """
     xargs
     parallel
     /usr/bin/python3
+    python3 -E
+    python3 -v
+    perl -n
+    sqlite3 -batch db
+    psql -h host db
+    ssh -c aes128-ctr host
+    ssh host bash
+    ssh host sudo sh
+    ssh host 'sudo bash'
+    ssh -T host sh -s
+    ssh -i key host python3
+    setsid bash
+    setsid python3 -u
+    setsid env python3
+    taskset 1 python3
+    flock l sh
+    chroot /x
+    chroot /x sh
+    unshare -r
+    unshare sh
+    nsenter -t 1 -m
+    strace -f bash
+    systemd-run --pipe bash
+    dbus-run-session sh
+    prlimit sh
+    script -q /dev/null
+    screen
+    fakeroot
+    fakeroot sh
+    su root -c bash
+    docker run -i alpine
+    docker exec -i web sh
+    docker run -i --rm alpine sh
+    kubectl exec -i pod -- sh
+    conda run python
+    uv run python
+    poetry run python
+    bundle exec irb
+    direnv exec . bash
+    npx node
+    gosu x sh
+    zsh -c bash
+    python3 manage.py shell
+    django-admin shell
+    flask shell
+    rails console
+    rails c
+    terraform console
+    git apply
+    patch
+    patch -p1
+    cpio -i
 """
 RUN_WHAT_THEY_NAME = """
     python3 script.py
@@ -197,10 +249,116 @@ RUN_WHAT_THEY_NAME = """
     cat x
     awk 1 file
     gdb --version
+    node -v
+    ssh -i key host uptime
+    ssh host ls bash.txt
+    setsid python3 /srv/x.py
+    docker ps
+    docker exec -i web ls
+    kubectl get node
+    crontab -l
+    man bash
+    apt install python3
+    fakeroot make
+    flock l make
+    psql -h host -c x db
+    mysql -e 'select 1'
+    nice python3
+    tee out
+"""
+
+ANY_FOLDERS = """
+    python3 script.py: script.py: python3 /PATH/script.py
+    python3 -u script.py arg: script.py: python3 -u /PATH/script.py arg
+    python3 ./script.py: ./script.py: python3 /PATH/script.py
+    python3.11 sub/script.py: sub/script.py: python3.11 /PATH/sub/script.py
+    bash deploy.sh: deploy.sh: bash /PATH/deploy.sh
+    bash -x deploy: deploy: bash -x /PATH/deploy
+    zsh x.zsh: x.zsh: zsh /PATH/x.zsh
+    node app.js: app.js: node /PATH/app.js
+    node -r ./x.js /srv/app.js: ./x.js: node -r /PATH/x.js /srv/app.js
+    ruby x.rb: x.rb: ruby /PATH/x.rb
+    perl x.pl: x.pl: perl /PATH/x.pl
+    php x.php: x.php: php /PATH/x.php
+    java -jar app.jar: app.jar: java -jar /PATH/app.jar
+    awk -f x.awk data: x.awk: awk -f /PATH/x.awk data
+    sed --file=x.sed data: x.sed: sed --file=/PATH/x.sed data
+    psql -f x.sql: x.sql: psql -f /PATH/x.sql
+    Rscript x.R: x.R: Rscript /PATH/x.R
+    ansible-playbook site.yml: site.yml: ansible-playbook /PATH/site.yml
+    setsid python3 x.py: x.py: setsid python3 /PATH/x.py
+    python3 -m http.server: http.server: python3 -I -m http.server
+"""
+"""Rules, the word by which the folder decides, and the rule that is offered instead."""
+NO_FOLDERS = """
+    python3 /srv/script.py
+    python3 -u /srv/script.py data.csv
+    python3 -I -m http.server
+    python3 -c 'print(1)'
+    bash /srv/deploy.sh prod
+    node /srv/app.js
+    java -jar /srv/app.jar
+    awk -f /srv/x.awk data
+    awk 1 file
+    sed -n 1p file
+    ssh host bash run.sh
+    ps -eo pid,comm
+    pgrep -x bash
+"""
+RUN_WHAT_THE_FOLDER_SAYS = """
+    make test
+    eslint .
+    jest
+    vite build
+    terraform apply
+    composer install
+    mix test
+    rspec
+    pre-commit run
+    mypy .
+    latexmk x.tex
+    dotnet build
+    bazel build x
+    deno task x
+    bun test
+    flask run
+    scons
+    vagrant up
+    invoke x
+    fab x
+    sbt test
+    stack build
+    cabal build
+    lein test
+    nix build
+    gulp
+    grunt
+    swift build
+    dune build
+    taskset 1 make
+"""
+SHOW_OTHER_PROGRAMS = """
+    ps *
+    ps aux
+    ps eww -p *
+    /bin/ps *
+    pgrep *
+    pgrep -a x
+    pstree *
+    pmap *
+    top *
+    top -b -n1
+    htop *
+    w *
+    w
 """
 
 
-@pytest.mark.parametrize("pattern", [line.strip() for line in RUN_WHAT_THEY_ARE_FED.strip().splitlines()])
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+@pytest.mark.parametrize("pattern", _lines(RUN_WHAT_THEY_ARE_FED))
 def test_a_rule_for_what_runs_its_input_is_grave_without_a_wildcard_too(pattern: str) -> None:
     risk = risk_of(pattern)
 
@@ -209,11 +367,69 @@ def test_a_rule_for_what_runs_its_input_is_grave_without_a_wildcard_too(pattern:
     assert risk in risks_of(rules("prompt", allow=(pattern,)))
 
 
-@pytest.mark.parametrize("pattern", [line.strip() for line in RUN_WHAT_THEY_NAME.strip().splitlines()])
+@pytest.mark.parametrize("pattern", _lines(RUN_WHAT_THEY_NAME))
 def test_a_rule_for_what_runs_its_own_words_is_not(pattern: str) -> None:
     risk = risk_of(pattern)
 
     assert risk is None or not risk.grave
+
+
+@pytest.mark.parametrize("line", _lines(ANY_FOLDERS))
+def test_a_script_that_depends_on_the_folder_is_named_with_what_does_not(line: str) -> None:
+    """Whoever asks chooses the folder."""
+    pattern, word, instead = line.split(": ")
+
+    risk = risk_of(pattern)
+
+    assert risk is not None
+    assert f"the {word} of any folder" in str(risk)
+    assert repr(instead) in risk.safer
+    assert risk in risks_of(rules("prompt", allow=(pattern,)))
+
+
+@pytest.mark.parametrize("pattern", _lines(NO_FOLDERS))
+def test_nothing_is_said_of_a_script_wherever_it_is_started(pattern: str) -> None:
+    assert risk_of(pattern) is None
+
+
+@pytest.mark.parametrize("pattern", _lines(RUN_WHAT_THE_FOLDER_SAYS))
+def test_what_runs_what_the_folder_says_is_said_to(pattern: str) -> None:
+    risk = risk_of(pattern)
+
+    assert risk is not None
+    assert "whatever the folder it runs in tells" in str(risk)
+    assert risk in risks_of(rules("prompt", allow=(pattern,)))
+
+
+@pytest.mark.parametrize("pattern", _lines(SHOW_OTHER_PROGRAMS))
+def test_what_shows_other_programs_is_said_to_print_what_they_were_started_with(pattern: str) -> None:
+    risk = risk_of(pattern)
+
+    assert risk is not None
+    assert "printing what your other programs were started with" in str(risk)
+
+
+@pytest.mark.parametrize("program", ["ps", "pgrep", "pstree", "top", "htop", "w", "pmap"])
+def test_a_wildcard_for_the_program_never_means_one_that_shows_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """They print other programs' variables: tokens. Neither the system's own nor one in a folder of the user's."""
+    own = tmp_path / "own"
+    script(own / program)
+    (own / "zzz").symlink_to(program)
+    patterns = ("*", "* *", f"{program[0]}* *", f"?{program[1:]} *", "/usr/bin/* *", "/bin/* *", f"{own}/* *", "z* *")
+    approvals = approvals_of(tmp_path / "state", rules("prompt", allow=patterns))
+    ways = [[program, "x"], ["nice", program, "eww"], ["sh", "-c", f"{program} eww"], ["busybox", program]]
+    assert [argv for argv in ways if approvals.verdict(argv).action == "allow"] == []
+
+    monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
+    ways += [[f"{own}/{program}", "x"], [f"{own}/zzz", "x"], ["zzz"]]
+    assert [argv for argv in ways if approvals.verdict(argv).action == "allow"] == []
+
+
+@pytest.mark.parametrize("pattern", ["cat *", "grep *", "tail -n 5 *", "strings *", "* *"])
+def test_what_prints_files_is_said_to_print_those_in_proc(pattern: str) -> None:
+    assert "through /proc what your programs were started with" in str(risk_of(pattern))
 
 
 def test_an_answer_that_was_remembered_is_no_such_rule() -> None:
@@ -304,7 +520,11 @@ def patterns_in(state: Path) -> list[str]:
     return [rule["pattern"] for rule in json.loads((state / FILE).read_text())["rules"]]
 
 
-@pytest.mark.parametrize("given", [("allow", "git *"), ("allow", "*"), ("allow", "sudo *"), ("default", "allow")])
+@pytest.mark.parametrize(
+    "given",
+    [("allow", "git *"), ("allow", "*"), ("allow", "sudo *"), ("allow", "setsid bash"), ("allow", "ssh host bash"),
+     ("default", "allow")],
+)  # fmt: skip
 def test_a_grave_rule_needs_a_second_yes(tmp_path: Path, given: tuple[str, str]) -> None:
     approvals_of(tmp_path, DEFAULT_POLICY)
     before = (tmp_path / FILE).read_text()
@@ -342,10 +562,14 @@ def test_at_a_terminal_it_is_asked_once_more(tmp_path: Path, typed: str, made: b
 def test_a_rule_that_only_reads_or_writes_is_made_with_a_word_and_others_without(tmp_path: Path) -> None:
     said, silent = command(tmp_path, "allow", "cat *"), command(tmp_path, "allow", "seq *")
 
-    assert said.returncode == silent.returncode == 0
+    script_of_any_folder, viewer = command(tmp_path, "allow", "python3 x.py"), command(tmp_path, "allow", "ps *")
+
+    assert said.returncode == silent.returncode == script_of_any_folder.returncode == viewer.returncode == 0
     assert "printing any file you can read" in said.stdout
+    assert "'python3 /PATH/x.py'" in script_of_any_folder.stdout
+    assert "printing what your other programs were started with" in viewer.stdout
     assert silent.stdout == ""
-    assert patterns_in(tmp_path)[:2] == ["seq *", "cat *"]
+    assert patterns_in(tmp_path)[:4] == ["ps *", "python3 x.py", "seq *", "cat *"]
     assert command(tmp_path, "deny", "git *").stdout == ""
 
 
@@ -358,13 +582,16 @@ def test_the_doctor_lists_the_rules_that_let_through_more_than_they_say(tmp_path
         ]
 
     (fresh,) = found()
-    approvals_of(tmp_path, rules("prompt", allow=("git *", "cat *", "seq *", "git rev-parse HEAD")))
+    approvals_of(
+        tmp_path,
+        rules("prompt", allow=("git *", "cat *", "seq *", "git rev-parse HEAD", "ps *", "python3 x.py", "setsid sh")),
+    )
     listed = found()
     approvals_of(tmp_path, DEFAULT_POLICY)
     (clean,) = found()
 
     assert fresh[0] == "note"
-    assert [state for state, _ in listed] == ["attention", "note"]
+    assert [state for state, _ in listed] == ["attention", "note", "note", "note", "attention"]
     assert "'git *' lets through" in listed[0][1]
     assert "'cat *' lets through" in listed[1][1]
     assert clean[0] == "fine"

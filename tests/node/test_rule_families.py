@@ -138,6 +138,170 @@ def test_a_deny_is_not_found_where_it_cannot_fit(tmp_path: Path, pattern: str, t
     assert verdict(tmp_path, rules("allow", deny=(pattern,)), _argv(text)) == "allow"
 
 
+# ---- denies against what a program is told to start ----
+
+TOLD_TO_START_RM = """
+    setsid rm x
+    setsid -w rm x
+    setsid /bin/rm x
+    setsid env rm x
+    setsid setsid rm x
+    setsid sh -c 'rm x'
+    setsid sh -c rm
+    chrt -o 0 rm x
+    taskset 1 rm x
+    taskset -c 1 RM x
+    unshare rm x
+    unshare -r -- rm x
+    flock l rm x
+    flock l -c 'rm x'
+    strace -f -o out rm x
+    prlimit --nofile=5 rm x
+    script -c 'rm x' /dev/null
+    watch rm x
+    watch 'ls; rm x'
+    chroot / rm x
+    setarch -R rm x
+    linux64 rm x
+    runuser -u root rm x
+    su -c 'rm x'
+    su root -c 'echo x && rm x'
+    setpriv rm x
+    capsh -- -c 'rm x'
+    /lib64/ld-linux-x86-64.so.2 /bin/rm x
+    busybox setsid rm x
+    busybox flock l rm x
+    busybox chroot / rm x
+    nsenter -t 1 rm x
+    ssh-agent rm x
+    ssh host rm x
+    ssh host 'cd /srv && rm x'
+    ssh host 'for f in *; do rm $f; done'
+    ssh host sh -c 'env -i rm x'
+    dbus-run-session rm x
+    choom -n 0 rm x
+    uclampset rm x
+    pkexec rm x
+    fakeroot rm x
+    systemd-run --pipe rm x
+    start-stop-daemon --start --exec=/bin/rm -- x
+    xvfb-run rm x
+    docker exec web rm x
+    docker run --rm alpine sh -c 'rm x'
+    kubectl exec pod -- rm x
+    uv run rm x
+    npx rm x
+    mksh -c 'rm x'
+    mksh -e -c 'ls; rm x'
+    lksh -c 'rm x'
+    zsh -c 'rm x'
+    zsh -fc 'rm x'
+    zsh -c '=rm x'
+    zsh -c 'for f in *; { rm $f }'
+    zsh-5.9 -c 'rm x'
+    ksh93 -c 'rm x'
+    yash -c 'rm x'
+    yash -c 'nice rm x'
+    fish -c 'rm x'
+    tcsh -c 'rm x'
+"""
+NAMES_RM = """
+    git rm x
+    docker rm x
+    man rm
+    sort --compress-program=rm x
+    split --filter='rm x' f
+    tar cf x --checkpoint-action=exec='rm x' y
+    make rm
+    acme.sh rm
+    setsid $(echo rm) x
+    unshare -r $x
+"""
+NOTHING_OF_RM = """
+    setsid ls x
+    ssh host uptime
+    ssh host 'echo rm'
+    zsh -c 'ls; echo rm'
+    zsh script.zsh
+    git log
+    git commit -m 'rm x'
+    taskset 1 ls rmx
+    echo rm
+    cat rm
+    ls setsid rm
+    find . -name rm
+    docker exec web ls
+"""
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+@pytest.mark.parametrize("text", _lines(TOLD_TO_START_RM))
+def test_a_deny_is_found_in_what_a_program_is_told_to_start(tmp_path: Path, text: str) -> None:
+    """Whether it is given as words or as text for a shell."""
+    for policy in (
+        rules("allow", deny=("rm *",)),
+        rules("allow", deny=("r? *",)),
+        rules("prompt", deny=("/bin/rm *", "rm")),
+    ):
+        approvals = approvals_of(tmp_path, policy)
+        assert approvals.verdict(shlex.split(text)).action == "deny", policy
+    assert approvals_of(tmp_path, rules("allow", deny=("rm *",))).verdict(["sh", "-c", text]).action == "deny"
+
+
+@pytest.mark.parametrize("text", _lines(NAMES_RM))
+def test_where_a_word_only_names_what_is_denied_a_person_is_asked(tmp_path: Path, text: str) -> None:
+    assert verdict(tmp_path, rules("allow", deny=("rm *",)), ["sh", "-c", text]) == "prompt"
+
+
+@pytest.mark.parametrize("text", _lines(NOTHING_OF_RM))
+def test_what_starts_and_names_nothing_that_is_denied_is_not_touched(tmp_path: Path, text: str) -> None:
+    assert verdict(tmp_path, rules("allow", deny=("rm *",)), ["sh", "-c", text]) == "allow"
+
+
+@pytest.mark.parametrize("text", _lines(TOLD_TO_START_RM) + _lines(NAMES_RM))
+def test_a_deny_changes_nothing_for_a_program_a_rule_before_it_allows(tmp_path: Path, text: str) -> None:
+    """First match first: whoever allows `ssh *` allows all it can do."""
+    argv = shlex.split(text)
+    if argv[0] == "busybox":
+        argv = argv[1:]  # opened, so the rule has to name the applet
+    allow = Rule(pattern=f"{argv[0]} *", action="allow")
+    policy = ExecPolicy(default_action="deny", rules=(allow, Rule(pattern="rm *", action="deny")))
+    approvals = approvals_of(tmp_path, policy)
+
+    assert approvals.verdict(argv).action == "allow" or argv[0].startswith("/")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("setsid git push x", "deny"),
+        ("setsid git log", "allow"),
+        ("ssh h 'git push'", "deny"),
+        ("setsid git $x", "deny"),
+    ],
+)
+def test_a_deny_for_some_arguments_is_found_by_them(tmp_path: Path, text: str, expected: str) -> None:
+    policy = rules("allow", deny=("git push *",))
+
+    assert verdict(tmp_path, policy, ["sh", "-c", text]) == expected
+
+
+def test_a_question_is_found_in_what_a_program_is_told_to_start(tmp_path: Path) -> None:
+    policy = ExecPolicy(default_action="allow", rules=(Rule(pattern="git push *", action="prompt"),))
+
+    assert verdict(tmp_path, policy, ["setsid", "git", "push"]) == "prompt"
+
+
+def test_too_many_words_to_look_at_are_asked_about_in_no_time(tmp_path: Path) -> None:
+    policy = rules("allow", deny=("rm -rf *", "*--force*", "git*push*"))
+
+    assert verdict(tmp_path, policy, ["setsid", *["rm"] * 4000]) == "prompt"
+    assert verdict(tmp_path, policy, ["zsh", "-c", "; ".join(f"a{at}" for at in range(200))]) == "prompt"
+
+
 @pytest.mark.parametrize(
     ("before", "pattern", "text"),
     [

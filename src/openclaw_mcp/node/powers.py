@@ -6,7 +6,8 @@ name is missing here, except where a person wrote a rule for a folder of their o
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Final
 
@@ -21,18 +22,37 @@ MULTI_CALL: Final = words("""
 """)
 """Programs that do something else when they are called by another name, as through a link."""
 
-INTERPRETERS: Final = words("""
-    python pypy ipython bpython perl ruby irb erb jruby node nodejs deno bun php hhvm lua luajit texlua tclsh wish
-    expect awk gawk mawk nawk original-awk bwk guile racket gsi csi chicken sbcl clisp ecl ccl ghci runghc
-    runhaskell stack cabal ocaml ocamlrun utop scala kotlin kotlinc groovy swift r rscript littler octave octave-cli
-    matlab julia gnuplot maxima erl escript elixir iex mix clojure clj bb lein crystal nim dart raku perl6 jshell
-    java javaw jrunscript jdb mono dotnet pwsh powershell osascript cscript wscript qjs d8 rhino zx tsx ts-node
-    janet fennel gforth forth rexx regina yabasic bwbasic swipl gprolog m4 sed ssed ed red dc ex vi vim vimdiff view
-    rvi rvim rview gvim gview nvim elvis vis kak hx helix emacs emacsclient mg jmacs joe jstar nano rnano pico micro
-    mcedit mc ne editor sensible-editor zile ghostscript gs gsnd sqlite sqlite3 psql mysql mariadb mongosh mongo
-    redis-cli cqlsh sqlplus isql duckdb litecli pgcli mycli usql gdb gdbserver lldb rr tex latex pdftex pdflatex
-    lualatex xelatex luatex etex groff troff nroff eqn pic pod2man
+SHELLS: Final = words("""
+    sh bash rbash dash ash hush ksh rksh mksh lksh oksh loksh pdksh posh yash zsh rzsh fish csh tcsh rc es elvish nu
+    xonsh osh ysh pwsh powershell
 """)
+"""Programs that run a text of commands."""
+
+LANGUAGES: Final = words("""
+    python pypy ipython bpython perl ruby irb erb jruby node nodejs deno bun php hhvm lua luajit texlua tclsh wish
+    expect guile racket gsi csi chicken sbcl clisp ecl ccl ghci runghc runhaskell stack cabal ocaml ocamlrun utop
+    scala kotlin kotlinc groovy swift r rscript littler octave octave-cli matlab julia gnuplot maxima erl escript
+    elixir iex mix clojure clj bb lein crystal nim dart raku perl6 jshell java javaw jrunscript jdb mono dotnet pwsh
+    powershell osascript cscript wscript qjs d8 rhino zx tsx ts-node janet fennel gforth forth rexx regina yabasic
+    bwbasic swipl gprolog m4 ghostscript gs gsnd gdb gdbserver lldb rr tex latex pdftex pdflatex lualatex xelatex
+    luatex etex groff troff nroff eqn pic pod2man
+""")
+"""Programs that run the file they are given."""
+
+DATABASES: Final = words("""
+    sqlite sqlite3 psql mysql mariadb mongosh mongo cqlsh sqlplus isql duckdb litecli pgcli mycli usql
+""")
+"""Programs that run commands against what they are given, which can start others."""
+
+INTERPRETERS: Final = (
+    LANGUAGES
+    | DATABASES
+    | words("""
+    awk gawk mawk nawk original-awk bwk sed ssed ed red dc ex vi vim vimdiff view rvi rvim rview gvim gview nvim
+    elvis vis kak hx helix emacs emacsclient mg jmacs joe jstar nano rnano pico micro mcedit mc ne editor
+    sensible-editor zile redis-cli
+""")
+)
 """Programs that run a script or a language of their own, which can start others."""
 
 STARTERS: Final = (
@@ -96,11 +116,47 @@ STARTERS: Final = (
     pee mispipe lckdo zrun xe rush dotenv envchain aws-vault chamber doppler op vault sops teller infisical
     dockerize concurrently cross-env turbo lerna nx act earthly dagger skaffold tilt bats shellspec keychain flake8
     bandit distrobox toolbox lxc-attach conmon umoci sshuttle wg-quick certbot acme.sh mvnd wsl cmd caffeinate
-    newlisp picolisp wolframscript sage gap gp bc
+    newlisp picolisp wolframscript sage gap gp bc rails rspec bunx phpunit pyinvoke rye pixi
 """)
     | INTERPRETERS
+    | SHELLS
 )
 """Programs that can start others, by themselves or by an option of theirs."""
+
+STARTS_ITS_WORDS: Final = words("""
+    env xargs nohup nice ionice timeout stdbuf time gtime command exec builtin eval coproc setsid setarch linux32
+    linux64 i386 x86_64 personality prlimit taskset chrt numactl cgexec cgrun flock lockf watch entr watchexec
+    nodemon parallel sem chronic ifne start-stop-daemon daemonize daemon chpst softlimit setuidgid envdir envuidgid
+    pgrphack execlineb tini dumb-init catatonit gosu su-exec setpriv capsh unshare nsenter chroot fakechroot proot
+    schroot systemd-run systemd-nspawn systemd-inhibit systemd-cat dbus-run-session dbus-launch firejail bwrap
+    fakeroot pseudo eatmydata faketime catchsegv strace ltrace perf valgrind uftrace heaptrack rlwrap screen tmux
+    dtach abduco script unbuffer ttyrec asciinema xterm uxterm rxvt urxvt gnome-terminal konsole xfce4-terminal
+    alacritty kitty foot wezterm terminator x-terminal-emulator xvfb-run xinit startx sshpass ssh slogin autossh mosh
+    pssh pdsh clush dsh rsh rexec ssh-agent sudo su doas pkexec runuser run0 sg kdesu gksu gksudo calife super sux
+    hyperfine trickle torsocks torify proxychains proxychains4 tsocks cset schedtool runcon choom uclampset coresched
+    memusage sotruss logsave pasuspender padsp rtcwake jexec lckdo zrun dotenv envchain aws-vault chamber doppler
+    dockerize concurrently cross-env npx pnpx uvx bunx distrobox lxc-attach lxc-execute caffeinate box64 box86 rr
+    gdbserver msgexec msgfilter pee mispipe keychain
+""")
+"""Programs that start the command among their words."""
+_STARTS_ITS_WORDS_BY_SHAPE: Final = re.compile(
+    r"ld\.so.*|ld-.*|.*-run|.*-exec|qemu.*|wine.*|(?:valgrind|fakeroot)[-.]\w+|s6-.*"
+)
+_RUNS_A_COMMAND: Final = words("""
+    docker docker-compose podman podman-compose nerdctl kubectl oc crictl ctr runc crun lxc incus flatpak snap uv
+    poetry pdm pipenv hatch rye pixi conda mamba micromamba mise rtx asdf pyenv rbenv coverage nix
+""")
+"""Programs that start the command after their word `run`; to others that is a script's name. After `exec` all do."""
+_TEXT_FOLLOWS: Final = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
+
+BUILDERS: Final = words("""
+    gulp grunt lein waf b2 bjam premake5 xmake conan vcpkg spack qmake swift swiftc nimble rebar3 opam dune esy spago
+    raco zig rails phpunit invoke inv fab pyinvoke foreman honcho hivemind pm2 skaffold tilt earthly dagger act turbo
+    lerna nx cypress playwright karma ava nyc c8 parcel swc babel tsc coverage celery gunicorn uvicorn uwsgi jupyter
+    django-admin rye pixi helm pulumi packer mvnd mill buck buck2 pants muon cpack autoreconf configure elm makepkg
+    rpmbuild debuild quilt direnv mise asdf bats shellspec prove bandit ruff
+""")
+"""Programs that run what the folder they stand in says, besides those whose files `looked_for` names."""
 
 _STARTS_BY_SHAPE: Final = re.compile(
     r"[a-z.]*sh|(?:[bd]?ash|rbash|[lpm]?d?ksh|zsh|t?csh|fish|yash|posh)[-.\d][-\w.]*|"
@@ -152,12 +208,18 @@ READERS: Final = words("""
 """)
 """Programs that can print a file's content: any file this user may read, tokens among them."""
 
+PROCESS_VIEWERS: Final = words("""
+    ps pgrep pstree top htop btop atop iotop glances bashtop bpytop procs btm w pmap pidstat lsns systemd-cgls
+    systemd-cgtop nethogs smem pargs peekfd
+""")
+"""Programs that print what other programs were started with: their words and, some, their whole environment."""
+
 LOOKING: Final = words("""
     arch b2sum base32 base64 basename basenc cal cat cksum cmp column comm cut df dir dirname du echo egrep expand
     expr factor false fgrep fmt fold free grep groups head hexdump hd id join last locale logname ls lsblk lscpu
-    lsmod md5sum ncal nl nproc numfmt od paste pgrep pidof pr printenv printf ps pwd readlink realpath rev seq
+    lsmod md5sum ncal nl nproc numfmt od paste pidof pr printenv printf pwd readlink realpath rev seq
     sha1sum sha224sum sha256sum sha384sum sha512sum sleep stat strings sum tac tail test [ tr true tsort tty uname
-    unexpand uptime users vdir vmstat w wc which whereis who whoami yes
+    unexpand uptime users vdir vmstat wc which whereis who whoami yes
 """)
 """Programs of the system that read and print and, whatever their options, start nothing and write nothing."""
 
@@ -184,6 +246,7 @@ def listed(name: str, programs: frozenset[str]) -> bool:
     return name in programs or unversioned(name) in programs
 
 
+@lru_cache(maxsize=4096)
 def starts_others(program: str) -> bool:
     """Whether a program of this name is known to be able to start others or to run a script."""
     name = plain_name(program)
@@ -192,6 +255,22 @@ def starts_others(program: str) -> bool:
         or listed(name, STARTERS)
         or any(_STARTS_BY_SHAPE.fullmatch(each) for each in (name, unversioned(name)))
     )
+
+
+def told_from(program: str, given: Sequence[str]) -> int:
+    """From which of the words it is given on a program may be told to start another; their number when from none.
+
+    A guess on the safe side: which word it is can't be told without knowing each program's options.
+    """
+    name = plain_name(program)
+    if not starts_others(name):
+        return len(given)
+    if listed(name, STARTS_ITS_WORDS) or _STARTS_ITS_WORDS_BY_SHAPE.fullmatch(name):
+        return 0
+    if listed(name, SHELLS):
+        return next((at + 1 for at, word in enumerate(given) if _TEXT_FOLLOWS.fullmatch(word)), len(given))
+    verbs = ("run", "exec") if listed(name, _RUNS_A_COMMAND) else ("exec",)
+    return next((at + 1 for at, word in enumerate(given) if word in verbs), len(given))
 
 
 def writes(program: str) -> bool:
@@ -217,7 +296,7 @@ def may_be_meant_by_a_wildcard(program: str, locate: Locate) -> bool:
     own, found = name_of(program), locate(program)
     real = name_of(found) if found else own
     acts_as = {own} if is_box(real) and own in LOOKING else {own, real}
-    if any(starts_others(name) or writes(name) for name in acts_as):
+    if any(starts_others(name) or writes(name) or listed(name, PROCESS_VIEWERS) for name in acts_as):
         return False
     if found is None or (found.startswith(_SYSTEM) and not found.startswith(_OWN)):
         # A link elsewhere may bear any name: only the one the bare name means counts by it.

@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from ..core.errors import ToolDenied
 from .matching import Installed, may_match, names_of, program_of, surely_arguments, surely_program
-from .powers import Locate
+from .powers import Locate, name_of, starts_others
 from .shell import Piece
-from .wrappers import Opened
+from .started import may_be_started
+from .wrappers import WRAPPERS, Opened
 
 Action = Literal["allow", "prompt", "deny"]
 STRICTNESS: Final = {"allow": 0, "prompt": 1, "deny": 2}
@@ -134,7 +135,7 @@ def judge(
         if STRICTNESS[decided] > STRICTNESS[action]:
             action, reason = decided, why
     for piece in reading.seen:
-        decided, why = _forbidden(policy, piece, view)
+        decided, why = _forbidden(policy.rules, piece, view)
         if STRICTNESS[decided] > STRICTNESS[action]:
             action, reason = decided, why
     if reading.doubts or not reading.pieces:
@@ -148,22 +149,51 @@ def judge(
 def _judge_piece(policy: ExecPolicy, piece: Piece, view: _View) -> tuple[Action, str]:
     """The first rule that fits; one that only might fit makes the verdict stricter and the search goes on."""
     floor: tuple[Action, str] = ("allow", "")
-    for rule in policy.rules:
+    for at, rule in enumerate(policy.rules):
         fits = _fits(rule, piece, view) if rule.enabled else "no"
         said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_name(piece)}")
         if fits == "yes":
-            return _stricter(floor, said)
+            return _with_what_it_starts(_stricter(floor, said), policy.rules[:at], piece, view)
         if fits == "maybe":
             floor = _stricter(floor, said)
-    return _stricter(floor, (policy.default_action, f"no rule covers {_name(piece)}"))
+    by_default = (policy.default_action, f"no rule covers {_name(piece)}")
+    return _with_what_it_starts(_stricter(floor, by_default), policy.rules, piece, view)
 
 
-def _forbidden(policy: ExecPolicy, piece: Piece, view: _View) -> tuple[Action, str]:
+def _with_what_it_starts(
+    decided: tuple[Action, str], rules: Sequence[Rule], piece: Piece, view: _View
+) -> tuple[Action, str]:
+    """What was decided of a piece, or what a rule before has against a command its words may tell it to start. Where a
+    word of a program that starts others only names what a rule is against, a person is asked."""
+    first = piece.words[0].text
+    names = [first, view.locate(first) or first]
+    if decided[0] == "deny" or name_of(first) in WRAPPERS or not any(map(starts_others, names)):
+        return decided
+    against = [rule for rule in rules if rule.action != "allow" and rule.enabled]
+    if not against:
+        return decided
+    started = may_be_started(piece, names)
+    for each in started.pieces:
+        decided = _stricter(_forbidden(rules, each, view), decided)
+    if decided[0] != "allow":
+        return decided
+    if not started.certain:
+        return "prompt", f"what {_name(piece)} starts is decided only when it runs"
+    rule = next((rule for rule in against if program_of(rule.pattern)[0] in started.named), None)
+    if rule is None:
+        return decided
+    return (
+        "prompt",
+        f"{_name(piece)} may start others, and the rule {rule.action} {rule.pattern[:80]!r} names one of its words",
+    )
+
+
+def _forbidden(rules: Sequence[Rule], piece: Piece, view: _View) -> tuple[Action, str]:
     """What rules say against a piece that needs no rule for it. A rule for whatever program it may be says nothing."""
     first = piece.words[0].text
     names = names_of(first, view.locate(first))
     floor: tuple[Action, str] = ("allow", "")
-    for at, rule in enumerate(policy.rules):
+    for at, rule in enumerate(rules):
         if rule.action == "allow" or not rule.enabled:
             continue
         program, other_names = program_of(rule.pattern)
@@ -172,7 +202,7 @@ def _forbidden(policy: ExecPolicy, piece: Piece, view: _View) -> tuple[Action, s
         fits = _fits(rule, piece, view)
         if fits == "no":
             continue
-        before = (each for each in policy.rules[:at] if each.action == "allow" and each.enabled)
+        before = (each for each in rules[:at] if each.action == "allow" and each.enabled)
         if any(_fits(each, piece, view) == "yes" for each in before):
             break
         said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_name(piece)}")
@@ -256,7 +286,8 @@ def _answer(rule: Rule) -> tuple[str, tuple[str, ...] | None, str | None]:
 def check_tighter(old: ExecPolicy, new: ExecPolicy) -> None:
     """Raise ToolDenied unless everything `new` allows, `old` allowed, and everything it prompts for was not denied.
 
-    Read in order: a rule may be made stricter, an allow rule may go, a deny rule may come anywhere. Nothing else.
+    Read in order: a rule may be made stricter, an allow rule may go, a deny rule may come anywhere. Nothing else. One
+    that allows in some folder or with some files stays as it is, goes, or denies.
     """
     if STRICTNESS[new.default_action] < STRICTNESS[old.default_action]:
         raise ToolDenied("the default action may only become stricter from here; use openclaw approvals to loosen it")
@@ -280,13 +311,23 @@ def _position(before: Sequence[Rule], at: int, rule: Rule) -> int | None:
     """Where `rule` stands among the old rules from `at` on, if only allow rules are dropped on the way to it."""
     for index in range(at, len(before)):
         old = before[index]
-        same = (old.pattern, old.shells or None) == (rule.pattern, rule.shells or None)
-        bound = rule.action != "allow" or rule.binding == old.binding
-        if same and bound and STRICTNESS[rule.action] >= STRICTNESS[old.action]:
+        if _is_as_strict(rule, old):
             return index
         if old.action != "allow":
             return None
     return None
+
+
+def _is_as_strict(rule: Rule, old: Rule) -> bool:
+    """Whether `rule` may stand where `old` stood: it covers nothing `old` did not, except what it denies."""
+    if (old.pattern, old.shells or None) != (rule.pattern, rule.shells or None):
+        return False
+    if STRICTNESS[rule.action] < STRICTNESS[old.action]:
+        return False
+    if rule.action == "deny" or old.action != "allow":
+        return True
+    # Only an allow rule asks what it is bound to: as a prompt it would hold everywhere, and before the denies after it.
+    return rule.binding == old.binding and (rule.action == "allow" or old.binding == _ANYWHERE)
 
 
 def _lost(rule: Rule) -> ToolDenied:
