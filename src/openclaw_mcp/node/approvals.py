@@ -13,7 +13,7 @@ import msgspec
 
 from ..core.errors import OpenClawError, ToolDenied
 from ..core.model import Json, ToolCall
-from ..core.visible import visible_program
+from ..core.visible import visible_line, visible_program
 from . import operands
 from .asking import Asking, Question, question
 from .environment import SYSTEM_FOLDERS, clean_path, is_trusted
@@ -185,8 +185,8 @@ class _Seen(msgspec.Struct, frozen=True):
         """For people."""
         if not self.files:
             return ""
-        listed = ", ".join(dict.fromkeys(PurePath(path).name for path in self.files))
-        return f"\nwith {listed if len(listed) <= 200 else listed[:200] + '…'} as now"
+        listed = ", ".join(dict.fromkeys(visible_line(PurePath(path).name) for path in self.files))
+        return f"with {listed if len(listed) <= 200 else listed[:200] + '...'} as now\n"
 
 
 class _Place:
@@ -332,14 +332,15 @@ class Locator:
 
 
 def _question(place: _Place, verdict: Verdict, seen: _Seen, asker: str) -> Question:
-    where = f"\nin {place.cwd}" if place.cwd else ""
-    set_to = f"\nset: {shlex.join(f'{name}={value}' for name, value in place.env.items())}" if place.env else ""
+    where = f"in {visible_line(str(place.cwd))}\n" if place.cwd else ""
+    variables = shlex.join(f"{name}={value}" for name, value in place.env.items())
+    set_to = f"set: {visible_line(variables)}\n" if place.env else ""
     rememberable = verdict.certain and remembered(DEFAULT_POLICY, verdict.pieces, seen.bounds) is not None
     command = [visible_program(place.argv[0]), *place.argv[1:]]
     return question(
         "exec",
         title="May this command run?",
-        detail=shlex.join(command) + set_to + where + seen.names,
+        detail=where + seen.names + set_to + shlex.join(command),  # our own lines first: a command may have several
         why=verdict.reason,
         asker=asker,
         always=rememberable,
