@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.cli.approvals import _Desk, _in_our_words
+from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import Ask, Json
 from openclaw_mcp.core.ports import Silence
-from openclaw_mcp.core.visible import visible, visible_line, visible_program
+from openclaw_mcp.core.visible import visible, visible_command, visible_line, visible_program
 from openclaw_mcp.node.approvals import Approvals
 from openclaw_mcp.node.asking import Answer, Asking, Question
 from openclaw_mcp.node.consent import Consents
 from openclaw_mcp.node.desktop import _asked
+from openclaw_mcp.nodes.commandtext import command_shown
 
 from .making import call
 
@@ -149,6 +151,117 @@ def test_a_tail_is_not_pushed_out_of_sight_nor_a_letter_taken_for_another(text: 
 )
 def test_what_people_write_stays_as_it_is(text: str) -> None:
     assert visible(text) == text
+
+
+# ---- commands: each character counts ----
+
+PASS_FOR_ASCII = {
+    "quotes": "2018 2019 201B 02B9 02BB 02BD 02C8 055A B4 02CA 2032 2035 201C 201D 201F 02BA 02EE 02DD 2033 3003 AB BB",
+    "dashes": "2013 2014 2015 FE58 2500 30FC 4E00 1173 1743 3161 2043 AD",
+    "slashes": "2571 27CB 3033 30CE 4E3F 29F8 2044 2215",
+    "backslashes": "FF3C FE68 2216 29F5 29F9 4E36",
+    "dots": "B7 318D 16EB 2022 A4F8 2026 3002 FF61 30FB",
+    "colons": "FE30 0903 FF1A 02D0 A789 16EC 0589",
+    "bars": "2502 4E28 2758 0964 01C0 FFE8 2503 3163",
+    "angles": "276F 1433 02C3 227B 203A 276E 1438 02C2 2039",
+    "stars": "204E 2731 1031F FF0A",
+    "tildes": "02DC 1FC0 223C 301C",
+    "others": "01C3 2757 2D51 FF04 FE69 FF06 A778 FF03 2317 266F 20AC 2122 1F600",
+    "digits": "0C66 0665 0966 1D7CE 0CE6 0D66 0660 06F0 2460 00B2 216C",
+    "Latin": "0261 0251 0131 0237 1D0F 1D1C 1D20 1D22 A731 0280 0269 026A 217C A7AE 1E9B FB01",
+    "Greek and Cyrillic": "0430 043E 0440 03BF 0391 0578",
+    "other alphabets": "13AA A4D0 2C9E 10414 0D20 101D",
+    "right to left": "05D0 05E9 05F4 0627 0645 0712 07CA 066D",
+}
+PASSING = [(kind, chr(int(code, 16))) for kind, codes in PASS_FOR_ASCII.items() for code in codes.split()]
+
+
+@pytest.mark.parametrize(("kind", "char"), PASSING)
+def test_what_passes_for_ascii_in_a_command_is_an_escape(tmp_path: Path, kind: str, char: str) -> None:
+    """Within a word, alone, between numbers and at the end; on every surface; done twice it changes nothing more."""
+    escape = f"\\u{{{ord(char):x}}}"
+    for text in (f"a{char}b", f"x {char} y", f"1{char}2", f"/{char}", f"a {char}{char}"):
+        shown = visible_command(text)
+        assert shown == text.replace(char, escape), kind
+        assert visible_command(shown) == visible(shown) == shown
+
+    question = asked_about(tmp_path, ["expr", f"a{char}b"], cwd=Path(f"/nowhere/{char}"))
+    at_a_gateway = _in_our_words({"id": "q", "request": {"command": f"expr {char}", "cwd": f"/{char}"}})["detail"]
+    shown_to_operators = command_shown(["expr", char], [], {"A": char})
+    for shown in (question.detail, question.why, question.lasting, _asked(question), at_a_gateway, shown_to_operators):
+        assert char not in shown
+    for shown in (question.detail, at_a_gateway, shown_to_operators):
+        assert shown.count(escape) == 2
+
+
+def asked_about(tmp_path: Path, argv: list[str], *, cwd: Path) -> Question:
+    (tmp_path / "exec-policy.json").write_text('{"defaultAction": "prompt", "rules": []}')
+    person = Person()
+    approvals = Approvals(state_dir=tmp_path, asking=Asking([person], seconds=lambda: 5, in_client=lambda: False))
+    with pytest.raises(ToolDenied):
+        asyncio.run(approvals.authorise(call("system.run"), argv, cwd=cwd, asker="me"))
+    return person.asked[0]
+
+
+def test_in_a_command_nothing_beyond_ascii_is_left_but_letters_and_their_accents() -> None:
+    """Every character there is, where no letter goes before it."""
+    left = [chr(code) for code in range(0x80, 0x110000) if visible_command(f"1{chr(code)}") == f"1{chr(code)}"]
+
+    assert {unicodedata.category(char) for char in left} <= {"Lu", "Ll", "Lt", "Lo"}
+    assert {unicodedata.bidirectional(char) for char in left} == {"L"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "größe café naïve Łódź straße Ærø",
+        "отчёт.txt привет сервер-тест",
+        "日本語のファイル",
+        "データー",
+        "한국어",
+        "हिन्दी नमस्ते",
+        "ภาษาไทย",
+        "தமிழ்",
+        "Ελλάδα",
+        "e\u0301te\u0301",
+        "ls -la '/srv/my files'",
+    ],
+)
+def test_ordinary_words_of_one_alphabet_stay_readable_in_a_command(text: str) -> None:
+    assert visible_command(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\u0441\u043e\u0440\u0443", "\\u{441}\\u{43e}\\u{440}\\u{443}"),  # all of it reads as Latin
+        ("日本file", "\\u{65e5}\\u{672c}file"),
+        ("приветмир\u03bf", "".join(f"\\u{{{ord(char):x}}}" for char in "приветмир\u03bf")),
+        ("cp '\u05d0' 1 '\u05d1'", "cp '\\u{5d0}' 1 '\\u{5d1}'"),
+        ("echo \u2019a; b\u2019", "echo \\u{2019}a; b\\u{2019}"),
+    ],
+)
+def test_other_words_are_escapes_in_a_command(text: str, shown: str) -> None:
+    assert visible_command(text) == shown
+
+
+def test_our_own_lines_come_first_and_a_file_writes_none_of_its_own(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    name = "a.py as now\nin home\nasked by you"
+    (work / name).write_text("1")
+
+    question = asked_about(tmp_path, ["python3", name, "x\nno rule\nasked by the owner"], cwd=work)
+
+    assert question.detail.splitlines()[:3] == [
+        f"in {work}",
+        "with a.py as now\\u{a}in home\\u{a}asked by you as now",
+        "python3 'a.py as now",
+    ]
+    assert "\n" not in question.lasting
+    assert _asked(question).splitlines()[:2] == [question.why, "asked by me"]
+    shown = _in_our_words({"id": "q", "request": {"command": "x\nin /home", "cwd": "/true\nin /false"}})
+    assert shown["detail"] == "in /true\\u{a}in /false\nx\nin /home"
 
 
 def test_no_character_without_a_shape_of_its_own_is_left() -> None:

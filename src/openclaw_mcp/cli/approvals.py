@@ -17,7 +17,7 @@ import msgspec
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import APPROVALS
-from ..core.visible import visible, visible_line
+from ..core.visible import visible, visible_command, visible_line
 from ..node.approvals import Approvals, described
 from ..node.asking import Answer, Asking
 from ..node.consent import THINGS, Consents
@@ -108,9 +108,9 @@ def _confirm(options: argparse.Namespace) -> None:
     if risk is None:
         unknown = unknown_to_us(options.pattern) if options.action == "allow" else ""
         if unknown:
-            print(f"{visible(unknown)}.", flush=True)
+            print(f"{visible_command(unknown)}.", flush=True)
         return
-    print(f"{visible(str(risk))}.\nSafer: {visible(risk.safer)}.", flush=True)
+    print(f"{visible_command(str(risk))}.\nSafer: {visible_command(risk.safer)}.", flush=True)
     if not risk.grave or options.yes:
         return
     if not sys.stdin.isatty():
@@ -141,7 +141,7 @@ def _list(approvals: Approvals, consents: Consents, *, as_json: bool) -> None:
     for rule in policy.rules:
         bound = described(rule) if rule.action == "allow" else ""
         notes = f"{f'  ({bound})' if bound else ''}{'' if rule.enabled else '  (disabled)'}"
-        print(visible_line(f"{rule.action:7} {rule.pattern}{notes}"))
+        print(visible_line(visible_command(f"{rule.action:7} {rule.pattern}{notes}")))
     print(f"{policy.default_action:7} everything else")
     for thing in THINGS:
         print(f"{given[thing].decision if thing in given else 'ask':7} {thing}")
@@ -153,7 +153,7 @@ def _test(approvals: Approvals, command: list[str], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"action": verdict.action, "reason": verdict.reason, "certain": verdict.certain}))
     else:
-        print(visible(f"{verdict.action}: {shlex.join(argv)}: {verdict.reason}"))
+        print(visible_command(f"{verdict.action}: {shlex.join(argv)}: {verdict.reason}"))
     return 0 if verdict.action == "allow" else 1
 
 
@@ -257,7 +257,7 @@ def _in_our_words(asked: Json) -> Json:
     return {
         "id": asked["id"],
         "title": "May this command run?",
-        "detail": visible(str(request["command"])) + _folder(request),
+        "detail": _folder(request) + visible_command(str(request["command"])),
         "why": visible_line(str(request.get("warningText") or "no rule covers it")),
         "asker": visible_line(f"{where}{f', agent {agent}' if (agent := request.get('agentId')) else ''}"),
         "always": "allow-always" in request.get("allowedDecisions", ()),
@@ -265,7 +265,7 @@ def _in_our_words(asked: Json) -> Json:
 
 
 def _folder(request: Json) -> str:
-    return f"\nin {visible_line(str(request['cwd']))}" if request.get("cwd") else ""
+    return f"in {visible_line(visible_command(str(request['cwd'])))}\n" if request.get("cwd") else ""
 
 
 class _Answering(Protocol):

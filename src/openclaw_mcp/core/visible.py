@@ -5,6 +5,7 @@ What can't be seen, or is not what it seems, appears as `\\u{200b}`. Doing it tw
 
 import re
 import unicodedata
+from itertools import groupby
 from typing import Final
 
 MOST_SPACES: Final = 16  # in a row; a longer run could push what follows out of sight
@@ -40,6 +41,30 @@ _PASSES_FOR_PUNCTUATION: Final = _listed(
 _LOOK_ALIKE_ALPHABETS: Final = (
     "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "GEORGIAN", "DESERET", "OSAGE", "GOTHIC", "WARANG",
 )  # fmt: skip
+_READABLE_ALPHABETS: Final = frozenset({
+    "CYRILLIC", "GREEK", "ARMENIAN", "GEORGIAN", "CJK", "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA",
+    "TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "SINHALA", "THAI", "LAO", "TIBETAN", "MYANMAR", "KHMER", "ETHIOPIC",
+})  # fmt: skip
+"""Those whose words stay as they are in a command. They read from left to right."""
+_WRITTEN_TOGETHER: Final = dict.fromkeys(("HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"), "CJK")
+_LATIN_OF_ITS_OWN: Final = _listed(
+    "00C6 00D0 00D8 00DE-00DF 00E6 00F0 00F8 00FE 0110-0111 0141-0142 014A-014B 0152-0153 1E9E"
+)
+"""Letters that are no plain one with an accent, and look like none."""
+_PASSES_FOR_ASCII: Final = _listed(
+    " 0405-0406 0408 0410 0412 0415 0417 041A 041C-041E 0420-0423 0425 042C 0430 0435 043E"
+    " 0440-0441 0443 0445 0455-0456 0458 0474-0475 04AE-04AF 04BB 04C0 04CF 0501 051A-051D"  # Cyrillic
+    " 0391-0392 0395-0397 0399-039A 039C-039D 039F 03A1 03A4-03A5 03A7 03B1 03B3 03B9-03BA"
+    " 03BD 03BF 03C1 03C3 03C5 03F2-03F3"  # Greek
+    " 053C 054D 054F 0555 0566 0570 0578 057D 0581 0584-0585"  # Armenian
+    " 1173 1175 119E 304F 3078 30CB 30CE 30D8 30E1 3147 3161 3163 318D 4E00 4E28 4E36 4E3F 4E42"
+    " 4E8C 5341"  # strokes
+    " 0B20 0D20 0E07 0E40 101D"  # of India and beyond
+)
+"""Letters with the shape of a plain letter or mark: a word of nothing else is no word to be trusted."""
+_REPEATS: Final = _listed("0E46 0EC6 3005 309D-309E 30FC-30FE")
+"""Modifier letters that ordinary words hold."""
+_RIGHT_TO_LEFT: Final = frozenset({"R", "AL", "AN"})
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _SPACES: Final = re.compile(rf" {{{MOST_SPACES + 1},}}")
 _NEWLINES: Final = re.compile(rf"\n(?: *\n){{{MOST_NEWLINES},}}")
@@ -59,6 +84,15 @@ def visible(text: str) -> str:
 def visible_line(text: str) -> str:
     """As `visible`, in one line: for what stands beside our own words."""
     return visible(text).replace("\n", _escaped("\n"))
+
+
+def visible_command(text: str) -> str:
+    """As `visible`, for what a program is started with, where each character counts. Besides ASCII only words stay:
+    Latin ones with accents, and those of one other alphabet that read from left to right and pass for no ASCII."""
+    if not text.isascii():
+        runs = ("".join(run) for _, run in groupby(text, key=_is_of_a_word))
+        text = "".join(run if run.isascii() or _is_ordinary(run) else _escaped_beyond_ascii(run) for run in runs)
+    return visible(text)
 
 
 def visible_program(name: str) -> str:
@@ -102,6 +136,41 @@ def _unmixed(match: "re.Match[str]") -> str:
 
 def _is_foreign(char: str) -> bool:
     return not char.isascii() and unicodedata.name(char, "").startswith(_LOOK_ALIKE_ALPHABETS)
+
+
+def _is_of_a_word(char: str) -> bool:
+    return char.isalpha() or unicodedata.category(char).startswith("M")
+
+
+def _is_ordinary(run: str) -> bool:
+    """Whether a run of letters and their accents is a word of one alphabet."""
+    letters = [char for char in run if char.isalpha()]
+    alphabets = {_alphabet(char) for char in run} - {"COMBINING"}
+    if len(alphabets) != 1 or not run[0].isalpha():
+        return False
+    if any(unicodedata.category(char) == "Lm" and ord(char) not in _REPEATS for char in letters):
+        return False
+    if alphabets == {"LATIN"}:
+        return all(_is_accented(char) for char in letters)
+    if not alphabets <= _READABLE_ALPHABETS or any(unicodedata.bidirectional(char) in _RIGHT_TO_LEFT for char in run):
+        return False
+    return any(ord(char) not in _PASSES_FOR_ASCII | _REPEATS for char in letters)
+
+
+def _alphabet(char: str) -> str:
+    if char.isascii():
+        return "LATIN"
+    first = re.split("[ -]", unicodedata.name(char, ""), maxsplit=1)[0]
+    return _WRITTEN_TOGETHER.get(first, first)
+
+
+def _is_accented(char: str) -> bool:
+    """Whether it is a plain letter, one with accents, or one that nobody takes for one."""
+    return unicodedata.normalize("NFD", char)[0].isascii() or ord(char) in _LATIN_OF_ITS_OWN
+
+
+def _escaped_beyond_ascii(text: str) -> str:
+    return "".join(char if char.isascii() else _escaped(char) for char in text)
 
 
 def _escaped(char: str) -> str:

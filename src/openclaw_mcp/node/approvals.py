@@ -186,8 +186,8 @@ class _Seen(msgspec.Struct, frozen=True):
     def names(self) -> str:
         """For people."""
         listed = ", ".join(dict.fromkeys(_name(path) for path in self.found.files))
-        shown = f"\nwith {listed if len(listed) <= 200 else listed[:200] + '…'} as now" if listed else ""
-        return shown if self.found.all else f"{shown}\n{UNWATCHED}"
+        shown = f"with {listed if len(listed) <= 200 else listed[:200] + '...'} as now\n" if listed else ""
+        return shown if self.found.all else f"{shown}{UNWATCHED}\n"
 
 
 class _Place:
@@ -225,14 +225,15 @@ class _Place:
 
 
 def _question(place: _Place, verdict: Verdict, seen: _Seen, asker: str) -> Question:
-    where = f"\nin {seen.folder}" if place.cwd else ""
-    set_to = f"\nset: {shlex.join(f'{name}={value}' for name, value in place.env.items())}" if place.env else ""
+    where = f"in {visible_line(seen.folder)}\n" if place.cwd else ""
+    variables = shlex.join(f"{name}={value}" for name, value in place.env.items())
+    set_to = f"set: {visible_line(variables)}\n" if place.env else ""
     rememberable = verdict.certain and remembered(DEFAULT_POLICY, verdict.pieces, seen.bounds) is not None
     command = [visible_program(place.argv[0]), *place.argv[1:]]
     return question(
         "exec",
         title="May this command run?",
-        detail=shlex.join(command) + set_to + where + seen.names,
+        detail=where + seen.names + set_to + shlex.join(command),  # our own lines first: a command may have several
         why=verdict.reason,
         asker=asker,
         always=rememberable,

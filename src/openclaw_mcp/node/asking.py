@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..core.errors import ToolDenied
 from ..core.model import ToolCall, form
-from ..core.visible import visible, visible_line
+from ..core.visible import visible, visible_command, visible_line
 
 Answer = Literal["once", "always", "deny"]
 LONGEST_SHOWN: Final = 16 << 10  # characters; what is too long to read can't be approved
@@ -78,7 +78,8 @@ class Asking:
 async def _ask_client(call: ToolCall, question: Question) -> Answer | None:
     """Once or not at all: the client that wants something may not change the rules about it. None: it made no choice,
     as one does that has nobody to ask."""
-    message = f"{question.title}\n\n{question.detail}\n\n({question.why})"
+    # Our own words first: what follows them may hold lines that read like ours.
+    message = f"{question.title}\n({question.why})\n\n{question.detail}"
     schema = {
         "type": "object",
         "properties": {"allow": {"type": "boolean", "title": "Allow this once", "default": False}},
@@ -125,14 +126,15 @@ def question(
     binding: str = "",
 ) -> Question:
     """A question as a person may see it: nothing in it hides, and what stands beside our own words is one line."""
+    shown = visible_command if kind == "exec" else visible
     return Question(
         id=secrets.token_hex(16),
         kind=kind,
         title=visible_line(title),
-        detail=visible(detail),
-        why=visible_line(why),
+        detail=shown(detail),
+        why=visible_line(shown(why)),
         asker=visible_line(asker),
         always=always,
-        lasting=visible_line(lasting),
+        lasting=visible_line(shown(lasting)),
         binding=binding,
     )

@@ -176,7 +176,8 @@ async def _ask(bus: "MessageBus", question: Question) -> Answer | None:
 
 def _asked(question: Question) -> str:
     lasting = f"\nalways would hold {question.lasting}" if question.always and question.lasting else ""
-    return f"{question.detail}\n{question.why}\nasked by {question.asker}{lasting}"
+    # Our own words first: what follows them may hold lines that read like ours.
+    return f"{question.why}\nasked by {question.asker}{lasting}\n{question.detail}"
 
 
 def _applescript(text: str) -> str:

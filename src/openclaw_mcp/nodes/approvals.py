@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from ..core.model import Json
 from ..core.rpc import ADMIN, APPROVALS, Event, Fault, Method, Publish, RpcCall, covers, missing_scope, read_params
-from ..core.visible import visible, visible_line
+from ..core.visible import visible, visible_command, visible_line
 from .commandtext import LONGEST_COMMAND, agreed, command_shown
 from .decisions import DECISIONS, SHARED, Asker, Decision, Decisions, Matter, Outcome, Question, question
 
@@ -270,14 +270,14 @@ def _shown(asked: _Ask, *, node_id: str | None, host: str | None) -> Json:
     shown: Json = {
         "command": command,
         "commandArgv": None if argv is None else list(argv),
-        "cwd": _line(agreed("cwd", plan.cwd if plan else None, asked.cwd)),
+        "cwd": _path(agreed("cwd", plan.cwd if plan else None, asked.cwd)),
         "host": host,
         "nodeId": node_id,
         "security": asked.security,
         "ask": asked.ask,
         "warningText": None if asked.warning_text is None else visible(asked.warning_text),
         "agentId": _line(agreed("agentId", plan.agent_id if plan else None, asked.agent_id)),
-        "resolvedPath": _line(asked.resolved_path),
+        "resolvedPath": _path(asked.resolved_path),
         "sessionKey": agreed("sessionKey", plan.session_key if plan else None, asked.session_key),
         "runId": asked.run_id,
         "toolCallId": asked.tool_call_id,
@@ -287,6 +287,10 @@ def _shown(asked: _Ask, *, node_id: str | None, host: str | None) -> Json:
 
 def _line(text: str | None) -> str | None:
     return None if text is None else visible_line(text)
+
+
+def _path(text: str | None) -> str | None:
+    return None if text is None else visible_line(visible_command(text))
 
 
 def _times(asked: Question) -> Json:

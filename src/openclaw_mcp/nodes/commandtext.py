@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Final, TypeVar
 
 from ..core.rpc import Fault
-from ..core.visible import visible, visible_program
+from ..core.visible import visible_command, visible_program
 
 LONGEST_COMMAND: Final = 16 << 10  # characters; what is too long to read can't be approved
 MOST_WORDS: Final = 4096  # of a command
@@ -40,7 +40,7 @@ def command_shown(argv: Sequence[str] | None, texts: Sequence[str], env: Mapping
     command = texts[0] if argv is None else shlex.join([visible_program(argv[0]), *argv[1:]])
     if env:
         command = shlex.join(["env", *(f"{name}={value}" for name, value in env.items())]) + f" {command}"
-    shown = visible(command)
+    shown = visible_command(command)
     if len(shown) > LONGEST_COMMAND:
         raise Fault(f"the command is longer than the {LONGEST_COMMAND} characters a person is shown")
     return shown
