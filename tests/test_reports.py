@@ -178,9 +178,9 @@ def test_no_secret_in_an_address_is_shown(folder: Path) -> None:
 
     doctor, status = (openclaw(folder, command, SEK="hush-4") for command in ("doctor", "status"))
 
-    assert "a is at ***;" in doctor.stdout
+    assert "a is at http://127.0.0.1:1/***;" in doctor.stdout
     assert "b is at http://127.0.0.1:1/mcp?key=${SEK};" in doctor.stdout
-    assert "agent main uses lab/m at ***;" in doctor.stdout
+    assert "agent main uses lab/m at http://127.0.0.1:1/***;" in doctor.stdout
     assert "hush" not in doctor.stdout + doctor.stderr + status.stdout + status.stderr
 
 

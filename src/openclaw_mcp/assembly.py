@@ -110,14 +110,17 @@ async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
         config.changed.listen(lambda _: stalls.look_at_all())
         mail = await stack.enter_async_context(
             mailing(
-                memory, gateway.publish, config=config, roster=roster, folder=plan.folder, token=plan.token, kinds=KINDS
+                memory, gateway.publish, config=config, roster=roster, folder=plan.folder, judge=gateway.rules.refusal,
+                token=plan.token, kinds=KINDS,
             )
         )  # fmt: skip
         equipment.deliver_by(mail.mailroom)
         watchman = Watchman()
         stack.push_async_callback(asyncio.to_thread, watchman.close)
         cron = _clock(memory, mail, gateway, config, roster, watchman)
-        cron.reach = Reach(helpers=equipment.helpers, see=equipment.check_sight, send=mail.check_sending)
+        cron.reach = Reach(
+            helpers=equipment.helpers, see=equipment.check_sight, send=mail.check_sending, judge=gateway.rules.refusal
+        )
         restart = Restart(memory.runs, lambda: config.current, lambda: memory.runs.idle, again=plan.again)
         config.changed.listen(restart.config_changed)
         report = Report(memory, roster)

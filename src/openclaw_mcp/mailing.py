@@ -16,6 +16,7 @@ from .channels.stations import Maker
 from .channels.tool import MessageTool
 from .config.room import ConfigRoom
 from .core.channel import Address
+from .core.claw import Judge
 from .core.model import Caller, Json
 from .core.roster import Roster
 from .core.rpc import Publish, Room
@@ -30,18 +31,19 @@ class Mail(Struct, frozen=True, kw_only=True):
     tool: MessageTool
     """`message`, for the desk."""
     check_sending: Callable[[Caller, Address], Awaitable[None]]
-    """Raises ChannelError unless an agent may write there."""
+    """Raises ChannelError or ToolDenied unless whoever the rules about tools bind may have words sent there."""
     rooms: tuple[Room, ...]
 
 
 @asynccontextmanager
 async def mailing(
     memory: Memory, publish: Publish, *, config: ConfigRoom, roster: Callable[[], Roster], folder: Path,
-    token: str = "", kinds: Mapping[str, Maker] | None = None,
+    judge: Judge, token: str = "", kinds: Mapping[str, Maker] | None = None,
 ) -> AsyncIterator[Mail]:  # fmt: skip
     """Take up what waits, start every channel; on leaving, stop them, and leave on disk what is not done.
 
-    `kinds` are channels besides `local`, by name; no file that holds the `token` is ever sent.
+    `judge` says which tools somebody may use; `kinds` are channels besides `local`, by name; no file that holds the
+    `token` is ever sent.
     """
     local = LocalRoom(LocalConversations(memory.store), publish)
 
@@ -59,7 +61,7 @@ async def mailing(
         roster=roster, reset=memory.reset,
     )  # fmt: skip
     files = FileRules(state=folder, roster=roster, config=current, token=token)
-    actions = Actions(mailroom, Media(), files=files.access)
+    actions = Actions(mailroom, Media(), files=files.access, judge=judge)
     changed = asyncio.Event()
 
     async def follow() -> None:

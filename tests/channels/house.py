@@ -144,6 +144,7 @@ class House:
             self.mailroom,
             Media(own_network=True),
             files=lambda _: FileAccess(folders=(folder / "media",)),
+            judge=lambda caller, tool: None,
         )
         self._methods: dict[str, Method] = {
             method.name: method

@@ -2,10 +2,12 @@
 
 import asyncio
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import func, update
 
 from openclaw_mcp.core.agent import Attachment
 from openclaw_mcp.core.channel import Address, ChannelBusy, ChannelRefused, Letter
@@ -13,6 +15,7 @@ from openclaw_mcp.core.errors import ToolError
 from openclaw_mcp.core.model import Caller, Grant, ToolCall
 from openclaw_mcp.core.ports import SILENCE
 from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.store.tables import local_files, local_messages
 
 from .house import WAIT, House, Twin, house, within
 
@@ -358,5 +361,31 @@ def test_a_channel_that_is_refused_waits_for_a_person(tmp_path: Path) -> None:
             await here.call("channels.restart", channel="twin")
             await here.mailroom.post(here.at("ann"), Letter(text="x"), key="k", wait=WAIT)
             assert twin.taken == [("ann", "x")]
+
+    within(story())
+
+
+def test_where_a_sent_file_lies_is_not_told_in_the_conversation(tmp_path: Path) -> None:
+    """Neither of a message sent now, nor of one whose row still names the place; the file itself is there."""
+
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            folder = tmp_path / "media"
+            folder.mkdir(exist_ok=True)
+            (folder / "plan.txt").write_text("the plan")
+            for n, place in enumerate((folder / "plan.txt", (folder / "plan.txt").as_uri())):
+                asked = {"to": "room", "file": str(place)}
+                await here.call("message.action", channel="local", action="sendAttachment", params=asked)
+                message = (await here.reads("room"))[n]
+                assert message["attachments"] == [{"name": "plan.txt", "mimeType": "text/plain", "size": 8}]
+            body = func.replace(local_messages.c.body, '"size"', '"url":"/h/p","size"')
+            older = update(local_messages).values(body=body)
+            await here.memory.store.write(lambda connection: connection.execute(older))
+            await here.memory.store.write(lambda connection: connection.execute(update(local_files).values(url="/h/p")))
+            file = await here.call("local.file", conversation="room", messageId=message["id"])
+            told = [*await here.reads("room"), file]
+            assert "/h/p" not in json.dumps(told)
+            assert str(tmp_path) not in json.dumps([told, [event.payload for event in here.events]], default=str)
+            assert base64.b64decode(file["files"][0]["content"]) == b"the plan"
 
     within(story())

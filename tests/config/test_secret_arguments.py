@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.config import text
+from openclaw_mcp.core.errors import BadRequest
 from tests.running import OPENCLAW
 
 WAIT = 60.0
@@ -70,6 +71,41 @@ SECRET: dict[str, list[str]] = {
     "a signed token": [JWT],
     "a token in a word": ["--config={tok:ghp_hush4711hush}"],
     "a private key": ["-----BEGIN PRIVATE KEY-----hush"],
+    "any header": ["--header", "X-Api-Auth: hush"],
+    "any header behind -H": ["-H", "X-Team: hush"],
+    "a header that says little": ["-H", "hush"],
+    "any header glued": ["-HX-Team: hush"],
+    "any header behind an equals sign": ["--header=Accept: hush/plain"],
+    "a header of another name": ["--http-header", "X-Team: hush"],
+    "headers": ["--headers", "X-Team: hush"],
+    "a header with a reference and more": ["-H", "X-Team: ${TEAM}hush"],
+    "a variable of docker": ["-e", "SLACK=hush"],
+    "a variable of docker, glued": ["-eSLACK=hush"],
+    "a variable behind --env": ["--env", "SLACK=hush"],
+    "a variable behind --env=": ["--env=SLACK=hush"],
+    "a variable of env": ["env", "SLACK=hush", "other"],
+    "a later variable of env": ["/usr/bin/env", "-i", "-u", "HOME", "A=${A}", "SLACK=hush", "other"],
+    "JSON": ["--config", '{"apiKey": "hush"}'],
+    "JSON below": ["--config", '{"a": [{"b": {"github_token": "hush"}}]}'],
+    "JSON behind an equals sign": ['--config={"apiKey": "hush"}'],
+    "JSON of an environment": ["--settings", '{"env": {"X": "hush"}}'],
+    "JSON with headers": ["--mcp", '{"mcpServers": {"a": {"url": "https://h", "headers": {"x": "hush"}}}}'],
+    "JSON with arguments": ["--mcp", '{"mcpServers": {"a": {"command": "b", "args": ["--token", "hush"]}}}'],
+    "JSON in JSON": ["--a", '{"args": ["{\\"token\\": \\"hush\\"}"]}'],
+    "JSON with a long number": ["--a", '{"pin": 1, "token": "hush", "n": 4711}'],
+    "JSON nearly": ["--config", "{apiKey: 'hush'}"],
+    "JSON broken off": ["--config", '{"apiKey": "hush'],
+    "JSON in base64": ["--config", "eyJhcGlLZXkiOiAihushhushhush"],
+    "TOML": ["-c", 'model_providers.x.http_headers={a="hush"}'],
+    "TOML of an environment": ["-c", 'mcp_servers.x.env={A="hush"}'],
+    "TOML of variables": ["-c", 'shell_environment_policy.set={A="hush"}'],
+    "TOML of a key": ["-c", 'model_providers.x.experimental_bearer_token="hush"'],
+    "a secret path": ["https://mcp.zapier.com/api/mcp/s/hush7Xw9LmT4vB2kN8/mcp"],
+    "a secret path behind an equals sign": ["--url=https://h/hush7Xw9LmT4vB2kN8/mcp"],
+    "a secret path in a word": ["remote:https://h/hush7Xw9LmT4vB2kN8"],
+    "a parameter nobody chose": ["https://h/v1?k=hush7Xw9LmT4vB2kN8"],
+    "a webhook": ["--webhook-url", "https://h/hush"],
+    "an address whose password has a slash": ["https://me:12/hush@h/x"],
 }
 PLAIN = [
     ["-y", "@scope/monkey", "-v"],
@@ -105,11 +141,66 @@ PLAIN = [
     ["-timeout=5s"],
     ["-path", "x"],
     ["task-force"],
-    ["--header=Accept: text/plain"],
+    ["-H", "Authorization: Bearer ${TOKEN}"],
+    ["--header", "X-Team: ${TEAM}"],
+    ["--no-header", "table.csv"],
+    ["-h", "localhost"],
+    ["-e", "print(1)"],
+    ["-e", "TOKEN"],
+    ["-e", "SLACK=${SLACK}"],
+    ["FOO=bar"],
+    ["--env", "production"],
+    ["--config", '{"port": 80, "name": "x", "key": "${KEY}"}'],
+    ['--config={"max_tokens": 4096}'],
+    ["-c", 'model="gpt-5"'],
+    ["-c", "sandbox_mode=read-only"],
+    ["-c", 'mcp_servers.x.env={A="${A}"}'],
+    ["--settings", "./settings.json"],
+    ["{placeholder}"],
+    ["https://h/mcp"],
+    ["https://mcp.example/some/path?project=notes"],
+    ["--from", "git+https://github.com/o/r@0123456789abcdef0123456789abcdef01234567"],
+    ["https://registry.npmjs.org/pkg/-/pkg-server-filesystem-2025.1.14.tgz"],
+    ["https://h/openai/deployments/gpt-4o-mini-2024-07-18"],
     ["-f", "compose.yaml"],
     ["-project", "x"],
     ["-u", "https://h/a:b"],
 ]
+
+
+PARTS: list[tuple[list[str], str]] = [
+    (["-e", "SLACK=hush"], "SLACK=" + text.REDACTED),
+    (["env", "-i", "SLACK=hush"], "SLACK=" + text.REDACTED),
+    (['--config={"a": 1, "apiKey": "hush"}'], '--config={"a": 1, "apiKey": "' + text.REDACTED + '"}'),
+    (["-c", 'p.x.http_headers={a="hush"}'], "p.x.http_headers=" + text.REDACTED),
+    (["https://me:hush@mcp.example:8443/mcp"], "https://mcp.example:8443/" + text.REDACTED),
+    (["https://[::1]:80/hush7Xw9LmT4vB2kN8"], "https://[::1]:80/" + text.REDACTED),
+    (["--url=https://h/?api_key=hush"], "--url=https://h/" + text.REDACTED),
+]
+"""Arguments of which a part tells no secret: that part stays to be seen."""
+
+
+@pytest.mark.parametrize(("args", "part"), PARTS)
+def test_what_is_no_secret_of_an_argument_is_shown_and_written_back(args: list[str], part: str) -> None:
+    stored = {"args": ["server", *args]}
+    assert text.redacted(stored)["args"][-1] == part
+    assert text.redacted(stored, text.MASK)["args"][-1] == part.replace(text.REDACTED, text.MASK)
+    other = part.replace("h/", "evil/").replace("example", "evil").replace("SLACK", "LOG").replace("p.x", "p.y")
+    for changed in (other if other != part else f"x{part}", f"{part}x", part + part):
+        with pytest.raises(BadRequest):
+            text.keep_secrets({"args": ["server", *args[:-1], changed]}, stored)
+        with pytest.raises(BadRequest):
+            text.restored(json.dumps({"args": ["server", *args[:-1], changed]}), stored)
+    whole = {"args": ["server", *args[:-1], text.REDACTED]}
+    assert text.keep_secrets(whole, stored) == stored
+
+
+def test_the_program_env_is_known_as_the_command_too() -> None:
+    entry = {"command": "/usr/bin/env", "args": ["-i", "SLACK=hush", "server", "FOO=bar"]}
+    assert text.redacted(entry)["args"] == ["-i", "SLACK=" + text.REDACTED, "server", "FOO=bar"]
+    assert text.keep_secrets(text.redacted(entry), entry) == entry
+    with pytest.raises(BadRequest, match="would be shown"):
+        text.keep_secrets(text.redacted(entry) | {"command": "server"}, entry)
 
 
 def shown(args: list[str]) -> str:
@@ -134,7 +225,19 @@ def test_an_argument_that_is_no_secret_stays_to_be_seen(args: list[str]) -> None
 
 
 @pytest.mark.parametrize(
-    "line", ["sshpass -pHUSH ssh h", "curl -ume:hush h", "x -k HUSH", "x --token hush", f"x {JWT}"]
+    "line",
+    [
+        "sshpass -pHUSH ssh h",
+        "curl -ume:hush h",
+        "x -k HUSH",
+        "x --token hush",
+        f"x {JWT}",
+        "env SLACK=hush x",
+        "docker run -e SLACK=hush x",
+        "curl -H 'X-Team: hush' h",
+        """x --config '{"apiKey": "hush"}'""",
+        "x --url https://h/hush7Xw9LmT4vB2kN8/mcp",
+    ],
 )
 def test_a_command_line_in_one_text_hides_it_too(line: str) -> None:
     assert "hush" not in json.dumps(text.redacted({"command": line})).lower()

@@ -108,7 +108,7 @@ def test_a_job_that_makes_no_sense_is_refused_with_the_reason(
 ) -> None:
     async def what(works: Clockwork) -> None:
         with pytest.raises(Fault, match=words):
-            await works.room.add(given, Caller(kind="operator", name="me"))
+            await works.room.add(given, Caller(kind="operator", name="me"), judged=None)
 
     story(what)
 

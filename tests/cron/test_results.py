@@ -243,7 +243,7 @@ def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[.
         async def what(works: Clockwork) -> None:
             hook = {"mode": "webhook", "to": url}
             job = {"schedule": EVERY, "payload": TURN}
-            own = await works.room.add({**job, "name": "own", "delivery": hook}, agent)
+            own = await works.room.add({**job, "name": "own", "delivery": hook}, agent, judged=agent)
             assert (await again(works, own["id"]))["deliveryStatus"] == "delivered"
             ((headers, _),) = heard
             assert "authorization" not in headers
@@ -257,10 +257,12 @@ def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[.
                 {"failureAlert": {"mode": "webhook", "to": "https://evil.example"}},
             ):
                 with pytest.raises(Fault, match="changed by operators"):
-                    await works.room.update({"id": id, "patch": changed}, agent)
+                    await works.room.update({"id": id, "patch": changed}, agent, judged=agent)
                 with pytest.raises(Fault, match="changed by operators"):
-                    await works.room.add({**job, "name": "theirs", "declarationKey": "d", **changed}, agent)
-            await works.room.update({"id": id, "patch": {"name": "renamed"}}, agent)
+                    await works.room.add(
+                        {**job, "name": "theirs", "declarationKey": "d", **changed}, agent, judged=agent
+                    )
+            await works.room.update({"id": id, "patch": {"name": "renamed"}}, agent, judged=agent)
 
         story(what, webhookToken="s3cret", **OPEN)
 

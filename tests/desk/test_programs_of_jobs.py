@@ -11,7 +11,7 @@ from openclaw_mcp.cron.hiding import hidden, hide_all
 from tests.desk.world import Refused, World, joined, world
 
 READ, WRITE, ADMIN = "operator.read", "operator.write", "operator.admin"
-SECRETS = ("hush-env", "hush-argument", "hush-glued", "hush-input")
+SECRETS = ("hush-env", "hush-argument", "hush-glued", "hush-input", "hush-hook", "hush-alert", "hush-failure")
 DAILY = {"kind": "every", "everyMs": 86_400_000}
 PROGRAM: Json = {
     "kind": "command",
@@ -20,6 +20,14 @@ PROGRAM: Json = {
     "input": SECRETS[3],
 }
 JOB: Json = {"name": "backup", "schedule": DAILY, "sessionTarget": "isolated", "payload": PROGRAM}
+HOOKS: Json = {
+    "delivery": {
+        "mode": "webhook",
+        "to": f"https://hooks.example/{SECRETS[4]}",
+        "failureDestination": {"mode": "webhook", "to": f"https://hooks.example/f?x={SECRETS[6]}"},
+    },
+    "failureAlert": {"mode": "webhook", "to": f"https://hooks.example/a/{SECRETS[5]}"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +38,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def job(house: World) -> str:
-    id: str = house.ask("cron.add", **JOB)["id"]
+    id: str = house.ask("cron.add", **JOB, **HOOKS)["id"]
     return id
 
 
@@ -46,10 +54,18 @@ def test_below_admin_a_jobs_secrets_are_hidden(house: World, job: str, scopes: t
         shown = reader.ask("cron.get", id=job)["payload"]
         assert shown["argv"][:3] == ["/bin/true", "backup", "--token"]
         assert list(shown["env"]) == ["RESTIC"]
+        assert reader.ask("cron.get", id=job)["delivery"]["to"] == "https://hooks.example/***"
+        assert reader.ask("cron.list")["deliveryPreviews"][job]["label"] == "webhook:hooks.example"
         house.ask("cron.update", id=job, patch={"description": " ".join(scopes)})
         told = reader.until("cron", lambda payload: payload.get("action") == "updated")
         assert found(told) == []
         assert found(reader.events) == []
+
+
+def test_an_address_is_not_replaced_by_how_it_is_shown(house: World, job: str) -> None:
+    with pytest.raises(Refused, match="leave it out"):
+        house.ask("cron.update", id=job, patch={"delivery": {"mode": "webhook", "to": "https://hooks.example/***"}})
+    assert found(house.ask("cron.get", id=job)) == list(SECRETS)
 
 
 def test_an_admin_sees_what_is_to_be_edited(house: World, job: str) -> None:
@@ -87,7 +103,7 @@ def test_a_run_still_runs_and_removes_an_operators_message(house: World) -> None
     "schedule", [{"kind": "on-exit", "command": "watch --token hush"}, {"kind": "stream", "command": ["a", "hush"]}]
 )
 def test_without_somebody_who_knows_secrets_nothing_but_the_programs_name_is_shown(schedule: Json) -> None:
-    shown = hidden({"schedule": schedule, "payload": PROGRAM}, hide_all)
+    shown = hidden({"schedule": schedule, "payload": PROGRAM, **HOOKS}, hide_all)
     assert found(shown) == []
     assert "hush" not in json.dumps(shown)
     assert shown["payload"]["argv"][0] == "/bin/true"

@@ -1,7 +1,8 @@
 """Message actions: from what a client or an agent asks to letters and calls of a channel, under the house's rules."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -9,18 +10,20 @@ from msgspec import Struct
 
 from ..core.agent import Attachment
 from ..core.channel import Address, ChannelError, ChannelRefused, Letter, Posted, Seen
+from ..core.claw import Judge
+from ..core.errors import ToolDenied
 from ..core.file_access import FileAccess
 from ..core.mail import MailOrigin
-from ..core.model import Json
+from ..core.model import Caller, Json
 from .mailroom import Mailroom, able, media_limit
 from .media import Media
 from .params import Wanted, read
 from .stations import Station
+from .tools_used import SENDS, conversation, tools_used
 
 logger = logging.getLogger(__name__)
 
 DELIVERY_WAIT: Final = 20.0  # seconds a caller waits for a message to be delivered; after that it is told it waits
-SENDS: Final = ("send", "reply", "thread-reply", "sendAttachment", "sendWithEffect")
 AT_HOME: Final = frozenset({"read", "delete", "edit", "pin", "unpin", "react", "poll"})
 """What a run that is not the owner's does in its own conversation alone, wherever the rules let it send to."""
 ALL: Final = "all"
@@ -42,6 +45,10 @@ class Context(Struct, frozen=True, kw_only=True):
     owner: bool = False
     folder: str | None = None
     """Where the run works, when whoever started it said so."""
+    judged: Caller | None = None
+    """Whom the rules about tools bind; None: they bind nobody here."""
+    own: tuple[Address, ...] = ()
+    """The conversations, and the threads in them, that `judged` is in by its credential."""
 
 
 class Undelivered(ChannelRefused):
@@ -53,19 +60,24 @@ class Undelivered(ChannelRefused):
 
 
 class Actions:
-    """`files` says which files whoever asks may send."""
+    """`files` says which files whoever asks may send, `judge` which tools it may use."""
 
-    def __init__(self, mailroom: Mailroom, media: Media, *, files: Callable[[Context], FileAccess]) -> None:
+    def __init__(
+        self, mailroom: Mailroom, media: Media, *, files: Callable[[Context], FileAccess], judge: Judge
+    ) -> None:
         self._mailroom = mailroom
         self._media = media
         self._files = files
+        self._judge = judge
 
     async def perform(self, action: str, given: Json, context: Context, *, key: str) -> Json:
-        """Do it; the result as clients know it. Raises ChannelError with a sentence for whoever asked."""
+        """Do it; the result as clients know it. Raises ChannelError with a sentence for whoever asked, and ToolDenied
+        when a tool whose work it does is refused to them."""
         wanted = read(action, given)
         if wanted.action == "broadcast":
             return await self._broadcast(wanted, context, key=key)
         address = self.address(wanted, context)
+        self.permit(tools_used(wanted, (address,), context.own), context)
         self.check(wanted.action, address, context)
         if wanted.action in SENDS:
             return await self._send(wanted, address, context, key=key)
@@ -115,13 +127,23 @@ class Actions:
         if settings.get("broadcast", {}).get("enabled", True) is False:
             raise ChannelRefused("broadcasts are switched off (tools.message.broadcast.enabled)")
         names = self._mailroom.stations.names if wanted.channel == ALL else [wanted.channel]
-        results: list[Json] = []
-        for name in names:
-            for target in wanted.targets:
-                one = msgspec.structs.replace(wanted, channel=name, target=target, targets=())
-                results.append(await self._one_of_many(one, context, key=f"{key}:{len(results)}"))
+        ones = [
+            msgspec.structs.replace(wanted, channel=name, target=target, targets=())
+            for name in names
+            for target in wanted.targets
+        ]
+        self.permit(tools_used(wanted, self._found(ones, context), context.own), context)
+        results = [await self._one_of_many(one, context, key=f"{key}:{n}") for n, one in enumerate(ones)]
         told: Json = {"kind": "broadcast", "channel": wanted.channel or "", "action": "broadcast", "handledBy": "core"}
         return {**told, "payload": {"results": results}, "dryRun": wanted.dry_run}
+
+    def _found(self, ones: Iterable[Wanted], context: Context) -> list[Address]:
+        """Those of a broadcast's conversations that there are."""
+        found = []
+        for one in ones:
+            with suppress(ChannelError):
+                found.append(self.address(one, context))
+        return found
 
     async def _one_of_many(self, wanted: Wanted, context: Context, *, key: str) -> Json:
         """One target's result; what goes wrong with it is no other target's affair."""
@@ -218,10 +240,17 @@ class Actions:
                     return str(bound)
         return self._mailroom.account_of(channel)
 
+    def permit(self, tools: Iterable[str], context: Context) -> None:
+        """Raises ToolDenied when one of these is refused to whoever asks."""
+        for tool in tools:
+            refusal = None if context.judged is None else self._judge(context.judged, tool)
+            if refusal is not None:
+                raise ToolDenied(refusal)
+
     def check(self, action: str, address: Address, context: Context) -> None:
         """Whether one conversation may reach into another. Raises ChannelRefused."""
         home = context.home
-        if not context.bound or (home is not None and _place(home) == _place(address)):
+        if not context.bound or (home is not None and conversation(home) == conversation(address)):
             return
         if action in AT_HOME and not context.owner:
             raise ChannelRefused(
@@ -257,11 +286,6 @@ class Actions:
             return text
         fill: Callable[[str], str] = lambda words: str(words).replace("{channel}", here.channel)  # noqa: E731
         return f"{fill(marker.get('prefix', '[from {channel}] '))}{text}{fill(marker.get('suffix', ''))}"
-
-
-def _place(address: Address) -> tuple[str, str, str]:
-    """The conversation, whichever of its threads."""
-    return address.channel, address.account, address.to
 
 
 async def _acted(station: Station, wanted: Wanted, address: Address) -> Json:

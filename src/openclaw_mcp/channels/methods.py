@@ -2,9 +2,10 @@
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from ..core.channel import Address, ChannelBusy, ChannelError, ChannelRefused
 from ..core.mail import Mail, MailOrigin, MailStatus
@@ -15,6 +16,7 @@ from .actions import Actions, Context, Undelivered
 from .mailroom import Mailroom
 from .receiving import CODE_AGE
 from .stations import Answering
+from .tools_used import tools_to_reach
 
 OLD_NAMES: Final = (
     "send", "reply", "thread-reply", "broadcast", "react", "delete", "sendAttachment", "sendWithEffect", "pin",
@@ -124,14 +126,14 @@ class MailMethods:
         if asked.dry_run:
             given["dryRun"] = True
         session = asked.session_key or asked.params.get("__sessionKey")
-        context = await self._context(call.caller, session, asked.agent_id)
+        context = await self._context(call, session, asked.agent_id)
         return await self._performed(asked.action, given, context, _key(asked.idempotency_key))
 
     async def _old(self, call: RpcCall) -> Json:
         """`message:send` and its like: whatever is not about who asks is the action's."""
         session, agent = call.params.get("sessionKey"), call.params.get("agentId")
         key = call.params.get("idempotencyKey")
-        context = await self._context(call.caller, session, agent)
+        context = await self._context(call, session, agent)
         return await self._performed(call.method, call.params, context, _key(key if isinstance(key, str) else None))
 
     async def _send(self, call: RpcCall) -> Json:
@@ -143,7 +145,7 @@ class MailMethods:
             "channel": asked.channel, "accountId": asked.account_id, "threadId": asked.thread_id,
             "replyTo": asked.reply_to_id, "silent": asked.silent,
         }  # fmt: skip
-        context = await self._context(call.caller, asked.session_key, asked.agent_id)
+        context = await self._context(call, asked.session_key, asked.agent_id)
         done = await self._performed("send", given, context, _key(asked.idempotency_key))
         delivered: Json = done["payload"]
         if delivered.get("status") == "queued":
@@ -161,7 +163,7 @@ class MailMethods:
             "target": asked.to, "question": asked.question, "options": asked.options, "channel": asked.channel,
             "maxSelections": asked.max_selections, "accountId": asked.account_id, "threadId": asked.thread_id,
         }  # fmt: skip
-        context = await self._context(call.caller, asked.session_key, None)
+        context = await self._context(call, asked.session_key, None)
         done = await self._performed("poll", given, context, _key(asked.idempotency_key))
         return {"runId": asked.idempotency_key, **done["payload"]}
 
@@ -179,21 +181,28 @@ class MailMethods:
             raise Fault(str(exc), kind="UNAVAILABLE", retryable=True) from None
 
     async def check_sending(self, caller: Caller, there: Address) -> None:
-        """Raises ChannelError unless an agent may write to this conversation from where it is."""
+        """Raises ChannelError or ToolDenied unless whoever the rules about tools bind may have words sent there from
+        where it is."""
         context = await agent_context(self._mailroom, caller)
         station = self._mailroom.stations.get(there.channel, there.account)
         to = there.to if station is None else station.channel.canonical(there.to)
-        self._actions.check("send", Address(channel=there.channel, account=there.account, to=to), context)
+        there = structs.replace(there, to=to)
+        self._actions.permit(tools_to_reach((there,), context.own), context)
+        if caller.kind == "agent":
+            self._actions.check("send", there, context)
 
-    async def _context(self, caller: Caller, session: Any, agent: str | None) -> Context:
+    async def _context(self, call: RpcCall, session: Any, agent: str | None) -> Context:
         """An agent's session and conversation are its credential's; an operator may name a session to write to."""
+        caller = call.caller
         if caller.kind == "agent":
             return await agent_context(self._mailroom, caller)
+        own = () if call.acting is None else (await agent_context(self._mailroom, call.acting)).own
+        known = Context(agent=agent, owner=caller.owner, judged=call.judged, own=own)
         if not isinstance(session, str) or not session:
-            return Context(agent=agent, owner=caller.owner)
+            return known
         address = await self._mailroom.route(session)
         origin: MailOrigin = "rpc" if caller.owner else "client"
-        return Context(session=session, address=address, agent=agent, origin=origin, owner=caller.owner)
+        return structs.replace(known, session=session, address=address, origin=origin)
 
     # ---- channels ------------------------------------------------------------------------------------------------
 
@@ -308,7 +317,8 @@ async def agent_context(mailroom: Mailroom, caller: Caller) -> Context:
         session=caller.session, address=address, agent=grant.agent, origin="tool",
         bound=caller.kind == "agent" or address is not None,  # an operator in no conversation speaks for itself
         home=address if caller.owner else named or route,
-        sends_anywhere=grant.sends_anywhere, owner=caller.owner, folder=grant.folder,
+        sends_anywhere=grant.sends_anywhere, owner=caller.owner, folder=grant.folder, judged=caller,
+        own=tuple(place for place in (named, route) if place is not None),
     )  # fmt: skip
 
 
@@ -316,11 +326,21 @@ def _named(mailroom: Mailroom, grant: Grant) -> Address | None:
     """The conversation a credential names."""
     if grant.channel and grant.to:
         account = grant.account or mailroom.account_of(grant.channel)
-        return Address(channel=grant.channel, account=account, to=grant.to, thread=grant.thread)
+        return _canonical(mailroom, Address(channel=grant.channel, account=account, to=grant.to, thread=grant.thread))
     if grant.delivers_to is None:
         return None
     channel, account, to = grant.delivers_to
     return Address(channel=channel, account=account, to=to)
+
+
+def _canonical(mailroom: Mailroom, address: Address) -> Address:
+    """The address as its channel writes it; as it is where there is no such channel or it can't be understood."""
+    station = mailroom.stations.get(address.channel, address.account)
+    if station is None:
+        return address
+    with suppress(ChannelError):
+        return structs.replace(address, to=station.channel.canonical(address.to))
+    return address
 
 
 async def status(mailroom: Mailroom) -> Json:

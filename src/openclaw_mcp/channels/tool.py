@@ -57,7 +57,10 @@ SPEC: Final = ToolSpec(
     input_schema=SCHEMA,
     effect="send",
     actions=FAMILY_ACTIONS["message"],
-)
+    parameter_tools={
+        "media": "message_send_attachment", "effectId": "message_send_with_effect", "replyTo": "message_reply",
+    },
+)  # fmt: skip
 
 
 class MessageTool:
@@ -91,4 +94,7 @@ class MessageTool:
             return await agent_context(self._mailroom, call.caller)
         session = call.caller.session
         address = None if session is None else await self._mailroom.route(session)
-        return Context(session=session, address=address, origin="tool", owner=call.caller.owner)
+        own = () if address is None else (address,)
+        return Context(
+            session=session, address=address, origin="tool", owner=call.caller.owner, judged=call.caller, own=own
+        )

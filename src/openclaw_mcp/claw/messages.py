@@ -180,6 +180,7 @@ def _tool(
     nature: Nature = SENDS,
     aliases: Mapping[str, str] | None = None,
 ) -> Tool:
+    does = {"media": "message_send_attachment", "replyToId": "message_reply"}
     known = {other: name for other, name in OTHER_NAMES.items() if name in parameters and other not in parameters}
     return tool(
         name,
@@ -190,6 +191,7 @@ def _tool(
         parameters=parameters,
         required=required,
         aliases=known | dict(aliases or {}),
+        parameter_tools={own: other for own, other in does.items() if own in parameters and other != name},
     )
 
 

@@ -100,6 +100,7 @@ def tool(
     required: Sequence[str] = (),
     aliases: Mapping[str, str] | None = None,
     mend: Callable[[Json], Json] | None = None,
+    parameter_tools: Mapping[str, str] | None = None,
 ) -> Tool:
     schema: Json = {"type": "object", "properties": dict(parameters or {})}
     if required:
@@ -116,6 +117,7 @@ def tool(
         annotations=annotations,
         effect=nature.effect,
         owner_only=nature.owner_only,
+        parameter_tools=parameter_tools or {},
         deadline=nature.deadline,
     )
     return Tool(spec, work, aliases or {}, mend)

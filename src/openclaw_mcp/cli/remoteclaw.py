@@ -87,7 +87,7 @@ def narrowed(opening: Opening, allowed: tuple[str, ...], *, asks: bool) -> Openi
 
     if asks:
         return Opening(initialize=opening.initialize, discover=opening.discover, tools=None, stateless_tools=None)
-    from ..openings.claw_menus import PROFILES  # here for start-up, as in `menu`
+    from ..openings.claw_menus import PARAMETER_TOOLS, PROFILES  # here for start-up, as in `menu`
 
     if allowed == PROFILES["full"]:
         return opening
@@ -98,6 +98,10 @@ def narrowed(opening: Opening, allowed: tuple[str, ...], *, asks: bool) -> Openi
             return None
         result = json.loads(listed)
         kept = [tool for tool in result["tools"] if tool["name"] in allowed]
+        for tool in kept:
+            for parameter, needed in PARAMETER_TOOLS.get(tool["name"], {}).items():
+                if needed not in allowed:
+                    del tool["inputSchema"]["properties"][parameter]
         return json.dumps({**result, "tools": kept}, separators=(",", ":"), ensure_ascii=False)
 
     return Opening(

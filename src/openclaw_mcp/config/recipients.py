@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from ..core.errors import BadRequest
 from ..core.model import Json
-from .secret_names import names_secret
-from .text import NAMING, REDACTED, SECRET_HOLDERS, Path, at, dotted, is_secret, walk
+from .secret_names import holds_secrets, names_secret
+from .text import NAMING, REDACTED, Path, at, dotted, is_secret, walk
 
 ADDRESS_NAME: Final = re.compile(
     r"(?P<of>.*?)(homeserver|base_?url|url|uri|endpoint|hostname|host|address|server)", re.IGNORECASE
@@ -60,7 +60,7 @@ def left_behind(before: Json, after: Json, asked: Json) -> list[Path]:
     left = [use for use in _uses(after) if not _stays(use, known.get(use.secret, set()), asked)]
     owned = {use.path for use in left if use.own}
     for use in left:
-        if at(asked, use.path) == REDACTED:
+        if REDACTED in str(at(asked, use.path)):
             raise BadRequest(
                 f"{dotted(use.path)}: the address beside it is another now, and what is stored was given for the one "
                 "before; write the value itself, or leave it out"
@@ -96,7 +96,7 @@ def _remove(config: Json, path: Path) -> None:
 
 def _stays(use: _Use, known: set[Origin], asked: Json) -> bool:
     given = at(asked, use.path)
-    if given is not None and given != REDACTED and given == use.value:
+    if given is not None and given == use.value:
         return True
     return use.origin in known or not (use.origin or any(known))
 
@@ -186,7 +186,7 @@ def _is_secret_name(path: Path, where: int) -> bool:
     name = path[where]
     if not isinstance(name, str) or (where and path[where - 1] in NAMING):
         return False
-    return names_secret(name.removesuffix(FILE)) or name in SECRET_HOLDERS or name == "auth"
+    return names_secret(name.removesuffix(FILE)) or holds_secrets([name]) or name == "auth"
 
 
 def _named(config: Json, path: Path) -> Path:

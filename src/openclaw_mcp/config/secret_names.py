@@ -1,6 +1,7 @@
 """Names whose values are secret: of settings and of a program's options. Pure."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 WORD: Final = "(token|password|passwd|secret|key|credential|authorization)"
@@ -21,7 +22,10 @@ _FORM: Final = re.compile(
 )
 """What is said of the form a secret has, after its name: `privateKeyPem`, `TOKEN_2`."""
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
-VALUES: Final = frozenset({"value", "values", "data", "raw", "text"})
+VALUES: Final = frozenset({"value", "values", "data", "raw", "text", "access", "refresh", "code", "verifier"})
+_HOLDERS: Final = frozenset({"env", "runtimeEnv", "headers"})
+_HOLDER: Final = re.compile(r"(^|[-_])(env|environment|headers)([-_](vars|variables|policy))?$")
+_WEBHOOK: Final = re.compile(r"(^|[-_])(web_?hooks?|hook|callback)([-_]?(url|uri|address|endpoint|to))?$")
 
 
 def names_secret(name: str) -> bool:
@@ -44,4 +48,15 @@ def names_many(name: str) -> bool:
 
 def names_auth(name: str) -> bool:
     """Whether a value under this name, called no more than that, proves who we are: `basicAuth: {value}`."""
-    return re.search(r"(^|_)auth$", _HUMP.sub("_", name).lower()) is not None
+    return re.search(r"(^|_)o?auth_?2?$", _HUMP.sub("_", name).lower()) is not None
+
+
+def holds_secrets(names: Sequence[str]) -> bool:
+    """Whether one of these, the names on the way to a value, holds what goes to a program or server, whatever that is
+    called: most of it is there to prove who we are."""
+    return not _HOLDERS.isdisjoint(names) or any(_HOLDER.search(_HUMP.sub("_", name).lower()) for name in names[:-1])
+
+
+def names_webhook(name: str) -> bool:
+    """Whether an address under this name is known to few: who knows it may post there."""
+    return _WEBHOOK.search(_HUMP.sub("_", name).lower()) is not None

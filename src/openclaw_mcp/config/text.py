@@ -11,21 +11,23 @@ import msgspec
 
 from ..core.errors import BadRequest
 from ..core.model import Json
-from .arguments import KNOWN_SHAPES, is_secret_argument
+from .addresses import has_random_step, shown_part, tells_behind_host
+from .arguments import MOST_VARIABLES, is_secret_argument, variable_set
 from .classes import SECRET, class_of
-from .secret_names import SHORT_WORD, VALUES, WORD, names_auth, names_many, names_secret
+from .secret_names import VALUES, holds_secrets, names_auth, names_many, names_secret, names_webhook
+from .secret_texts import IN_JSON, SECRET_FLAG, SECRET_TEXT, TELLING
 
 REDACTED: Final = "__OPENCLAW_REDACTED__"
-NOT_PLAIN: Final = f"{REDACTED} stands for a stored secret: write it as a whole value, in quotes, and nowhere else"
+NOT_PLAIN: Final = (
+    f"{REDACTED} stands for a stored secret: write it in quotes, alone or as it was shown, and nowhere else"
+)
 MASK: Final = "***"
 """Stands for a secret where people read it and nobody writes it back."""
+NUMBERED: Final = re.compile(rf"{REDACTED}[0-9a-f]{{16}}_\d+")
 LARGEST: Final = 5 * 1024 * 1024  # bytes; a config beyond this is not one
 DEEPEST: Final = 64
 REFERENCE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 ONLY_REFERENCE: Final = re.compile(rf"(Bearer )?{REFERENCE.pattern}")
-_WORD: Final = f"({WORD}|credentials)"
-SECRET_HOLDERS: Final = frozenset({"env", "runtimeEnv", "headers"})
-"""What stands under these goes to programs and servers, whatever its name: most of it is there to prove who we are."""
 NAMING: Final = frozenset(
     {"servers", "providers", "channels", "accounts", "groups", "entries", "identityLinks", "byProvider"}
 )
@@ -33,34 +35,14 @@ NAMING: Final = frozenset(
 KEY_SOURCES: Final = ("env", "file", "keyring")
 KEY_PLACE: Final = frozenset({"source", "provider", "service", "path", "id"})
 """The names that tell where a key is kept: `apiKey: {source: "env", id: "A_KEY"}` holds none."""
-COUNTS: Final = (
-    r"(max|min|most|total|context|input|output|prompt|completion|budget|reserve|num|n)[-_]([\w-]*[-_])?tokens"
-)
-SECRET_FLAG: Final = re.compile(
-    rf"(?!--?{COUNTS})--?[\w-]*{_WORD}s?|(?!--?no-)--?([\w-]*[-_])?({SHORT_WORD}s?|auth)|{REDACTED}.*", re.IGNORECASE
-)
-"""An argument that says: the next one is secret. A hidden one may have said so."""
 COMMAND_LINES: Final = frozenset({"command", "args", "cmd", "argv"})
 """Names whose value may be a whole command line in one text."""
-LONGEST_PASSWORD: Final = 256  # characters, when it holds a slash; unbounded, a long text would be searched for minutes
-SECRET_TEXT: Final = re.compile(
-    r"//(?!\0@|[^:/@\s]*:\0@)"  # an address with a user or a password before the host
-    rf"([^/@\s]+|[^/@\s]*:[^@\s]{{1,{LONGEST_PASSWORD}}})@"
-    rf"|{_WORD}[\"']?\s*=\s*[\"']?+[^&\s\0]"  # a parameter, an argument, a part of a data source's name
-    rf"|(?<![a-z])({SHORT_WORD}s?|access_?code)=[\"']?+[^&\s\0]"
-    rf"|(?<![a-z]){WORD}s=[\"']?+(?!\d+\b)[^&\s\0]"  # many; a number of them is a limit
-    rf"|(^|\s)--?[\w-]*{_WORD}\s+[^\s\0]"  # a command line in one text
-    rf"|(^|=|[\"'])[\w-]*({_WORD}|cookie|x-auth)\s*:\s*(?!(bearer|basic)\s+\0)[^\s\0]"  # a header
-    r"|\bbearer\s+[^\s\0]"
-    rf"|{KNOWN_SHAPES}",
-    re.IGNORECASE,
-)
-"""A text with a secret in it, `\0` standing for each `${NAME}`."""
+STRUCTURED: Final = re.compile(r"(?P<option>--?[\w.-]+=)?\s*(?P<json>[\[{].*)", re.DOTALL)
+"""An argument that may be JSON."""
+ASSIGNED: Final = re.compile(r"(?P<name>[\w.\"'-]+\s*=).+", re.DOTALL)
+"""An argument that may be TOML."""
 COMMENT: Final = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(//[^\n\r\u2028\u2029]*|/\*.*?\*/)""", re.DOTALL)
 """A comment, its first group; or a text, so that what looks like a comment inside of one is none."""
-TELLING: Final = re.compile(rf"""{_WORD}|auth|\b{SHORT_WORD}s?\b|"|[:,\[]\s*'""", re.IGNORECASE)
-"""In a comment: a secret's name, or a text, as where settings are commented out."""
-
 Path = tuple[str | int, ...]
 
 
@@ -128,14 +110,86 @@ def is_secret(whole: Any, path: Path) -> bool:
 
     A text that is merely `${A_REFERENCE}` to the environment is not.
     """
-    value, holder = at(whole, path), at(whole, path[:-1])
+    return _shown_as(whole, path, at(whole, path)) is not None
+
+
+def _shown_as(whole: Any, path: Path, value: Any) -> str | None:
+    """What is shown in place of `value`, were it at `path` of `whole`, with `REDACTED` for what is left out; None: it
+    is no secret there."""
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
-        return False
+        return None
     if isinstance(value, str) and ONLY_REFERENCE.fullmatch(value):
-        return False
+        return None
+    holder = at(whole, path[:-1])
     if _stands_secret(path, holder, value) or _follows_flag(path, holder):
-        return True
-    return isinstance(value, str) and (_says_secret(value) or _is_secret_word(path, holder, value))
+        return REDACTED
+    if not isinstance(value, str):
+        return None
+    part = _part_of_argument(whole, path, holder, value) or _part_of_address(path, holder, value)
+    if part is None and (_says_secret(value) or _is_secret_word(path, holder, value)):
+        return REDACTED
+    return part
+
+
+def _part_of_argument(whole: Any, path: Path, holder: Any, value: str) -> str | None:
+    """What is shown of an argument that sets a variable, or is JSON or TOML with secrets in it."""
+    if not isinstance(holder, list) or value.isalnum():
+        return None
+    name = variable_set(REFERENCE.sub("\0", value), _words_before(whole, path, holder)) if "=" in value else None
+    if name is not None:
+        return name + REDACTED
+    json_in, toml_in = STRUCTURED.fullmatch(value), ASSIGNED.fullmatch(value)
+    if json_in is not None:
+        return _part_of_json(json_in["option"] or "", json_in["json"])
+    if toml_in is not None and _is_secret_toml(value):
+        return toml_in["name"] + REDACTED
+    return None
+
+
+def _words_before(whole: Any, path: Path, holder: list[Any]) -> list[str]:
+    here = int(path[-1])
+    program = at(whole, (*path[:-2], "command")) if here < MOST_VARIABLES else None
+    words = holder[max(0, here - MOST_VARIABLES) : here]
+    return [str(word) for word in ([program, *words] if isinstance(program, str) else words)]
+
+
+def _part_of_json(option: str, text: str) -> str | None:
+    """The JSON with its secrets hidden as in a config; what can't be read is hidden whole if it names a secret."""
+    try:
+        value = msgspec.json.decode(text)
+        shown = redacted(value)
+        return None if shown == value else option + json.dumps(shown, ensure_ascii=False)
+    except (msgspec.DecodeError, RecursionError):
+        return REDACTED if TELLING.search(REFERENCE.sub("", text)) else None
+
+
+def _is_secret_toml(text: str) -> bool:
+    import tomllib  # here for start-up: few configs hold any
+
+    try:
+        value = tomllib.loads(text)
+        return bool(redacted(value) != value)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return False
+
+
+def _part_of_address(path: Path, holder: Any, value: str) -> str | None:
+    """What is shown of an address of the web that is secret, or holds a secret: its host."""
+    shown = shown_part(value)
+    if shown is None:
+        return None
+    plain = REFERENCE.sub("\0", value)
+    by_name = "\0" not in plain and _is_known_to_few(path, holder) and tells_behind_host(plain)
+    return shown + REDACTED if by_name or has_random_step(plain) or _says_secret(value) else None
+
+
+def _is_known_to_few(path: Path, holder: Any) -> bool:
+    """Whether the address here may be all that it takes to use what it leads to: an MCP server's, a webhook's."""
+    if isinstance(holder, list):
+        before = holder[int(path[-1]) - 1] if path[-1] else None
+        return isinstance(before, str) and before.startswith("-") and names_webhook(before)
+    name = str(path[-1]) if path else ""
+    return name == "to" or names_webhook(name) or (path[-3:-2] == ("servers",) and name == "url")
 
 
 def _stands_secret(path: Path, holder: Any, value: str | float) -> bool:
@@ -145,7 +199,7 @@ def _stands_secret(path: Path, holder: Any, value: str | float) -> bool:
     if not names:
         return False
     secret = [name for name in names if names_secret(name) and (isinstance(value, str) or not names_many(name))]
-    if not SECRET_HOLDERS.isdisjoint(names) or names[-1] == "auth" or names[-1] in secret:
+    if holds_secrets(names) or names[-1] == "auth" or names[-1] in secret:
         return True
     if names[-1] in VALUES and any(map(names_auth, names)):
         return True
@@ -158,18 +212,27 @@ def _follows_flag(path: Path, holder: Any) -> bool:
     if not isinstance(holder, list) or not path[-1]:
         return False
     before = holder[int(path[-1]) - 1]
-    return isinstance(before, str) and SECRET_FLAG.fullmatch(before) is not None
+    if not isinstance(before, str):
+        return False
+    return before.startswith(REDACTED) or SECRET_FLAG.fullmatch(before) is not None  # a hidden one may have said so
 
 
 def _is_secret_word(path: Path, holder: Any, value: str) -> bool:
     """One of a program's arguments, or a command line in one text."""
     if isinstance(holder, list):
         before = holder[int(path[-1]) - 1] if path[-1] else None
-        return is_secret_argument(REFERENCE.sub("\0", value), before if isinstance(before, str) else None)
+        plain = REFERENCE.sub("\0", value)
+        return is_secret_argument(plain, before if isinstance(before, str) else None) or has_random_step(plain)
     if not path or path[-1] not in COMMAND_LINES:
         return False
-    words = REFERENCE.sub("\0", value).split()
-    return any(is_secret_argument(word, before) for before, word in pairwise(["", *words]))
+    plain = REFERENCE.sub("\0", value)
+    words = plain.split()
+    return (
+        any(is_secret_argument(word, before) for before, word in pairwise(["", *words]))
+        or any(variable_set(word, words[max(0, place - MOST_VARIABLES) : place]) for place, word in enumerate(words))
+        or IN_JSON.search(plain) is not None
+        or has_random_step(plain)
+    )
 
 
 def _says_secret(value: str) -> bool:
@@ -178,7 +241,12 @@ def _says_secret(value: str) -> bool:
 
 def redacted(value: Any, mark: str = REDACTED) -> Any:
     """A copy whose secrets read `mark`. Of what is not resolved: a value from the environment looks like any other."""
-    return _mapped(value, (), lambda path, inner: mark if is_secret(value, path) else inner)
+
+    def change(path: Path, inner: Any) -> Any:
+        shown = _shown_as(value, path, inner)
+        return inner if shown is None else shown.replace(REDACTED, mark)
+
+    return _mapped(value, (), change)
 
 
 def _mapped(value: Any, path: Path, change: Any) -> Any:
@@ -192,13 +260,14 @@ def _mapped(value: Any, path: Path, change: Any) -> Any:
 def redacted_text(text: str, value: Json) -> str:
     """`text` with its secrets replaced, comments and layout kept where that is certain to hide them all."""
     shown = redacted(value)
-    found = [inner for path, inner in walk(value) if is_secret(value, path)]
-    texts = {inner for inner in found if isinstance(inner, str)}  # a number can't be told from others by its text
+    found = [(inner, _shown_as(value, path, inner)) for path, inner in walk(value)]
+    # A number can't be told from others by its text.
+    texts = {inner: form for inner, form in found if isinstance(inner, str) and form is not None}
     text = COMMENT.sub(_harmless, text)
     for secret in sorted(texts, key=len, reverse=True):
         for quote in ('"', "'"):
             for written in (_inner(secret), json.dumps(secret)[1:-1], secret):
-                text = text.replace(f"{quote}{written}{quote}", f"{quote}{REDACTED}{quote}")
+                text = text.replace(f"{quote}{written}{quote}", f"{quote}{_inner(texts[secret])}{quote}")
     try:
         hidden = parse(text) == shown
     except BadRequest:
@@ -211,7 +280,11 @@ def redacted_text(text: str, value: Json) -> str:
 def _harmless(match: "re.Match[str]") -> str:
     """A comment that can't hold a secret, or a space instead of it; what is no comment stays."""
     comment = match[1]
-    return " " if comment and (TELLING.search(comment) or _says_secret(comment)) else match[0]
+    return " " if comment and _may_tell(comment) else match[0]
+
+
+def _may_tell(comment: str) -> bool:
+    return TELLING.search(comment) is not None or _says_secret(comment) or has_random_step(comment)
 
 
 def restored(text: str, stored: Json) -> str:
@@ -224,15 +297,15 @@ def restored(text: str, stored: Json) -> str:
     marks = [f"{REDACTED}{os.urandom(8).hex()}_{number}" for number in range(len(pieces) - 1)]
     marked = "".join(piece + mark for piece, mark in zip(pieces, marks, strict=False)) + pieces[-1]
     parsed = parse(marked)
-    places = {value: path for path, value in walk(parsed) if isinstance(value, str) and value.startswith(REDACTED)}
-    if set(places) != set(marks):
+    values = [(path, value) for path, value in walk(parsed) if isinstance(value, str) and REDACTED in value]
+    if sorted(mark for _, value in values for mark in NUMBERED.findall(value)) != sorted(marks):
         raise BadRequest(NOT_PLAIN)
-    for mark, path in places.items():
-        secret = _kept(parsed, stored, path)
-        written = json.dumps(secret) if not isinstance(secret, str) else None
+    for path, value in values:
+        secret = _kept(parsed, stored, path, NUMBERED.sub(REDACTED, value))
         for quote in ('"', "'"):
-            new = written or f"{quote}{_inner(str(secret))}{quote}"
-            marked = marked.replace(f"{quote}{mark}{quote}", new)
+            new = f"{quote}{_inner(secret)}{quote}" if isinstance(secret, str) else json.dumps(secret)
+            for written in (_inner(value), json.dumps(value)[1:-1], value):
+                marked = marked.replace(f"{quote}{written}{quote}", new)
     if _is_other(marked, keep_secrets(parse(text), stored)):
         raise BadRequest(NOT_PLAIN)
     return marked
@@ -246,8 +319,8 @@ def _is_other(text: str, wanted: Json) -> bool:
         return True
 
 
-def _kept(value: Any, stored: Any, path: Path) -> str | int | float:
-    """The secret stored where `path` leads in `value`. Raises BadRequest when none is."""
+def _kept(value: Any, stored: Any, path: Path, given: str) -> str | int | float:
+    """The secret stored where `path` leads in `value`, where `given` stands. Raises BadRequest when none is."""
     whole, new, place = stored, value, []
     for step in path:
         value, held, there = value[step], at(stored, (step,)), step
@@ -260,10 +333,12 @@ def _kept(value: Any, stored: Any, path: Path) -> str | int | float:
         stored = held
         place.append(there)
     refers = isinstance(stored, str) and REFERENCE.search(stored)
-    if not refers and not is_secret(whole, tuple(place)):
+    shown = _shown_as(whole, tuple(place), stored)
+    if not refers and shown is None:
         raise BadRequest(f"{dotted(path)}: nothing is stored to keep there; write the value itself")
-    hides_itself = _says_secret(str(stored)) or _is_secret_word(path, at(new, path[:-1]), str(stored))
-    if not refers and not is_secret(new, path) and not hides_itself:
+    if given not in (REDACTED, shown):
+        raise BadRequest(f"{dotted(path)}: {NOT_PLAIN}")
+    if not refers and _shown_as(new, path, stored) is None:
         # The argument before it is another now, one that would not hide it.
         raise BadRequest(f"{dotted(path)}: what is stored there would be shown from now on; write the value itself")
     return stored  # type: ignore[no-any-return]  # a secret is a text or a number
@@ -278,7 +353,7 @@ def keep_secrets(value: Any, stored: Any) -> Any:
     """A copy of `value` in which each `REDACTED` is the secret stored at the same place."""
 
     def change(path: Path, inner: Any) -> Any:
-        return _kept(value, stored, path) if inner == REDACTED else inner
+        return _kept(value, stored, path, inner) if isinstance(inner, str) and REDACTED in inner else inner
 
     return _mapped(value, (), change)
 

@@ -32,6 +32,16 @@ class Attachment(Struct, frozen=True, kw_only=True):
         family = self.mime_type.partition("/")[0]
         return family if family in ("image", "audio", "video") else "file"
 
+    @property
+    def web_address(self) -> str | None:
+        """Its `url`, if that is for others to know: a place on this machine is not."""
+        return web_address(self.url)
+
+
+def web_address(url: str | None) -> str | None:
+    """The address, if it is one of the web."""
+    return url if url is not None and url.lower().startswith(("http://", "https://")) else None
+
 
 Recall = Callable[[int], Awaitable[tuple[Json, ...]]]
 

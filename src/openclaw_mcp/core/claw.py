@@ -4,9 +4,13 @@ The tool server asks it what a gateway must offer for a tool to be listed; the g
 serves, and lets a run's grant call the method only if the rules allow one of them.
 """
 
+from collections.abc import Callable
 from typing import Final
 
-from .model import Json
+from .model import Caller, Json
+
+Judge = Callable[[Caller, str], str | None]
+"""Why this caller may not use a tool of that name; None: it may."""
 
 GRANT_PREFIX: Final = "ocg_"
 """How grant tokens begin, so that a run's is told from the gateway's own, and an ended one from a wrong one."""

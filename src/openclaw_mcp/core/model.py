@@ -195,6 +195,8 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     """For the owner alone, whatever the rules allow others."""
     actions: Mapping[str, str] = {}
     """Of a tool with many actions: what its argument `action` may be, and the name such a call is judged by."""
+    parameter_tools: Mapping[str, str] = {}
+    """Parameters with which a call does what another tool is for: that tool's name, by which it is judged as well."""
     deadline: float | None = None
     """Seconds a call may take; None = the desk's own limit."""
     task: TaskMode = "inline"

@@ -146,7 +146,7 @@ class Post:
         if delivery is None or delivery.mode == "none":
             return {"label": "not requested", "detail": "not requested"}
         if delivery.mode == "webhook":
-            return {"label": f"webhook:{delivery.to}", "detail": "webhook"}
+            return {"label": f"webhook:{urlsplit(delivery.to or '').hostname or ''}", "detail": "webhook"}
         target = target_of(delivery)
         channel, to = prefixed(target)
         if channel is not None and to is not None:

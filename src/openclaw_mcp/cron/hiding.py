@@ -1,4 +1,5 @@
-"""What of a job's program is shown to whom: its environment, input and secret arguments to admins alone. Pure."""
+"""What of a job is shown to whom: its program's environment, input and secret arguments, and what stands behind the
+host of its webhooks, to admins alone. Pure."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,12 +10,14 @@ from ..core.rpc import Fault
 
 MASK: Final = "***"
 Hide = Callable[[Json], Json]
-"""A part of a job with the secrets among its arguments and its environment hidden."""
+"""A part of a job with the secrets among its arguments, its environment and its addresses hidden."""
 
 
 def hide_all(part: Json) -> Json:
-    """For want of somebody who can tell secrets from the rest: nothing of a program but its name."""
-    shown = dict(part)
+    """For want of somebody who can tell secrets from the rest: nothing of a program but its name, of no address."""
+    shown = {name: hide_all(value) if isinstance(value, dict) else value for name, value in part.items()}
+    if "://" in str(part.get("to")):
+        shown["to"] = MASK
     for name in ("argv", "command"):
         said = part.get(name)
         if said:
@@ -36,6 +39,9 @@ def hidden(job: Json, hide: Hide) -> Json:
         part = job.get(name)
         if isinstance(part, dict) and part.get("kind") in kinds:
             shown[name] = hide(part) | ({"input": MASK} if part.get("input") else {})
+    for name in ("delivery", "failureAlert"):
+        if isinstance(job.get(name), dict):
+            shown[name] = hide(job[name])
     return shown
 
 

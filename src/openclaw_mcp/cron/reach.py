@@ -6,6 +6,8 @@ from typing import Final
 from msgspec import Struct, structs
 
 from ..core.channel import Address, ChannelError
+from ..core.claw import Judge
+from ..core.errors import ToolDenied
 from ..core.jobs import AgentTurn, Job, Spec
 from ..core.model import Caller
 from ..core.rpc import Fault
@@ -34,33 +36,52 @@ class Reach(Struct, frozen=True, kw_only=True):
     see: Callable[[Caller, str], Awaitable[None]] = _own_session
     """Raises Fault unless the caller may see this session."""
     send: Callable[[Caller, Address], Awaitable[None]] = _anywhere
-    """Raises ChannelError unless the caller may write to this conversation."""
+    """Raises ChannelError or ToolDenied unless the caller may have words sent to this conversation."""
+    judge: Judge = lambda caller, tool: None
 
-    async def check(self, job: Job, caller: Caller, homes: Homes, post: Post) -> None:
-        """Raises Fault when an agent's job would do what the agent may not."""
-        if caller.kind != "agent":
+    def use(self, tool: str, judged: Caller | None) -> None:
+        """Raises ToolDenied when a job is made or changed in a way that is this tool's, and it is refused."""
+        refusal = None if judged is None else self.judge(judged, tool)
+        if refusal is not None:
+            raise ToolDenied(refusal)
+
+    async def check(self, job: Job, caller: Caller, homes: Homes, post: Post, *, judged: Caller | None) -> None:
+        """Raises Fault or ToolDenied when a job would do what its maker may not. `judged`: whom the rules about tools
+        bind; None: an operator for itself, who may all of it."""
+        if judged is None:
             return
-        own, agent = (caller.session or "agent::").split(":")[1], homes.agent(job)
-        helpers = self.helpers(own)
-        if agent != own and "*" not in helpers and agent not in helpers:
-            named = ", ".join(helpers) or "none"
-            raise Fault(f"{own} plans no jobs for {agent}; its subagents.allowAgents: {named}", kind="FORBIDDEN")
-        sessions = homes.named(job)
-        for key in sessions:
-            await self.see(caller, key)
-        sessions.append(homes.main(job))  # where a target that names no channel is looked for in the end
+        if caller.kind == "agent":
+            await self._check_sessions(job, caller, homes)
+        sessions = [
+            *homes.named(job),
+            homes.main(job),
+        ]  # the last is where a target that names no channel is looked for
         for target in _targets(job.spec):
             try:
-                await self.send(caller, await post.resolve(target, sessions))
+                await self.send(judged, await post.resolve(target, sessions))
             except NoRoute:
                 continue  # it will reach nobody
             except ChannelError as exc:
                 raise Fault(str(exc), kind="FORBIDDEN") from None
 
+    async def _check_sessions(self, job: Job, caller: Caller, homes: Homes) -> None:
+        own, agent = (caller.session or "agent::").split(":")[1], homes.agent(job)
+        helpers = self.helpers(own)
+        if agent != own and "*" not in helpers and agent not in helpers:
+            named = ", ".join(helpers) or "none"
+            raise Fault(f"{own} plans no jobs for {agent}; its subagents.allowAgents: {named}", kind="FORBIDDEN")
+        for key in homes.named(job):
+            await self.see(caller, key)
+
+
+def other_deeds(before: Spec, after: Spec) -> bool:
+    """Whether a job does something else from now on, or for somebody else."""
+    return any(getattr(before, name) != getattr(after, name) for name in DEEDS)
+
 
 def taken_over(job: Job, spec: Spec, caller: Caller) -> Job:
     """The job with a new spec. One whose deeds an agent has changed is that agent's from then on, with its tools."""
-    if caller.kind != "agent" or all(getattr(spec, name) == getattr(job.spec, name) for name in DEEDS):
+    if caller.kind != "agent" or not other_deeds(job.spec, spec):
         return structs.replace(job, spec=spec)
     if isinstance(spec.payload, AgentTurn) and caller.grant is not None and caller.grant.tools is not None:
         tools = capped(spec.payload.tools_allow, caller)

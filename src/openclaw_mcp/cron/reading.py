@@ -9,6 +9,7 @@ from ..core.jobs import At, Command, Cron, Every, Job, Spec, Stream, SystemEvent
 from ..core.model import Json
 from ..core.model_name import check_model_name
 from ..core.rpc import Fault, in_schema_words
+from .hiding import MASK
 from .schedule import checked, iso
 
 LONGEST_NAME: Final = 200
@@ -113,6 +114,8 @@ def _fits(spec: Spec, method: str) -> None:
     for hook in hooks:
         if not hook.startswith(("http://", "https://")) or "@" in hook.split("/")[2]:
             raise Fault(f"invalid {method} params: a webhook's `to` is an http(s) URL without user and password")
+        if hook.endswith(f"/{MASK}"):
+            raise Fault(f"a webhook's address is shown with {MASK}; leave it out to keep it, or write all of it")
 
 
 # ---- one form --------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from .errands import Errands
 from .hiding import Hide, hidden, hide_all, refuse_operators_program, sees_programs
 from .homes import Homes
 from .origin import filled, same_hooks
-from .reach import Reach, taken_over
+from .reach import Reach, other_deeds, taken_over
 from .reading import patched, spec_of
 from .rules import armed
 from .settings import Settings, settings_of
@@ -156,8 +156,8 @@ class CronRoom:
             method("cron.list", READ, self.list),
             method("cron.get", READ, self.get),
             method("cron.runs", READ, self.runs),
-            method("cron.add", ADMIN, self.add, WRITES_PER_MINUTE),
-            method("cron.update", ADMIN, self.update, WRITES_PER_MINUTE),
+            Method("cron.add", ADMIN, self._add, per_minute=WRITES_PER_MINUTE),
+            Method("cron.update", ADMIN, self._update, per_minute=WRITES_PER_MINUTE),
             method("cron.remove", ADMIN, self.remove, WRITES_PER_MINUTE),
             method("cron.run", ADMIN, self.run),
             method("wake", WRITE, self.wake),
@@ -231,23 +231,30 @@ class CronRoom:
 
     # ---- changing ------------------------------------------------------------------------------------------------
 
-    async def add(self, params: Json, caller: Caller) -> Json:
+    async def _add(self, call: RpcCall) -> Json:
+        return await self.add(call.params, call.caller, judged=call.judged)
+
+    async def _update(self, call: RpcCall) -> Json:
+        return await self.update(call.params, call.caller, judged=call.judged)
+
+    async def add(self, params: Json, caller: Caller, *, judged: Caller | None) -> Json:
+        """`judged`: whom the rules about tools bind here; None: nobody."""
         now, job_id = self._time.now(), str(uuid.uuid4())
         spec = self._allowed(spec_of(filled(params, caller), now, job_id=job_id), caller)
         state = JobState()
         origin = caller.session if caller.kind == "agent" else None
         job = Job(id=job_id, spec=spec, state=state, created_at=now, updated_at=now, origin=origin)
-        await self.reach.check(job, caller, Homes(self._roster()), self._post)
+        await self.reach.check(job, caller, Homes(self._roster()), self._post, judged=judged)
         job = armed(job, now, activated=False)
         kept = await self._book.add(job, most=MOST_JOBS)
         if kept is None:
             raise Fault(f"there are {MOST_JOBS} jobs already; remove some first", kind="UNAVAILABLE")
         if spec.declaration_key is not None:
-            return await self._declared(job, kept, caller)
+            return await self._declared(job, kept, caller, judged)
         self._changed(kept, "added")
         return {**self._shown(kept, caller), "deliveryPreview": await self._preview(kept)}
 
-    async def _declared(self, wanted: Job, kept: Job, caller: Caller) -> Json:
+    async def _declared(self, wanted: Job, kept: Job, caller: Caller, judged: Caller | None) -> Json:
         """A job of a declared name is made once and brought up to date after that."""
         if kept.id == wanted.id:
             self._changed(kept, "added")
@@ -257,12 +264,13 @@ class CronRoom:
             replaced(kept, {n: getattr(new, n) for n in Spec.__struct_fields__} | _timeless(new))
         )
         if not same:
+            self.reach.use("cron_update", judged)
             changed = await self._replace(kept.id, lambda job: same_hooks(job, new, caller), None, caller)
             kept = changed or kept
         told = {"created": False, "updated": not same, "job": self._shown(kept, caller)}
         return {**told, "deliveryPreview": await self._preview(kept)}
 
-    async def update(self, params: Json, caller: Caller) -> Json:
+    async def update(self, params: Json, caller: Caller, *, judged: Caller | None) -> Json:
         asked = read_params(params, UpdateParams, "cron.update")
         job_id, now = _id(asked, "cron.update"), self._time.now()
 
@@ -270,11 +278,12 @@ class CronRoom:
             return same_hooks(job, self._allowed(patched(job, asked.patch, now), caller), caller)
 
         expected = asked.expected_config_revision
-        if caller.kind == "agent":
+        if judged is not None:
             before = await self._found(job_id)
             after = taken_over(before, change(before), caller)
-            if after.origin is not None and after.spec != before.spec:
-                await self.reach.check(after, caller, Homes(self._roster()), self._post)
+            answers = after.origin is not None if caller.kind == "agent" else other_deeds(before.spec, after.spec)
+            if answers and after.spec != before.spec:
+                await self.reach.check(after, caller, Homes(self._roster()), self._post, judged=judged)
             expected = expected or shapes.revision(before)  # what is written is what was judged
         job = await self._replace(job_id, change, expected, caller)
         if job is None:

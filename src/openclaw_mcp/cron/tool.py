@@ -82,7 +82,7 @@ class CronTool:
         if action == "list":
             return await room.list(_only(given, "includeDisabled", "query", "limit", "agentId"), caller)
         if action == "add":
-            return await room.add(await self._job(given, caller), caller)
+            return await room.add(await self._job(given, caller), caller, judged=caller)
         if action == "wake":
             if not given.get("text"):
                 raise ToolArguments("wake needs text: what the agent is to hear")
@@ -102,7 +102,7 @@ class CronTool:
             patch = given.get("patch") or given.get("job") or _flat(given)
             if not patch:
                 raise ToolArguments("update needs patch: what is to change")
-            return await room.update({"id": job_id, "patch": patch}, caller)
+            return await room.update({"id": job_id, "patch": patch}, caller, judged=caller)
         if action == "remove":
             return await room.remove({"id": job_id}, caller)
         if action == "run":

@@ -28,6 +28,7 @@ SPECS: Final[tuple[ToolSpec, ...]] = (
         name="sessions_list",
         title="List sessions",
         description="List the sessions you may see, the latest first.",
+        parameter_tools={"messageLimit": "sessions_history"},
         input_schema=_object(
             filter=_text("part of a key, label or title"),
             kinds={"type": "array", "items": {"enum": list(KINDS)}, "description": "only these kinds"},

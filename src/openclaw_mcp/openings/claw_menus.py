@@ -79,3 +79,7 @@ OWNER_ONLY: tuple[str, ...] = (
     "gateway_config_patch",
     "gateway_config_schema",
 )
+PARAMETER_TOOLS: dict[str, dict[str, str]] = {
+    "message_send": {"media": "message_send_attachment", "replyToId": "message_reply"},
+    "message_thread_reply": {"replyToId": "message_reply"},
+}

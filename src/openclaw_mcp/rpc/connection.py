@@ -6,6 +6,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from ..core.accepted import Accepted
 from ..core.errors import BadRequest, OpenClawError, ToolArguments, ToolDenied, Unauthorized
 from ..core.model import Caller, Json
@@ -272,6 +274,7 @@ class Connection:
             return grants.narrowed(method, call)
         if self.admitted.acting is not None:
             grants.permit(self.admitted.acting, call)
+            return replace(call, acting=self.admitted.acting)
         return call
 
     def accept(self, request: str, payload: Any) -> None:
@@ -316,7 +319,9 @@ def as_fault(error: OpenClawError) -> Fault:
         return error
     if isinstance(error, BadRequest | ToolArguments):
         return Fault(str(error))
-    if isinstance(error, Unauthorized | ToolDenied):
+    if isinstance(error, ToolDenied):
+        return Fault(str(error), kind="FORBIDDEN", details={"code": "TOOL_DENIED"})
+    if isinstance(error, Unauthorized):
         return Fault(str(error), kind="FORBIDDEN")
     return Fault(str(error), kind="UNAVAILABLE")
 

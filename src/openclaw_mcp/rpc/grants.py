@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core.bell import Bell
-from ..core.claw import GRANT_PREFIX, SERVED, STEPS, WAYS, tools_behind
+from ..core.claw import GRANT_PREFIX, SERVED, STEPS, WAYS, Judge, tools_behind
 from ..core.effects import Effects
 from ..core.errors import ToolBusy
 from ..core.model import Caller, Grant, Json
@@ -38,10 +38,6 @@ SPEAKS_FOR: Final = MESSAGING | {"message.action", "sessions.spawn", "sessions.s
 """Methods whose `sessionKey` says for whom: under a grant it is always the run's own."""
 
 logger = logging.getLogger(__name__)
-
-Judge = Callable[[Caller, str], str | None]
-"""Why this caller may not use a tool of that name; None: it may."""
-
 
 Clerk = Callable[[Caller, str, Json, str, float], None]
 """Hears of each use of a tool when it has ended: who, which, with what, how it ended, after how many seconds."""

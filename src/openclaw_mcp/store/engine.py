@@ -21,8 +21,13 @@ def is_url(where: str) -> bool:
 
 
 def shown(where: str) -> str:
-    """`where` for messages: no password."""
-    return make_url(where).render_as_string(hide_password=True) if is_url(where) else where
+    """`where` as others are told it: a file's path, or host and database alone, for passwords stand in many places."""
+    if not is_url(where):
+        return where
+    url = make_url(where)
+    hosts = url.query.get("host", "")
+    host = url.host or (hosts if isinstance(hosts, str) else ",".join(hosts))
+    return f"{url.get_backend_name()}://{host}{f':{url.port}' if url.port else ''}/{url.database or ''}"
 
 
 def engines(where: str) -> tuple[Engine, Engine]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
-from ..core.agent import Attachment
+from ..core.agent import Attachment, web_address
 from ..core.channel import Seen
 from ..core.ids import new_id
 from ..core.mail import LocalNote
@@ -23,7 +23,7 @@ from .rows import (
 from .store import Store
 from .tables import local_files, local_messages
 
-_seen = msgspec.json.Decoder(Seen).decode
+_decode = msgspec.json.Decoder(Seen).decode
 
 _TABLE = local_messages.c
 _PLACE = and_(_TABLE.account == bindparam("of"), _TABLE.conversation == bindparam("within"))
@@ -94,7 +94,9 @@ class LocalConversations:
         where = and_(_TABLE.account == account, _TABLE.conversation == conversation, _TABLE.uid == id)
         statement = select(local_files).join(local_messages).where(where).order_by(local_files.c.n)
         rows = await self._store.read(lambda connection: connection.execute(statement).all())
-        return [Attachment(mime_type=row.mime_type, name=row.name, data=row.data, url=row.url) for row in rows]
+        return [
+            Attachment(mime_type=row.mime_type, name=row.name, data=row.data, url=web_address(row.url)) for row in rows
+        ]
 
     async def conversations(self, account: str, *, limit: int) -> Sequence[Json]:
         latest = func.max(_TABLE.at)
@@ -149,9 +151,21 @@ def _place(account: str, conversation: str, named: str) -> Json:
     return {"of": account, "within": conversation, "named": named}
 
 
+def _seen(body: str) -> Seen:
+    """A message of the book. Older ones name the places of files on this machine, which are nobody's to know."""
+    seen = _decode(body)
+    if all("url" not in file or web_address(file["url"]) for file in seen.attachments):
+        return seen
+    files = [
+        {name: value for name, value in file.items() if name != "url" or web_address(value)}
+        for file in seen.attachments
+    ]
+    return msgspec.structs.replace(seen, attachments=tuple(files))
+
+
 def _shown(attachment: Attachment) -> Json:
     shown: Json = {"name": attachment.name, "mimeType": attachment.mime_type, "size": len(attachment.data or b"")}
-    return shown | ({"url": attachment.url} if attachment.url else {})
+    return shown | ({"url": attachment.web_address} if attachment.web_address else {})
 
 
 def _file(message: int, n: int, attachment: Attachment) -> dict[str, Any]:
@@ -160,6 +174,6 @@ def _file(message: int, n: int, attachment: Attachment) -> dict[str, Any]:
         "n": n,
         "mime_type": attachment.mime_type[:256],
         "name": attachment.name and attachment.name[:512],
-        "url": attachment.url,
+        "url": attachment.web_address,
         "data": attachment.data,
     }

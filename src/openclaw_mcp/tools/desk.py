@@ -132,7 +132,9 @@ class Desk:
         permitted = self._menu(call.caller).permitted.get(call.name)
         if permitted is not None:
             offer, decision = permitted
-            return (offer, self._judge_action(call) or decision) if offer.spec.actions else permitted
+            if offer.spec.actions:
+                decision = self._judge_action(call) or decision
+            return offer, (self._judge_parameters(call) or decision) if decision.allowed else decision
         offers = self._registry.offers().get(call.name)
         if not offers:
             raise ToolNotFound(f"Unknown tool: {call.name}")
@@ -152,7 +154,7 @@ class Desk:
             menu = self._shared.get(kind)
             if menu is None:
                 judged = {name: self._judge(caller, offers) for name, offers in self._registry.offers().items()}
-                menu = self._shared[kind] = _Menu(judged, lambda offer: self._by_action(caller, offer))
+                menu = self._shared[kind] = _Menu(judged, lambda offer, names: self._by_name(caller, offer, names))
             self._menus[caller] = menu
         return menu
 
@@ -160,6 +162,11 @@ class Desk:
         """Of a tool with many actions: the call judged as the one it asks for; None when there is no such one."""
         action = call.arguments.get("action")
         return self._menu(call.caller).actions[call.name].get(action) if isinstance(action, str) else None
+
+    def _judge_parameters(self, call: ToolCall) -> Decision | None:
+        """The first refusal of a tool that the call does the work of by a parameter it gives."""
+        refused = self._menu(call.caller).closed.get(call.name)
+        return next((refused[name] for name in refused if call.arguments.get(name)), None) if refused else None
 
     def _judge(self, caller: Caller, offers: Sequence[Offer]) -> Sequence[tuple[Offer, Decision]]:
         return [(offer, self._decide(caller, offer)) for offer in offers]
@@ -169,16 +176,16 @@ class Desk:
         whole = self._policy(caller, offer.name, offer.spec)
         if not offer.spec.actions:
             return whole
-        decisions = list(self._by_action(caller, offer).values())
+        decisions = list(self._by_name(caller, offer, offer.spec.actions).values())
         found = next((decision for decision in decisions if decision.allowed), None)
         return found or (decisions[0] if whole.allowed else whole)
 
-    def _by_action(self, caller: Caller, offer: Offer) -> dict[str, Decision]:
-        """Each action as the tool that does it alone, which is refused under its family's name as well."""
-        spec, made = offer.spec, {}
-        for action, name in spec.actions.items():
-            made[action] = self._policy(caller, offer.name, structs.replace(spec, name=name))
-        return made
+    def _by_name(self, caller: Caller, offer: Offer, names: Mapping[str, str]) -> dict[str, Decision]:
+        """Each action or parameter as the tool that does it alone, which is refused under its family's name as well."""
+        return {
+            part: self._policy(caller, offer.name, structs.replace(offer.spec, name=name))
+            for part, name in names.items()
+        }
 
     def _forget_menus(self, _: None) -> None:
         self._menus.clear()
@@ -188,23 +195,32 @@ class Desk:
 class _Menu:
     """What callers of one kind may order: tools that exactly one source may serve them."""
 
-    __slots__ = ("actions", "permitted", "specs")
+    __slots__ = ("actions", "closed", "permitted", "specs")
 
     def __init__(
         self,
         judged: Mapping[str, Sequence[tuple[Offer, Decision]]],
-        by_action: Callable[[Offer], Mapping[str, Decision]],
+        by_name: Callable[[Offer, Mapping[str, str]], Mapping[str, Decision]],
     ) -> None:
         self.permitted: dict[str, tuple[Offer, Decision]] = {}
         self.actions: dict[str, Mapping[str, Decision]] = {}
         """Of tools with many actions, what was decided of each."""
+        self.closed: dict[str, Mapping[str, Decision]] = {}
+        """Of tools that do others' work by a parameter, the parameters that may not be given."""
         for name, pairs in judged.items():
             allowed = [pair for pair in pairs if pair[1].allowed]
             if len(allowed) == 1:
                 self.permitted[name] = allowed[0]
-                if allowed[0][0].spec.actions:
-                    self.actions[name] = by_action(allowed[0][0])
-        self.specs = tuple(_shown(offer.spec, self.actions.get(name)) for name, (offer, _) in self.permitted.items())
+                offer = allowed[0][0]
+                if offer.spec.actions:
+                    self.actions[name] = by_name(offer, offer.spec.actions)
+                if offer.spec.parameter_tools:
+                    judged_too = by_name(offer, offer.spec.parameter_tools)
+                    self.closed[name] = {part: one for part, one in judged_too.items() if not one.allowed}
+        self.specs = tuple(
+            _without(_shown(offer.spec, self.actions.get(name)), self.closed.get(name))
+            for name, (offer, _) in self.permitted.items()
+        )
 
 
 def _check_action(call: ToolCall, spec: ToolSpec) -> None:
@@ -222,3 +238,11 @@ def _shown(spec: ToolSpec, decided: Mapping[str, Decision] | None) -> ToolSpec:
     fields = spec.input_schema["properties"]
     schema = {**spec.input_schema, "properties": {**fields, "action": {**fields["action"], "enum": left}}}
     return structs.replace(spec, input_schema=schema)
+
+
+def _without(spec: ToolSpec, closed: Mapping[str, Decision] | None) -> ToolSpec:
+    """The tool with the parameters alone that may be given."""
+    if not closed:
+        return spec
+    left = {name: about for name, about in spec.input_schema["properties"].items() if name not in closed}
+    return structs.replace(spec, input_schema={**spec.input_schema, "properties": left})

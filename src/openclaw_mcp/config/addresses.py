@@ -1,0 +1,44 @@
+"""Addresses of the web that are secret themselves: whoever knows what stands behind the host may use it. Pure."""
+
+import re
+from typing import Final
+
+_ADDRESS: Final = re.compile(
+    r"(?P<before>-[\w-]+=)?(?P<scheme>https?|wss?)://([^/?#@\s]*@)?"
+    r"(?P<host>(\[[\da-f:.]+\]|[\w.-]+|\$\{\w+\})(:\d+)?)(?P<rest>[/?#][^@\s]*)?",
+    re.IGNORECASE,
+)
+"""A whole address, as a value or glued to an option; none with another `@`, of which nobody knows where its host is."""
+_PLAIN_REST: Final = re.compile(
+    r"(/(api|http|mcp|messages?|rpc|servers?|sse|stream|v\d|ws|\0)?)*(\?[\w.-]+=\0(&[\w.-]+=\0)*)?", re.IGNORECASE
+)
+"""What stands behind the host of many an MCP server, and tells nothing. `\0` is a reference to the environment."""
+_STEP: Final = re.compile(r"[/?&=#;]")
+_RANDOM: Final = re.compile(
+    r"(?=\w*\d)(?=\w*[A-Za-z])\w{16,}"  # letters and digits without an end
+    r"|(?=[\w~-]*\d)(?=[\w~-]*[a-z])(?=[\w~-]*[A-Z])[\w~-]{20,}"
+    r"|[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}"
+    r"|bot\d{6,}.*",
+    re.ASCII,
+)
+"""A step of a path, or a parameter, that nobody chose as a name."""
+_WITHIN: Final = re.compile(r"(?<![+\w])(?:https?|wss?)://[^\s\"'<>]+", re.IGNORECASE)
+
+
+def shown_part(text: str) -> str | None:
+    """Of a text that is one address: all up to its host, without user and password; None: it is none."""
+    found = _ADDRESS.fullmatch(text) if "://" in text else None
+    return f"{found['before'] or ''}{found['scheme']}://{found['host']}/" if found else None
+
+
+def tells_behind_host(text: str) -> bool:
+    """Whether there is more behind an address's host than everybody may know. `\0` stands for each reference."""
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and _PLAIN_REST.fullmatch(found["rest"] or "") is None
+
+
+def has_random_step(text: str) -> bool:
+    """Whether an address in this text has a step or parameter that looks made up by a program."""
+    if "://" not in text:
+        return False
+    return any(_RANDOM.fullmatch(step) for address in _WITHIN.findall(text) for step in _STEP.split(address)[3:])

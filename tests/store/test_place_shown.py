@@ -1,0 +1,23 @@
+"""Where the store is, as others are told it: no more than host and database."""
+
+import pytest
+
+from openclaw_mcp.store.engine import shown
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("postgresql://h/db", "postgresql://h/db"),
+        ("postgresql://me@h:5433/db", "postgresql://h:5433/db"),
+        ("postgresql://me:hush@h/db", "postgresql://h/db"),
+        ("postgresql+psycopg://me:hush@h/db?sslmode=require", "postgresql://h/db"),
+        ("postgresql://h/db?user=u&password=hush", "postgresql://h/db"),
+        ("postgresql://h/db?sslpassword=hush&options=-c%20hush", "postgresql://h/db"),
+        ("postgresql:///db?host=/run/pg&password=hush", "postgresql:///run/pg/db"),
+        ("postgresql://:hush@/db?host=a:1&host=b:2", "postgresql://a:1,b:2/db"),
+        ("/home/me/.openclaw/openclaw.db", "/home/me/.openclaw/openclaw.db"),
+    ],
+)
+def test_no_password_is_told_wherever_it_stands(where: str, told: str) -> None:
+    assert shown(where) == told
