@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self
@@ -46,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 HOUSE: Final = "gateway"
 """The source of the gateway's own tools."""
+MOST_LENT: Final = 1024  # tools that apps may lend to one session
 
 
 class Equipment:
@@ -65,7 +67,7 @@ class Equipment:
         self._ledger = ledger
         self._roster = roster
         self._servers = _Servers(gateway)
-        self._apps = _Apps(gateway, apps)
+        self._apps = _Apps(gateway, apps, roster)
         self._memory: Memory | None = None
         self._letters: Letters | None = None
         self._sight: Sight | None = None
@@ -130,7 +132,7 @@ class Equipment:
             began = await began_in(session.spawned_by, self._memory.sessions)
             session = msgspec.structs.replace(session, spawned_by=began)
         everybody = self._config.current.config.get("tools", {}).get("apps", {}).get("sessions") == "all"
-        apps = self._apps.lent_to(session.key, self._roster(), everybody=everybody)
+        apps = self._apps.lent_to(session.key, everybody=everybody)
         return caller_of(session, options, book=self._gateway.rules.book, apps=apps)
 
     def _session_of(self, key: str | None, agent: str | None) -> str | None:
@@ -260,12 +262,18 @@ class _Servers:
 
 
 class _Apps:
-    """Sessions of the app proxy, when it lives in this process: each is lent to the conversation it names."""
+    """Sessions of the app proxy, when it lives in this process: each is lent to the conversation it names.
 
-    def __init__(self, gateway: Gateway, house: "House | None") -> None:
+    One is looked at when its app has come, and then for that conversation alone.
+    """
+
+    def __init__(self, gateway: Gateway, house: "House | None", roster: Callable[[], Roster]) -> None:
         self._gateway = gateway
         self._house = house
+        self._roster = roster
         self._there: dict[str, tuple[Guest, str | None]] = {}
+        self._by_session: defaultdict[str | None, dict[str, Guest]] = defaultdict(dict)
+        self._sorted_by: Roster | None = None
         self._quiet: list[Callable[[], None]] = []
 
     def open(self) -> None:
@@ -273,7 +281,8 @@ class _Apps:
             return
         self._quiet = [self._house.came.listen(self._came), self._house.went.listen(self._went)]
         for guest in self._house.engine.guests.values():
-            self._came(guest)
+            if guest.bridge is not None:
+                self._came(guest)
 
     def close(self) -> None:
         for quiet in self._quiet:
@@ -281,28 +290,57 @@ class _Apps:
 
     def _came(self, guest: "Guest") -> None:
         name = _app_name(guest)
+        before = self._there.get(name)
+        if before is not None:
+            if before[0] is guest:
+                return
+            self._went(guest)
         said = msgspec.json.decode(guest.session.about)
         chat = said.get("chat_id") or said.get("chatId")
         self._there[name] = (guest, chat if isinstance(chat, str) else None)
+        self._sort()[_session_of(self._there[name][1], self._roster())][name] = guest
         self._gateway.registry.add(name, _Lent(guest))
 
     def _went(self, guest: "Guest") -> None:
         name = _app_name(guest)
-        if self._there.pop(name, None) is not None:
+        there = self._there.pop(name, None)
+        if there is not None:
+            sorted_in, session = self._sort(), _session_of(there[1], self._roster())
+            sorted_in[session].pop(name, None)
+            if not sorted_in[session]:
+                del sorted_in[session]
             self._gateway.registry.remove(name)
 
-    def lent_to(self, session: str, roster: Roster, *, everybody: bool) -> list[str]:
-        return [name for name, (_, chat) in self._there.items() if everybody or _is(chat, session, roster)]
+    def lent_to(self, session: str, *, everybody: bool) -> list[str]:
+        """The apps whose tools this session has: those that came first, up to MOST_LENT tools."""
+        names, tools = [], 0
+        for name in self._there if everybody else self._sort().get(session, {}):
+            count = max(1, len(self._there[name][0].specs()))
+            if tools + count > MOST_LENT:
+                break
+            tools += count
+            names.append(name)
+        return names
+
+    def _sort(self) -> "defaultdict[str | None, dict[str, Guest]]":
+        """The apps by the session their conversation is; sorted anew when the config gives sessions other names."""
+        roster = self._roster()
+        if self._sorted_by is not roster:
+            self._sorted_by = roster
+            self._by_session.clear()
+            for name, (guest, chat) in self._there.items():
+                self._by_session[_session_of(chat, roster)][name] = guest
+        return self._by_session
 
 
-def _is(chat: str | None, session: str, roster: Roster) -> bool:
-    """Whether the name an app has for its conversation means this session."""
+def _session_of(chat: str | None, roster: Roster) -> str | None:
+    """The session that the name an app has for its conversation means; None: no session of ours."""
     if not chat:
-        return False
+        return None
     try:
-        return keys.canonical(chat, roster) == session
+        return keys.canonical(chat, roster)
     except Fault:
-        return False
+        return None
 
 
 def _app_name(guest: "Guest") -> str:

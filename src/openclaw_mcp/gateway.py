@@ -44,6 +44,7 @@ from .web.bounds import Bounds
 from .web.metrics import Metric, written
 from .web.plain import App, Receive, Scope, Send
 
+APPS_PAUSE: Final = 1.0  # seconds at least between two times clients are told that apps have other tools
 HEALTH_EVERY: Final = 60.0  # seconds between `health` events
 LOG_FILE: Final = "gateway.log"
 PROBES: Final = frozenset({"/health", "/healthz", "/ready", "/readyz"})
@@ -92,7 +93,7 @@ class Gateway:
         self.rules = HouseRules(RuleBook())
         self.desk = Desk(
             self.registry, policy=every(by_scope, self.rules), audit=audit, digest_key=digest_key,
-            alike=self.rules.alike,
+            alike=self.rules.alike, apps_pause=APPS_PAUSE,
         )  # fmt: skip
         self.tools = Waking(self.desk, self.registry)
         """The desk as every door uses it: it starts the MCP servers a caller needs."""

@@ -12,7 +12,7 @@ from openclaw_mcp.node.capability import Capability, Command
 from openclaw_mcp.node.location import Location
 from openclaw_mcp.node.screen import Screen
 from openclaw_mcp.node.tts import Tts
-from openclaw_mcp.tools.schema import Form
+from openclaw_mcp.tools.schema import form_of
 from tests.node.calling import agree
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "node-media.md"
@@ -44,7 +44,7 @@ def test_every_command_and_each_of_its_parameters_is_in_the_reference(commands: 
 def test_schemas_take_unknown_properties_and_refuse_wrong_kinds(commands: Sequence[Command]) -> None:
     for command in commands:
         schema = command.spec.input_schema
-        form = Form(schema)
+        form = form_of(schema)
         filled = dict.fromkeys(schema.get("required", ()), "x")
         form.check({**filled, "somethingElse": [1]})
         for name, shape in schema["properties"].items():

@@ -1,9 +1,14 @@
-"""Whose tool a name means when an app offers one that a source of ours has, or may have."""
+"""Whose tool a name means when an app offers one that a source of ours has, or may have; whose work an app is."""
+
+import asyncio
+from typing import Any
 
 import pytest
 
 from openclaw_mcp.core.bell import Bell
-from openclaw_mcp.core.model import ToolCall, ToolResult, ToolSpec, said
+from openclaw_mcp.core.model import LOCAL, Caller, ToolCall, ToolResult, ToolSpec, said
+from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.tools.policy import Decision, by_scope
 from openclaw_mcp.tools.registry import Registry
 
 
@@ -11,8 +16,11 @@ class Source:
     def __init__(self, *names: str) -> None:
         self.changed: Bell[None] = Bell()
         self.names = names
+        self.asked = 0
+        """How often its tools were looked at."""
 
     def specs(self) -> list[ToolSpec]:
+        self.asked += 1
         return [ToolSpec(name=name) for name in self.names]
 
     async def call(self, call: ToolCall) -> ToolResult:
@@ -42,4 +50,74 @@ def test_an_app_never_competes_with_a_source_of_ours(
     sources = [("app/1", Source(offered)), (ours, Source(*names))]
     for name, source in sources if first else reversed(sources):
         registry.add(name, source)
-    assert sorted(offer.name for offer in registry.offers().get(offered, [])) == left
+    offers = registry.offers(["app/1", "app/2"])
+    assert sorted(offer.name for offer in offers.get(offered, [])) == left
+    assert [offer.name for offer in registry.offers().get(offered, [])] == [name for name in left if "app/" not in name]
+
+
+APP = Caller(kind="app", name="a", scopes=frozenset({"source:app/mine"}))
+OTHERS = (LOCAL, Caller(kind="agent", name="main", scopes=frozenset({"*", "source:app/other"})))
+
+
+def come(registry: Registry) -> None:
+    registry.add("app/new", Source("fresh"))
+
+
+def change(registry: Registry, mine: Source) -> None:
+    mine.names = ("greet", "wave")
+    mine.changed.ring(None)
+
+
+@pytest.mark.parametrize(
+    ("happens", "sees"),
+    [
+        (lambda registry, mine: None, ["greet"]),
+        (lambda registry, mine: come(registry), ["greet"]),
+        (change, ["greet", "wave"]),
+        (lambda registry, mine: registry.remove("app/mine"), []),
+        (lambda registry, mine: registry.add("gateway", Source("greet")), []),
+    ],
+)
+def test_what_an_app_does_is_work_for_those_alone_it_lends_its_tools(happens: Any, sees: list[str]) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def policy(caller: Caller, source: str, spec: ToolSpec) -> Decision:
+        asked.append((caller.name, source))
+        return by_scope(caller, source, spec)
+
+    mine, own = Source("greet"), Source("read", "write")
+    registry = Registry({"house": own, "app/mine": mine, "app/other": Source("look")})
+    desk = Desk(registry, policy=policy)
+    before = [asyncio.run(desk.list(caller)) for caller in (*OTHERS, APP)]
+    assert [spec.name for spec in before[-1]] == ["greet"]
+    asked.clear()
+    specs_asked, mine.asked, own.asked = mine.asked, 0, 0
+
+    happens(registry, mine)
+
+    after = [asyncio.run(desk.list(caller)) for caller in OTHERS]
+    if "gateway" not in registry._sources:  # a tool of ours is everybody's business
+        assert after == before[:-1]
+        assert all(now is then for now, then in zip(after, before, strict=False))
+        assert (asked, own.asked, mine.asked) == ([], 0, 0)
+    assert [spec.name for spec in asyncio.run(desk.list(APP))] == sees
+    assert specs_asked == 1
+    assert mine.asked <= 1
+
+
+def test_apps_that_come_and_go_by_the_hundred_are_told_of_once() -> None:
+    async def main() -> None:
+        registry = Registry({"house": Source("read")})
+        desk = Desk(registry, apps_pause=0.05)
+        told: asyncio.Queue[None] = asyncio.Queue()
+        desk.changed.listen(told.put_nowait)
+        for number in range(300):
+            registry.add(f"app/{number}", Source("greet"))
+        for number in range(300):
+            registry.remove(f"app/{number}")
+        await asyncio.wait_for(told.get(), 10)
+        assert told.empty()
+        registry.add("app/again", Source("greet"))
+        await asyncio.wait_for(told.get(), 10)
+
+    asyncio.run(main())

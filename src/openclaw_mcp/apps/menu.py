@@ -14,9 +14,8 @@ from ..core.model import Json, ToolSpec
 from .frames import short
 
 NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")  # what every MCP client takes, and `/` for apps that use paths
-KEPT_SCHEMAS: Final = 4096  # distinct schemas kept parsed; equal ones are one object
-
-LARGEST_SHARED: Final = 16 << 10  # bytes of a schema worth keeping for others
+KEPT_SCHEMAS: Final = 1024  # distinct schemas kept parsed; equal ones are one object
+LARGEST_SHARED: Final = 4 << 10  # bytes of a schema worth keeping for others; parsed it takes some ten times as many
 
 Check = Callable[[Json], object]
 """Raises OpenClawError when the schema can't be used."""

@@ -108,7 +108,7 @@ class BridgeSocket(Accepted):
             return await house.retool(guest, raw)
 
         bridge = Bridge(id, self, limits=house.settings.bridge, retool=retool)
-        await house.engine.attach(guest, bridge)
+        await house.attach(guest, bridge)
         self.know()
         try:
             await bridge.run()

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from .. import __version__
+from ..apps.bridge import Bridge
 from ..apps.frames import short
 from ..apps.guest import Guest, Session
 from ..apps.limits import Bucket, Rate
@@ -29,7 +30,7 @@ from ..tools.audit import Record
 from ..tools.deadline import Deadlines
 from ..tools.desk import Desk
 from ..tools.registry import Registry
-from ..tools.schema import Form
+from ..tools.schema import Together
 from .book import Book
 from .metrics import Metrics
 from .settings import Settings
@@ -71,7 +72,7 @@ class House:
         self._deadlines = Deadlines()
         self._doors: dict[Guest, Registry] = {}
         self.came: Bell[Guest] = Bell()
-        """Rings when an app registers here."""
+        """Rings when an app brings the bridge of a session here."""
         self.went: Bell[Guest] = Bell()
         self.strangers = strangers()
         """WebSockets of apps that have no bridge yet."""
@@ -97,7 +98,7 @@ class House:
                 ping=settings.bridge.ping,
                 part=self._part,
                 cancel=self._cancel,
-                read=self.menu,
+                read=self._kept_menu,
             )
             self.engine = await self._stack.enter_async_context(shared)
         else:
@@ -131,13 +132,15 @@ class House:
             validate=_bool("validate", fields),
         )
         await self.engine.add(session, menu)
-        if (guest := self.engine.near(session.id)) is not None:
-            self.came.ring(guest)
         snake = bool(fields.keys() & _SNAKE) or menu.camel is False
         return Registered(session, not snake and bool(menu.camel or fields.keys() & _CAMEL))
 
     def menu(self, raw: bytes) -> Menu:
-        return read_menu(raw, most=self.settings.most_tools, check=Form)
+        return read_menu(raw, most=self.settings.most_tools, check=Together().check)
+
+    def _kept_menu(self, raw: bytes) -> Menu:
+        """One that was checked when it came; the desk checks a schema again before it is first used."""
+        return read_menu(raw, most=self.settings.most_tools, check=lambda _: None)
 
     async def retool(self, guest: Guest, raw: bytes) -> int:
         """How many tools it has now. Raises BadRequest, TooManySessions."""
@@ -146,6 +149,11 @@ class House:
         menu = self.menu(raw)
         await self.engine.retool(guest, menu)
         return len(menu.specs)
+
+    async def attach(self, guest: Guest, bridge: Bridge) -> None:
+        """Raises BridgeTaken."""
+        await self.engine.attach(guest, bridge)
+        self.came.ring(guest)
 
     async def find(self, id: str) -> Guest:
         guest = self.engine.near(id) or await self.engine.find(id)

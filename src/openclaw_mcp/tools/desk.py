@@ -1,7 +1,9 @@
 """The only way a tool is ever listed or called, whoever asks and however they came."""
 
+import asyncio
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -11,7 +13,7 @@ from ..core.errors import OpenClawError, ToolArguments, ToolDenied, ToolNotFound
 from ..core.model import Caller, ToolCall, ToolResult, ToolSpec, Traffic
 from .audit import Audit, Record, digest, is_kept, log
 from .deadline import Deadlines
-from .policy import Decision, Policy, by_scope
+from .policy import Decision, Policy, apps_of, by_scope
 from .registry import Offer, Registry
 
 DEFAULT_DEADLINE: Final = 120.0  # a tool that may take longer says so in its spec
@@ -33,11 +35,13 @@ class Desk:
         check: bool = True,
         digest_key: bytes | None = None,
         alike: Callable[[Caller], Hashable] = lambda caller: caller,
+        apps_pause: float = 0.0,
     ) -> None:
         """Desks may share their `deadlines`; `check=False` leaves the arguments to the tools themselves.
 
         With a `digest_key` (up to 64 bytes) records carry a digest of the arguments, comparable under that key. `alike`
         gives what `policy` looks at in a caller: fifty sessions of an agent share a menu that takes long to make.
+        News of apps are told together, at most every `apps_pause` seconds.
         """
         self._registry = registry
         self._policy = policy
@@ -47,16 +51,17 @@ class Desk:
         self._deadlines = deadlines or Deadlines()
         self._check = check
         self._alike = alike
+        self._apps_pause = apps_pause
+        self._telling: asyncio.TimerHandle | None = None
         self._menus: dict[Caller, _Menu] = {}
         self._shared: dict[Hashable, _Menu] = {}
-        registry.changed.listen(self._forget_menus)
-
-    @property
-    def changed(self) -> Bell[None]:
-        return self._registry.changed
+        self.changed: Bell[None] = Bell()
+        registry.changed.listen(lambda _: self.refresh())
+        registry.app_changed.listen(self._app_changed)
 
     def refresh(self) -> None:
-        """The rules have changed: menus are made anew and clients told."""
+        """The rules or the tools have changed: menus are made anew and clients told."""
+        self._forget_menus()
         self.changed.ring(None)
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
@@ -135,7 +140,7 @@ class Desk:
             if offer.spec.actions:
                 decision = self._judge_action(call) or decision
             return offer, (self._judge_parameters(call) or decision) if decision.allowed else decision
-        offers = self._registry.offers().get(call.name)
+        offers = self._registry.offers(apps_of(call.caller)).get(call.name)
         if not offers:
             raise ToolNotFound(f"Unknown tool: {call.name}")
         judged = self._judge(call.caller, offers)
@@ -149,12 +154,14 @@ class Desk:
         menu = self._menus.get(caller)
         if menu is None:
             if len(self._menus) >= KEPT_MENUS:
-                self._forget_menus(None)
+                self._forget_menus()
             kind = self._alike(caller)
             menu = self._shared.get(kind)
             if menu is None:
-                judged = {name: self._judge(caller, offers) for name, offers in self._registry.offers().items()}
-                menu = self._shared[kind] = _Menu(judged, lambda offer, names: self._by_name(caller, offer, names))
+                apps = apps_of(caller)
+                judged = {name: self._judge(caller, offers) for name, offers in self._registry.offers(apps).items()}
+                by_name = partial(self._by_name, caller)
+                menu = self._shared[kind] = _Menu(judged, by_name, apps)
             self._menus[caller] = menu
         return menu
 
@@ -187,21 +194,36 @@ class Desk:
             for part, name in names.items()
         }
 
-    def _forget_menus(self, _: None) -> None:
+    def _forget_menus(self) -> None:
         self._menus.clear()
         self._shared.clear()
+
+    def _app_changed(self, app: str) -> None:
+        """Only the menus of those it is lent to are made anew."""
+        self._menus = {caller: menu for caller, menu in self._menus.items() if app not in menu.apps}
+        self._shared = {kind: menu for kind, menu in self._shared.items() if app not in menu.apps}
+        if not self._apps_pause:
+            self.changed.ring(None)
+        elif self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(self._apps_pause, self._tell_of_apps)
+
+    def _tell_of_apps(self) -> None:
+        self._telling = None
+        self.changed.ring(None)
 
 
 class _Menu:
     """What callers of one kind may order: tools that exactly one source may serve them."""
 
-    __slots__ = ("actions", "closed", "permitted", "specs")
+    __slots__ = ("actions", "apps", "closed", "permitted", "specs")
 
     def __init__(
         self,
         judged: Mapping[str, Sequence[tuple[Offer, Decision]]],
         by_name: Callable[[Offer, Mapping[str, str]], Mapping[str, Decision]],
+        apps: Collection[str],
     ) -> None:
+        self.apps = apps
         self.permitted: dict[str, tuple[Offer, Decision]] = {}
         self.actions: dict[str, Mapping[str, Decision]] = {}
         """Of tools with many actions, what was decided of each."""

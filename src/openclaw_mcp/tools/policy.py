@@ -1,10 +1,14 @@
 """What a policy is, and the simplest: scopes. Pure: same question, same answer, no I/O."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from ..core.model import Caller, ToolSpec
+
+OF_SOURCE: Final = "source:"
+APPS: Final = "app/"
+"""How the names of sources begin that apps lend."""
 
 
 class Decision(Struct, frozen=True):
@@ -24,13 +28,18 @@ def by_scope(caller: Caller, source: str, spec: ToolSpec) -> Decision:
 
     Tools lent by an app are for those they were lent to: only a scope that names their source reaches them.
     """
-    wanted = {f"source:{source}"}
-    if not source.startswith("app/"):
+    wanted = {OF_SOURCE + source}
+    if not source.startswith(APPS):
         wanted |= {"*", f"tool:{spec.name}", f"effect:{spec.effect}"}
     granted = caller.scopes & wanted
     if granted:
         return Decision(True, min(granted))
     return Decision(False, f"{caller.kind} {caller.name!r} may not use {spec.name!r}")
+
+
+def apps_of(caller: Caller) -> list[str]:
+    """The apps that lend this caller their tools."""
+    return sorted(scope.removeprefix(OF_SOURCE) for scope in caller.scopes if scope.startswith(OF_SOURCE + APPS))
 
 
 def every(*policies: Policy) -> Policy:

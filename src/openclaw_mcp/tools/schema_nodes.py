@@ -1,0 +1,355 @@
+"""A schema somebody else wrote, read for what checking by it costs, and refused where that is too much. Pure.
+
+Every schema passes here before it is compiled: `jsonschema_rs` itself follows references as often as they are written
+and builds every pattern as large as it comes.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import unquote, urljoin
+
+import jsonschema_rs
+from msgspec import Struct
+
+from ..core.errors import ToolUnavailable
+
+MOST_SUBSCHEMAS: Final = 10_000  # objects in a schema, at any depth
+MOST_PATTERNS: Final = 500  # different regular expressions in a schema
+MOST_PATTERN_CHARACTERS: Final = 8_192  # in all of them together
+MOST_PATTERN_BYTES: Final = 8 << 20  # of memory they take when compiled, all together
+MOST_UNFOLDED: Final = 1_000_000  # steps of checking one value with every reference followed
+LONGEST_CHAIN: Final = 100  # subschemas within each other that all check the same value
+MOST_BACKTRACKS: Final = 1_000  # tries at one string of a pattern with lookarounds or back-references
+
+PATTERN_SIZES: Final = (
+    (1 << 10, 4, 200),
+    (2 << 10, 60, 2_000),
+    (4 << 10, 100, 2_000),
+    (16 << 10, 200, 10_000),
+    (128 << 10, 1_000, 40_000),
+    (1 << 20, 6_000, 400_000),
+)
+"""Bytes of a compiled pattern at most, and the steps a character costs it at worst: a plain one, and one with
+lookarounds or back-references. Beyond the last it is refused."""
+BYTES_OF_A_CHARACTER: Final = 2 << 10  # of such a pattern, compiled
+
+# The steps of some keywords that take longer than others; a step is about 10 ns.
+MULTIPLE: Final = 3_000  # `multipleOf`
+LIMIT: Final = 40  # `minimum` and its like
+LARGE_LIMIT: Final = 500  # one beyond 64 bits
+NAME: Final = 10  # a name in `required`
+COMPARED: Final = {dict: 15, list: 15, int: 80, float: 600}  # a value in `const` or `enum`
+COMPARED_WITHIN: Final = 15  # a value within such a value
+AS_PATTERN: Final = 1_000  # `format` "regex", for each character
+AGAIN: Final = 4  # how often a schema with `unevaluated…` checks by what stands beside it
+
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_ANCHORS: Final = ("$anchor", "$dynamicAnchor")
+_IN_PLACE: Final = ("not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
+_BY_NAME: Final = ("dependentSchemas", "dependencies", "patternProperties")
+_LIMITS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_OF_TEXTS: Final = ("format", "contentEncoding", "contentMediaType")
+_UNEVALUATED: Final = ("unevaluatedProperties", "unevaluatedItems")
+_LARGEST: Final = 1 << 64
+_INDEX: Final = re.compile("0|[1-9][0-9]{0,5}")
+_LOOKS_AROUND: Final = re.compile(r"\(\?(?:<?[=!]|>|\()|\\[1-9kKG]|[+*?}]\+")
+
+
+class PatternCost(Struct, frozen=True):
+    """What a regular expression takes."""
+
+    bytes: int
+    steps: int
+    """For each character it is tried on."""
+
+
+class Node:
+    """A subschema: what it costs to check a value by it, and which others then check the same value or its parts."""
+
+    __slots__ = (
+        "chain", "every_item", "every_property", "first_items", "in_place", "key_steps", "names", "other_items",
+        "other_properties", "properties", "rank", "reasons", "steps", "string_steps", "times", "unfolded", "unique",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.steps = 1
+        self.reasons = 1
+        """What it may find wrong with a value, at most."""
+        self.string_steps = 0
+        """For each character of a string."""
+        self.key_steps = 0
+        """For each character of a property's name."""
+        self.unique = 0
+        """1 when the values below are compared with each other."""
+        self.times = 1
+        """How often the value is checked by the others named here."""
+        self.in_place: tuple[Node, ...] = ()
+        self.properties: dict[str, Node] = {}
+        self.other_properties: tuple[Node, ...] = ()
+        self.every_property: tuple[Node, ...] = ()
+        self.names: tuple[Node, ...] = ()
+        """What checks the properties' names."""
+        self.first_items: tuple[Node, ...] = ()
+        self.other_items: tuple[Node, ...] = ()
+        self.every_item: tuple[Node, ...] = ()
+        self.chain = 1
+        self.unfolded = 1
+        self.rank = -1
+        """Larger than that of every node it checks in place."""
+
+
+class Shape(Struct, frozen=True):
+    """A schema within the bounds."""
+
+    root: Node
+    pattern_bytes: int
+
+
+def read(schema: Any) -> Shape:
+    """Raises ToolUnavailable saying what to change in the schema."""
+    scan = _Scan(schema)
+    costs = {pattern: pattern_cost(pattern) for pattern in scan.patterns}
+    size = sum(cost.bytes for cost in costs.values())
+    if size > MOST_PATTERN_BYTES:
+        raise refused(
+            f"its patterns take more than {MOST_PATTERN_BYTES} bytes when compiled; use fewer or simpler ones"
+        )
+    graph = _Graph(schema, scan, costs)
+    root = graph.build()
+    return Shape(root, size)
+
+
+def refused(why: str) -> ToolUnavailable:
+    return ToolUnavailable(f"The tool's own schema can't be used: {why}")
+
+
+@lru_cache(maxsize=1024)
+def pattern_cost(pattern: str) -> PatternCost:
+    """Raises ToolUnavailable when it is no regular expression, or too large a one."""
+    around = _LOOKS_AROUND.search(pattern) is not None
+    for size, plain_steps, around_steps in PATTERN_SIZES:
+        try:
+            jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=pattern_options(size))
+        except (jsonschema_rs.ValidationError, ValueError):
+            continue
+        if around:
+            return PatternCost(size + BYTES_OF_A_CHARACTER * len(pattern), around_steps)
+        return PatternCost(size, plain_steps)
+    raise refused(f"{_short(pattern)} is no regular expression, or too large a one; repeat less in it")
+
+
+def pattern_options(size: int = PATTERN_SIZES[-1][0]) -> jsonschema_rs.FancyRegexOptions:
+    return jsonschema_rs.FancyRegexOptions(size_limit=size, backtrack_limit=MOST_BACKTRACKS)
+
+
+class _Scan:
+    """What stands anywhere in a schema, whether it is ever reached or not. Raises ToolUnavailable."""
+
+    def __init__(self, schema: Any) -> None:
+        self.patterns: set[str] = set()
+        self.anchors: dict[str, Any] = {}
+        old = isinstance(schema, dict) and "draft-04" in str(schema.get("$schema"))
+        ids = ("$id", "id") if old else ("$id",)
+        waiting, count = [schema], 0
+        while waiting:
+            value = waiting.pop()
+            if type(value) is list:
+                waiting += [item for item in value if type(item) in (dict, list)]
+                continue
+            if type(value) is not dict:
+                continue
+            count += 1
+            if count > MOST_SUBSCHEMAS:
+                raise refused(f"it has more than {MOST_SUBSCHEMAS} objects in it; describe less")
+            if value is not schema and any(type(value.get(key)) is str for key in ids):
+                raise refused(
+                    "a part of it has an $id of its own; put shared parts below $defs and refer to them there"
+                )
+            self._note(value)
+            waiting += [item for item in value.values() if type(item) in (dict, list)]
+        if len(self.patterns) > MOST_PATTERNS:
+            raise refused(f"it has more than {MOST_PATTERNS} different patterns; use fewer")
+        if sum(map(len, self.patterns)) > MOST_PATTERN_CHARACTERS:
+            raise refused(f"its patterns have more than {MOST_PATTERN_CHARACTERS} characters in all; shorten them")
+
+    def _note(self, value: dict[str, Any]) -> None:
+        if type(value.get("pattern")) is str:
+            self.patterns.add(value["pattern"])
+        self.patterns.update(_map(value.get("patternProperties")))
+        for name in {value[key] for key in _ANCHORS if type(value.get(key)) is str}:
+            if name in self.anchors:
+                raise refused(f"two parts of it have the $anchor {_short(name)}; give each another")
+            self.anchors[name] = value
+
+
+class _Graph:
+    """The subschemas that are reached, each once, however often it is referred to."""
+
+    def __init__(self, schema: Any, scan: _Scan, costs: dict[str, PatternCost]) -> None:
+        self._schema = schema
+        self._scan = scan
+        self._costs = costs
+        self._nodes: dict[int, Node] = {}
+        self._unread: list[tuple[Node, dict[str, Any]]] = []
+        given = _map(schema)
+        base = given.get("$id", given.get("id"))
+        self._base = base.rstrip("#") if isinstance(base, str) else ""
+        if "json-schema.org/" in self._base:
+            raise refused("its $id is that of JSON Schema itself; give it another, or none")
+
+    def build(self) -> Node:
+        root = self._node(self._schema)
+        while self._unread:
+            node, schema = self._unread.pop()
+            self._read(node, schema)
+        _rank(self._nodes.values())
+        return root
+
+    def _node(self, schema: Any) -> Node:
+        """The node of a subschema; what is none costs a step, and is refused when it is compiled."""
+        if type(schema) is not dict:
+            return Node()
+        node = self._nodes.get(id(schema))
+        if node is None:
+            node = self._nodes[id(schema)] = Node()
+            self._unread.append((node, schema))
+        return node
+
+    def _all(self, schema: dict[str, Any], *keywords: str) -> tuple[Node, ...]:
+        return tuple(self._node(below) for key in keywords if key in schema for below in _subschemas(key, schema[key]))
+
+    def _read(self, node: Node, schema: dict[str, Any]) -> None:
+        node.reasons = _reasons(schema)
+        node.steps = node.reasons + _steps(schema)
+        node.unique = int(schema.get("uniqueItems") is True)
+        node.times = AGAIN if any(key in schema for key in _UNEVALUATED) else 1
+        node.in_place = tuple(self._target(schema[key]) for key in _REFERENCES if key in schema)
+        node.in_place += self._all(schema, *_IN_PLACE)
+        node.properties = {name: self._node(below) for name, below in _map(schema.get("properties")).items()}
+        node.other_properties = self._all(schema, "additionalProperties")
+        node.every_property = self._all(schema, "patternProperties", "unevaluatedProperties")
+        node.names = self._all(schema, "propertyNames")
+        items = schema.get("items")
+        positional = items if type(items) is list else schema.get("prefixItems")
+        node.first_items = tuple(map(self._node, positional)) if type(positional) is list else ()
+        node.other_items = self._all(schema, "additionalItems", *(() if type(items) is list else ("items",)))
+        node.every_item = self._all(schema, "contains", "unevaluatedItems")
+        node.string_steps = sum(key in schema for key in _OF_TEXTS)
+        if type(schema.get("pattern")) is str:
+            node.string_steps += self._costs[schema["pattern"]].steps
+        if schema.get("format") == "regex":
+            node.string_steps += AS_PATTERN
+        # Twice: other properties are told from these by trying them again.
+        node.key_steps = 2 * sum(self._costs[key].steps for key in _map(schema.get("patternProperties")))
+
+    def _target(self, reference: Any) -> Node:
+        """What a reference means: a place in this very schema."""
+        address, _, fragment = str(reference).partition("#")
+        if address and urljoin(self._base, address).rstrip("#") != self._base:
+            raise refused(f"it refers to {_short(reference)}: references outside the schema are not followed")
+        name = unquote(fragment)
+        if name.count("/") != fragment.count("/") or name.count("~") != fragment.count("~"):
+            raise refused(f"it refers to {_short(reference)}; write `/` in a name as ~1 and `~` as ~0")
+        found = self._scan.anchors.get(name) if name and not name.startswith("/") else _at(self._schema, name)
+        if type(found) not in (dict, bool):
+            raise refused(f"it refers to {_short(reference)}, which is no part of it; correct the reference")
+        return self._node(found)
+
+
+def _rank(nodes: Iterable[Node]) -> None:
+    """Order the nodes, each after those that check the same value with it, and count what they come to together."""
+    count = 0
+    for first in nodes:
+        if first.rank >= 0:
+            continue
+        path: list[tuple[Node, Iterator[Node]]] = [(first, iter(first.in_place))]
+        open_nodes = {first}
+        while path:
+            node, below = path[-1]
+            following = next((each for each in below if each.rank < 0), None)
+            if following is None:
+                path.pop()
+                open_nodes.discard(node)
+                node.rank = count
+                count += 1
+                _sum_up(node)
+            elif following in open_nodes:
+                raise refused("a part of it refers to itself for the same value; go down a property or item between")
+            else:
+                open_nodes.add(following)
+                path.append((following, iter(following.in_place)))
+
+
+def _sum_up(node: Node) -> None:
+    node.chain = 1 + max((below.chain for below in node.in_place), default=0)
+    node.unfolded = node.steps + node.times * sum(below.unfolded for below in node.in_place)
+    if node.chain > LONGEST_CHAIN:
+        raise refused(f"more than {LONGEST_CHAIN} of its parts stand within each other for one value; nest them less")
+    if node.unfolded > MOST_UNFOLDED:
+        raise refused(
+            f"with its references followed it takes more than {MOST_UNFOLDED} steps to check one value;"
+            " refer to parts less often, or offer fewer alternatives"
+        )
+
+
+def _reasons(schema: dict[str, Any]) -> int:
+    """How much may be wrong with one value: each keyword finds one thing, or one for each name it asks for."""
+    required = schema.get("required")
+    count = 1 + len(schema) + (len(required) if type(required) is list else 0)
+    for key in ("dependentRequired", "dependencies"):
+        count += sum(len(names) for names in _map(schema.get(key)).values() if type(names) is list)
+    return count
+
+
+def _steps(schema: dict[str, Any]) -> int:
+    """What some keywords take beside the one step of each."""
+    steps = NAME * (_reasons(schema) - len(schema) - 1) + (MULTIPLE if "multipleOf" in schema else 0)
+    for limit in (schema[key] for key in _LIMITS if key in schema):
+        steps += LARGE_LIMIT if type(limit) is int and abs(limit) >= _LARGEST else LIMIT
+    values = schema.get("enum")
+    for value in (*(values if type(values) is list else ()), schema.get("const")):
+        steps += COMPARED.get(type(value), 1)
+        if type(value) in (dict, list):
+            steps += COMPARED_WITHIN * _values(value)
+    return steps
+
+
+def _values(value: Any) -> int:
+    """How many values there are in one, itself included."""
+    count, waiting = 0, [value]
+    while waiting:
+        value = waiting.pop()
+        count += 1
+        if type(value) in (dict, list):
+            waiting += value.values() if type(value) is dict else value
+    return count
+
+
+def _subschemas(keyword: str, value: Any) -> list[Any]:
+    """Those a keyword holds: one, a list of them, or several by name."""
+    if keyword in _BY_NAME:
+        return [below for below in _map(value).values() if type(below) is not list]
+    return value if type(value) is list else [value]
+
+
+def _map(value: Any) -> dict[str, Any]:
+    return value if type(value) is dict else {}
+
+
+def _at(schema: Any, pointer: str) -> Any:
+    """What a JSON pointer means; None when there is nothing."""
+    for escaped in pointer.split("/")[1:]:
+        word = escaped.replace("~1", "/").replace("~0", "~")
+        if type(schema) is dict and word in schema:
+            schema = schema[word]
+        elif type(schema) is list and _INDEX.fullmatch(word) and int(word) < len(schema):
+            schema = schema[int(word)]
+        else:
+            return None
+    return schema
+
+
+def _short(value: object) -> str:
+    return repr(str(value)[:60])
