@@ -145,7 +145,10 @@ class RuleBook(Struct, frozen=True, kw_only=True):
         return found.tools if found else None
 
     def may_answer(self, id: str, asked: str | None = None) -> tuple[str, ...]:
-        """The models that may answer for an agent, as its runtime will ask them; `asked` is the run's own."""
+        """The models that may answer for an agent, as its runtime will ask them; `asked` is the run's own. A book that
+        can't be read knows of none, and needs none."""
+        if self.problem is not None:
+            return ()
         own, defaults = self._find(id) or Agent(), self.agents.defaults
         model = defaults.model if own.model is UNSET else own.model
         apis = apis_of(self.models.providers)
