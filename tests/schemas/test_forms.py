@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import ToolArguments, ToolUnavailable
+from openclaw_mcp.core.model import ToolSpec
+from openclaw_mcp.delegation.specs import SPECS
+from openclaw_mcp.node import system
 from openclaw_mcp.tools import schema as schemas
 from openclaw_mcp.tools.registry import Offer
 from openclaw_mcp.tools.schema import Together, form_of
@@ -147,7 +150,7 @@ def test_a_tool_that_was_called_does_not_hold_its_compiled_schema(monkeypatch: p
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        (lambda n: fields(**{f"p{n}": {"title": "x" * 20_000}}), "take more than 1048576 bytes; offer fewer tools"),
+        (lambda n: fields(**{f"p{n}": {"title": "x" * 20_000}}), "take more than 524288 bytes; offer fewer tools"),
         (lambda n: fields(a={"pattern": costly(n)}), "when compiled; use fewer or simpler ones"),
     ],
 )  # fmt: skip
@@ -169,6 +172,13 @@ def test_a_registration_of_many_costly_tools_is_refused_at_the_one_too_many() ->
             assert "tools[16].input_schema: " in answer.json["detail"]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("spec", [system._RUN, system._WHICH, *SPECS], ids=lambda spec: spec.name)
+def test_a_long_wrong_list_is_refused_by_our_own_tools_before_it_is_looked_at(spec: ToolSpec) -> None:
+    for name in spec.input_schema.get("properties", {}):
+        with pytest.raises(ToolArguments, match="take too long to check"):
+            form_of(spec.input_schema).check({name: [1] * 700_000})
 
 
 def test_every_bomb_is_json_that_can_be_sent() -> None:

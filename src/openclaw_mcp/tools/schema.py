@@ -22,7 +22,7 @@ MOST_FOUND: Final = (
     20_000  # things that may be wrong with arguments whose mistakes are named: all are found, to name three
 )
 LARGEST_SCHEMA: Final = 256 << 10  # bytes of a schema
-LARGEST_TOGETHER: Final = 1 << 20  # bytes of the schemas of one list of tools
+LARGEST_TOGETHER: Final = 512 << 10  # bytes of the schemas of one list of tools
 MOST_PATTERN_BYTES_TOGETHER: Final = 16 << 20  # of their patterns, compiled
 KEPT_BYTES: Final = 64 << 20  # of memory for compiled schemas; the one not used for longest gives way
 GROWTH: Final = 32  # bytes of memory that a byte of a schema takes when compiled, about

@@ -50,8 +50,13 @@ _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
 _IN_PLACE: Final = ("not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
 _BY_NAME: Final = ("dependentSchemas", "dependencies", "patternProperties")
 _LIMITS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_OF_TEXTS: Final = ("format", "contentEncoding", "contentMediaType")
-_UNEVALUATED: Final = ("unevaluatedProperties", "unevaluatedItems")
+_OF_TEXTS: Final = frozenset({"format", "contentEncoding", "contentMediaType"})
+_UNEVALUATED: Final = frozenset({"unevaluatedProperties", "unevaluatedItems"})
+_OF_PARTS: Final = _UNEVALUATED | {
+    "properties", "patternProperties", "additionalProperties", "propertyNames", "items", "prefixItems",
+    "additionalItems", "contains", "uniqueItems",
+}  # fmt: skip
+_PLAIN: Final = frozenset({"type", "title", "description", "default", "examples", "minLength", "maxLength"})
 _LARGEST: Final = 1 << 64
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,5}")
 _LOOKS_AROUND: Final = re.compile(r"\(\?(?:<?[=!]|>|\()|\\[1-9kKG]|[+*?}]\+")
@@ -221,28 +226,35 @@ class _Graph:
         return tuple(self._node(below) for key in keywords if key in schema for below in _subschemas(key, schema[key]))
 
     def _read(self, node: Node, schema: dict[str, Any]) -> None:
+        if _PLAIN.issuperset(schema):  # most of them, and in no time
+            node.steps = node.reasons = 1 + len(schema)
+            return
         node.reasons = _reasons(schema)
-        node.steps = node.reasons + _steps(schema)
-        node.unique = int(schema.get("uniqueItems") is True)
-        node.times = AGAIN if any(key in schema for key in _UNEVALUATED) else 1
+        node.steps = node.reasons + _steps(schema, node.reasons)
         node.in_place = tuple(self._target(schema[key]) for key in _REFERENCES if key in schema)
         node.in_place += self._all(schema, *_IN_PLACE)
+        if type(schema.get("pattern")) is str:
+            node.string_steps = self._costs[schema["pattern"]].steps
+        if not _OF_TEXTS.isdisjoint(schema):
+            node.string_steps += AS_PATTERN if schema.get("format") == "regex" else len(_OF_TEXTS)
+        if not _OF_PARTS.isdisjoint(schema):
+            self._read_parts(node, schema)
+
+    def _read_parts(self, node: Node, schema: dict[str, Any]) -> None:
+        """What checks an object's properties, or a list's items."""
+        node.times = 1 if _UNEVALUATED.isdisjoint(schema) else AGAIN
+        node.unique = int(schema.get("uniqueItems") is True)
         node.properties = {name: self._node(below) for name, below in _map(schema.get("properties")).items()}
         node.other_properties = self._all(schema, "additionalProperties")
         node.every_property = self._all(schema, "patternProperties", "unevaluatedProperties")
         node.names = self._all(schema, "propertyNames")
+        # Twice: other properties are told from these by trying them again.
+        node.key_steps = 2 * sum(self._costs[key].steps for key in _map(schema.get("patternProperties")))
         items = schema.get("items")
         positional = items if type(items) is list else schema.get("prefixItems")
         node.first_items = tuple(map(self._node, positional)) if type(positional) is list else ()
         node.other_items = self._all(schema, "additionalItems", *(() if type(items) is list else ("items",)))
         node.every_item = self._all(schema, "contains", "unevaluatedItems")
-        node.string_steps = sum(key in schema for key in _OF_TEXTS)
-        if type(schema.get("pattern")) is str:
-            node.string_steps += self._costs[schema["pattern"]].steps
-        if schema.get("format") == "regex":
-            node.string_steps += AS_PATTERN
-        # Twice: other properties are told from these by trying them again.
-        node.key_steps = 2 * sum(self._costs[key].steps for key in _map(schema.get("patternProperties")))
 
     def _target(self, reference: Any) -> Node:
         """What a reference means: a place in this very schema."""
@@ -303,9 +315,9 @@ def _reasons(schema: dict[str, Any]) -> int:
     return count
 
 
-def _steps(schema: dict[str, Any]) -> int:
+def _steps(schema: dict[str, Any], reasons: int) -> int:
     """What some keywords take beside the one step of each."""
-    steps = NAME * (_reasons(schema) - len(schema) - 1) + (MULTIPLE if "multipleOf" in schema else 0)
+    steps = NAME * (reasons - len(schema) - 1) + (MULTIPLE if "multipleOf" in schema else 0)
     for limit in (schema[key] for key in _LIMITS if key in schema):
         steps += LARGE_LIMIT if type(limit) is int and abs(limit) >= _LARGEST else LIMIT
     values = schema.get("enum")
