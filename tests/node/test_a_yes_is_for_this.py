@@ -139,7 +139,7 @@ def test_it_is_said_where_files_can_not_be_known(tmp_path: Path, work: Path, tex
     with pytest.raises(OpenClawError):
         desk.run(text, work)
 
-    assert desk.asked[0].detail.endswith(UNWATCHED)
+    assert UNWATCHED in desk.asked[0].detail.splitlines()
     assert not desk.asked[0].always
 
 
@@ -161,7 +161,7 @@ def test_a_folder_with_too_much_in_it_hides_nothing_else(tmp_path: Path, work: P
 
     with pytest.raises(ToolDenied, match="changed while a person was asked"):
         desk.run("for f in *; do true; done; cd sub; cd ..; sh run.sh", work)
-    assert desk.asked[0].detail.endswith(UNWATCHED)
+    assert UNWATCHED in desk.asked[0].detail.splitlines()
 
 
 def test_words_without_number_hide_no_file_before_them(tmp_path: Path, work: Path) -> None:
@@ -169,7 +169,7 @@ def test_words_without_number_hide_no_file_before_them(tmp_path: Path, work: Pat
 
     with pytest.raises(ToolDenied, match="changed while a person was asked"):
         desk.run(f"eval sh run.sh; true {' '.join(str(number) for number in range(3000))}", work)
-    assert desk.asked[0].detail.endswith(UNWATCHED)
+    assert UNWATCHED in desk.asked[0].detail.splitlines()
 
 
 def test_a_files_name_is_one_line_of_a_question(tmp_path: Path, work: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_link_that_leads_elsewhere_by_then_is_not_followed(tmp_path: Path, com
 
     desk.run(command, link)
 
-    assert f"\nin {safe.resolve()}" in desk.asked[0].detail
+    assert f"in {safe.resolve()}" in desk.asked[0].detail.splitlines()
     assert [path.name for path in precious.iterdir()] == ["letter.txt"]
 
 

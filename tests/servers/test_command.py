@@ -152,7 +152,7 @@ def test_the_list_hides_secrets_in_addresses_and_arguments(mcp: Shell) -> None:
 
     plain, as_json = mcp("list"), mcp("list", "--json")
 
-    assert plain.stdout.splitlines()[:2] == ["a  ***", "b  prog --token *** *** --port 80"]
+    assert plain.stdout.splitlines()[:2] == ["a  http://127.0.0.1:1/***", "b  prog --token *** *** --port 80"]
     assert "hush" not in as_json.stdout
     assert json.loads(as_json.stdout)["c"]["url"] == "http://127.0.0.1:1/mcp?key=${PATH}"
 

@@ -308,7 +308,7 @@ async def agent_context(mailroom: Mailroom, caller: Caller) -> Context:
 
     A run that another one started is where its session is, if people are heard there; what binds it is the conversation
     its credential names."""
-    grant = caller.grant or Grant()
+    grant = caller.grant or caller.acting or Grant()
     named, route = _named(mailroom, grant), None
     if caller.session is not None and (named is None or grant.handed_on):
         route = await mailroom.route(caller.session)

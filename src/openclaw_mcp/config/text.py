@@ -325,7 +325,7 @@ def _kept(value: Any, stored: Any, path: Path, given: str) -> str | int | float:
     for step in path:
         value, held, there = value[step], at(stored, (step,)), step
         name = value.get("id") if isinstance(value, dict) and isinstance(step, int) else None
-        named = isinstance(name, str) and not name.startswith(REDACTED)
+        named = isinstance(name, str) and REDACTED not in name
         if named and at(held, ("id",)) != name and isinstance(stored, list):
             # Things that have ids may have changed places: nobody must get another's secret.
             there = next((index for index, item in enumerate(stored) if at(item, ("id",)) == name), len(stored))

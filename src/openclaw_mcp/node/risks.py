@@ -258,7 +258,7 @@ def _of_command(pattern: str, name: str, given: Sequence[str]) -> Iterator[Risk]
 
 def _runs_what_it_finds(name: str) -> bool:
     # What node looks for lies beside its script.
-    return listed(name, BUILDERS) or (bool(looked_for(name)) and name not in ("node", "nodejs"))
+    return listed(name, BUILDERS) or (bool(looked_for(name)) and name not in ("node", "nodejs", "java"))
 
 
 def _runs_its_input(name: str, given: Sequence[str]) -> bool:
