@@ -126,7 +126,13 @@ async def main() -> None:
         begun = time.process_time()
         said = await door(bomb)
         print(json.dumps([door.__name__, said[:500], time.process_time() - begun]), flush=True)
-    print(json.dumps(["memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]), flush=True)
+    print(json.dumps(["memory", _most_memory()]), flush=True)
+
+
+def _most_memory() -> int:
+    """KiB of this program at its largest. What `getrusage` says begins with what its parent had."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1])
 
 
 if __name__ == "__main__":

@@ -175,7 +175,12 @@ class ForwardProxy:
             return
         task = asyncio.create_task(self._serve(reader, writer))
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+
+        def ended(_: object) -> None:
+            writer.transport.abort()  # here, for a task that is stopped before it begins runs nothing of its own
+            self._connections.discard(task)
+
+        task.add_done_callback(ended)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """One request: the next one may be for another host, and comes over another connection."""
@@ -194,8 +199,6 @@ class ForwardProxy:
                 await writer.wait_closed()
         except (BadHead, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # no answer is a network error, to the browser and to the page
-        finally:
-            writer.transport.abort()
 
     def _knows_secret(self, head: Head) -> bool:
         given = head.values("proxy-authorization")
