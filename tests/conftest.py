@@ -10,6 +10,7 @@ from tests.effort import often
 
 LONGEST = (
     "tests/fuzz/", "tests/faults/", "tests/channels/test_kill.py", "tests/test_docs.py", "tests/test_up.py",
+    "tests/schemas/test_bombs.py", "tests/web/", "tests/files/", "tests/proxy/", "tests/store/",
     "tests/cron/", "tests/node/", "tests/desk/", "tests/agents/", "tests/servers/", "tests/channels/",
 )  # fmt: skip
 """Files are handed to the processors whole and in this order, so that at the end none waits long for another."""
