@@ -1,5 +1,10 @@
-"""Benchmark: how long others wait while 50 connections never finish a request, at gateway, node and proxy."""
+"""Benchmark: how long others wait while 50 connections never finish a request, at gateway, node and proxy.
 
+Attackers are elsewhere in life: here they have a processor of their own, where there are two. Else what is measured is
+how this machine shares its processors among all.
+"""
+
+import os
 import socket
 import sys
 import tempfile
@@ -27,6 +32,7 @@ FORMS = (
     "endless chunk extension",
     "endless trailer",
     "slow body",
+    "unwanted body",
     "unread answers",
 )
 """As `peers/attackers.py` has them."""
@@ -49,12 +55,14 @@ class Wait:
     form: str
     seconds: float
     python: str
+    attackers: tuple[str, ...]
+    """The processor they run on, or nothing."""
 
     def take(self) -> Sample:
         before = resident_mib(self.server.child.process.pid)
         with ExitStack() as stack:
             if self.form != CALM:
-                words = (str(SOURCES / "attackers.py"), str(self.server.port), self.form, str(ATTACKERS))
+                words = (str(SOURCES / "attackers.py"), str(self.server.port), self.form, str(ATTACKERS), *self.attackers)
                 Talk(stack.enter_context(talking((self.python, *words), name=self.form))).read()
                 time.sleep(SETTLE)
             asked = self._ask()
@@ -103,14 +111,25 @@ def start(name: str, asked: Options, stack: ExitStack) -> Server:
     return Server(name=name, child=child, port=port, request=head.encode())
 
 
+def keep_a_processor_free() -> tuple[str, ...]:
+    """Leave one processor, which is returned, to others. Nothing where there is but one."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    if not others:
+        return ()
+    os.sched_setaffinity(0, others)
+    return (str(first),)
+
+
 def measure(asked: Options, figures: Figures) -> None:
     seconds = QUICK_SECONDS if asked.quick else SAMPLE_SECONDS
+    python = ours_python(asked.venv)
+    attackers = keep_a_processor_free()
     with ExitStack() as stack:
         servers = [start(name, asked, stack) for name in SERVERS]
         turns = [
             Turn(
                 subject=f"{server.name}: {form}",
-                take=Wait(server=server, form=form, seconds=seconds, python=ours_python(asked.venv)).take,
+                take=Wait(server=server, form=form, seconds=seconds, python=python, attackers=attackers).take,
             )
             for server in servers
             for form in (CALM, *FORMS)

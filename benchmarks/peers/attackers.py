@@ -1,10 +1,13 @@
-"""Connections that never finish a request. Usage: attackers.py PORT FORM COUNT; says `ready`, ends with its input.
+"""Connections that never finish a request. Usage: attackers.py PORT FORM COUNT [PROCESSOR]
+
+Says `ready`, ends with its input. On the processor named, so that what is measured is the server, not this machine.
 
 Loopback only, and never for longer than half a minute.
 """
 
 import asyncio
 import contextlib
+import os
 import random
 import sys
 
@@ -23,6 +26,7 @@ FORMS: dict[str, tuple[bytes, bytes, float]] = {
     "endless chunk extension": (CHUNKED + b"5;", FILL, 0),
     "endless trailer": (CHUNKED + b"1\r\na\r\n0\r\nX: ", FILL, 0),
     "slow body": (LENGTH, b"a", DRIP),
+    "unwanted body": (LENGTH, FILL, 0),
     "unread answers": ((GET + b"\r\n") * 2000, b"", DRIP),
 }
 """What is said first, what is said again and again, and the pause between two of those."""
@@ -65,4 +69,6 @@ async def main(port: int, form: str, count: int) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 4:
+        os.sched_setaffinity(0, {int(sys.argv[4])})
     asyncio.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -4,6 +4,7 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -22,10 +23,6 @@ Identify = Callable[[Headers], Caller]
 Placing = Callable[[Caller, Headers], Awaitable[Caller]]
 
 
-async def as_it_is(caller: Caller, headers: Headers) -> Caller:
-    return caller
-
-
 class Refusal(Exception):
     """The request goes no further; one sentence says why."""
 
@@ -41,8 +38,8 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     identify: Identify = lambda _: LOCAL
     """Credential to caller. Raises Unauthorized."""
-    place: Placing = as_it_is
-    """That caller where its headers say that it acts."""
+    place: Placing | None = None
+    """That caller where its headers say that it acts; None = headers say nothing of that."""
     loopback_peers: bool = False
     """Refuse connections that do not come from this machine, whatever address we listen on."""
     hosts: frozenset[str] | None = LOOPBACK_HOSTS
@@ -119,6 +116,7 @@ def _is_loopback(client: Any) -> bool:
     return host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")
 
 
+@lru_cache(maxsize=64)
 def _host(value: str) -> str:
     """A Host header without its port; what is no host at all comes back as something no set contains."""
     found = _HOST.fullmatch(value)

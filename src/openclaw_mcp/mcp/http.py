@@ -45,7 +45,9 @@ class McpHttp:
             return
         headers, repeated = read_headers(scope)
         try:
-            caller = await self._gate.place(self._gate.admit(scope, headers), headers)
+            caller = self._gate.admit(scope, headers)
+            if self._gate.place is not None:
+                caller = await self._gate.place(caller, headers)
             if scope["method"] == "POST":
                 await self._post(headers, repeated, caller, receive, send)
             else:

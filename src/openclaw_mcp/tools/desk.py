@@ -134,12 +134,13 @@ class Desk:
 
     def _choose(self, call: ToolCall) -> tuple[Offer, Decision]:
         """The one offer this caller may order, or the first refusal."""
-        permitted = self._menu(call.caller).permitted.get(call.name)
+        menu = self._menu(call.caller)
+        permitted = menu.permitted.get(call.name)
         if permitted is not None:
-            offer, decision = permitted
-            if offer.spec.actions:
-                decision = self._judge_action(call) or decision
-            return offer, (self._judge_parameters(call) or decision) if decision.allowed else decision
+            if call.name not in menu.in_parts:
+                return permitted
+            offer, whole = permitted
+            return offer, menu.judge_parts(call, whole)
         offers = self._registry.offers(apps_of(call.caller)).get(call.name)
         if not offers:
             raise ToolNotFound(f"Unknown tool: {call.name}")
@@ -164,16 +165,6 @@ class Desk:
                 menu = self._shared[kind] = _Menu(judged, by_name, apps)
             self._menus[caller] = menu
         return menu
-
-    def _judge_action(self, call: ToolCall) -> Decision | None:
-        """Of a tool with many actions: the call judged as the one it asks for; None when there is no such one."""
-        action = call.arguments.get("action")
-        return self._menu(call.caller).actions[call.name].get(action) if isinstance(action, str) else None
-
-    def _judge_parameters(self, call: ToolCall) -> Decision | None:
-        """The first refusal of a tool that the call does the work of by a parameter it gives."""
-        refused = self._menu(call.caller).closed.get(call.name)
-        return next((refused[name] for name in refused if call.arguments.get(name)), None) if refused else None
 
     def _judge(self, caller: Caller, offers: Sequence[Offer]) -> Sequence[tuple[Offer, Decision]]:
         return [(offer, self._decide(caller, offer)) for offer in offers]
@@ -215,7 +206,7 @@ class Desk:
 class _Menu:
     """What callers of one kind may order: tools that exactly one source may serve them."""
 
-    __slots__ = ("actions", "apps", "closed", "permitted", "specs")
+    __slots__ = ("actions", "apps", "closed", "in_parts", "permitted", "specs")
 
     def __init__(
         self,
@@ -239,10 +230,21 @@ class _Menu:
                 if offer.spec.parameter_tools:
                     judged_too = by_name(offer, offer.spec.parameter_tools)
                     self.closed[name] = {part: one for part, one in judged_too.items() if not one.allowed}
+        self.in_parts = self.actions.keys() | self.closed.keys()
+        """Tools of which a call is judged by what it asks for."""
         self.specs = tuple(
             _without(_shown(offer.spec, self.actions.get(name)), self.closed.get(name))
             for name, (offer, _) in self.permitted.items()
         )
+
+    def judge_parts(self, call: ToolCall, whole: Decision) -> Decision:
+        """The call judged as the action it asks for, and as each tool whose work it does by a parameter it gives."""
+        action = call.arguments.get("action")
+        decision = self.actions.get(call.name, {}).get(action, whole) if isinstance(action, str) else whole
+        if not decision.allowed:
+            return decision
+        refused = self.closed.get(call.name, {})
+        return next((refused[name] for name in refused if call.arguments.get(name)), decision)
 
 
 def _check_action(call: ToolCall, spec: ToolSpec) -> None:

@@ -21,6 +21,8 @@ LONGEST_REASON: Final = 300
 MOST_FOUND: Final = (
     20_000  # things that may be wrong with arguments whose mistakes are named: all are found, to name three
 )
+FEW: Final = 16  # plain values that need no counting where the schema is flat: most calls
+_SOON_CHECKED: Final = frozenset({str, bool, float, type(None)})
 LARGEST_SCHEMA: Final = 256 << 10  # bytes of a schema
 LARGEST_TOGETHER: Final = 512 << 10  # bytes of the schemas of one list of tools
 MOST_PATTERN_BYTES_TOGETHER: Final = 16 << 20  # of their patterns, compiled
@@ -33,22 +35,24 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 class Form:
     """The check for one input schema; made by `form_of`."""
 
-    __slots__ = ("__weakref__", "_validator", "_work", "pattern_bytes", "text")
+    __slots__ = ("__weakref__", "_flat", "_validator", "_work", "pattern_bytes", "text")
 
     def __init__(self, text: bytes) -> None:
         schema = msgspec.json.decode(text)
         shape = schema_nodes.read(schema)
         self.text = text
         self.pattern_bytes = shape.pattern_bytes
+        self._flat = shape.root.is_flat
         self._work = Work(shape.root)
         self._validator = _compiled(text)
 
     def check(self, arguments: Json) -> None:
         """Raise ToolArguments naming each field at fault. Values are never repeated: they may be secret."""
-        reasons = self._work.count(arguments)
+        few = self._flat and len(arguments) <= FEW and _SOON_CHECKED.issuperset(map(type, arguments.values()))
+        found = 0 if few else self._work.count(arguments)
         if self._validator.is_valid(arguments):
             return
-        if reasons > MOST_FOUND:
+        if found > MOST_FOUND:
             raise ToolArguments("The arguments do not fit the tool's schema, and are too many to say where; send fewer")
         said: list[str] = []
         for error in self._validator.iter_errors(arguments):

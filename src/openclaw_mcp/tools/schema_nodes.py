@@ -20,6 +20,7 @@ MOST_PATTERNS: Final = 500  # different regular expressions in a schema
 MOST_PATTERN_CHARACTERS: Final = 8_192  # in all of them together
 MOST_PATTERN_BYTES: Final = 8 << 20  # of memory they take when compiled, all together
 MOST_UNFOLDED: Final = 1_000_000  # steps of checking one value with every reference followed
+MOST_FLAT: Final = 1_000  # steps of a value by a schema of which nothing is counted
 LONGEST_CHAIN: Final = 100  # subschemas within each other that all check the same value
 MOST_BACKTRACKS: Final = 1_000  # tries at one string of a pattern with lookarounds or back-references
 
@@ -103,6 +104,13 @@ class Node:
         self.unfolded = 1
         self.rank = -1
         """Larger than that of every node it checks in place."""
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether no value takes long that has no others in it: nothing looks into texts, names or further."""
+        below = (*self.properties.values(), *self.other_properties, *self.every_property)
+        plain = not (self.in_place or self.names or self.key_steps) and self.steps <= MOST_FLAT
+        return plain and all(not (each.in_place or each.string_steps) and each.steps <= MOST_FLAT for each in below)
 
 
 class Shape(Struct, frozen=True):

@@ -21,6 +21,8 @@ SMALL: Final = 1024  # bytes that are parsed as they come: they hold one request
 PIECE: Final = 4096  # bytes parsed at once where nobody knows how many requests they hold
 END_OF_HEAD: Final = b"\r\n\r\n"
 HELD: Final = 64 << 10  # bytes kept behind requests that wait for their turn before we stop reading
+UNWANTED: Final = 256 << 10  # bytes of a body nobody wants that are dropped as they come; the next ones wait for a turn
+DROP_PAUSE: Final = 0.005  # seconds between two such turns: some 50 MB a second, of all connections together
 GOODBYE: Final = 1.0  # seconds a refused peer gets to read why
 
 SILENT: Final = "silent"
@@ -38,6 +40,7 @@ class Config(uvicorn.Config):
         self.most = most
         """Connections at once; the next one ends some that are idle, or is not taken."""
         self.turns = Turns()
+        self.drops = Turns(pause=DROP_PAUSE)
         self.waiting = {
             SILENT: Waiting(of_a_peer=bounds.silent),
             HEAD: Waiting(of_a_peer=bounds.begun, in_all=bounds.begun_in_all),
@@ -69,6 +72,8 @@ class BoundedHttp(HttpToolsProtocol):
     _rest = b""
     """Received behind requests that wait for their turn, and, from `_at` on, not parsed yet."""
     _at = 0
+    _drops = False
+    """Ended, and still read: what comes is dropped."""
     _dropped = 0
     _body = 0
     _stage = SILENT
@@ -214,10 +219,14 @@ class BoundedHttp(HttpToolsProtocol):
         return True
 
     def _drop(self, size: int) -> None:
-        """Count what comes behind the end of what we hear."""
+        """Count what comes behind an answer that did not wait for it, and take the next of it not at once."""
         self._dropped += size
         if self._dropped > self._bounds.drained:
+            self._hear_no_more()
             self.transport.abort()
+        elif self._dropped > UNWANTED:
+            self.flow.pause_reading()
+            self.config.drops.add(self)
 
     def _has_chunks(self) -> bool:
         """Whether the request that is not whole has a body without a length."""
@@ -235,13 +244,18 @@ class BoundedHttp(HttpToolsProtocol):
         end = data.find(END_OF_HEAD, at, at + left)
         if end >= 0:
             return end + len(END_OF_HEAD) - at
+        if len(data) - at > left:  # it is too long, whatever comes: not worth reading
+            return 0
         return min(SMALL, left) if b"\n" in data[at : at + left] else left
 
     def go_on(self) -> None:
-        """Begin what was held back; its turn has come."""
-        if self._over or self.transport.is_closing():
+        """Begin what was held back, or read on; its turn has come."""
+        if self.transport.is_closing():
             return
-        if self.pipeline:
+        if self._over:
+            if self._drops:
+                self.flow.resume_reading()
+        elif self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:
             self._take(b"")
@@ -279,10 +293,7 @@ class BoundedHttp(HttpToolsProtocol):
         if cycle is None or cycle.scope is not self.scope:  # of an upgrade, which has none
             return
         if cycle.response_complete:
-            self._dropped += len(body)
-            if self._dropped > self._bounds.drained:
-                self._hear_no_more()
-                self.transport.abort()
+            self._drop(len(body))
             return
         cycle.body += body
         if len(cycle.body) > HIGH_WATER_LIMIT:
@@ -346,7 +357,7 @@ class BoundedHttp(HttpToolsProtocol):
             answered = self.cycle.response_complete
             earned = 0.0 if answered else self._body / bounds.body_rate
             left = self._since + bounds.body_seconds + earned - self.loop.time()
-            if self.flow.read_paused or self.cycle.waiting_for_100_continue:  # it is we who do not read
+            if not answered and (self.flow.read_paused or self.cycle.waiting_for_100_continue):  # we do not read
                 left = bounds.body_seconds
             if left > 0:
                 self._deadline = self.loop.call_later(left, self._late)
@@ -389,7 +400,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._whole or self._over or self.pipeline or not self._has_chunks():
             return False
         self._hear_no_more()
-        self._rest, self._dropped = b"", 0
+        self._rest, self._dropped, self._drops = b"", 0, True
         if self.transport.can_write_eof():
             self.transport.write_eof()
             self._deadline = self.loop.call_later(self._bounds.body_seconds, self.transport.abort)
