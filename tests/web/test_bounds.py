@@ -12,6 +12,7 @@ import pytest
 
 from openclaw_mcp.web import listen
 from openclaw_mcp.web.bounds import Bounds
+from openclaw_mcp.web.turns import Turns
 
 from .servers import NAMES, WAIT, Served, here, program, status
 
@@ -532,3 +533,49 @@ def test_the_connection_ends_where_an_answer_did_not_wait_for_chunks(served: Ser
         peer.close()
 
     asyncio.run(attack())
+
+
+def test_a_body_nobody_wants_is_dropped_and_the_connection_goes_on(served: Served) -> None:
+    """More of it than is dropped as it comes: what is beyond waits for its turn, and is read to its end."""
+
+    async def attack() -> None:
+        peer = await served.dial()
+        refused = await peer.ask(b"POST /nothing HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 2097152\r\n\r\n")
+        assert refused in (401, 403, 404)
+        assert await peer.ask(b"a" * 2_097_152 + served.polite) == 200
+        peer.close()
+
+    asyncio.run(attack())
+
+
+def test_bodies_nobody_wants_are_dropped_one_after_another() -> None:
+    """One of them in each pause, however many there are; one that was added twice has one turn."""
+
+    async def drop() -> list[str]:
+        loop = asyncio.get_running_loop()
+        went: list[str] = []
+        turns = Turns(pause=0.001)
+
+        class Connection:
+            queued = False
+
+            def __init__(self, name: str) -> None:
+                self.name = name
+                self.loop = loop
+                self.done = asyncio.Event()
+
+            def go_on(self) -> None:
+                went.append(self.name)
+                self.done.set()
+
+        connections = [Connection(name) for name in "abc"]
+        for connection in (*connections, *connections):
+            turns.add(connection)
+        await asyncio.sleep(0)
+        assert went == []
+        for connection in connections:
+            await connection.done.wait()
+            assert went[-1] == connection.name
+        return went
+
+    assert asyncio.run(drop()) == ["a", "b", "c"]
