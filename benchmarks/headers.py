@@ -62,8 +62,9 @@ class Wait:
         before = resident_mib(self.server.child.process.pid)
         with ExitStack() as stack:
             if self.form != CALM:
-                words = (str(SOURCES / "attackers.py"), str(self.server.port), self.form, str(ATTACKERS), *self.attackers)
-                Talk(stack.enter_context(talking((self.python, *words), name=self.form))).read()
+                words = (str(self.server.port), self.form, str(ATTACKERS), *self.attackers)
+                argv = (self.python, str(SOURCES / "attackers.py"), *words)
+                Talk(stack.enter_context(talking(argv, name=self.form))).read()
                 time.sleep(SETTLE)
             asked = self._ask()
             after = resident_mib(self.server.child.process.pid)
