@@ -3,13 +3,16 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from openclaw_mcp.core.peers import Begun
 from openclaw_mcp.web import listen
 from openclaw_mcp.web.bounds import Bounds
 from openclaw_mcp.web.turns import Turns
@@ -427,7 +430,7 @@ def _begun_body(served: Served, length: int) -> bytes:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bodies_that_have_begun_take_so_many_bytes_in_all(tmp_path: Path, name: str) -> None:
-    """The largest gives way; what is small and comes in pieces is answered."""
+    """A large one gives way; what is small and comes in pieces is answered."""
 
     async def attack() -> None:
         async with here(name, tmp_path, Bounds(body_bytes=2 << 20)) as served:
@@ -549,33 +552,217 @@ def test_a_body_nobody_wants_is_dropped_and_the_connection_goes_on(served: Serve
 
 
 def test_bodies_nobody_wants_are_dropped_one_after_another() -> None:
-    """One of them in each pause, however many there are; one that was added twice has one turn."""
+    """One of them in each pause, however many there are, even if one fails; one that was added twice has one turn."""
+
+    class Connection:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            self.loop = asyncio.get_running_loop()
+            self.done = asyncio.Event()
 
     async def drop() -> list[str]:
-        loop = asyncio.get_running_loop()
         went: list[str] = []
-        turns = Turns(pause=0.001)
 
-        class Connection:
-            queued = False
+        def go_on(connection: Connection) -> None:
+            went.append(connection.name)
+            connection.done.set()
+            if connection.name == "b":
+                raise ValueError(connection.name)
 
-            def __init__(self, name: str) -> None:
-                self.name = name
-                self.loop = loop
-                self.done = asyncio.Event()
-
-            def go_on(self) -> None:
-                went.append(self.name)
-                self.done.set()
-
-        connections = [Connection(name) for name in "abc"]
+        turns = Turns(go_on, pause=0.001)
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        connections = [Connection(name) for name in "abcd"]
         for connection in (*connections, *connections):
             turns.add(connection)
+        turns.discard(connections[2])
         await asyncio.sleep(0)
         assert went == []
-        for connection in connections:
+        for connection in (connections[0], connections[1], connections[3]):
             await connection.done.wait()
             assert went[-1] == connection.name
         return went
 
-    assert asyncio.run(drop()) == ["a", "b", "c"]
+    assert asyncio.run(drop()) == ["a", "b", "d"]
+
+
+# ---- many requests on one connection ---------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def _toy() -> AsyncIterator[tuple[int, asyncio.Event]]:
+    """An app behind our server: `/…slow` waits for the event, `/read…` reads its body. Each answers with its path."""
+    go = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        path = scope["path"]
+        if path.startswith("/read"):
+            while (await receive()).get("more_body"):
+                pass
+        if "slow" in path:
+            await go.wait()
+        said = path.encode()
+        headers = [(b"content-length", str(len(said)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": said})
+
+    listening = listen.bind("127.0.0.1", 0)
+    serving = asyncio.ensure_future(listen.serve(app, listening))
+    try:
+        yield listening.getsockname()[1], go
+    finally:
+        serving.cancel()
+        await asyncio.wait((serving,))
+
+
+def _asks(method: str, path: str, *lines: str) -> bytes:
+    return "\r\n".join((f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *lines, "", "")).encode()
+
+
+UPGRADE = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: " + "A" * 22 + "==",
+)
+LONG = 700 << 10
+MIXED: dict[str, tuple[bytes, list[str]]] = {
+    "two bodies": (
+        2 * (_asks("POST", "/readslow1", "Content-Length: 2000") + b"a" * 2000),
+        ["/readslow1", "/readslow1"],
+    ),
+    "a body that is long": (
+        2 * (_asks("POST", "/readslow1", "Content-Length: 200000") + b"a" * 200_000) + _asks("GET", "/fast2"),
+        ["/readslow1", "/readslow1", "/fast2"],
+    ),
+    "chunks": (
+        _asks("POST", "/readslow1", "Transfer-Encoding: chunked") + b"3\r\nabc\r\n0\r\n\r\n"
+        + _asks("GET", "/fast2")
+        + _asks("POST", "/readfast3", "Transfer-Encoding: chunked")
+        + 3 * (b"1000\r\n" + b"x" * 4096 + b"\r\n") + b"0\r\n\r\n",
+        ["/readslow1", "/fast2", "/readfast3"],
+    ),
+    "behind a body nobody wants": (
+        _asks("POST", "/early1", f"Content-Length: {LONG}") + b"x" * LONG
+        + _asks("GET", "/slow2") + _asks("GET", "/fast3"),
+        ["/early1", "/slow2", "/fast3"],
+    ),
+    "an upgrade": (
+        _asks("POST", "/readslow1", "Content-Length: 3") + b"abc" + _asks("GET", "/fast2", *UPGRADE),
+        ["/readslow1", "/fast2"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", MIXED)
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+def test_every_request_of_a_connection_is_answered_in_its_order(form: str, pieces: int) -> None:
+    said, wanted = MIXED[form]
+
+    async def ask() -> list[str]:
+        async with _toy() as (port, go):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            answers: list[str] = []
+            size = -(-len(said) // pieces)
+            for at in range(0, len(said), size):
+                writer.write(said[at : at + size])
+                await asyncio.sleep(0.01)
+            async with asyncio.timeout(WAIT):
+                while len(answers) < len(wanted):
+                    if len(answers) == next(at for at, path in enumerate(wanted) if "slow" in path):
+                        go.set()
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    length = re.search(rb"content-length: ([0-9]+)", head)
+                    assert length is not None
+                    answers.append((await reader.readexactly(int(length[1]))).decode())
+            writer.transport.abort()
+            return answers
+
+    assert asyncio.run(ask()) == wanted
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_a_head_may_be_cut_anywhere_before_a_long_body(cut: int) -> None:
+    async def ask() -> bytes:
+        async with _toy() as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            head = _asks("POST", "/readfast", f"Content-Length: {LONG}")
+            writer.write(head[:-cut])
+            await asyncio.sleep(0.05)
+            writer.write(head[-cut:] + b"y" * LONG)
+            async with asyncio.timeout(WAIT):
+                said = await reader.readuntil(b"/readfast")
+            writer.transport.abort()
+            return said
+
+    assert asyncio.run(ask()).startswith(b"HTTP/1.1 200 ")
+
+
+# ---- whose bytes give way --------------------------------------------------------------------------------------------
+
+
+class _Begun:
+    """A connection that has begun to say something."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.ended = False
+
+    def make_way(self) -> None:
+        self.ended = True
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ends"),
+    [
+        ([("a", 50), ("b", 30), ("b", 30)], 1),  # the peer with most
+        ([("a", 60), ("b", 30), ("b", 20)], 0),
+        ([("a", 1), ("a", 30), ("a", 80)], 1),  # nothing small
+        ([("a", 16), ("a", 40), ("a", 47)], 1),
+        ([("a", 18), ("a", 40), ("a", 47)], 0),  # of those as large as others, the first
+        ([("a", 40), ("a", 40), ("a", 40)], 0),
+        ([("a", 40), ("a", 40), ("b", 21)], 0),
+    ],
+)  # fmt: skip
+def test_who_holds_most_gives_way_first(sizes: list[tuple[str, int]], ends: int) -> None:
+    begun = Begun(most=100)
+    connections = [_Begun(peer) for peer, _ in sizes]
+    for connection, (_, size) in zip(connections, sizes, strict=True):
+        begun.set(connection, size)
+
+    assert [connection.ended for connection in connections] == [at == ends for at in range(len(sizes))]
+
+
+def test_an_honest_upload_is_done_among_many_that_hold_what_they_sent() -> None:
+    begun = Begun(most=128 << 20)
+    holding = [_Begun("here") for _ in range(600)]
+    honest = _Begun("here")
+    for number, connection in enumerate(holding):
+        begun.set(connection, 300_000)
+        if number > 300:
+            begun.set(honest, (number - 300) * 10_000)
+
+    assert not honest.ended
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bodies_that_are_dropped_do_not_count(tmp_path: Path, name: str) -> None:
+    async def attack() -> None:
+        async with here(name, tmp_path, Bounds(body_bytes=1 << 20)) as served:
+            served.name = name
+            honest = await served.dial()
+            honest.say(_begun_body(served, 500_004) + b"{" + b" " * 500_000)
+            await served.answers_others()
+            unwanted = []
+            for _ in range(8):
+                peer = await served.dial()
+                head = b"POST /nothing HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 16000000\r\n\r\n"
+                assert await peer.ask(head) in (401, 403, 404)
+                peer.say(b"x" * 200_000)
+                await peer.writer.drain()
+                unwanted.append(peer)
+            await served.answers_others()
+            assert await honest.ask(b"}  ") in (200, 400, 401)
+            for peer in (honest, *unwanted):
+                peer.close()
+
+    asyncio.run(attack())

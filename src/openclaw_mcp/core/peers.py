@@ -74,20 +74,38 @@ class Waiting:
 
 
 class Begun:
-    """How many bytes have come of what is not whole yet, by connection. Over the bound, the largest gives way."""
+    """How many bytes have come of what is not whole yet. Over the bound, the peer with most of them gives way.
+
+    Of its connections that have at least half of what they have on average, the first to begin: who sends in earnest is
+    done sooner than those that only hold what they have, and what is small frees nothing.
+    """
 
     def __init__(self, *, most: int) -> None:
         self._most = most
-        self._sizes: dict[Guarded, int] = {}
+        self._peers: dict[str, dict[Guarded, int]] = {}
+        self._of_peers: dict[str, int] = {}
         self._all = 0
 
     def set(self, connection: Guarded, size: int) -> None:
-        self._all += size - self._sizes.get(connection, 0)
-        self._sizes[connection] = size
-        if self._all > self._most:
-            largest = max(self._sizes, key=self._sizes.__getitem__)
-            self.remove(largest)
-            largest.make_way()
+        peer = connection.peer
+        own = self._peers.setdefault(peer, {})
+        more = size - own.get(connection, 0)
+        own[connection] = size
+        self._all += more
+        self._of_peers[peer] = self._of_peers.get(peer, 0) + more
+        while self._all > self._most:
+            peer, total = max(self._of_peers.items(), key=lambda entry: entry[1])
+            own = self._peers[peer]
+            first = next(each for each, taken in own.items() if 2 * taken * len(own) >= total)
+            self.remove(first)
+            first.make_way()
 
     def remove(self, connection: Guarded) -> None:
-        self._all -= self._sizes.pop(connection, 0)
+        own = self._peers.get(connection.peer, {})
+        size = own.pop(connection, 0)
+        self._all -= size
+        if own:
+            self._of_peers[connection.peer] -= size
+        else:
+            self._peers.pop(connection.peer, None)
+            self._of_peers.pop(connection.peer, None)

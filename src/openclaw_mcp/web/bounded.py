@@ -39,8 +39,8 @@ class Config(uvicorn.Config):
         self.bounds = bounds
         self.most = most
         """Connections at once; the next one ends some that are idle, or is not taken."""
-        self.turns = Turns()
-        self.drops = Turns(pause=DROP_PAUSE)
+        self.turns = Turns(BoundedHttp.go_on)
+        self.drops = Turns(BoundedHttp.read_on, pause=DROP_PAUSE)
         self.waiting = {
             SILENT: Waiting(of_a_peer=bounds.silent),
             HEAD: Waiting(of_a_peer=bounds.begun, in_all=bounds.begun_in_all),
@@ -60,8 +60,6 @@ class BoundedHttp(HttpToolsProtocol):
     flow: "_Flow"
     idle_since: float | None = None
     peer = ""
-    queued = False
-    """For its turn."""
 
     _left = 0
     """Bytes that may still come before the head, or the next piece of the body, is whole."""
@@ -99,6 +97,8 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._hear_no_more()
+        self.config.turns.discard(self)
+        self.config.drops.discard(self)
         active = self._active
         if active is not None and not active.response_complete:  # with another behind it, uvicorn tells that one alone
             active.disconnected = True
@@ -168,7 +168,7 @@ class BoundedHttp(HttpToolsProtocol):
         method = self.scope["method"]
         if method == "CONNECT":
             self._refuse(400, "this server is no proxy for others")
-        elif not self._should_upgrade():
+        elif self._is_answering or not self._should_upgrade():  # requests before it still use the connection
             head = plain_head(method, self.url, self.scope["http_version"], self.headers)
             self.parser = HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -244,22 +244,30 @@ class BoundedHttp(HttpToolsProtocol):
         end = data.find(END_OF_HEAD, at, at + left)
         if end >= 0:
             return end + len(END_OF_HEAD) - at
-        if len(data) - at > left:  # it is too long, whatever comes: not worth reading
+        cut = not self._whole and data[at] in END_OF_HEAD  # what came before may be the beginning of that end
+        if len(data) - at > left and not cut:  # it is too long, whatever comes: not worth reading
             return 0
         return min(SMALL, left) if b"\n" in data[at : at + left] else left
 
     def go_on(self) -> None:
-        """Begin what was held back, or read on; its turn has come."""
-        if self.transport.is_closing():
+        """Begin what was held back: its turn has come. While a request is answered, the next one waits for its end."""
+        if self._over or self.transport.is_closing():
             return
-        if self._over:
-            if self._drops:
-                self.flow.resume_reading()
-        elif self.pipeline:
+        if self.pipeline:
+            if self._is_answering:
+                return
             self._start_asgi_task(*self.pipeline.pop())
-        else:
-            self._take(b"")
+        self._take(b"")
+        self.flow.resume_reading()
+
+    def read_on(self) -> None:
+        """Take more of what is dropped: its turn has come."""
+        if not self.transport.is_closing() and (self._drops or not self._over):
             self.flow.resume_reading()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self._active is not None and not self._active.response_complete
 
     # ---- what the parser says ------------------------------------------------------------------------------------
 
@@ -288,13 +296,15 @@ class BoundedHttp(HttpToolsProtocol):
         if self._deadline is not None:
             self._left = self._bounds.head_bytes
             self._body += len(body)
-            self.config.bodies.set(self, self._body)
         cycle = self.cycle
         if cycle is None or cycle.scope is not self.scope:  # of an upgrade, which has none
             return
         if cycle.response_complete:
+            self.config.bodies.remove(self)  # what is dropped takes no memory
             self._drop(len(body))
             return
+        if self._deadline is not None:
+            self.config.bodies.set(self, self._body)
         cycle.body += body
         if len(cycle.body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()

@@ -1,47 +1,56 @@
 """Whose turn it is among connections that ask much at once."""
 
 import asyncio
-from collections import deque
-from typing import Protocol
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 
 class Queued(Protocol):
-    """A connection that has something left to begin."""
+    """A connection that waits for its turn."""
 
-    queued: bool
-    loop: asyncio.AbstractEventLoop
-
-    def go_on(self) -> None: ...
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
 
 
-class Turns:
+Connection = TypeVar("Connection", bound=Queued)
+
+
+class Turns(Generic[Connection]):
     """Connections that wait: in each turn of the loop one of them goes on, or, with a pause, one after each pause.
 
     Whoever asks one thing at a time is so served before those who ask many at once.
     """
 
-    def __init__(self, *, pause: float = 0.0) -> None:
-        self._waiting: deque[Queued] = deque()
+    def __init__(self, go_on: Callable[[Connection], None], *, pause: float = 0.0) -> None:
+        self._go_on = go_on
         self._pause = pause
+        self._waiting: dict[Connection, None] = {}
+        self._due = False
 
-    def add(self, connection: Queued) -> None:
-        if connection.queued:
+    def add(self, connection: Connection) -> None:
+        """Once, however often it is added before its turn comes."""
+        self._waiting[connection] = None
+        self._schedule(connection.loop)
+
+    def discard(self, connection: Connection) -> None:
+        self._waiting.pop(connection, None)
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._due or not self._waiting:
             return
-        connection.queued = True
-        self._waiting.append(connection)
-        if len(self._waiting) == 1:
-            self._go_on_soon(connection.loop)
-
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        connection = self._waiting[0]
-        connection.queued = False
-        connection.go_on()
-        self._waiting.popleft()
-        if self._waiting:
-            self._go_on_soon(loop)
-
-    def _go_on_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = True
         if self._pause:
             loop.call_later(self._pause, self._next, loop)
         else:
             loop.call_soon(self._next, loop)
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = False
+        connection = next(iter(self._waiting), None)
+        if connection is None:
+            return
+        del self._waiting[connection]
+        try:
+            self._go_on(connection)
+        finally:
+            self._schedule(loop)
