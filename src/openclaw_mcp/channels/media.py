@@ -72,9 +72,9 @@ class Media:
             host, port = parts.hostname, parts.port
         except ValueError:
             raise ChannelRefused("the file's address can't be understood") from None
-        if not host or parts.username is not None or parts.password is not None:
+        if not host or parts.username is not None:  # no password stands without the place of a name
             raise ChannelRefused("the file's address must name a host and no password")
-        address = await self._address(host, port or (443 if parts.scheme == "https" else 80))
+        address = await self._address(host, port)
         # To the very address that was judged: a name may mean another the next time it is asked.
         shown = in_url(address)
         pinned = parts._replace(netloc=f"{shown}:{port}" if port else shown).geturl()
@@ -97,7 +97,7 @@ class Media:
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise ChannelError(f"the file could not be fetched: {type(exc).__name__}") from None
 
-    async def _address(self, host: str, port: int) -> str:
+    async def _address(self, host: str, port: int | None) -> str:
         """One address of the host; none of ours, nor of anything only we can reach."""
         try:
             return (await look_up(host, port, anywhere=self._own_network))[0]
@@ -118,8 +118,6 @@ def _inline(place: str, *, most: int, name: str | None) -> Attachment:
     head, comma, body = place[5:].partition(",")
     if not comma:
         raise ChannelRefused("the data: address has no comma; write data:<type>;base64,<bytes>")
-    if len(body) > most * 4 // 3 + 4:
-        raise _too_large(most)
     try:
         data = base64.b64decode(body, validate=True) if head.endswith(";base64") else unquote(body).encode()
     except (binascii.Error, ValueError):

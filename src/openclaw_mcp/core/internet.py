@@ -116,7 +116,7 @@ def spelt_address(host: str) -> Address | None:
         return None
 
 
-async def look_up(host: str, port: int, *, anywhere: bool = False) -> list[str]:
+async def look_up(host: str, port: int | None, *, anywhere: bool = False) -> list[str]:
     """The addresses of a host, each of the public internet unless `anywhere`. Raises NoSuchHost and NotPublic.
 
     Connect to one of these and to no other: a name may mean another address the next time it is asked."""
