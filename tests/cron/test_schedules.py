@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openclaw_mcp.core.errors import BadRequest
-from openclaw_mcp.core.jobs import At, Cron, Every
-from openclaw_mcp.cron.schedule import HOURLY_STAGGER_MS, at_ms, checked, iso, next_due, upcoming
+from openclaw_mcp.core.jobs import At, Cron, Every, OnExit, Schedule, Stream
+from openclaw_mcp.cron.schedule import at_ms, checked, iso, next_due, recurring, upcoming
 from tests.effort import often
 
 YEAR = 2028  # a leap year
@@ -162,10 +162,79 @@ def test_jobs_of_the_full_hour_are_spread_and_each_keeps_its_place() -> None:
     spread = delays("0 * * * *")
     assert len(spread) > 40
     assert spread == delays("0 * * * *")
-    assert all(0 <= delay < HOURLY_STAGGER_MS for delay in spread)
+    assert all(0 <= delay < 300_000 for delay in spread)
     assert delays("0 * * * *", stagger_ms=0) == {0}
     assert delays("0 10 * * *") == {0}
     assert max(delays("0 10 * * *", stagger_ms=1000)) < 1000
+    assert delays("0 10 * * *", stagger_ms=1) == {0}
+
+
+@pytest.mark.parametrize(
+    ("job", "stagger", "delay"),
+    [("a", None, 226_610), ("b", None, 40_566), ("job 1", None, 158_983), ("a", 1000, 610), ("b", 1000, 566)],
+)
+def test_another_version_leaves_a_job_in_its_place(job: str, stagger: int | None, delay: int) -> None:
+    hour = at_ms("2027-01-01T10:00:00Z")
+    assert next_due(Cron(expr="0 * * * *", tz="UTC", stagger_ms=stagger), hour, job_id=job) == hour + delay
+
+
+@pytest.mark.parametrize(
+    ("away", "words"),
+    [
+        (-60_001, r"is in the past: 2026-12-31T23:58:59.999Z \(1 minutes ago\)"),
+        (-180_000, r"\(3 minutes ago\). Current time: 2027-01-01T00:00:00.000Z"),
+        (-60_000, None),
+        (0, None),
+        (316_224_000_000, None),
+        (316_224_000_001, "more than ten years away"),
+    ],
+)
+def test_a_time_is_neither_past_nor_too_far_away(away: int, words: str | None) -> None:
+    now = at_ms("2027-01-01")
+    wanted = At(at=iso(now + away))
+    if words is None:
+        assert checked(wanted, now, job_id="j") == wanted
+    else:
+        with pytest.raises(BadRequest, match=words):
+            checked(wanted, now, job_id="j")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "after", "due"),
+    [
+        (At(at="1970-01-01T00:00:05Z"), 4999, 5000),
+        (At(at="1970-01-01T00:00:05Z"), 5000, None),
+        (At(at="1970-01-01T00:00:05Z"), 5001, None),
+        (Every(every_ms=10, anchor_ms=100), 99, 100),
+        (Every(every_ms=10, anchor_ms=100), 100, 110),
+        (Every(every_ms=10, anchor_ms=100), 109, 110),
+        (Every(every_ms=10, anchor_ms=100), 110, 120),
+        (Every(every_ms=10), 0, 10),
+        (Every(every_ms=10), 15, 20),
+        (Cron(expr="* * * * *", tz="UTC"), 59_999, 60_000),
+        (Cron(expr="* * * * *", tz="UTC"), 60_000, 120_000),
+        (OnExit(command="true"), 0, None),
+        (Stream(command=["true"]), 0, None),
+    ],
+)
+def test_due_is_the_first_time_later_than_asked(schedule: Schedule, after: int, due: int | None) -> None:
+    assert next_due(schedule, after, job_id="j") == due
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "again"),
+    [
+        (At(at=" 2027-05-01 09:00 "), At(at="2027-05-01T09:00:00.000Z"), False),
+        (Every(every_ms=10), Every(every_ms=10, anchor_ms=1_798_761_600_000), True),
+        (Every(every_ms=10, anchor_ms=0), Every(every_ms=10, anchor_ms=0), True),
+        (Cron(expr="0 9 * * *"), Cron(expr="0 9 * * *"), True),
+        (OnExit(command="true"), OnExit(command="true"), False),
+        (Stream(command=["true"]), Stream(command=["true"]), True),
+    ],
+)
+def test_what_a_schedule_leaves_open_is_filled_in(given: Schedule, kept: Schedule, again: bool) -> None:
+    assert checked(given, at_ms("2027-01-01"), job_id="j") == kept
+    assert recurring(kept) is again
 
 
 @given(anchor=st.integers(0, 10**13), span=st.integers(1, 10**10), after=st.integers(0, 2 * 10**13))

@@ -1,5 +1,7 @@
 """The one rule about files that leave, asked directly: every way to name a file, links and races included."""
 
+import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -91,7 +93,69 @@ def test_whether_a_file_outside_exists_is_not_told(ground: Ground) -> None:
     assert len(said) == 1
 
 
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("", "that is no path"),
+        ("  ", "that is no path"),
+        ("a\0b", "that is no path"),
+        ("file:///a%00b", "that is no path"),
+        ("x" * 4097, "at most 4096 characters"),
+        ("x" * 4096, "can't be read"),
+        ("\ud800", "characters no file name can have"),
+        ("file:plan.txt", "names a whole path"),
+        ("file:", "names a whole path"),
+        ("file://", "names a whole path"),
+        ("file://elsewhere{work}/plan.txt", "a path of this machine"),
+        ("file://localhost.example{work}/plan.txt", "a path of this machine"),
+        ("nothing.txt", "there is no file nothing.txt"),
+        ("sub/nothing/nothing.txt", "there is no file nothing.txt"),
+        ("plan.txt/x", "x can't be read; it must be a plain file of its folder"),
+        ("pipe", "pipe is no file"),
+        ("socket", "socket is no file"),
+        ("sub", "sub is no file"),
+        (".", "work is no file"),
+        ("hard.txt", "a second name"),
+        (".env", "begins with a dot, which only the owner may send"),
+        (".git/config", "begins with a dot"),
+        ("copied.json", "holds a token of the gateway"),
+        ("../vault/outside.txt", "files are sent from {work}, {state}/media only"),
+        ("/proc/version", "files are sent from"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(ground: Ground, place: str, words: str) -> None:
+    def filled(text: str) -> str:
+        return text.replace("{work}", str(ground.work)).replace("{state}", str(ground.state))
+
+    access = FileAccess(folders=(ground.work, ground.state / "media"), words=(TOKEN.encode(),))
+    with pytest.raises(FileRefused, match=re.escape(filled(words))):
+        read_file(filled(place), access, most=MOST)
+
+
+def test_a_file_is_of_the_nearest_folder_it_may_be_sent_from(ground: Ground) -> None:
+    """Relative paths begin at the first folder, and a folder that is named may itself be hidden."""
+    for folders in ((ground.work, ground.work / ".git"), (ground.work / ".git", ground.work)):
+        access = FileAccess(folders=folders)
+        assert got(f"{ground.work}/.git/config", access) == SECRET.encode()
+        assert got(f"{ground.work}/.env", access) is None
+        assert got("config", access) == (None if folders[0] == ground.work else SECRET.encode())
+        assert got("plan.txt", access) == (None if folders[0] != ground.work else PLAN.encode())
+    found = read_file("sub/deep plan.txt", FileAccess(folders=(ground.work,)), most=MOST)
+    assert (found.name, found.path) == ("deep plan.txt", ground.work / "sub" / "deep plan.txt")
+
+
 # ---- what is the gateway's own ---------------------------------------------------------------------------------------
+
+
+def test_a_folder_to_send_from_that_is_a_secret_or_a_state_directory_is_none(ground: Ground) -> None:
+    sub = ground.work / "sub"
+    assert got("deep plan.txt", FileAccess(folders=(sub,), secrets=(sub,))) is None
+    for secret in (sub, sub / "deep plan.txt", sub / "not there"):
+        left = got("sub/deep plan.txt", FileAccess(folders=(ground.work,), secrets=(secret, ground.state)))
+        assert left == (PLAN.encode() if secret.name == "not there" else None)
+    assert got("openclaw.json", FileAccess(folders=(ground.state,))) is None
+    (sub / "gateway-token.txt").symlink_to("not there")  # whatever it is: a gateway's folder has this name in it
+    assert got("sub/deep plan.txt", FileAccess(folders=(ground.work,))) is None
 
 
 def test_the_state_directory_inside_a_workspace_stays_closed(tmp_path: Path) -> None:
@@ -158,6 +222,17 @@ def test_the_folders_made_for_files_to_send_are_no_links(ground: Ground) -> None
     assert got(f"{ground.other}/outside.txt", FileAccess(own_folders=(ground.other,))) == SECRET.encode()
 
 
+def test_the_folders_made_for_files_to_send_are_there_and_ours(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FileOutside, match="no folder only"):
+        read_file(f"{ground.folder}/not there/x", FileAccess(own_folders=(ground.folder / "not there",)), most=MOST)
+    stranger = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: stranger)
+    assert got(f"{ground.other}/outside.txt", FileAccess(own_folders=(ground.other,))) is None
+    assert got(f"{ground.other}/outside.txt", FileAccess(folders=(ground.other,))) == SECRET.encode()
+
+
 def test_a_workspace_that_is_a_link_is_the_folder_it_leads_to(ground: Ground) -> None:
     link = ground.folder / "shortcut"
     link.symlink_to(ground.work)
@@ -170,6 +245,11 @@ def test_kernel_files_do_not_leave_where_a_folder_holds_them() -> None:
     everything = FileAccess(folders=(Path("/"),), hidden=True)
     for place in ("/proc/self/environ", "/proc/version", "/sys/kernel/notes", "/dev/null", "/tmp/../proc/version"):
         assert got(place, everything) is None, place
+        if "tmp" not in place:
+            with pytest.raises(FileOutside):
+                read_file(place, everything, most=MOST)
+    with pytest.raises(FileRefused, match="no file of a disk"):
+        read_file("/tmp/../proc/version", everything, most=MOST)
     assert got("/etc/passwd", everything)
 
 

@@ -58,7 +58,7 @@ def _cron(schedule: Cron, after: int, job_id: str) -> int | None:
 
 def _share(job_id: str, window: int) -> int:
     """This job's own delay within the window: always the same, unlike any other's."""
-    if window <= 1:
+    if not window:
         return 0
     return int.from_bytes(hashlib.sha256(job_id.encode()).digest()[:4], "big") % window
 
