@@ -158,7 +158,7 @@ def _access(book: RuleBook, who: Standing) -> Step:
     place = find_place(book, who.channel, who.account) if who.channel else None
     if who.sender is None or place is None:
         return Step(name="access", key=key, why="no sender of a configured channel is behind this call")
-    policy = (place.group_policy if who.groups else place.dm_policy) or ""
+    policy = place.group_policy if who.groups else place.dm_policy
     if policy == "disabled":
         return Step(name="access", key=key, problem=f"{key} is closed to this kind of conversation")
     at, people = _people(place, who, policy)
@@ -170,7 +170,7 @@ def _access(book: RuleBook, who: Standing) -> Step:
     return Step(name="access", key=key, problem=f"the sender is not on the list {key}")
 
 
-def _people(place: Place, who: Standing, policy: str) -> tuple[str, Ids]:
+def _people(place: Place, who: Standing, policy: str | None) -> tuple[str, Ids]:
     """The list of senders that holds here, and its key. Direct messages under any policy but `allowlist` have none:
     who may write was settled by pairing, or is open to all."""
     closed = policy == "allowlist"

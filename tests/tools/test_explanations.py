@@ -1,0 +1,33 @@
+"""What each step says of a decision, where its rule is written and which step decided: `explanations.json`."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from openclaw_mcp.core.model import ToolSpec
+from openclaw_mcp.tools.house import HouseRules
+from openclaw_mcp.tools.rulebook import from_config
+from tests.tools.test_policy_cases import caller
+
+ROWS: list[dict[str, Any]] = msgspec.json.decode((Path(__file__).parent / "explanations.json").read_bytes())
+NOTHING: dict[str, list[str]] = ROWS[0]["steps"]
+"""What the steps say when nothing is configured; each row names those that say something else."""
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["says"] for row in ROWS])
+def test_every_step_says_why_and_where_that_is_written(row: dict[str, Any]) -> None:
+    who, tool = row.get("who", {}), row["tool"]
+    rules, asker = HouseRules(from_config(row["config"])), caller(who, who.get("door", "mcp"))
+    source, spec = row.get("source", "claw"), ToolSpec(name=tool)
+
+    told = rules.explain(asker, source, spec)
+
+    said = [(step.step, [step.key, step.outcome, step.reason, *step.notes]) for step in told.steps]
+    assert said == list((NOTHING | row["steps"]).items())
+    assert (told.tool, told.source, told.decision) == (tool, source, rules(asker, source, spec))
+    assert told.decision.step == row["decided"]
+    assert told.decision.allowed == ("deny" not in [step.outcome for step in told.steps])
+    words = [step.reason for step in told.steps if step.step == told.decision.step]
+    assert told.decision.reason in (words or ["no rule refuses it"])
