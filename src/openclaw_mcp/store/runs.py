@@ -47,8 +47,8 @@ QUEUE_CAP: Final = 20  # messages that may wait in one session; the reference ga
 CUT_SHORT: Final = "cut short: the process that carried out this run stopped before it ended"
 MOST_SAID: Final = 1000  # messages of one run that are told again; an agent may use 200 tools, two messages each
 JOINING: Final = ("steer", "collect", "interrupt")
-NOTHING: Final[Mapping[str, bytes]] = {}
 """Messages that wait and are answered together, by the last one's run."""
+NOTHING: Final[Mapping[str, bytes]] = {}
 
 # Built once: making a statement costs more than running it. The states are spelled out as in the index of open runs,
 # or SQLite would not know that the index serves.

@@ -1,0 +1,409 @@
+"""The book of runs: what waits, what joins, what goes on, and what an ended run leaves behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from openclaw_mcp.core.agent import Attachment
+from openclaw_mcp.core.jobs import Queued
+from openclaw_mcp.core.model import Json
+from openclaw_mcp.core.records import Claim, Draft, Finish, Outcome, QueueMode, RunRequest, RunStatus, Session
+from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.store.events import queue_all
+from openclaw_mcp.store.runs import Runs
+from openclaw_mcp.store.sessions import Sessions
+from openclaw_mcp.store.store import Store, opened
+from tests.store.test_store import DONE, asking, said
+
+KEY = "agent:main:a"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> str:
+    """For tables: which database it is makes no difference to them."""
+    return str(tmp_path / "openclaw.sqlite")
+
+
+def on(where: str, story: Callable[[Store, Runs], Awaitable[None]]) -> None:
+    async def opening() -> None:
+        async with opened(where) as store:
+            await story(store, Runs(store))
+
+    asyncio.run(opening())
+
+
+@asynccontextmanager
+async def going(book: Runs, *waiting: RunRequest) -> AsyncIterator[None]:
+    """`first` goes, the others wait."""
+    assert (await book.admit(asking("first"))).claim is not None
+    for request in waiting:
+        admission = await book.admit(request)
+        assert (admission.fresh, admission.claim) == (True, None)
+        assert admission.busy is not None
+        assert admission.busy.run_id == "first"
+        assert (admission.run.status, admission.run.owner, admission.run.started_at) == ("queued", None, None)
+    yield
+
+
+async def finished(book: Runs, run_id: str, outcome: Outcome = DONE, *, go_on: bool = True) -> Finish:
+    done = await book.finish(run_id, outcome, go_on=go_on)
+    assert done is not None
+    return done
+
+
+async def next_of(book: Runs, run_id: str) -> Claim:
+    following = (await finished(book, run_id)).next
+    assert following is not None
+    return following
+
+
+# ---- what waits ------------------------------------------------------------------------------------------------------
+
+
+def test_twenty_messages_wait_and_no_more(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        async with going(book, *(asking(f"r{n}") for n in range(20))):
+            with pytest.raises(Fault, match="20 messages already wait in agent:main:a") as refused:
+                await book.admit(asking("one too many"))
+            assert (refused.value.kind, refused.value.retryable) == ("UNAVAILABLE", True)
+            assert await book.get("one too many") is None
+            assert (await book.admit(asking("elsewhere", "b"))).claim is not None
+
+    on(where, story)
+
+
+MODES: list[tuple[QueueMode, QueueMode, bool]] = [
+    ("steer", "steer", True),
+    ("steer", "collect", True),
+    ("collect", "interrupt", True),
+    ("interrupt", "steer", True),
+    ("followup", "followup", False),
+    ("followup", "collect", False),
+    ("collect", "followup", False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "together"), MODES)
+def test_two_that_wait_are_answered_together_when_both_are_of_a_kind_to_join(
+    here: str, one: QueueMode, other: QueueMode, together: bool
+) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        async with going(book, asking("r1", message="1", mode=one), asking("r2", message="2", mode=other)):
+            claim = await next_of(book, "first")
+            assert (claim.run.run_id, claim.prompt) == (("r2", "1\n\n2") if together else ("r1", "1"))
+            assert [run.run_id for run in claim.merged] == (["r1"] if together else [])
+            joined = await book.get("r1")
+            assert joined is not None
+            if together:
+                assert (joined.status, joined.stop_reason, joined.merged_into) == ("ok", "steered", "r2")
+                assert joined.ended_at is not None
+                assert claim.merged == (joined,)
+
+    on(here, story)
+
+
+ANN, BOB = {"grant": {"name": "ann"}}, {"grant": {"name": "bob"}}
+FROM_ANN, FROM_BOB = {"origin": {"sender": {"id": "ann"}}}, {"origin": {"sender": {"id": "bob"}}}
+
+
+@pytest.mark.parametrize(
+    ("options", "batches"),
+    [
+        ([ANN, ANN, ANN], [["r0", "r1", "r2"]]),
+        ([ANN, ANN, BOB], [["r0", "r1"], ["r2"]]),
+        ([ANN, BOB, ANN], [["r0"], ["r1"], ["r2"]]),
+        ([ANN, {}, {}], [["r0"], ["r1", "r2"]]),
+        ([FROM_ANN, FROM_ANN, FROM_BOB], [["r0", "r1"], ["r2"]]),
+        ([FROM_ANN, {}], [["r0"], ["r1"]]),
+        ([{"origin": None}, {}], [["r0", "r1"]]),
+    ],
+)
+def test_what_several_people_wrote_is_not_answered_together(
+    here: str, options: list[Json], batches: list[list[str]]
+) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        async with going(book, *(asking(f"r{n}", options=given) for n, given in enumerate(options))):
+            found, last = list[list[str]](), "first"
+            while (following := (await finished(book, last)).next) is not None:
+                last = following.run.run_id
+                found.append([*(run.run_id for run in following.merged), last])
+            assert found == batches
+
+    on(here, story)
+
+
+def test_who_comes_where_nothing_goes_but_something_waits_takes_up_what_waits(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        async with going(book, asking("r1", mode="followup")):
+            assert (await finished(book, "first", go_on=False)).next is None
+            assert [run.run_id for run in await book.working()] == []
+            admission = await book.admit(asking("r2", mode="followup"))
+            assert admission.claim is not None
+            assert admission.claim.run.run_id == "r1"
+            assert (admission.run.run_id, admission.run.status, admission.busy) == ("r2", "queued", None)
+            assert [run.run_id for run in await book.working()] == ["r1"]
+
+    on(where, story)
+
+
+def test_who_comes_where_it_can_join_what_waits_leads_it(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        async with going(book, asking("r1", message="1")):
+            await finished(book, "first", go_on=False)
+            admission = await book.admit(asking("r2", message="2"))
+            assert admission.claim is not None
+            assert admission.claim.prompt == "1\n\n2"
+            assert (admission.run.run_id, admission.run.status) == ("r2", "running")
+            assert admission.run == admission.claim.run
+
+    on(where, story)
+
+
+def test_what_waits_can_be_dropped_all_or_one(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        async with going(book, *(asking(f"r{n}", mode="followup") for n in range(3))):
+            await book.admit(asking("elsewhere", "b"))
+            assert await book.drop(KEY, run_id="first") == []
+            assert await book.drop("agent:main:b") == []
+            assert [run.run_id for run in await book.drop(KEY, run_id="r1")] == ["r1"]
+            gone = await book.drop(KEY)
+            assert {run.run_id for run in gone} == {"r0", "r2"}
+            assert {(run.status, run.stop_reason, run.error) for run in gone} == {("aborted", "rpc", "aborted")}
+            assert all(run.ended_at for run in gone)
+            assert await book.drop(KEY) == []
+            assert (await finished(book, "first")).next is None
+
+    on(where, story)
+
+
+# ---- what goes -------------------------------------------------------------------------------------------------------
+
+
+def test_what_goes_is_known_until_it_has_ended(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        assert (await book.unsettled(), await book.working()) == (False, [])
+        async with going(book, asking("r1", mode="followup")):
+            assert await book.unsettled()
+            (run,) = await book.working()
+            assert (run.run_id, run.owner, run.started_at) == ("first", book.instance, run.accepted_at)
+            assert await book.get("first") == run
+            claim = await next_of(book, "first")
+            assert (claim.run.status, claim.run.owner) == ("running", book.instance)
+            assert await book.get("r1") == claim.run
+            assert await book.unsettled()
+            await finished(book, "r1")
+            assert (await book.unsettled(), await book.working()) == (False, [])
+
+    on(where, story)
+
+
+def test_whoever_is_asked_to_stop_or_waited_for_impatiently_hears_of_it(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        async with going(book, asking("r1", mode="followup"), asking("r2", mode="collect")), opened(where) as other:
+            assert await book.signals() == ([], [])
+            await book.ask_stop(["r1", "elsewhere"])  # neither goes
+            assert await book.signals() == ([], [])
+            await book.ask_stop(["first"])
+            assert await book.signals() == (["first"], [])
+            await book.admit(asking("r3", mode="interrupt"))
+            assert await book.signals() == (["first"], ["first"])
+            assert await Runs(other).signals() == ([], [])  # another process's to hear
+
+    on(where, story)
+
+
+@pytest.mark.parametrize(("mode", "heard"), [("steer", True), ("interrupt", True), ("collect", False)])
+def test_only_some_who_wait_are_impatient(here: str, mode: QueueMode, heard: bool) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        async with going(book, asking("r1", mode=mode)):
+            await book.admit(asking("elsewhere", "b"))
+            assert await book.signals() == ([], ["first"] if heard else [])
+
+    on(here, story)
+
+
+def test_a_sweep_takes_up_what_waits_where_nothing_goes_and_leaves_the_living_alone(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        async with going(book, asking("r1", mode="followup")), opened(where) as other:
+            assert await Runs(other).sweep() == ([], [])
+            assert await book.sweep() == ([], [])
+            await finished(book, "first", go_on=False)
+            claims, cut = await Runs(other).sweep()
+            assert [(claim.run.run_id, claim.run.owner) for claim in claims] == [("r1", other.instance)]
+            assert cut == []
+            assert await book.note("r1", [said("late")]) == ()  # not ours
+            assert await book.finish("r1", DONE) is None
+
+    on(where, story)
+
+
+# ---- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_what_it_was_asked_with(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        options = {"inputProvenance": {"kind": "external"}, "thinking": "low"}
+        request = asking("r1", message="a\0b", timeout_ms=5, mode="collect", options=options)
+        admission = await book.admit(request)
+        run, claim = admission.run, admission.claim
+        assert (run.message, run.timeout_ms, run.mode, run.options) == ("ab", 5, "collect", options)
+        assert (run.session_key, run.agent_id, run.status) == (KEY, "main", "running")
+        assert await book.get("r1") == run
+        assert claim is not None
+        assert (claim.prompt, claim.run, claim.merged, admission.cut) == ("ab", run, (), ())
+        assert (claim.session.status, claim.session.last_run_id) == ("running", "r1")
+        assert (claim.session.run_started_at, claim.session.run_ended_at) == (run.started_at, None)
+        (message,) = claim.messages
+        assert (message.role, message.run_id, message.idempotency_key) == ("user", "r1", "r1:user")
+        assert message.body["content"] == "ab"
+        assert message.body["provenance"] == {"kind": "external"}
+        assert "attachments" not in message.body
+        again = await book.admit(request)
+        assert (again.run, again.fresh, again.claim) == (run, False, None)
+
+    on(where, story)
+
+
+PICTURE = Attachment(mime_type="image/png", name="a.png", data=b"\0\1")
+EMPTY = Attachment(mime_type="text/plain")
+
+
+def test_attachments_come_with_the_run_at_once_and_after_waiting(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        files = (PICTURE, EMPTY, PICTURE)
+        kept = [("image/png", "a.png", b"\0\1"), ("text/plain", None, b""), ("image/png", "a.png", b"\0\1")]
+        at_once = (await book.admit(asking("first", attachments=files))).claim
+        assert at_once is not None
+        assert [(one.mime_type, one.name, one.data) for one in at_once.attachments] == kept
+        assert [one.size_bytes for one in at_once.run.attachments] == [2, 0, 2]
+        (shown,) = [message.body["attachments"] for message in at_once.messages]
+        assert [(one["mimeType"], one["sizeBytes"], one.get("fileName")) for one in shown] == [
+            ("image/png", 2, "a.png"), ("text/plain", 0, None), ("image/png", 2, "a.png"),
+        ]  # fmt: skip
+        await book.admit(asking("r1", message="", attachments=files[:1]))
+        await book.admit(asking("r2", message="2", attachments=files[1:]))
+        later = await next_of(book, "first")
+        assert [(one.mime_type, one.name, one.data) for one in later.attachments] == kept
+        assert later.prompt == "2"  # a message without words adds none
+
+    on(where, story)
+
+
+def test_files_that_come_where_others_wait_are_all_there(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        async with going(book, asking("r1", attachments=(PICTURE,))):
+            await finished(book, "first", go_on=False)
+            text = Attachment(mime_type="text/plain", name="b.txt", data=b"b")
+            claim = (await book.admit(asking("r2", attachments=(text,)))).claim
+            assert claim is not None
+            assert [one.data for one in claim.attachments] == [b"\0\1", b"b"]
+
+    on(where, story)
+
+
+ENDS: list[tuple[RunStatus, str, str]] = [
+    ("ok", "stop", "done"),
+    ("aborted", "rpc", "killed"),
+    ("error", "restart", "failed"),
+    ("error", "timeout", "timeout"),
+    ("ok", "timeout", "timeout"),
+]
+
+
+@pytest.mark.parametrize(("status", "reason", "shown"), ENDS)
+def test_how_a_run_ended_is_told_of_it_and_of_its_session(
+    here: str, status: RunStatus, reason: str, shown: str
+) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        await book.admit(asking("r1"))
+        done = await finished(book, "r1", Outcome(status=status, stop_reason=reason, error="why", result={"text": "x"}))
+        assert (done.run.status, done.run.stop_reason, done.run.error) == (status, reason, "why")
+        assert (done.run.result, done.run.ended) == ({"text": "x"}, True)
+        assert (done.session.status, done.session.run_ended_at) == (shown, done.run.ended_at)
+        assert await book.get("r1") == done.run
+        assert done.messages == ()
+
+    on(here, story)
+
+
+def test_a_session_adds_up_what_its_runs_used_and_keeps_who_answered_last(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        async def end(run_id: str, **more: object) -> Session:
+            await book.admit(asking(run_id))
+            outcome = Outcome(status="ok", stop_reason="stop", **more)  # type: ignore[arg-type]
+            done = await finished(book, run_id, outcome)
+            assert done.run.result is None
+            assert await Sessions(store).get(KEY) == done.session
+            return done.session
+
+        used = await end("r1", input_tokens=1, output_tokens=10, provider="p", model="m", resume="thread-1")
+        assert (used.input_tokens, used.output_tokens) == (1, 10)
+        assert (used.model_provider, used.model, used.entry) == ("p", "m", {"resume": "thread-1"})
+        used = await end("r2", input_tokens=2, output_tokens=20)
+        assert (used.input_tokens, used.output_tokens) == (3, 30)
+        assert (used.model_provider, used.model, used.entry) == ("p", "m", {"resume": "thread-1"})
+        used = await end("r3", provider="q", model="n", resume="")
+        assert (used.model_provider, used.model, used.entry) == ("q", "n", {"resume": ""})
+
+    on(where, story)
+
+
+def test_what_a_run_said_is_told_in_order_and_nothing_of_others(where: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        def answer(text: str, run_id: str) -> Draft:
+            return Draft(role="assistant", body={"role": "assistant", "content": text}, text=text, run_id=run_id)
+
+        await book.admit(asking("first"))
+        noted = await book.note("first", [answer("one", "first"), answer("two", "first")])
+        assert [message.body["content"] for message in noted] == ["one", "two"]
+        drafts = (answer("three", "first"),)
+        done = await finished(book, "first", Outcome(status="ok", stop_reason="stop", drafts=drafts))
+        assert [message.body["content"] for message in done.messages] == ["three"]
+        await book.admit(asking("second"))
+        await finished(book, "second", Outcome(status="ok", stop_reason="stop", drafts=(answer("four", "second"),)))
+        assert [message.body["content"] for message in await book.said(done.run)] == ["one", "two", "three"]
+        assert await book.note("first", [answer("late", "first")]) == ()
+
+    on(where, story)
+
+
+def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        run = (await book.admit(asking("first"))).run
+        drafts = [Draft(role="assistant", body={"content": str(n)}, text=str(n), run_id="first") for n in range(1005)]
+        await book.note("first", drafts)
+        assert [message.body["content"] for message in await book.said(run)] == [str(n) for n in range(5, 1005)]
+
+    on(here, story)
+
+
+@pytest.mark.parametrize(
+    ("options", "told", "marks"),
+    [
+        ({"grant": {"owner": True}}, ["for all"], {None}),
+        ({"grant": {"owner": False}}, ["for all", "for others"], {False}),
+        ({"grant": {"owner": "yes"}}, ["for all", "for others"], {False}),
+        ({}, ["for all", "for others"], {False}),
+    ],
+)
+def test_a_run_hears_first_what_the_house_has_to_tell_it(
+    here: str, options: Json, told: list[str], marks: set[object]
+) -> None:
+    async def story(store: Store, book: Runs) -> None:
+        events = [
+            Queued(session=KEY, key=key, text=text, at=1_798_797_600_000, owner=owner)
+            for key, text, owner in (("k1", "for all", True), ("k2", "for others", False))
+        ]
+        await store.write(lambda connection: queue_all(connection, events))
+        claim = (await book.admit(asking("r1", message="hello", options=options))).claim
+        assert claim is not None
+        lines = [f"System: [2027-01-01 10:00:00 UTC] {text}" for text in told]
+        assert claim.prompt == "\n\n".join([*lines, "hello"])
+        assert [message.body["content"] for message in claim.messages] == [*lines, "hello"]
+        assert {message.body.get("forOwner") for message in claim.messages} == marks
+        assert all(message.body["provenance"] == {"kind": "system_event"} for message in claim.messages[:-1])
+
+    on(here, story)
