@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from openclaw_mcp.channels.access import judged
+from openclaw_mcp.channels.actions import Context, shown
+from openclaw_mcp.channels.params import read
 from openclaw_mcp.core.channel import Ability, Address, ChannelRefused, Letter, Receipt, Seen
 from openclaw_mcp.core.errors import ToolError
 from openclaw_mcp.core.model import Caller, Grant, Json, Sender, ToolCall
 from openclaw_mcp.core.ports import SILENCE
+from openclaw_mcp.core.records import SessionQuery
 from openclaw_mcp.core.rpc import Fault
 
 from .house import House, Twin, house, within
@@ -211,7 +215,81 @@ def test_only_what_comes_from_elsewhere_is_marked(tmp_path: Path, to: str, text:
     within(story())
 
 
+@pytest.mark.parametrize(
+    ("marker", "to", "text"),
+    [
+        ({"enabled": True}, "bob", "[from twin] hi"),
+        ({"enabled": True, "prefix": ""}, "bob", "hi"),
+        ({"enabled": True, "suffix": " ({channel})"}, "bob", "[from twin] hi (twin)"),
+        ({"enabled": True}, "ann", "hi"),
+        ({"prefix": "x"}, "bob", "hi"),
+        ({"enabled": False}, "bob", "hi"),
+    ],
+)
+def test_what_an_operator_writes_for_a_session_is_marked_too(
+    tmp_path: Path, marker: Json, to: str, text: str
+) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            assert here.twin.hear is not None
+            await here.twin.hear(here.twin.heard("hello", id="1", to="ann"))
+            await here.twin.has(1)
+            (key,) = [session.key for session in (await here.memory.sessions.page(SessionQuery())).sessions]
+            here.config = {**here.config, "tools": {"message": {"crossContext": {"marker": marker}}}}
+            asked = {"channel": "twin", "target": to, "message": "hi"}
+            await here.call("message.action", action="send", sessionKey=key, params=asked)
+            assert here.twin.taken[1:] == [(to, text)]
+            await here.call("message.action", action="send", params=asked)  # for nobody: from nowhere
+            assert here.twin.taken[2:] == [(to, "hi")]
+
+    within(story())
+
+
 # ---- where it goes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "account", "to", "thread"),
+    [
+        ({}, "second", "ann", "7"),
+        ({"target": "ann"}, "second", "ann", "7"),
+        ({"target": "twin:ann"}, "second", "ann", "7"),
+        ({"target": "no:channel"}, "second", "no:channel", None),
+        ({"threadId": "8"}, "second", "ann", "8"),
+        ({"target": "bob"}, "second", "bob", None),
+        ({"accountId": "default", "target": "ann"}, "default", "ann", None),
+        ({"channel": "TWIN ", "target": "ann"}, "second", "ann", "7"),
+    ],
+)
+def test_without_being_told_an_agent_answers_where_it_is(
+    tmp_path: Path, asked: Json, account: str, to: str, thread: str | None
+) -> None:
+    async def story() -> None:
+        async with house(tmp_path, config=TWO) as here:
+            for name in ("default", "second"):
+                here.twins[name] = Recorder(name)
+            await here.mailroom.apply()
+            place = Address(channel="twin", account="second", to="ann", thread="7")
+            context = Context(session="agent:main:main", address=place, agent="main")
+            found = here.actions.address(read("send", {"message": "x", **asked}), context)
+            assert found == Address(channel="twin", account=account, to=to, thread=thread)
+            elsewhere = here.actions.address(read("send", {"message": "x", "target": "local:room"}), context)
+            assert (elsewhere.channel, elsewhere.account, elsewhere.thread) == ("local", "default", None)
+            with pytest.raises(ChannelRefused, match="target required"):
+                here.actions.address(read("send", {"message": "x", "channel": "local"}), context)
+
+    within(story())
+
+
+def test_of_several_channels_one_has_to_be_named_and_of_one_not(tmp_path: Path) -> None:
+    async def story() -> None:
+        only = {"twin": TWO["channels"]["twin"], "local": {"enabled": False}}
+        async with house(tmp_path, config={"channels": only}) as here:
+            done = await here.call("message.action", action="send", params={"message": "x", "to": "ann"})
+            assert done["channel"] == "twin"
+            assert here.twin.taken == [("ann", "x")]
+
+    within(story())
 
 
 def test_a_conversation_is_found_or_what_is_missing_is_named(tmp_path: Path) -> None:
@@ -320,6 +398,70 @@ def test_what_was_done_is_told_as_clients_know_it(tmp_path: Path) -> None:
             sent = await payload("send", message="m", media="data:text/plain,x")
             assert (sent["messageId"], sent["messageIds"], sent["timestamp"], sent["status"]) == ("1", ["1"], 1, "sent")
             assert "note" not in sent
+            assert (sent["channel"], sent["to"], sent["chatId"], "threadId" in sent) == ("twin", "a", "a", False)
+            assert (await payload("send", message="m", threadId="t"))["threadId"] == "t"
+
+    within(story())
+
+
+@pytest.mark.parametrize("trial", [True, False])
+@pytest.mark.parametrize("media", [[], ["data:,x"], ["data:,x", "data:,y"]])
+def test_the_files_of_a_message_are_told_with_it(tmp_path: Path, media: list[str], trial: bool) -> None:
+    async def story() -> None:
+        async with house(tmp_path, twin=Recorder()) as here:
+            asked = {"to": "a", "message": "m", "mediaUrls": media, "dryRun": trial}
+            done = await here.call("message.action", channel="twin", action="send", params=asked)
+            sent = done["sendResult"]
+            assert (sent["mediaUrl"], sent["mediaUrls"]) == (media[0] if media else None, media or None)
+            assert (sent["channel"], sent["to"], sent["via"], sent["dryRun"]) == ("twin", "a", "direct", trial)
+            payload = done["payload"]
+            assert (payload["ok"], payload.get("message")) == (True, "m" if trial else None)
+            assert ("dryRun" in payload) is trial
+
+    within(story())
+
+
+SEEN = Seen(id="7", sender=Sender(id="1"), text="hi", at=5)
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        (SEEN, {}),
+        (structs.replace(SEEN, mine=True, sender=Sender()), {"fromMe": True, "sender": {}}),
+        (structs.replace(SEEN, thread="t", reply_to="6"), {"threadId": "t", "replyToId": "6"}),
+        (structs.replace(SEEN, pinned=True, edited=True), {"pinned": True, "edited": True}),
+        (structs.replace(SEEN, attachments=({"n": 1},)), {"attachments": [{"n": 1}]}),
+        (structs.replace(SEEN, reactions=({"n": 1},), extra={"n": 1}), {"reactions": [{"n": 1}], "extra": {"n": 1}}),
+    ],
+)
+def test_of_a_message_that_was_read_all_there_is_is_told(seen: Seen, told: Json) -> None:
+    plain = {"id": "7", "messageId": "7", "text": "hi", "timestamp": 5, "fromMe": False, "sender": {"id": "1"}}
+    assert shown(seen) == plain | told
+
+
+def test_a_broadcast_goes_to_each_of_its_conversations_or_says_why_not(tmp_path: Path) -> None:
+    async def story() -> None:
+        twin = Recorder()
+        async with house(tmp_path, twin=twin) as here:
+
+            async def broadcast(**asked: Any) -> Json:
+                params = {"message": "x", "targets": ["room", ""], **asked}
+                done: Json = await here.call("message.action", action="broadcast", params=params)
+                return done
+
+            done = await broadcast(channel="all", targets=["room", "hall"])
+            assert (done["kind"], done["channel"], done["action"]) == ("broadcast", "all", "broadcast")
+            assert [(one["channel"], one["to"], one["ok"]) for one in done["payload"]["results"]] == [
+                ("local", "room", True), ("local", "hall", True), ("twin", "room", True), ("twin", "hall", True),
+            ]  # fmt: skip
+            assert twin.taken == [("room", "x"), ("hall", "x")]
+            assert len(set(twin.keys)) == 2
+            here.config = {**here.config, "tools": {"message": {"broadcast": {"enabled": False}}}}
+            with pytest.raises(Fault, match=r"switched off \(tools.message.broadcast.enabled\)"):
+                await broadcast(channel="twin", targets=["a"])
+            here.config = {**here.config, "tools": {"message": {"broadcast": {}}}}
+            assert (await broadcast(targets=["a"]))["payload"]["results"][0]["channel"] == "twin"
 
     within(story())
 
@@ -392,6 +534,13 @@ def test_a_message_or_poll_a_channel_will_not_take_is_a_refusal(tmp_path: Path) 
                 "message.action", channel="twin", action="broadcast", params={"targets": ["a"], "message": "x"}
             )
             assert done["payload"]["results"][0]["error"] == "you were blocked"
+            for action, params, words in (
+                ("send", {"message": "x"}, "the message could not be delivered"),
+                ("poll", {"question": "?", "options": ["a", "b"]}, "the poll could not be delivered"),
+            ):
+                twin.script = [ChannelRefused("")]
+                with pytest.raises(Fault, match=words):
+                    await here.call("message.action", channel="twin", action=action, params={"to": "a", **params})
             assert twin.taken == []
 
     within(story())

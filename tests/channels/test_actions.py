@@ -101,9 +101,11 @@ def test_what_a_channel_can_not_do_is_a_sentence(tmp_path: Path) -> None:
                 ),
                 ("poll", {"question": "?", "options": ["a", "b"]}, "this channel can't make polls"),
             ):
-                with pytest.raises(Fault) as refused:
-                    await here.call("message.action", channel="twin", action=action, params={"target": "a", **params})
-                assert (str(refused.value), refused.value.kind) == (words, "INVALID_REQUEST")
+                for trial in (False, True):
+                    asked = {"target": "a", "dryRun": trial, **params}
+                    with pytest.raises(Fault) as refused:
+                        await here.call("message.action", channel="twin", action=action, params=asked)
+                    assert (str(refused.value), refused.value.kind) == (words, "INVALID_REQUEST")
             assert here.twin.taken == []
 
     within(story())

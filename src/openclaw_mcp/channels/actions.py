@@ -107,7 +107,7 @@ class Actions:
             text=self._marked(wanted.text, address, context),
             attachments=await self._loaded(wanted, context, most=media_limit(station)),
             reply_to=wanted.reply_to,
-            effect=wanted.effect if wanted.action == "sendWithEffect" or wanted.effect else None,
+            effect=wanted.effect,
             silent=wanted.silent,
             extra=wanted.extra,
         )
@@ -198,9 +198,9 @@ class Actions:
             to = here.to
         else:
             to = station.channel.canonical(target)
-        same = here is not None and (here.channel, here.account, here.to) == (channel, account, to)
-        # Within the conversation we are in, an answer belongs into the thread we are in.
-        thread = wanted.thread or (here.thread if same and here is not None else None)
+        thread = wanted.thread
+        if thread is None and here is not None and (here.channel, here.account, here.to) == (channel, account, to):
+            thread = here.thread  # within the conversation we are in, an answer belongs into the thread we are in
         return Address(channel=channel, account=account, to=to, thread=thread)
 
     def _channel(self, wanted: Wanted, here: Address | None) -> tuple[str, str | None]:
@@ -281,8 +281,7 @@ class Actions:
         here = context.home or context.address
         settings = self._mailroom.config().get("tools", {}).get("message", {})
         marker = settings.get("crossContext", {}).get("marker", {})
-        elsewhere = here is not None and (here.channel, here.to) != (address.channel, address.to)
-        if here is None or not elsewhere or marker.get("enabled") is not True:
+        if here is None or (here.channel, here.to) == (address.channel, address.to) or marker.get("enabled") is not True:
             return text
         fill: Callable[[str], str] = lambda words: str(words).replace("{channel}", here.channel)  # noqa: E731
         return f"{fill(marker.get('prefix', '[from {channel}] '))}{text}{fill(marker.get('suffix', ''))}"
