@@ -15,7 +15,7 @@ from openclaw_mcp.config.classes import CLASSES, FREE, MODEL, class_of, schema_p
 from openclaw_mcp.config.file import ConfigFile
 from openclaw_mcp.config.parts import section
 from openclaw_mcp.config.parts import text as text_key
-from openclaw_mcp.config.permission import NotForRuns, changes, is_person, refuse_runs
+from openclaw_mcp.config.permission import ABSENT, NotForRuns, changes, is_person, refuse_runs
 from openclaw_mcp.config.room import ConfigRoom
 from openclaw_mcp.config.schema import Blueprint
 from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json
@@ -422,5 +422,76 @@ def test_no_difference_is_overlooked(before: Any, after: Any) -> None:
 
     assert bool(list(changes(before, after))) == differ
     if differ:  # nothing of it is in the table
+        with pytest.raises(NotForRuns):
+            refuse_runs(before, after, Blueprint().schema)
+
+
+GONE = ABSENT
+DIFFERENCES: list[tuple[Any, Any, list[tuple[Any, Any, Any]]]] = [
+    ({}, {}, []),
+    ({"a": 1}, {"a": 1}, []),
+    ({"a": 1}, {"a": True}, [(("a",), 1, True)]),
+    ({"a": 1}, {"a": 1.0}, [(("a",), 1, 1.0)]),
+    ({"a": None}, {}, [(("a",), None, GONE)]),
+    ({}, {"a": ""}, [(("a",), GONE, "")]),
+    ({}, {"a": {}}, [(("a",), GONE, {})]),
+    ({"a": {}}, {"a": []}, [(("a",), {}, [])]),
+    ({"a": [1, 2]}, {"a": [1, 3]}, [(("a", 1), 2, 3)]),
+    ({"a": [1]}, {"a": [1, 2]}, [(("a", 1), GONE, 2)]),
+    ({"a": [1, 2]}, {"a": [1]}, [(("a", 1), 2, GONE)]),
+    ({}, {"a": [1]}, [(("a",), GONE, [1]), (("a", 0), GONE, 1)]),
+    ({"a": {"b": 1}}, {}, [(("a",), {"b": 1}, GONE), (("a", "b"), 1, GONE)]),
+    ({"a": 1}, {"a": {"b": [2]}}, [(("a",), 1, {"b": [2]}), (("a", "b"), GONE, [2]), (("a", "b", 0), GONE, 2)]),
+    ({"a": [1]}, {"a": {"b": 2}}, [(("a",), [1], {"b": 2}), (("a", 0), 1, GONE), (("a", "b"), GONE, 2)]),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "found"), DIFFERENCES)
+def test_a_difference_is_found_where_it_is(before: Any, after: Any, found: list[tuple[Any, Any, Any]]) -> None:
+    assert list(changes(before, after)) == found
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [
+        (1, "k0 in the config"),
+        (5, "k0, k1, k2, k3, k4 in the config"),
+        (6, "k0, k1, k2, k3, k4 and 1 more in the config"),
+        (8, "k0, k1, k2, k3, k4 and 3 more in the config"),
+    ],
+)
+def test_a_refusal_names_five_paths_and_counts_the_others(count: int, named: str) -> None:
+    with pytest.raises(NotForRuns, match=f"an agent's run may not change {named}: ask a person") as refused:
+        refuse_runs({}, {f"k{n}": 1 for n in range(count)}, Blueprint().schema)
+    assert refused.value.paths == [f"k{n}" for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("a_B-1$", "a_B-1$"), ("x" * 64, "x" * 64), ("x" * 65, "*"), ("a b", "*"), ("", "*"), ("ä", "*"), ("a.b", "*")],
+)
+def test_a_name_that_is_no_plain_word_is_not_repeated(name: str, shown: str) -> None:
+    with pytest.raises(NotForRuns) as refused:
+        refuse_runs({}, {name: 1}, Blueprint().schema)
+    assert refused.value.paths == [shown]
+
+
+DEFAULTS: list[tuple[str, Json, Json, bool]] = [
+    ("a default that is written down", {}, {"gateway": {"bind": "loopback"}}, True),
+    ("a default that is left out", {"gateway": {"bind": "loopback"}}, {}, True),
+    ("another value", {}, {"gateway": {"bind": "lan"}}, False),
+    ("a value that was another", {"gateway": {"bind": "lan"}}, {}, False),
+    ("a default instead of another", {"gateway": {"bind": "lan"}}, {"gateway": {"bind": "loopback"}}, False),
+    ("the environment's word", {}, {"ui": {"seamColor": "x${HOME}"}}, False),
+    ("the environment's word, taken out", {"ui": {"seamColor": "${X}"}}, {"ui": {"seamColor": "red"}}, True),
+    ("a model without a provider", {"agents": {"defaults": {"model": "a"}}}, {"agents": {"defaults": {"model": "b"}}}, True),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "may"), [row[1:] for row in DEFAULTS], ids=[row[0] for row in DEFAULTS])
+def test_what_holds_anyway_may_be_said_and_left_unsaid(before: Json, after: Json, may: bool) -> None:
+    if may:
+        refuse_runs(before, after, Blueprint().schema)
+    else:
         with pytest.raises(NotForRuns):
             refuse_runs(before, after, Blueprint().schema)

@@ -227,6 +227,9 @@ def test_the_folders_made_for_files_to_send_are_there_and_ours(
 ) -> None:
     with pytest.raises(FileOutside, match="no folder only"):
         read_file(f"{ground.folder}/not there/x", FileAccess(own_folders=(ground.folder / "not there",)), most=MOST)
+    for no_folder in (ground.work / "inner", ground.work / "plan.txt"):
+        with pytest.raises(FileOutside, match="no folder only"):
+            read_file(f"{no_folder}/x", FileAccess(own_folders=(no_folder,)), most=MOST)
     stranger = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: stranger)
     assert got(f"{ground.other}/outside.txt", FileAccess(own_folders=(ground.other,))) is None

@@ -1,0 +1,267 @@
+"""The config's room: what it answers, whom it tells, what it remembers, and what it does about a file changed by hand."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.config.room import Change
+from openclaw_mcp.core.errors import StoreFull
+from openclaw_mcp.core.records import ConfigChange
+from openclaw_mcp.core.rpc import Fault
+from tests.config.test_config import rooms
+from tests.config.test_permission import RUN, Room
+
+BASE = '{"session":{"mainKey":"a"},"gateway":{"port":18800}}'
+
+
+class Book:
+    """A `ConfigHistory` in memory."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        self.kept: list[ConfigChange] = []
+        self.full = full
+
+    async def add(self, change: ConfigChange) -> None:
+        if self.full:
+            raise StoreFull("the disk is full")
+        self.kept.insert(0, change)
+
+    async def last(self, limit: int = 50) -> Sequence[ConfigChange]:
+        return self.kept[:limit]
+
+
+def test_only_admins_write_and_not_more_than_so_often(tmp_path: Path) -> None:
+    _, room = rooms(tmp_path)
+    assert [(method.name, method.scope, method.per_minute) for method in room.methods()] == [
+        ("config.get", "operator.read", None),
+        ("config.set", "operator.admin", 30),
+        ("config.apply", "operator.admin", 30),
+        ("config.patch", "operator.admin", 30),
+        ("config.schema", "operator.read", None),
+        ("config.schema.lookup", "operator.read", None),
+    ]
+
+
+def test_what_is_there_is_told_with_what_is_used(tmp_path: Path) -> None:
+    async def story() -> None:
+        house, room = rooms(tmp_path, BASE)
+        got = await house.call("config.get")
+        plain = {"path", "exists", "valid", "issues", "warnings", "raw", "parsed", "legacyIssues", "includedPaths"}
+        assert {name: value for name, value in got.items() if name in plain} == {
+            "path": str(tmp_path / "openclaw.json"), "exists": True, "valid": True, "issues": [], "warnings": [],
+            "raw": BASE, "parsed": json.loads(BASE), "legacyIssues": [], "includedPaths": [],
+        }  # fmt: skip
+        assert (got["agentRosterIncludeOwned"], got["bindingsIncludeOwned"], got["includeProvenance"]) == (
+            False, False, [],
+        )  # fmt: skip
+        assert got["parsed"] == got["sourceConfig"] == got["resolved"]
+        assert got["config"] == got["runtimeConfig"]
+        assert got["hash"] == got["configRevisionHash"] == got["appliedConfigHash"] == room.current.hash
+        (tmp_path / "openclaw.json").write_text(BASE.replace("18800", "18801"))  # and not taken in yet
+        got = await house.call("config.get")
+        assert (got["config"]["gateway"]["port"], got["runtimeConfig"]["gateway"]["port"]) == (18801, 18800)
+        assert got["hash"] == got["configRevisionHash"] != got["appliedConfigHash"] == room.current.hash
+        (tmp_path / "openclaw.json").unlink()
+        got = await house.call("config.get")
+        assert (got["exists"], got["valid"], got["raw"], got["parsed"]) == (False, True, None, {})
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("path", "reload", "children"),
+    [
+        ("gateway.auth", "restart", {"mode": (False, False), "token": (False, False), "password": (False, False)}),
+        ("agents", "none", {"defaults": (False, True), "list": (False, True)}),
+        ("gateway.port", "restart", {}),
+    ],
+)
+def test_a_part_is_told_with_its_children(tmp_path: Path, path: str, reload: str, children: Any) -> None:
+    async def story() -> None:
+        house, _ = rooms(tmp_path)
+        found = await house.call("config.schema.lookup", {"path": path})
+        assert (found["path"], found["hintPath"], found["reloadKind"]) == (path, path, reload)
+        told = {child["key"]: (child["required"], child["hasChildren"]) for child in found["children"]}
+        assert told == children
+        for child in found["children"]:
+            inner = await house.call("config.schema.lookup", {"path": child["path"]})
+            assert (child["path"], child["hintPath"]) == (f"{path}.{child['key']}",) * 2
+            assert (child["hint"], child["reloadKind"]) == (inner["hint"], inner["reloadKind"])
+            assert child["type"] == inner["schema"].get("type")
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("path", ["agents.list[0]", "agents/list/0", "/agents/list/0/", "agents.list.0"])
+def test_a_part_may_be_named_in_several_ways(tmp_path: Path, path: str) -> None:
+    async def story() -> None:
+        house, _ = rooms(tmp_path)
+        found = await house.call("config.schema.lookup", {"path": path})
+        assert found["hint"] == {"label": "One agent"}
+        assert [child["key"] for child in found["children"] if child["required"]] == ["id"]
+
+    asyncio.run(story())
+
+
+BAD: list[tuple[str, Any, str]] = [
+    ("config.schema.lookup", {"path": ""}, "fewer than 1 characters"),
+    ("config.schema.lookup", {"path": "a" * 1025}, "more than 1024 characters"),
+    ("config.schema.lookup", {"path": "a" * 1024}, "not found"),
+    ("config.schema.lookup", {"path": "a b"}, "at /path: must match"),
+    ("config.schema.lookup", {"path": "gateway.port.x"}, "config schema path not found: gateway.port.x"),
+    ("config.set", {"raw": ""}, "fewer than 1 characters"),
+    ("config.set", {"raw": "{}", "baseHash": ""}, "fewer than 1 characters"),
+    ("config.patch", {"raw": "{}", "replacePaths": ["a"] * 257}, "more than 256 items"),
+    ("config.patch", {"raw": "{}", "replacePaths": ["a"] * 256}, "base hash required"),
+]
+
+
+@pytest.mark.parametrize(("method", "params", "words"), BAD)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, method: str, params: Any, words: str) -> None:
+    async def story() -> None:
+        house, _ = rooms(tmp_path)
+        with pytest.raises(Fault, match=words):
+            await house.call(method, params)
+
+    asyncio.run(story())
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+NEW = '{"session":{"mainKey":"b"},"gateway":{"port":18800}}'
+
+
+@pytest.mark.parametrize("method", ["set", "apply", "patch"])
+def test_a_write_is_answered_told_and_kept(tmp_path: Path, method: str) -> None:
+    async def story() -> None:
+        book, changes = Book(), list[Change]()
+        house, room = rooms(tmp_path, BASE, history=book)
+        room.changed.listen(changes.append)
+        asked = {"raw": NEW, "baseHash": room.current.hash, "note": "why"}
+        done = await house.call(f"config.{method}", asked)
+        assert (done["ok"], done["path"], done["hash"]) == (True, str(tmp_path / "openclaw.json"), room.current.hash)
+        assert done["config"]["session"]["mainKey"] == "b"
+        if method == "set":
+            assert "sentinel" not in done
+        else:
+            told = done["sentinel"]["payload"]
+            assert (told["kind"], told["status"], told["message"]) == (f"config-{method}", "ok", "why")
+            assert told["stats"] == {"requiresRestart": False, "changedPaths": ["session.mainKey"]}
+            assert done["sentinel"]["path"] is None
+        assert done.get("changedPaths") == (["session.mainKey"] if method == "patch" else None)
+        assert "droppedSecrets" not in done
+        (event,) = house.heard("config.changed")
+        assert (event["path"], event["hash"]) == (str(tmp_path / "openclaw.json"), done["hash"])
+        assert len(house.heard("chat.metadata.changed")) == 1
+        (change,) = changes
+        assert (change.before.parsed, change.after, change.paths) == (json.loads(BASE), room.current, ("session.mainKey",))
+        (kept,) = book.kept
+        assert (kept.actor, kept.method, kept.note) == ("tester", f"config.{method}", "why")
+        assert (kept.hash, kept.paths, json.loads(kept.raw)) == (done["hash"], ("session.mainKey",), json.loads(NEW))
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("patch", "kind"),
+    [
+        ({}, "none"),
+        ({"session": {"mainKey": "b"}}, "none"),
+        ({"channels": {"local": {"enabled": False}}}, "hot"),
+        ({"channels": {"local": {"enabled": False}}, "session": {"mainKey": "b"}}, "hot"),
+        ({"gateway": {"port": 18801}}, "restart"),
+        ({"channels": {"local": {"enabled": False}}, "gateway": {"port": 18801}}, "restart"),
+    ],
+)
+def test_of_all_that_changes_the_most_particular_says_what_it_takes(tmp_path: Path, patch: Any, kind: str) -> None:
+    async def story() -> None:
+        house, room = rooms(tmp_path, BASE)
+        changes: list[Change] = []
+        room.changed.listen(changes.append)
+        asked = {"raw": json.dumps(patch), "baseHash": room.current.hash}
+        done = await house.call("config.patch", asked)
+        assert [change.reload for change in changes] == [kind]
+        assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is (kind == "restart")
+
+    asyncio.run(story())
+
+
+def test_a_full_disk_loses_the_history_and_not_the_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        house, room = rooms(tmp_path, BASE, history=Book(full=True))
+        done = await house.call("config.set", {"raw": NEW, "baseHash": room.current.hash})
+        assert room.current.hash == done["hash"]
+        assert "its history could not be kept: the disk is full" in caplog.text
+
+    asyncio.run(story())
+
+
+def test_a_refusal_lists_no_more_paths_than_can_be_read(tmp_path: Path) -> None:
+    async def story() -> None:
+        links = {f"p{n}": ["telegram:1"] for n in range(300)}
+        room = Room(tmp_path, {"session": {"identityLinks": {}}})
+        with pytest.raises(Fault) as refused:
+            await room.ask("config.patch", RUN, raw=json.dumps({"session": {"identityLinks": links}}))
+        assert (refused.value.kind, refused.value.details["code"]) == ("FORBIDDEN", "CONFIG_PATH_DENIED")
+        assert len(refused.value.details["paths"]) == 256
+
+    asyncio.run(story())
+
+
+# ---- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        book, changes, file = Book(), list[Change](), tmp_path / "openclaw.json"
+        house, room = rooms(tmp_path, BASE, history=book)
+        room.changed.listen(changes.append)
+        await room.look()
+        assert (changes, book.kept) == ([], [])
+        for raw, words in (("{ nonsense", "not valid JSON5"), ('{"bogus":1}', "bogus"), (None, "the file is gone")):
+            file.unlink() if raw is None else file.write_text(raw)
+            caplog.clear()
+            await room.look()
+            assert "the config changed but is not used" in caplog.text
+            assert words in caplog.text
+            assert room.current.parsed == json.loads(BASE)
+            caplog.clear()
+            await room.look()
+            assert caplog.text == ""  # said once
+        assert (changes, house.events) == ([], [])
+        file.write_text(NEW)
+        await room.look()
+        assert [(change.before.parsed, change.paths) for change in changes] == [(json.loads(BASE), ("session.mainKey",))]
+        assert room.current.parsed == json.loads(NEW)
+        assert [(kept.actor, kept.method, kept.paths) for kept in book.kept] == [("file", "edit", ("session.mainKey",))]
+        caplog.set_level(logging.INFO)
+        file.write_text(f"{NEW} // said")
+        await room.look()
+        assert "config changed: nothing but its text" in caplog.text
+        assert len(house.heard("config.changed")) == 2
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("raw", "kept"),
+    [(BASE, ["start"]), (None, [])],
+)
+def test_what_was_changed_while_nobody_looked_is_noted_once_at_the_start(
+    tmp_path: Path, raw: str | None, kept: list[str]
+) -> None:
+    async def story() -> None:
+        book = Book()
+        for _ in range(2):
+            _, room = rooms(tmp_path, raw, history=book)
+            async with room:
+                assert [(change.method, change.actor, change.paths) for change in book.kept] == [
+                    (method, "file", ()) for method in kept
+                ]
+
+    asyncio.run(story())
