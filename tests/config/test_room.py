@@ -259,7 +259,8 @@ def test_what_was_changed_while_nobody_looked_is_noted_once_at_the_start(
         book = Book()
         for _ in range(2):
             _, room = rooms(tmp_path, raw, history=book)
-            async with room:
+            async with room as entered:
+                assert entered is room
                 assert [(change.method, change.actor, change.paths) for change in book.kept] == [
                     (method, "file", ()) for method in kept
                 ]

@@ -205,6 +205,54 @@ def test_each_menu_of_a_peer_counts() -> None:
     assert places.refusal("here", 797) is not None
 
 
+def test_other_tools_are_taken_to_the_last_byte_and_those_of_a_neighbour_for_nothing() -> None:
+    places = Places(Room(sessions=9, sessions_of_a_peer=9, bytes=1000, bytes_of_a_peer=506))
+    first, second, third = (Menu(letter * 250, ()) for letter in (b"x", b"y", b"z"))
+    for id, menu in (("a", first), ("b", first), ("c", second)):
+        places.add(session(id, "here"), menu, 0.0)
+    assert places.refusal("here", 1) is not None, "full to the last byte"
+    places.retool(session("b", "here"), second)
+    places.retool(session("b", "here"), second)
+    with pytest.raises(TooManySessions, match=r"^with this, the sessions open from your address .* \(506 now\)$") as full:
+        places.retool(session("b", "here"), third)
+    assert full.value.of_a_peer
+    places.retool(session("a", "here"), third)  # nobody else had the first
+    places.add(session("d", "there"), Menu(b"x" * 492, ()), 0.0)
+    assert places.refusal("elsewhere", 1) is not None
+    with pytest.raises(TooManySessions, match=r"^with this, the sessions open would take .* \(1000 now\)$") as full:
+        places.retool(session("d", "there"), Menu(b"y" * 493, ()))
+    assert not full.value.of_a_peer
+    places.retool(session("d", "there"), Menu(b"y" * 491, ()))
+    assert places.refusal("elsewhere", 1) is None
+    assert places.refusal("elsewhere", 2) is not None
+    places.retool(session("unknown", "there"), third)
+    assert places.refusal("elsewhere", 1) is None
+
+
+def test_what_the_last_one_let_go_costs_its_bytes_again() -> None:
+    places = Places(Room(sessions=9, sessions_of_a_peer=9))
+    menu = Menu(b"x" * 200, ())
+    places.add(session("a", "here"), menu, 0.0)
+    places.add(session("b", "here"), menu, 0.0)
+    places.remove("a")
+    assert places.cost(session("c", "here"), menu) == 2
+    places.remove("b")
+    assert places.cost(session("c", "here"), menu) == 202
+    places.add(session("c", "here"), menu, 0.0)
+    places.retool(session("c", "here"), EMPTY)
+    assert places.cost(session("d", "here"), menu) == 202
+
+
+@pytest.mark.parametrize("of_a_peer", [True, False])
+def test_unless_it_is_said_otherwise_128_mebibytes_may_be_registered(of_a_peer: bool) -> None:
+    more = {"bytes" if of_a_peer else "bytes_of_a_peer": 1 << 40}
+    places = Places(Room(sessions=1, sessions_of_a_peer=1, **more))
+    assert places.refusal("here", 134_217_728) is None
+    full = places.refusal("here", 134_217_729)
+    assert full is not None
+    assert full.of_a_peer is of_a_peer
+
+
 def tools(size: int) -> Any:
     return [{"name": "a", "description": "d" * size}]
 

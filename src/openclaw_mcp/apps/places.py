@@ -80,7 +80,7 @@ class Places:
     def retool(self, session: Session, menu: Menu) -> None:
         """It has other tools now. Raises TooManySessions when they take more bytes than there are."""
         old = self._menus.get(session.id)
-        if old is None or old is menu:
+        if old is None:
             return
         self._let_go(session.id)
         size = 0 if (session.peer, id(menu)) in self._holders else len(menu.raw)

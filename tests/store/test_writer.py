@@ -1,0 +1,261 @@
+"""The one writer: whose work shares a commit, whose fault is whose, and what happens at the end."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from openclaw_mcp.core.errors import OpenClawError, StoreBusy, StoreDamaged, StoreFull
+from openclaw_mcp.store.engine import engines
+from openclaw_mcp.store.writer import Writer
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "x.sqlite"
+    with closing(sqlite3.connect(made)) as plain, plain:
+        plain.execute("CREATE TABLE kept (name TEXT PRIMARY KEY)")
+    return made
+
+
+@pytest.fixture
+def writer(file: Path) -> Iterator[Writer]:
+    engine, readers = engines(str(file))
+    made = Writer(engine, where="the store")
+    yield made
+    made.close()
+    engine.dispose()
+    readers.dispose()
+
+
+def kept(file: Path) -> set[str]:
+    with closing(sqlite3.connect(file)) as plain:
+        return {row[0] for row in plain.execute("SELECT name FROM kept")}
+
+
+def put(name: str) -> Callable[[Connection], str]:
+    def work(connection: Connection) -> str:
+        connection.execute(text("INSERT INTO kept VALUES (:name)"), {"name": name})
+        return name
+
+    return work
+
+
+def raising(error: Exception) -> Callable[[Connection], None]:
+    def work(connection: Connection) -> None:
+        put(f"half of {error}")(connection)
+        raise error
+
+    return work
+
+
+def within(story: Awaitable[None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await story
+
+    asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def held(writer: Writer) -> AsyncIterator[threading.Event]:
+    """The writer is at work until the event is set, or this is left; whatever comes meanwhile waits."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(_: Connection) -> None:
+        begun.set()
+        go_on.wait(PATIENCE)
+
+    first = asyncio.ensure_future(writer.write(work))
+    await asyncio.to_thread(begun.wait, PATIENCE)
+    try:
+        yield go_on
+    finally:
+        go_on.set()
+        await first
+
+
+async def together(writer: Writer, *works: Callable[[Connection], Any]) -> list[Any]:
+    """What comes of works that wait at the same time."""
+    async with held(writer):
+        waiting = [asyncio.ensure_future(writer.write(work)) for work in works]
+        await asyncio.sleep(0)
+    return await asyncio.gather(*waiting, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("count", "commits"), [(0, 0), (1, 1), (2, 1), (256, 1), (257, 2), (513, 3)])
+def test_what_waits_shares_a_commit_up_to_so_many(writer: Writer, file: Path, count: int, commits: int) -> None:
+    async def story() -> None:
+        names = [str(n) for n in range(count)]
+        assert await together(writer, *map(put, names)) == names
+        assert writer.commits == 1 + commits  # and that of the one they waited for
+        assert kept(file) == set(names)
+
+    within(story())
+
+
+def test_works_are_done_in_the_order_they_came(writer: Writer) -> None:
+    async def story() -> None:
+        order: list[int] = []
+        await together(writer, *(lambda _, n=n: order.append(n) for n in range(300)))
+        assert order == list(range(300))
+
+    within(story())
+
+
+def test_ten_thousand_wait_and_no_more(writer: Writer) -> None:
+    async def story() -> None:
+        async with held(writer):
+            waiting = [asyncio.ensure_future(writer.write(lambda _: None)) for _ in range(10_000)]
+            await asyncio.sleep(0)
+            with pytest.raises(StoreBusy, match="Too many writes are waiting"):
+                await writer.write(lambda _: None)
+        await asyncio.gather(*waiting)
+        await writer.write(lambda _: None)
+
+    within(story())
+
+
+# ---- whose fault -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [(ValueError("ours"), "store: a write failed"), (OpenClawError("theirs"), "")],
+)
+def test_ones_own_fault_spoils_nobody_elses_work(
+    writer: Writer, file: Path, caplog: pytest.LogCaptureFixture, error: Exception, logged: str
+) -> None:
+    async def story() -> None:
+        for works in ([put("a"), raising(error), put("b")], [raising(error)]):
+            caplog.clear()
+            results = await together(writer, *works)
+            assert [result for result in results if isinstance(result, Exception)] == [error]
+            assert (logged in caplog.text) if logged else (caplog.text == "")
+        assert kept(file) == {"a", "b"}
+
+    within(story())
+
+
+def test_who_breaks_a_rule_of_the_tables_hears_of_it_alone(writer: Writer, file: Path) -> None:
+    async def story() -> None:
+        first, again, other = await together(writer, put("a"), put("a"), put("b"))
+        assert (first, other) == ("a", "b")
+        assert isinstance(again, IntegrityError)
+        assert kept(file) == {"a", "b"}
+        assert writer.commits == 2
+
+    within(story())
+
+
+def test_where_the_database_fails_nobody_is_told_otherwise(writer: Writer, file: Path) -> None:
+    async def story() -> None:
+        def nowhere(connection: Connection) -> None:
+            connection.execute(text("INSERT INTO nowhere VALUES (1)"))
+
+        results = await together(writer, put("a"), nowhere, put("b"))
+        assert [type(result) for result in results] == [OperationalError] * 3
+        mine = ValueError("mine")
+        results = await together(writer, put("a"), raising(mine), nowhere)
+        assert [type(result) for result in results] == [OperationalError, ValueError, OperationalError]
+        assert (kept(file), writer.commits) == (set(), 2)
+        assert await writer.write(put("a")) == "a"  # and it goes on
+
+    within(story())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("SQLITE_FULL", StoreFull), ("SQLITE_CORRUPT", StoreDamaged), ("SQLITE_BUSY", StoreBusy), ("SQLITE_ERROR", None)],
+)
+def test_what_the_database_says_is_said_in_our_words(
+    writer: Writer, caplog: pytest.LogCaptureFixture, name: str, kind: type[Exception] | None
+) -> None:
+    async def story() -> None:
+        trouble = sqlite3.OperationalError("its own words")
+        trouble.sqlite_errorname = name
+        (result,) = await together(writer, raising(trouble))
+        if kind is None:
+            assert result is trouble
+            assert "store: a write failed" in caplog.text
+        else:
+            assert type(result) is kind
+            assert "the store" in str(result)
+            assert f"store: {result}" in caplog.text
+            assert "a write failed" not in caplog.text
+
+    within(story())
+
+
+# ---- who asks --------------------------------------------------------------------------------------------------------
+
+
+def test_what_somebody_asked_who_has_left_is_done_all_the_same(writer: Writer, file: Path) -> None:
+    async def story() -> None:
+        async with held(writer):
+            leaving, staying = (asyncio.ensure_future(writer.write(put(name))) for name in ("a", "b"))
+            await asyncio.sleep(0)
+            leaving.cancel()
+        assert await staying == "b"
+        assert leaving.cancelled()
+        assert kept(file) == {"a", "b"}
+
+    within(story())
+
+
+def test_each_loop_hears_of_its_own_and_one_that_has_closed_of_nothing(writer: Writer, file: Path) -> None:
+    async def story() -> None:
+        async with held(writer):
+            mine = asyncio.ensure_future(writer.write(put("mine")))
+            await asyncio.sleep(0)
+            other = asyncio.new_event_loop()
+
+            async def leave() -> None:
+                leaving = asyncio.ensure_future(writer.write(put("theirs")))
+                await asyncio.sleep(0)
+                leaving.cancel()
+
+            await asyncio.to_thread(other.run_until_complete, leave())
+            other.close()
+        assert await mine == "mine"
+        assert await asyncio.to_thread(lambda: asyncio.run(writer.write(put("third")))) == "third"
+        assert kept(file) == {"mine", "theirs", "third"}
+
+    within(story())
+
+
+def test_what_was_taken_is_written_before_the_door_closes_and_nothing_after(writer: Writer, file: Path) -> None:
+    async def story() -> None:
+        async with held(writer) as go_on:
+            waiting = asyncio.ensure_future(writer.write(put("a")))
+            await asyncio.sleep(0)
+            closed = asyncio.create_task(asyncio.to_thread(writer.close))
+            go_on.set()
+            await closed
+        assert await waiting == "a"
+        with pytest.raises(StoreBusy, match="The store is closing"):
+            await writer.write(put("b"))
+        assert kept(file) == {"a"}
+
+    within(story())
+
+
+def test_a_broken_store_takes_nothing(writer: Writer, file: Path) -> None:
+    async def story() -> None:
+        writer.broken = StoreDamaged("broken")
+        with pytest.raises(StoreDamaged, match="broken"):
+            await writer.write(put("a"))
+        writer.broken = None
+        assert await writer.write(put("b")) == "b"
+        assert kept(file) == {"b"}
+
+    within(story())
