@@ -3,7 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,37 @@ def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, capl
         await room.look()
         assert "config changed: nothing but its text" in caplog.text
         assert len(house.heard("config.changed")) == 2
+
+    asyncio.run(story())
+
+
+def _in_place(file: Path) -> None:
+    file.write_text(NEW)
+
+
+def _at_the_same_time(file: Path) -> None:
+    before = file.stat()
+    file.write_text(f"{NEW} ")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _as_another_file(file: Path) -> None:
+    before, other = file.stat(), file.with_name("other")
+    other.write_text(NEW)
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.rename(file)
+
+
+@pytest.mark.parametrize("change", [_in_place, _at_the_same_time, _as_another_file])
+def test_however_a_file_is_changed_that_is_seen(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    async def story() -> None:
+        _, room = rooms(tmp_path, BASE)
+        changed = asyncio.Event()
+        room.changed.listen(lambda _: changed.set())
+        async with room:
+            change(tmp_path / "openclaw.json")
+            await asyncio.wait_for(changed.wait(), 20)
+            assert room.current.parsed == json.loads(NEW)
 
     asyncio.run(story())
 
