@@ -226,9 +226,7 @@ def test_only_what_comes_from_elsewhere_is_marked(tmp_path: Path, to: str, text:
         ({"enabled": False}, "bob", "hi"),
     ],
 )
-def test_what_an_operator_writes_for_a_session_is_marked_too(
-    tmp_path: Path, marker: Json, to: str, text: str
-) -> None:
+def test_what_an_operator_writes_for_a_session_is_marked_too(tmp_path: Path, marker: Json, to: str, text: str) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
             assert here.twin.hear is not None

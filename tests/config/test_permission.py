@@ -484,7 +484,12 @@ DEFAULTS: list[tuple[str, Json, Json, bool]] = [
     ("a default instead of another", {"gateway": {"bind": "lan"}}, {"gateway": {"bind": "loopback"}}, False),
     ("the environment's word", {}, {"ui": {"seamColor": "x${HOME}"}}, False),
     ("the environment's word, taken out", {"ui": {"seamColor": "${X}"}}, {"ui": {"seamColor": "red"}}, True),
-    ("a model without a provider", {"agents": {"defaults": {"model": "a"}}}, {"agents": {"defaults": {"model": "b"}}}, True),
+    (
+        "a model without a provider",
+        {"agents": {"defaults": {"model": "a"}}},
+        {"agents": {"defaults": {"model": "b"}}},
+        True,
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The config's room: what it answers, whom it tells, what it remembers, and what it does about a file changed by hand."""
+"""The config's room: what it answers, whom it tells, what it remembers, and what a change by hand does."""
 
 import asyncio
 import json
@@ -160,7 +160,11 @@ def test_a_write_is_answered_told_and_kept(tmp_path: Path, method: str) -> None:
         assert (event["path"], event["hash"]) == (str(tmp_path / "openclaw.json"), done["hash"])
         assert len(house.heard("chat.metadata.changed")) == 1
         (change,) = changes
-        assert (change.before.parsed, change.after, change.paths) == (json.loads(BASE), room.current, ("session.mainKey",))
+        assert (change.before.parsed, change.after, change.paths) == (
+            json.loads(BASE),
+            room.current,
+            ("session.mainKey",),
+        )
         (kept,) = book.kept
         assert (kept.actor, kept.method, kept.note) == ("tester", f"config.{method}", "why")
         assert (kept.hash, kept.paths, json.loads(kept.raw)) == (done["hash"], ("session.mainKey",), json.loads(NEW))
@@ -237,7 +241,9 @@ def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, capl
         assert (changes, house.events) == ([], [])
         file.write_text(NEW)
         await room.look()
-        assert [(change.before.parsed, change.paths) for change in changes] == [(json.loads(BASE), ("session.mainKey",))]
+        assert [(change.before.parsed, change.paths) for change in changes] == [
+            (json.loads(BASE), ("session.mainKey",))
+        ]
         assert room.current.parsed == json.loads(NEW)
         assert [(kept.actor, kept.method, kept.paths) for kept in book.kept] == [("file", "edit", ("session.mainKey",))]
         caplog.set_level(logging.INFO)

@@ -222,9 +222,7 @@ def test_the_folders_made_for_files_to_send_are_no_links(ground: Ground) -> None
     assert got(f"{ground.other}/outside.txt", FileAccess(own_folders=(ground.other,))) == SECRET.encode()
 
 
-def test_the_folders_made_for_files_to_send_are_there_and_ours(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folders_made_for_files_to_send_are_there_and_ours(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileOutside, match="no folder only"):
         read_file(f"{ground.folder}/not there/x", FileAccess(own_folders=(ground.folder / "not there",)), most=MOST)
     for no_folder in (ground.work / "inner", ground.work / "plan.txt"):

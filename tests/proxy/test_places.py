@@ -213,7 +213,9 @@ def test_other_tools_are_taken_to_the_last_byte_and_those_of_a_neighbour_for_not
     assert places.refusal("here", 1) is not None, "full to the last byte"
     places.retool(session("b", "here"), second)
     places.retool(session("b", "here"), second)
-    with pytest.raises(TooManySessions, match=r"^with this, the sessions open from your address .* \(506 now\)$") as full:
+    with pytest.raises(
+        TooManySessions, match=r"^with this, the sessions open from your address .* \(506 now\)$"
+    ) as full:
         places.retool(session("b", "here"), third)
     assert full.value.of_a_peer
     places.retool(session("a", "here"), third)  # nobody else had the first

@@ -281,7 +281,9 @@ class Actions:
         here = context.home or context.address
         settings = self._mailroom.config().get("tools", {}).get("message", {})
         marker = settings.get("crossContext", {}).get("marker", {})
-        if here is None or (here.channel, here.to) == (address.channel, address.to) or marker.get("enabled") is not True:
+        if here is None or (here.channel, here.to) == (address.channel, address.to):
+            return text
+        if marker.get("enabled") is not True:
             return text
         fill: Callable[[str], str] = lambda words: str(words).replace("{channel}", here.channel)  # noqa: E731
         return f"{fill(marker.get('prefix', '[from {channel}] '))}{text}{fill(marker.get('suffix', ''))}"
