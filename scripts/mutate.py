@@ -54,7 +54,7 @@ GUARDS: Final[dict[str, tuple[str, ...]]] = {
     "config/room.py": ("tests/config/test_room.py", "tests/config/test_config.py", "tests/config/test_permission.py"),
     "config/permission.py": ("tests/config/test_permission.py",),
     "cron/schedule.py": ("tests/cron/test_schedules.py", "tests/cron/test_clock.py"),
-    "apps/bridge.py": ("tests/proxy/test_one_bridge.py", "tests/proxy/test_bridge.py"),
+    "apps/bridge.py": ("tests/proxy/test_one_bridge.py", "tests/proxy/test_mcp.py", "tests/proxy/test_bridge.py"),
     "apps/places.py": ("tests/proxy/test_places.py",),
 }  # fmt: skip
 """Each module that guards, and the tests that should notice a change in it, the quickest first."""

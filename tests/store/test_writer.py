@@ -1,6 +1,7 @@
 """The one writer: whose work shares a commit, whose fault is whose, and what happens at the end."""
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -146,6 +147,33 @@ def test_ones_own_fault_spoils_nobody_elses_work(
     within(story())
 
 
+def test_only_who_shared_a_commit_with_anothers_fault_is_done_again(writer: Writer) -> None:
+    async def story() -> None:
+        done: list[str] = []
+
+        def noting(name: str, work: Callable[[Connection], Any]) -> Callable[[Connection], Any]:
+            def noted(connection: Connection) -> Any:
+                done.append(name)
+                return work(connection)
+
+            return noted
+
+        def nowhere(connection: Connection) -> None:
+            connection.execute(text("INSERT INTO nowhere VALUES (1)"))
+
+        for works, times in (
+            ({"a": put("a"), "b": raising(ValueError("b"))}, ["a", "b", "a", "b"]),
+            ({"alone": raising(ValueError("alone"))}, ["alone"]),
+            ({"c": put("c"), "trouble": nowhere}, ["c", "trouble"]),
+            ({"trouble": nowhere}, ["trouble"]),
+        ):
+            done.clear()
+            await together(writer, *(noting(name, work) for name, work in works.items()))
+            assert done == times
+
+    within(story())
+
+
 def test_who_breaks_a_rule_of_the_tables_hears_of_it_alone(writer: Writer, file: Path) -> None:
     async def story() -> None:
         first, again, other = await together(writer, put("a"), put("a"), put("b"))
@@ -212,7 +240,11 @@ def test_what_somebody_asked_who_has_left_is_done_all_the_same(writer: Writer, f
     within(story())
 
 
-def test_each_loop_hears_of_its_own_and_one_that_has_closed_of_nothing(writer: Writer, file: Path) -> None:
+def test_each_loop_hears_of_its_own_and_one_that_has_closed_of_nothing(
+    writer: Writer, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
     async def story() -> None:
         async with held(writer):
             mine = asyncio.ensure_future(writer.write(put("mine")))
@@ -229,6 +261,7 @@ def test_each_loop_hears_of_its_own_and_one_that_has_closed_of_nothing(writer: W
         assert await mine == "mine"
         assert await asyncio.to_thread(lambda: asyncio.run(writer.write(put("third")))) == "third"
         assert kept(file) == {"mine", "theirs", "third"}
+        assert "store: 1 writes done after their loop closed" in caplog.text
 
     within(story())
 
