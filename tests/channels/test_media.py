@@ -218,6 +218,7 @@ def test_a_file_from_the_web_has_the_name_of_its_address_and_the_type_its_server
     [
         ("after/6/a.png", ChannelRefused, "too many redirects"),
         ("gone", ChannelRefused, "answered 404"),
+        ("a\x01b", ChannelError, "could not be fetched: InvalidURL"),
         (f"to/{quote('ftp://127.0.0.1/x', safe='')}", ChannelRefused, "leads nowhere"),
         (f"to/{quote('file:///etc/passwd', safe='')}", ChannelRefused, "leads nowhere"),
         (f"to/{quote('http://[::1/x', safe='')}", ChannelError, "could not be fetched"),

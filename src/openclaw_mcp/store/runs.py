@@ -9,7 +9,6 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, exists, insert, select, text, update
 
 from ..core.agent import Attachment
-from ..core.model import Json
 from ..core.records import (
     Admission,
     Claim,
@@ -250,7 +249,7 @@ class Runs:
 
     def _begin(
         self, connection: Connection, session: Session, leader: Run, asked: Sequence[Run],
-        at_hand: Mapping[str, bytes], ended: Json | None = None,
+        at_hand: Mapping[str, bytes], ended: Mapping[str, Any] = NOTHING,
     ) -> Claim:  # fmt: skip
         """The claim of a run that goes since just now, for all who asked; `ended` is how the others were ended."""
         owner = (leader.options.get("grant") or {}).get("owner") is True
@@ -266,7 +265,7 @@ class Runs:
             prompt="\n\n".join([*(event.text for event in events), *(run.message for run in asked if run.message)]),
             attachments=tuple(_fetched(connection, session, reference, at_hand) for reference in stored),
             messages=added,
-            merged=tuple(msgspec.structs.replace(run, **ended or {}) for run in asked[:-1]),
+            merged=tuple(msgspec.structs.replace(run, **ended) for run in asked[:-1]),
         )
 
 
