@@ -41,6 +41,11 @@ LATER = """
     echo $(ls -R /; python3 script.py)
     echo $(ls -R /) | python3 script.py
     echo `ls -R /` | python3 script.py
+    echo $(ls -R /) $(python3 script.py)
+    echo "$(ls -R /)$(python3 script.py)"
+    echo `ls -R /` "`python3 script.py`"
+    echo $(echo $(ls -R /) $(python3 script.py))
+    ls $(git pull) $(make)
     ls; timeout 5 python3 script.py
     ls; sh -c 'python3 script.py'
     timeout 5 sh -c 'ls; python3 script.py'
@@ -73,6 +78,8 @@ FIRST = """
     python3 script.py; ls
     python3 script.py && ls || echo x
     (python3 script.py; ls)
+    echo $(python3 script.py) $(ls)
+    ls `python3 script.py`
     python3 script.py | cat
     ls | python3 script.py
     ls | cat | python3 script.py

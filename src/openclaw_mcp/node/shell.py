@@ -206,7 +206,6 @@ class _Reader:
     def _simple(self) -> None:
         words: list[Word] = []
         settled = redirected = False
-        before = len(self.pieces)
         while True:
             self._blanks()
             if self._at == len(self._text) or self._peek() in ";&|\n)":
@@ -227,7 +226,6 @@ class _Reader:
             else:
                 settled = True
         if words:
-            self._later = self._later or len(self.pieces) > before  # what it is given, another command says first
             self._add(tuple(words))
         elif not settled or redirected:
             raise Doubt(f"{self._peek() or 'the end'} stands where a command should begin")
@@ -342,13 +340,13 @@ class _Reader:
         """Read past a `$` or a backquote; whether the value is open."""
         if self._peek() == "`":
             self._backquoted()
+            self._later = True  # whatever is read from here on, the commands inside start first
             return True
         self._at += 1
         following = self._text[self._at : self._at + 1]
         if following == "(":
-            if self._text.startswith("((", self._at):
-                raise Doubt("arithmetic is not understood")
             self._group()
+            self._later = True
             return True
         variable = _VARIABLE.match(self._text, self._at)
         if variable:
