@@ -222,9 +222,11 @@ class _Opener:
 
     def _applet(self, name: str, piece: Piece, depth: int, moved: bool) -> None:
         rest = piece.words[1:]
+        if rest and rest[0].open:
+            raise Doubt("which program runs is decided only when it runs")
         chosen = rest[0].text.partition("=") if rest else ("", "", "")
         if name == "coreutils" and chosen[0] in ("--coreutils-prog", "--coreutils-prog-shebang") and chosen[2]:
-            rest = (Word(chosen[2], rest[0].open), *rest[1:])
+            rest = (Word(chosen[2]), *rest[1:])
         if not rest or rest[0].text.startswith("-"):
             self._add(piece)
             return
