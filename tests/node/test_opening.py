@@ -191,6 +191,11 @@ OPENED = [
     ),
     ("bash -c 'builtin echo x'", "bash: echo x", "bash -c 'builtin echo x' / bash: builtin echo x"),
     ("bash -c 'exec sh -c ls'", "sh: ls", "bash -c 'exec sh -c ls' / bash: exec sh -c ls / bash: sh -c ls"),
+    (
+        "sh -c 'command time ls'",
+        "sh: ls",
+        "sh -c 'command time ls' / sh: command time ls / sh: time ls",
+    ),
     ("dash -c ls", "dash: ls", "dash -c ls"),
     ("ash -c ls", "ash: ls", "ash -c ls"),
     ("ksh -c ls", "ksh: ls", "ksh -c ls"),
@@ -228,6 +233,8 @@ UNOPENED = {
     "xargs -I is given twice": ["xargs -I X -I Y ls X"],
     "xargs -I and -n contradict each other": ["xargs -I X -n 1 ls", "xargs -n 1 -I X ls"],
     "which program runs is decided only when it runs": [
+        "'' x",
+        "nice ''",
         "xargs -I X X y",
         "find . -exec {} + ",
         "busybox $x",
@@ -266,7 +273,12 @@ UNOPENED = {
         "sh -c 'timeout 3 find . -exec ./ls ;'",
         "sh -c 'ls | find . -exec id ;'",
     ],
-    "the option -D of find is not understood": ["find -L -D tree .", "find -D tree ."],
+    "the option -D of find is not understood": [
+        "find -L -D tree .",
+        "find -D tree .",
+        "find -H -D tree .",
+        "find -P -D tree .",
+    ],
     "the option -O3 of find is not understood": ["find -O3 ."],
     "the option --help of find is not understood": ["find --help"],
     "find -delete changes files": ["find . -delete", "find . -exec ls {} ; -delete", "find . -delete -exec ls ;"],
@@ -347,6 +359,20 @@ def test_a_wrapper_is_what_it_would_start(line: str, started: str, noted: str) -
 @pytest.mark.parametrize(("why", "line"), [(why, line) for why, lines in UNOPENED.items() for line in lines])
 def test_what_it_would_start_is_not_guessed(why: str, line: str) -> None:
     assert _opened(line).doubts == (why,)
+
+
+def test_what_a_copy_would_start_is_looked_for_as_deep_as_in_a_wrapper() -> None:
+    assert _shown(_opened("./nice " + "nice " * 6 + "rm x").seen).startswith("rm x / ")
+    assert _shown(_opened("nice ./nice " + "nice " * 5 + "rm x").seen).split(" / ")[1] == "rm x"
+
+
+def test_a_name_that_may_mean_another_file_to_a_wrapper_is_not_guessed() -> None:
+    steady = {"nice", "ls"}.__contains__
+    known = unwrap([Piece((Word("nice"), Word("ls")))], steady=steady)
+    other = unwrap([Piece((Word("nice"), Word("git")))], steady=steady)
+
+    assert known.doubts == ()
+    assert other.doubts == ("git may mean another file to whatever starts it",)
 
 
 def test_what_was_opened_before_a_doubt_is_still_told() -> None:

@@ -27,6 +27,7 @@ READ = [
     ('echo *"a" "a"* $x"a" "$x"a a', "echo <*a> <a*> <a> <a> a"),
     ('echo "$$" "$$"x', "echo <> <x>"),
     ("echo $ a$ $/ $. $, $: $%", "echo '$' 'a$' '$/' '$.' '$,' '$:' '$%'"),
+    ("echo $", "echo '$'"),
     ('echo "$" "a$" "$ "', "echo '$' 'a$' '$ '"),
     # ---- one after the other, and together ----
     ("", ""),
@@ -64,6 +65,7 @@ READ = [
     ("echo $(ls $(id))", "id / then ls <> / then echo <>"),
     ("(echo $(ls)) | cat", "ls / then echo <> / fed cat"),
     ("echo `ls` b", "ls / then echo <> b"),
+    ("echo `` b", "then echo <> b"),
     ('echo "a`ls`b"', "ls / then echo <ab>"),
     ("echo `ls; id`; wc", "ls / then id / then echo <> / then wc"),
     ("echo `ls` `id`", "ls / then id / then echo <> <>"),
@@ -216,6 +218,11 @@ LIMITS: dict[str, tuple[int, Callable[[int], str], str]] = {
         "there are more than 256 commands",
     ),
     "groups": (16, lambda deep: "( " * deep + "ls" + " )" * deep, "commands are nested too deeply"),
+    "groups after others": (
+        16,
+        lambda deep: "(ls); " * 3 + "( " * deep + "ls" + " )" * deep,
+        "commands are nested too deeply",
+    ),
     "substitutions": (16, lambda deep: "echo $(" * deep + "ls" + ")" * deep, "commands are nested too deeply"),
     "a backquote in substitutions": (
         16,

@@ -90,9 +90,9 @@ class Doubt(Exception):
 def read(text: str, *, shell: str, fed: bool = False, later: bool = False) -> Reading:
     """Every command in `text`, those inside substitutions included. `fed`: another command feeds the shell itself.
     `later`: it may have run before."""
-    reader = _Reader(shell, fed=fed, later=later)
+    reader = _Reader(text, shell, fed=fed, later=later)
     try:
-        reader.read(text)
+        reader.read()
     except Doubt as doubt:
         return Reading(tuple(reader.pieces), (str(doubt),))
     return Reading(tuple(reader.pieces))
@@ -115,24 +115,23 @@ class _Reader:
     """Reads one text and, through fresh readers of the same list, the texts inside it."""
 
     def __init__(
-        self, shell: str, pieces: list[Piece] | None = None, depth: int = 0, *, fed: bool, later: bool
+        self, text: str, shell: str, pieces: list[Piece] | None = None, depth: int = 0, *, fed: bool, later: bool
     ) -> None:
         self.pieces: list[Piece] = [] if pieces is None else pieces
         self._shell = shell
         self._depth = depth
         self._fed = fed
         self._later = later
-        self._text = ""
+        self._text = text
         self._at = 0
 
-    def read(self, text: str) -> None:
-        if len(text) > LONGEST_TEXT:
+    def read(self) -> None:
+        if len(self._text) > LONGEST_TEXT:
             raise Doubt(f"the command is longer than {LONGEST_TEXT} characters")
         if self._depth > DEEPEST:
             raise Doubt("commands are nested too deeply")
-        if _ODD.search(text):
+        if _ODD.search(self._text):
             raise Doubt("there is a character in it that shells read differently")
-        self._text, self._at = text, 0
         self._commands(closing="")
 
     # ---- commands ------------------------------------------------------------------------------------------------
@@ -152,7 +151,6 @@ class _Reader:
                 self._redirects()
             else:
                 self._simple()
-            self._blanks()
             if self._closed(closing):
                 break
             separator = self._separator()
@@ -166,7 +164,7 @@ class _Reader:
             if closing:
                 raise Doubt(f"a closing {closing} is missing")
             return True
-        if closing and self._peek() == closing:
+        if self._peek() == closing:
             self._at += 1
             return True
         return False
@@ -208,7 +206,7 @@ class _Reader:
         settled = redirected = False
         while True:
             self._blanks()
-            if self._at == len(self._text) or self._peek() in ";&|\n)":
+            if self._peek() in ";&|\n)":  # or at the end, where it is the empty string
                 break
             redirect = _REDIRECT.match(self._text, self._at)
             if redirect:
@@ -296,7 +294,7 @@ class _Reader:
 
     def _single(self) -> str:
         end = self._text.find("'", self._at + 1)
-        if end < 0:
+        if end == -1:
             raise Doubt("a quote is not closed")
         inner = self._text[self._at + 1 : end]
         self._at = end + 1
@@ -364,13 +362,13 @@ class _Reader:
 
     def _backquoted(self) -> None:
         end = self._text.find("`", self._at + 1)
-        if end < 0:
+        if end == -1:
             raise Doubt("a backquote is not closed")
         inner = self._text[self._at + 1 : end]
         if "\\" in inner:
             raise Doubt("a backslash inside backquotes is not understood")
         self._at = end + 1
-        _Reader(self._shell, self.pieces, self._depth + 1, fed=self._fed, later=self._later).read(inner)
+        _Reader(inner, self._shell, self.pieces, self._depth + 1, fed=self._fed, later=self._later).read()
 
     # ---- characters ----------------------------------------------------------------------------------------------
 

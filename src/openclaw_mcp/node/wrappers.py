@@ -224,9 +224,10 @@ class _Opener:
         rest = piece.words[1:]
         if rest and rest[0].open:
             raise Doubt("which program runs is decided only when it runs")
-        chosen = rest[0].text.partition("=") if rest else ("", "", "")
-        if name == "coreutils" and chosen[0] in ("--coreutils-prog", "--coreutils-prog-shebang") and chosen[2]:
-            rest = (Word(chosen[2]), *rest[1:])
+        if rest and name == "coreutils":
+            flag, _, chosen = rest[0].text.partition("=")
+            if flag in ("--coreutils-prog", "--coreutils-prog-shebang") and chosen:
+                rest = (Word(chosen), *rest[1:])
         if not rest or rest[0].text.startswith("-"):
             self._add(piece)
             return
