@@ -7,9 +7,11 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.acting import Place
+from openclaw_mcp.core.claw import GRANT_PREFIX
 from openclaw_mcp.core.model import Caller
 from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Fault
 from openclaw_mcp.rpc.admission import Admitted, Challenge, Door, Refused, Visitor
+from openclaw_mcp.rpc.grants import Grants
 from openclaw_mcp.rpc.handshake import ClientInfo, Connect, Credentials, Introduction, signing_words
 from openclaw_mcp.rpc.identity import Identity
 from openclaw_mcp.rpc.pairing import MemoryShelf, Pairing, now_ms
@@ -309,3 +311,275 @@ def test_a_device_that_loses_its_standing_while_it_comes_in_stays_outside(how: s
 
     entrance.door.acting = loses_it
     assert entrance.code(CLI, place, given, signer=DEVICE) == "AUTH_DEVICE_TOKEN_MISMATCH"
+
+
+# ---- origins, versions, kinds of programs, one by one ----
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://localhost", "https://localhost:8443", "http://LOCALHOST/", "http://127.0.0.1:3000", "http://[::1]:18789"],
+)
+def test_a_page_of_this_machine_may_come_by_any_of_its_names(origin: str) -> None:
+    visitor = Visitor(address="127.0.0.1", origin=origin)
+
+    assert Entrance().admit(PAGE, visitor, signer=DEVICE).caller.kind == "operator"
+
+
+@pytest.mark.parametrize("origin", ["ftp://localhost", "localhost", "http://localhost@evil.example", "http://evil"])
+def test_what_only_resembles_one_may_not(origin: str) -> None:
+    refused = Entrance().refused(PAGE, Visitor(address="127.0.0.1", origin=origin), signer=DEVICE)
+
+    assert refused.fault.details == {"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": "origin not allowed"}
+
+
+def test_a_page_that_names_no_origin_is_told_so() -> None:
+    refused = Entrance().refused(PAGE, signer=DEVICE)
+
+    assert refused.fault.details["reason"] == "origin missing or invalid"
+    assert refused.close == 1008
+    assert str(refused) == refused.reason == str(refused.fault)
+
+
+@pytest.mark.parametrize(
+    ("client", "role", "low", "high", "wanted"),
+    [
+        (BACKEND, "operator", 4, 4, True),
+        (BACKEND, "operator", 1, 4, True),
+        (BACKEND, "operator", 4, 9, True),
+        (BACKEND, "operator", 3, 3, False),
+        (BACKEND, "operator", 5, 5, False),
+        (PROBE, "operator", 1, 3, True),
+        (PROBE, "operator", 4, 4, True),
+        (PROBE, "operator", 1, 2, False),
+        (PROBE, "operator", 5, 9, False),
+        (NODE, "node", 3, 3, True),
+        (NODE, "node", 1, 3, True),
+        (NODE, "node", 1, 2, False),
+        (NODE, "node", 5, 9, False),
+        (NODE, "operator", 3, 3, False),
+        (BACKEND, "node", 3, 3, False),
+    ],
+)
+def test_older_versions_are_for_probes_and_nodes(
+    client: ClientInfo, role: str, low: int, high: int, wanted: bool
+) -> None:
+    def speaks(connect: Connect) -> Connect:
+        return msgspec.structs.replace(connect, min_protocol=low, max_protocol=high)
+
+    entrance = Entrance()
+    if wanted:
+        assert entrance.admit(client, role=role, scopes=(), signer=DEVICE, change=speaks).caller.kind == role
+    else:
+        assert entrance.code(client, role=role, scopes=(), signer=DEVICE, change=speaks) == "PROTOCOL_MISMATCH"
+
+
+@pytest.mark.parametrize(("seconds", "wanted"), [(-115, True), (115, True), (-125, False), (125, False)])
+def test_a_signature_is_good_for_two_minutes_either_way(seconds: int, wanted: bool) -> None:
+    entrance = Entrance()
+    challenge = Challenge("nonce", now_ms() + seconds * 1000)
+    connect = Introduction(client=TUI, scopes=(READ,)).connect(msgspec.to_builtins(challenge), GOOD, DEVICE)
+    assert connect.device is not None
+    assert abs(connect.device.signed_at - now_ms() - seconds * 1000) < 3000
+
+    if wanted:
+        assert asyncio.run(entrance.door.admit(connect, HERE, challenge)).device_token is not None
+    else:
+        with pytest.raises(Refused, match="device signature expired"):
+            asyncio.run(entrance.door.admit(connect, HERE, challenge))
+
+
+def test_a_program_of_this_machine_needs_no_pairing_for_its_key_and_others_do() -> None:
+    entrance = Entrance()
+    page = Visitor(address="127.0.0.1", origin="http://localhost")
+
+    assert entrance.admit(BACKEND, signer=DEVICE).caller.name == DEVICE.id
+    assert entrance.pairing.find(DEVICE.id) is None
+    assert entrance.code(BACKEND, AWAY, signer=DEVICE) == "PAIRING_REQUIRED"
+    assert entrance.code(BACKEND, PROXIED, signer=DEVICE) == "PAIRING_REQUIRED"
+    assert entrance.code(BACKEND, page, signer=DEVICE) == "PAIRING_REQUIRED"
+    assert entrance.admit(TUI, signer=DEVICE).device_token is not None
+    known = entrance.pairing.find(DEVICE.id)
+    assert known is not None
+    assert (known.public_key, known.approved_via) == (DEVICE.public_key, "silent")
+
+
+def test_a_node_comes_in_as_a_node() -> None:
+    assert Entrance().admit(NODE, role="node", scopes=(), signer=DEVICE).caller.kind == "node"
+    place = Visitor(address="127.0.0.1", place=Place(session="agent:main:main"))
+    assert Entrance().admit(NODE, place, role="node", scopes=(), signer=DEVICE).acting is None
+    assert Entrance().admit(CLI, place).acting is not None  # without a device, too
+
+
+def test_a_device_that_wants_more_scopes_from_elsewhere_is_told_what_it_has() -> None:
+    entrance = Entrance()
+    entrance.admit(TUI, signer=DEVICE, scopes=(READ,))
+
+    refused = entrance.refused(TUI, AWAY, signer=DEVICE, scopes=(READ, ADMIN))
+
+    details = refused.fault.details
+    assert str(refused.fault) == "pairing required: device is asking for more scopes than currently approved"
+    assert details["reason"] == "scope-upgrade"
+    assert details["remediationHint"] == "Review the requested scopes, then approve the pending upgrade."
+    assert (details["approvedRoles"], details["approvedScopes"]) == (("operator",), [READ])
+    assert (details["retryable"], details["pauseReconnect"]) == (True, False)
+    assert details["recommendedNextStep"] == "wait_then_retry"
+
+
+# ---- what is wrong, and what to do about it ----
+
+PASTE = "open the dashboard URL and paste the token in Control UI settings"
+MISSING_IN_A_PAGE = "paste in Control UI settings or openclaw doctor --generate-gateway-token; restart"
+CLI_OF_ANOTHER_MODE = ClientInfo(id="cli", version="1", platform="linux", mode="ui")
+CLI_BY_ITS_MODE = ClientInfo(id="somebody", version="1", platform="linux", mode="cli")
+CHAT_BY_ITS_MODE = ClientInfo(id="somebody", version="1", platform="linux", mode="webchat")
+
+
+@pytest.mark.parametrize(
+    ("client", "visitor", "given", "words"),
+    [
+        (BACKEND, HERE, "x", "gateway token mismatch (provide gateway auth token)"),
+        (CLI, HERE, "x", "gateway token mismatch (use this gateway's gateway.auth.token or pair the device)"),
+        (CLI, AWAY, "x", "gateway token mismatch (set gateway.remote.token to match gateway.auth.token)"),
+        (CLI, PROXIED, "x", "gateway token mismatch (set gateway.remote.token to match gateway.auth.token)"),
+        (CLI_OF_ANOTHER_MODE, AWAY, None, "gateway token missing (set gateway.remote.token to match gateway.auth.token)"),
+        (CLI_BY_ITS_MODE, AWAY, None, "gateway token missing (set gateway.remote.token to match gateway.auth.token)"),
+        (BACKEND, HERE, None, "gateway token missing (provide gateway auth token)"),
+        (TUI, HERE, "x", f"gateway token mismatch ({PASTE})"),
+        (CHAT_BY_ITS_MODE, HERE, "x", f"gateway token mismatch ({PASTE})"),
+        (TUI, HERE, None, f"gateway token missing ({MISSING_IN_A_PAGE})"),
+        (CHAT_BY_ITS_MODE, HERE, None, f"gateway token missing ({MISSING_IN_A_PAGE})"),
+    ],
+)  # fmt: skip
+def test_each_kind_of_client_is_told_what_it_can_do(
+    client: ClientInfo, visitor: Visitor, given: str | None, words: str
+) -> None:
+    refused = Entrance().refused(client, visitor, Credentials(token=given), signer=DEVICE)
+
+    assert str(refused.fault) == f"unauthorized: {words}"
+
+
+@pytest.mark.parametrize(
+    ("given", "signer", "code", "retry", "step"),
+    [
+        (Credentials(token="x"), DEVICE, "TOKEN_MISMATCH", True, "retry_with_device_token"),
+        (Credentials(token="x"), None, "TOKEN_MISMATCH", False, "update_auth_credentials"),
+        (Credentials(password="x"), DEVICE, "TOKEN_MISMATCH", True, "retry_with_device_token"),
+        (Credentials(), DEVICE, "TOKEN_MISSING", False, "update_auth_configuration"),
+        (Credentials(device_token="x"), DEVICE, "DEVICE_TOKEN_MISMATCH", False, "update_auth_credentials"),
+    ],
+)
+def test_whether_the_devices_own_token_might_help_is_said(
+    given: Credentials, signer: Identity | None, code: str, retry: bool, step: str
+) -> None:
+    fault = Entrance().refused(CLI, HERE, given, signer=signer).fault
+
+    assert fault.details == {
+        "code": f"AUTH_{code}",
+        "authReason": code.lower(),
+        "canRetryWithDeviceToken": retry,
+        "recommendedNextStep": step,
+    }
+    assert fault.retryable is None
+    assert fault.retry_after_ms is None
+
+
+def test_a_client_that_says_nothing_of_credentials_is_one_without() -> None:
+    def silent(connect: Connect) -> Connect:
+        return msgspec.structs.replace(connect, auth=None)
+
+    assert Entrance().code(BACKEND, change=silent) == "DEVICE_IDENTITY_REQUIRED"
+    assert Entrance().code(BACKEND, credentials=Credentials(), signer=DEVICE, change=silent) == "AUTH_TOKEN_MISSING"
+
+
+# ---- what counts as a guess ----
+
+
+def _guesses(entrance: Entrance) -> int:
+    """How many wrong tokens this address has left before it is locked out."""
+    left = 0
+    while entrance.code(BACKEND, AWAY, Credentials(token="wrong")) != "AUTH_RATE_LIMITED":
+        left += 1
+    return left
+
+
+def test_asking_for_too_much_is_no_guess_and_neither_is_a_run_that_is_over() -> None:
+    entrance = Entrance()
+    token = entrance.admit(TUI, signer=DEVICE).device_token
+    for _ in range(15):
+        wrong = entrance.code(TUI, AWAY, Credentials(device_token=token), signer=DEVICE, scopes=(ADMIN,))
+        assert wrong == "AUTH_SCOPE_MISMATCH"
+        assert entrance.code(BACKEND, AWAY, Credentials(token=f"{GRANT_PREFIX}over")) == "AUTH_GRANT_ENDED"
+
+    assert _guesses(entrance) == 10
+
+
+def test_whoever_comes_in_has_all_guesses_again() -> None:
+    entrance = Entrance()
+    token = entrance.admit(TUI, signer=DEVICE).device_token
+    for credentials, signer in ((GOOD, None), (GOOD, DEVICE), (Credentials(device_token=token), DEVICE)):
+        for _ in range(9):
+            entrance.refused(BACKEND, AWAY, Credentials(token="wrong"))
+        entrance.admit(TUI if signer else BACKEND, AWAY, credentials, signer=signer)
+
+    assert _guesses(entrance) == 10
+
+
+# ---- a run's token ----
+
+RUN = Caller(kind="agent", name="run 1", session="agent:main:main")
+
+
+def test_a_runs_token_is_for_its_own_programs() -> None:
+    entrance = Entrance()
+    token = Credentials(token=entrance.door.grants.issue(RUN, seconds=60))
+    page = Visitor(address="127.0.0.1", origin="http://localhost")
+
+    admitted = entrance.admit(BACKEND, HERE, token, scopes=(ADMIN,))
+    assert (admitted.caller.name, admitted.caller.kind) == ("run 1", "agent")
+    assert admitted.connect.scopes == tuple(sorted((READ, WRITE)))
+    assert admitted.bound == admitted.caller
+    for client, visitor, role in (
+        (CLI, HERE, "operator"),
+        (BACKEND, AWAY, "operator"),
+        (BACKEND, PROXIED, "operator"),
+        (BACKEND, page, "operator"),
+        (BACKEND, HERE, "node"),
+    ):
+        assert entrance.code(client, visitor, token, role=role) == "AUTH_GRANT_MISUSED"
+    ended = entrance.refused(BACKEND, HERE, Credentials(token=f"{GRANT_PREFIX}other"))
+    assert ended.fault.details["recommendedNextStep"] == "update_auth_credentials"
+    assert "this run's token has ended" in str(ended.fault)
+
+
+def test_a_run_is_where_it_is_whatever_place_it_names() -> None:
+    entrance = Entrance()
+    token = Credentials(token=entrance.door.grants.issue(RUN, seconds=60))
+    elsewhere = Visitor(address="127.0.0.1", place=Place(session="agent:main:other"))
+
+    admitted = entrance.admit(BACKEND, elsewhere, token)
+    operator = entrance.admit(BACKEND, elsewhere)
+
+    assert admitted.acting is None
+    assert admitted.bound == admitted.caller
+    assert operator.acting is not None
+    assert operator.bound == operator.acting
+    assert entrance.admit(BACKEND).bound is None
+
+
+def test_a_door_keeps_the_office_it_is_given() -> None:
+    office = Grants()
+    office.issue(RUN, seconds=60)
+
+    assert Door(TOKEN, Pairing(MemoryShelf()), grants=office).grants is office
+
+
+def test_a_shared_token_that_looks_like_a_runs_is_the_shared_token() -> None:
+    shared = f"{GRANT_PREFIX}shared"
+    door = Door(shared, Pairing(MemoryShelf()))
+    challenge = Challenge("nonce", now_ms())
+    connect = Introduction(client=BACKEND, scopes=(READ,)).connect(
+        msgspec.to_builtins(challenge), Credentials(token=shared), None
+    )
+
+    assert asyncio.run(door.admit(connect, HERE, challenge)).grant is None
