@@ -85,6 +85,14 @@ def test_a_state_that_was_altered_is_refused() -> None:
         assert "requestState" in refused(change)
 
 
+@pytest.mark.parametrize(("size", "why"), [(1_048_576, "was altered"), (1_048_577, "must be the string")])
+def test_a_state_longer_than_any_we_give_is_not_even_looked_at(size: int, why: str) -> None:
+    async def long(client: Conversation, state: str) -> None:
+        await client.call("greet", requestState=state.ljust(size, "0"))
+
+    assert why in refused(long)
+
+
 def test_a_state_is_good_once() -> None:
     async def twice(client: Conversation, state: str) -> None:
         await client.call("greet", requestState=state)

@@ -159,3 +159,140 @@ def test_whoever_waits_gets_the_place_that_is_given_back_and_nobody_who_left_kee
         assert slots.take_free()
 
     asyncio.run(visits())
+
+
+# ---- where a request comes from, row by row ----
+
+
+def _status(gate: Gate, *headers: tuple[str, str], client: Any = ("127.0.0.1", 1), method: str = "POST") -> int:
+    """What a gate makes of a request: 0 when it may come in."""
+    listed = [(name.encode(), value.encode()) for name, value in headers]
+    try:
+        gate.admit({"method": method, "headers": listed, "client": client}, dict(headers))
+    except Refusal as refusal:
+        assert str(refusal) == refusal.reason
+        return refusal.status
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 0),
+        ("LOCALHOST:8080", 0),
+        ("127.0.0.1", 0),
+        ("127.0.0.1:1", 0),
+        ("[::1]", 0),
+        ("[::1]:8080", 0),
+        ("localhost:", 0),
+        ("", 403),
+        ("localhost.evil.example", 403),
+        ("evil.example:80", 403),
+        ("localhost:80:80", 403),
+        ("localhost/x", 403),
+        ("x@localhost", 403),
+        ("localhost:x", 403),
+        ("192.0.2.7", 403),
+        ("[::2]", 403),
+        ("::1", 403),
+    ],
+)
+def test_a_request_names_this_machine_by_one_of_its_names(host: str, status: int) -> None:
+    assert _status(Gate(), ("host", host)) == status
+    assert _status(Gate(), ("host", "localhost"), ("origin", f"http://{host}")) == status
+    assert _status(Gate(), ("host", "localhost"), ("origin", f"https://{host}")) == status
+    assert _status(Gate(hosts=None, origins=None), ("host", host), ("origin", f"https://{host}")) == 0
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "192.0.2.7:80", "[2001:db8::1]", "[2001:db8::1]:80", "own.example"])
+def test_where_addresses_are_names_too_any_of_them_is(host: str) -> None:
+    named = frozenset({"own.example"})
+
+    assert _status(Gate(hosts=named, addresses=True), ("host", host)) == 0
+    assert _status(Gate(hosts=named), ("host", host)) == (0 if host == "own.example" else 403)
+    for other in ("evil.example", "1.2.3", "[x]", "", "192.0.2.7.example"):
+        assert _status(Gate(hosts=named, addresses=True), ("host", other)) == 403
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("https://app.example", 0),
+        ("app://own", 0),
+        ("http://other.example:90", 0),
+        ("https://other.example", 0),
+        ("http://app.example", 403),
+        ("https://app.example:444", 403),
+        ("app://other.example", 403),
+        ("other.example.evil", 403),
+        ("null", 403),
+        ("http:other.example", 403),
+    ],
+)
+def test_an_origin_may_be_named_whole_or_by_its_host(origin: str, status: int) -> None:
+    gate = Gate(origins=frozenset({"https://app.example", "app://own", "other.example"}))
+
+    assert _status(gate, ("host", "localhost"), ("origin", origin)) == status
+
+
+@pytest.mark.parametrize("name", ["host", "origin"])
+def test_a_header_that_decides_comes_once(name: str) -> None:
+    once = [("host", "localhost"), ("origin", "http://localhost")]
+    twice = [*once, (name, dict(once)[name])]
+
+    assert _status(Gate(), *once) == 0
+    assert _status(Gate(), *once, ("accept", "a"), ("accept", "b")) == 0
+    assert _status(Gate(), *twice) == 403
+
+
+@pytest.mark.parametrize(
+    ("peer", "status"),
+    [
+        (("127.0.0.1", 1), 0),
+        (("127.9.9.9", 1), 0),
+        (("::1", 1), 0),
+        (("::ffff:127.0.0.1", 1), 0),
+        (("192.0.2.7", 1), 403),
+        (("1127.0.0.1", 1), 403),
+        (("", 0), 403),
+        (None, 403),
+    ],
+)
+def test_only_a_surface_for_this_machine_alone_asks_where_its_peer_is(peer: Any, status: int) -> None:
+    assert _status(Gate(loopback_peers=True), ("host", "localhost"), client=peer) == status
+    assert _status(Gate(), ("host", "localhost"), client=peer) == 0
+
+
+def test_a_surface_minds_browsers_and_other_bodies_only_where_it_says_so() -> None:
+    browser = [("host", "localhost"), ("sec-fetch-site", "none"), ("referer", "http://localhost/")]
+    text = [("host", "localhost"), ("content-type", "text/plain")]
+
+    assert _status(Gate(), *browser) == 0
+    assert _status(Gate(), *text) == 0
+    assert _status(Gate(json_only=True), *text) == 415
+    assert _status(Gate(json_only=True), *text, method="GET") == 0
+
+
+def test_why_a_credential_is_refused_is_said_unless_a_surface_keeps_silent() -> None:
+    for silent, reason in ((False, "missing or invalid bearer token"), (True, "")):
+        gate = Gate(identify=bearer("secret", AGENT), silent_401=silent)
+        with pytest.raises(Refusal) as refused:
+            gate.admit({"method": "POST"}, {"host": "localhost"})
+        assert (refused.value.status, refused.value.reason) == (401, reason)
+        assert refused.value.headers == ((b"www-authenticate", b"Bearer"),)
+    assert Gate().silent_401 is False
+
+
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [("4194304", 0), ("4194305", 413), ("0", 0), (None, 0), ("x", 0), ("-5000000", 0), ("", 0)],
+)
+def test_a_body_that_says_it_is_too_large_is_not_read(length: str | None, status: int) -> None:
+    """What is no number at all is for whoever reads the body."""
+    try:
+        Gate().check_body({} if length is None else {"content-length": length})
+    except Refusal as refusal:
+        assert "at most 4194304 bytes" in refusal.reason
+        assert refusal.status == status
+    else:
+        assert status == 0
