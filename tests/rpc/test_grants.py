@@ -23,7 +23,7 @@ from openclaw_mcp.tools.house import HouseRules
 from openclaw_mcp.tools.names import CLAW_TOOLS
 from openclaw_mcp.tools.rulebook import from_config
 
-from .house import BACKEND, EVERY, NODE, TOKEN, Running, running, within
+from .house import BACKEND, CONNECT, EVERY, NODE, TOKEN, Running, running, within
 
 HOME = Grant(agent="main", channel="local", account="default", to="room-1", thread="t7", owner=True)
 COMMAND_LINE = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
@@ -274,6 +274,19 @@ def test_it_is_for_programs_of_this_machine_only(tmp_path: Path) -> None:
     within(work())
 
 
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Forwarded"]
+)
+def test_whoever_comes_through_a_proxy_is_not_of_this_machine(tmp_path: Path, header: str) -> None:
+    async def work() -> None:
+        async with running(tmp_path) as house, house.stranger(**{header: "x"}) as peer:
+            await peer.event("connect.challenge")
+            answer = await peer.ask("connect", CONNECT)
+            assert answer["payload"]["auth"]["scopes"] == []
+
+    within(work())
+
+
 def test_the_shared_token_is_no_grant_whatever_it_looks_like() -> None:
     assert Grants().holder(TOKEN) is None
     assert Grants().holder(GRANT_PREFIX + "guess") is None
@@ -285,6 +298,170 @@ def test_every_tool_has_a_way_and_every_action_its_tool() -> None:
     for tool, action in ACTIONS.items():
         assert tools_behind("message.action", {"action": action}) == {tool}
     assert tools_behind("message.action", {"action": ["send"]}) == frozenset()
+
+
+# ---- what it makes of a request --------------------------------------------------------------------------------------
+
+SESSION = RUN.session
+SPOKEN = [
+    ("chat.history", HOME, {"sessionKey": "other"}, {"sessionKey": "other"}),
+    ("sessions.spawn", HOME, {"agentId": "x"}, {"agentId": "x", "sessionKey": SESSION}),
+    ("sessions.subagents", HOME, {"sessionKey": "other"}, {"sessionKey": SESSION}),
+    ("send", None, {"agentId": "x"}, {"agentId": "x", "sessionKey": SESSION}),
+    (
+        "send",
+        HOME,
+        {"agentId": "x", "message": "hi"},
+        {"message": "hi", "channel": "local", "accountId": "default", "to": "room-1", "threadId": "t7"},
+    ),
+    ("send", HOME, {"channel": "matrix"}, {"channel": "matrix"}),
+    ("send", HOME, {"channel": "local"}, {"channel": "local", "to": "room-1", "threadId": "t7"}),
+    ("send", HOME, {"channel": "local", "to": "else"}, {"channel": "local", "to": "else"}),
+    ("send", HOME, {"channel": "local", "target": "else"}, {"channel": "local", "target": "else"}),
+    ("send", HOME, {"channel": "local", "targets": ["a"]}, {"channel": "local", "targets": ["a"]}),
+    ("send", HOME, {"channel": "local", "channelId": "c"}, {"channel": "local", "channelId": "c"}),
+    ("send", HOME, {"channel": "local", "threadId": "t1"}, {"channel": "local", "to": "room-1", "threadId": "t1"}),
+    ("send", HOME, {"channel": "local", "to": ""}, {"channel": "local", "to": "room-1", "threadId": "t7"}),
+    ("send", Grant(channel="local", to="room-1"), {}, {"channel": "local", "to": "room-1"}),
+    ("send", Grant(channel="local", to="room-1"), {"threadId": "t1"}, {"channel": "local", "to": "room-1", "threadId": "t1"}),
+    ("send", Grant(channel="local"), {}, {"channel": "local"}),
+    ("send", Grant(channel="local", to="room-1", handed_on=True), {}, {"channel": "local"}),
+    ("send", Grant(), {}, {}),
+    (
+        "message.action",
+        HOME,
+        {"action": "send", "params": {"message": "hi"}, "channel": "local"},
+        {"action": "send", "params": {"message": "hi", "to": "room-1", "threadId": "t7"}, "channel": "local"},
+    ),
+    (
+        "message.action",
+        HOME,
+        {"action": "send", "params": {"to": "else"}, "to": "outer", "channel": "local"},
+        {"action": "send", "params": {"to": "else"}, "to": "outer", "channel": "local"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "grant", "given", "expected"), SPOKEN)
+def test_a_request_is_for_its_own_session_and_at_home_where_it_names_no_place(
+    method: str, grant: Grant | None, given: Json, expected: Json
+) -> None:
+    caller = Caller(kind="agent", name="run", session=SESSION, grant=grant)
+    before = repr(given)
+
+    made = Grants(judge=allow_all).narrowed(Method(method, WRITE, None), _request(caller, method, given))  # type: ignore[arg-type]
+
+    expected = expected if method == "chat.history" else {**expected, "sessionKey": SESSION}
+    assert made.params == expected
+    assert repr(given) == before
+
+
+def _request(caller: Caller, method: str, params: Json) -> RpcCall:
+    return RpcCall(method=method, params=params, caller=caller, link=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scope", [None, READ, ADMIN])
+def test_just_the_scope_a_method_needs_is_lent(scope: str | None) -> None:
+    caller = grants.granted(Caller(kind="operator", name="run", scopes=frozenset({ADMIN})))
+    assert (caller.kind, caller.door, caller.grant, caller.scopes) == ("agent", "mcp", Grant(), {READ, WRITE})
+
+    made = Grants(judge=allow_all).narrowed(Method("send", scope, None), _request(caller, "send", {}))  # type: ignore[arg-type]
+
+    assert made.caller.scopes == {READ, WRITE} | ({scope} if scope else set())
+
+
+def test_a_run_that_is_over_begins_nothing_more() -> None:
+    office = Grants()
+    token = office.issue(RUN, seconds=60)
+    held = office.find(token)
+    assert held is not None
+    office.witness(held.id, _request(RUN, "send", {}))
+    office.revoke(token)
+
+    with pytest.raises(Fault, match="this run's token has ended") as caught:
+        office.witness(held.id, _request(RUN, "send", {}))
+
+    assert (caught.value.kind, caught.value.details) == ("FORBIDDEN", {"code": "AUTH_GRANT_ENDED"})
+
+
+@pytest.mark.parametrize(
+    ("method", "refused", "outcome", "recorded"),
+    [
+        ("chat.history", (), "ok", "sessions_history"),
+        ("chat.history", ("sessions_history",), "FORBIDDEN", "sessions_history"),
+        ("agent", (), "ok", "sessions_send"),
+        ("agent.wait", (), "ok", None),
+        ("agent.wait", ("sessions_send",), "FORBIDDEN", "sessions_send"),
+        ("config.get", (), "ok", "gateway_config_get"),
+        ("config.get", ("gateway_config_get",), "ok", "gateway_config_apply"),
+        ("config.get", ("gateway_config_get", "gateway_config_apply"), "ok", "gateway_config_patch"),
+        ("config.get", tuple(WAYS), "FORBIDDEN", "gateway_config_get"),
+        ("health", (), "ok", None),
+        ("health", (), "FORBIDDEN", "health"),
+    ],
+)
+def test_each_use_of_a_tool_goes_on_record_once(
+    method: str, refused: Sequence[str], outcome: str, recorded: str | None
+) -> None:
+    seen: list[tuple[str, str, float]] = []
+
+    def clerk(caller: Caller, tool: str, arguments: Json, how: str, seconds: float) -> None:
+        seen.append((tool, how, seconds))
+
+    office = Grants(judge=lambda _, tool: "no" if tool in refused else None, clerk=clerk)
+    office.ended_call(RUN, method, {}, outcome=outcome, seconds=1.5)
+
+    assert seen == ([] if recorded is None else [(recorded, outcome, 1.5)])
+
+
+def test_the_refusal_of_the_tool_that_is_just_this_method_is_the_one_that_is_told() -> None:
+    office = Grants(judge=lambda _, tool: f"{tool} is closed")
+
+    with pytest.raises(Fault, match="gateway_config_get is closed") as caught:
+        office.permit(RUN, _request(RUN, "config.get", {}))
+
+    assert caught.value.details == {"code": "TOOL_DENIED", "method": "config.get"}
+    assert Grants().judge(RUN, "send") == "send is refused: no rules were given"
+
+
+def test_4096_grants_at_once_each_for_a_day_at_the_most() -> None:
+    now = [0.0]
+    office = Grants(clock=lambda: now[0])
+    ended: list[str] = []
+    office.ended.listen(ended.append)
+    tokens = [office.issue(RUN, seconds=10**9) for _ in range(4096)]
+    with pytest.raises(ToolBusy, match="there are 4096 grants already"):
+        office.issue(RUN, seconds=1)
+    now[0] = 86_399.0
+    assert office.holder(tokens[0]) == RUN
+    now[0] = 86_400.0
+    assert office.holder(tokens[0]) is None
+    assert len(ended) == 1
+    office.issue(RUN, seconds=1)  # the others have ended, too
+    assert len(ended) == 4096
+    office.close()
+    assert len(set(ended)) == len(ended) == 4097
+    assert office.holder("") is None
+
+
+def test_a_grant_that_ends_early_leaves_no_timer_and_one_that_does_not_ends_by_itself() -> None:
+    async def work() -> None:
+        office = Grants()
+        ended: list[str] = []
+        done = asyncio.Event()
+        office.ended.listen(lambda id: (ended.append(id), done.set())[1])
+        first = office.issue(RUN, seconds=0.05)
+        held = office.find(first)
+        assert held is not None
+        assert await office.settle(first) == await office.settle("unknown")
+        assert ended == [held.id]
+        done.clear()
+        second = office.find(office.issue(RUN, seconds=0.06))
+        assert second is not None
+        await done.wait()  # the first one's time has passed by now
+        assert ended == [held.id, second.id]
+
+    within(work())
 
 
 # ---- the rules decide alike at both ends -----------------------------------------------------------------------------

@@ -1,9 +1,12 @@
 """The pairing book: what is acknowledged is kept, and what is kept can't be used by who reads it."""
 
 import asyncio
+import json
 import stat
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from openclaw_mcp.core.disk import StateBroken
@@ -162,7 +165,7 @@ def test_a_request_says_whether_the_device_was_known_and_how_it_ended() -> None:
         pairing.asked.listen(asked.append)
         pairing.resolved.listen(ended.append)
         first = pairing.ask(connect(), public_key=DEVICE.public_key, remote_ip="192.0.2.7")
-        assert (first.is_repair, first.silent, first.roles) == (None, None, ("operator",))
+        assert (first.is_repair, first.roles) == (None, ("operator",))
         device = await pairing.approve(first.request_id, by=frozenset({ADMIN}))
         assert (device.device_id, device.approved_via, device.remote_ip) == (DEVICE.id, "owner", "192.0.2.7")
         again = pairing.ask(connect(), public_key=DEVICE.public_key, remote_ip=None)
@@ -268,5 +271,65 @@ def test_a_new_token_does_not_bring_a_revoked_role_back(scopes: tuple[str, ...] 
         with pytest.raises(Fault, match="was revoked"):
             await pairing.rotate(DEVICE.id, "operator", scopes, by=frozenset({ADMIN}))
         assert pairing.token(DEVICE.id, "operator") is None
+
+    asyncio.run(test())
+
+
+def test_the_book_is_what_its_shelf_holds_and_says_which_kind_of_book_it_is(tmp_path: Path) -> None:
+    async def test() -> None:
+        for shelf in (MemoryShelf(), FileShelf(tmp_path / "pairing.json")):
+            first, second = Pairing(shelf), Pairing(shelf)
+            token = await admitted(first)
+            assert [device.device_id for device in first.devices()] == [DEVICE.id]
+            assert list(second.devices()) == []
+            await second.open()
+            assert second.token(DEVICE.id, "operator") == token
+        written = json.loads((tmp_path / "pairing.json").read_text())
+        assert written["version"] == 1
+        assert len(bytes.fromhex(written["key"])) == 32
+
+    asyncio.run(test())
+
+
+def test_a_grant_that_was_never_counted_is_the_first() -> None:
+    async def test() -> None:
+        shelf = MemoryShelf()
+        pairing = Pairing(shelf)
+        await admitted(pairing)
+        assert shelf.book is not None
+        [device] = shelf.book.devices.values()
+
+        def with_grant(grant: pairings.Grant) -> pairings.Book:
+            changed = msgspec.structs.replace(device, grants={"operator": grant})
+            assert shelf.book is not None
+            return msgspec.structs.replace(shelf.book, devices={DEVICE.id: changed})
+
+        tokens = set[str | None]()
+        for grant in (
+            pairings.Grant(scopes=(READ,), created_at_ms=1),
+            pairings.Grant(scopes=(READ,), created_at_ms=1, issue=1),
+        ):
+            await shelf.save(with_grant(grant))
+            await pairing.open()
+            tokens.add(pairing.token(DEVICE.id, "operator"))
+        assert len(tokens) == 1
+
+    asyncio.run(test())
+
+
+def test_what_is_lost_is_told_and_what_is_changed_is_handed_back() -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        cuts: list[pairings.Cut] = []
+        pairing.cut.listen(cuts.append)
+        await admitted(pairing, DEVICE, READ, WRITE)
+        assert (await pairing.rename(DEVICE.id, "desk")).label == "desk"
+        rotated = await pairing.rotate(DEVICE.id, "operator", (READ,), by=frozenset({ADMIN}))
+        assert rotated.scopes == (READ,)
+        revoked = await pairing.revoke(DEVICE.id, "operator")
+        assert revoked.revoked_at_ms is not None
+        assert abs(revoked.revoked_at_ms - time.time() * 1000) < 60_000
+        await pairing.remove(DEVICE.id)
+        assert cuts == [pairings.Cut(DEVICE.id, "operator")] * 2 + [pairings.Cut(DEVICE.id, None)]
 
     asyncio.run(test())

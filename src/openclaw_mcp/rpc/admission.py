@@ -162,7 +162,7 @@ class Door:
 
     def _check_throttle(self, connect: Connect, visitor: Visitor) -> None:
         wait = self._throttle.wait(visitor.address, time.monotonic())
-        if wait > 0:
+        if wait:
             self._unauthorized(connect, visitor, "rate_limited", retry_after=wait)
 
     def _holds_device_token(self, connect: Connect, auth: Credentials) -> bool:

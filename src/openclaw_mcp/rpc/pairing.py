@@ -74,7 +74,6 @@ class Asked(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
     display_name: str | None = None
     device_family: str | None = None
     remote_ip: str | None = None
-    silent: bool | None = None
     is_repair: bool | None = None
 
 
@@ -216,7 +215,7 @@ class Pairing:
 
     def ask(self, connect: Connect, *, public_key: str, remote_ip: str | None) -> Asked:
         """File a request; an earlier one of the same device is withdrawn."""
-        asked = self._asked_by(connect, public_key=public_key, remote_ip=remote_ip, silent=None)
+        asked = self._asked_by(connect, public_key=public_key, remote_ip=remote_ip)
         for earlier in self.pending():
             if earlier.device_id == asked.device_id:
                 self._close(earlier, "rejected")
@@ -238,7 +237,7 @@ class Pairing:
 
     async def admit_silently(self, connect: Connect, *, public_key: str, remote_ip: str | None) -> Device:
         """Approve on the spot, as for programs of this machine that know the shared token."""
-        asked = self._asked_by(connect, public_key=public_key, remote_ip=remote_ip, silent=True)
+        asked = self._asked_by(connect, public_key=public_key, remote_ip=remote_ip)
         device = await self._admit(asked, via="silent")
         self.resolved.ring(_resolution(asked, "approved"))
         return device
@@ -280,9 +279,7 @@ class Pairing:
 
     # ---- within ------------------------------------------------------------------------------------------------------
 
-    def _asked_by(
-        self, connect: Connect, *, public_key: str, remote_ip: str | None, silent: Literal[True] | None
-    ) -> Asked:
+    def _asked_by(self, connect: Connect, *, public_key: str, remote_ip: str | None) -> Asked:
         proof, client = connect.device, connect.client
         assert proof is not None
         return Asked(
@@ -298,7 +295,6 @@ class Pairing:
             roles=(connect.role,),
             scopes=connect.scopes,
             remote_ip=remote_ip,
-            silent=silent,
             is_repair=True if self.find(proof.id) else None,
             ts=now_ms(),
         )
