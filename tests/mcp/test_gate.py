@@ -204,7 +204,9 @@ def test_a_request_names_this_machine_by_one_of_its_names(host: str, status: int
     assert _status(Gate(hosts=None, origins=None), ("host", host), ("origin", f"https://{host}")) == 0
 
 
-@pytest.mark.parametrize("host", ["192.0.2.7", "192.0.2.7:80", "[2001:db8::1]", "[2001:db8::1]:80", "own.example"])
+@pytest.mark.parametrize(
+    "host", ["192.0.2.7", "192.0.2.7:80", "[2001:db8::1]", "[2001:db8::1]:80", "[::]", "own.example"]
+)
 def test_where_addresses_are_names_too_any_of_them_is(host: str) -> None:
     named = frozenset({"own.example"})
 

@@ -433,7 +433,7 @@ def test_a_device_that_wants_more_scopes_from_elsewhere_is_told_what_it_has() ->
 
 PASTE = "open the dashboard URL and paste the token in Control UI settings"
 MISSING_IN_A_PAGE = "paste in Control UI settings or openclaw doctor --generate-gateway-token; restart"
-CLI_OF_ANOTHER_MODE = ClientInfo(id="cli", version="1", platform="linux", mode="ui")
+CLI_BY_ITS_ID = ClientInfo(id="cli", version="1", platform="linux", mode="ui")
 CLI_BY_ITS_MODE = ClientInfo(id="somebody", version="1", platform="linux", mode="cli")
 CHAT_BY_ITS_MODE = ClientInfo(id="somebody", version="1", platform="linux", mode="webchat")
 
@@ -445,7 +445,7 @@ CHAT_BY_ITS_MODE = ClientInfo(id="somebody", version="1", platform="linux", mode
         (CLI, HERE, "x", "gateway token mismatch (use this gateway's gateway.auth.token or pair the device)"),
         (CLI, AWAY, "x", "gateway token mismatch (set gateway.remote.token to match gateway.auth.token)"),
         (CLI, PROXIED, "x", "gateway token mismatch (set gateway.remote.token to match gateway.auth.token)"),
-        (CLI_OF_ANOTHER_MODE, AWAY, None, "gateway token missing (set gateway.remote.token to match gateway.auth.token)"),
+        (CLI_BY_ITS_ID, AWAY, None, "gateway token missing (set gateway.remote.token to match gateway.auth.token)"),
         (CLI_BY_ITS_MODE, AWAY, None, "gateway token missing (set gateway.remote.token to match gateway.auth.token)"),
         (BACKEND, HERE, None, "gateway token missing (provide gateway auth token)"),
         (TUI, HERE, "x", f"gateway token mismatch ({PASTE})"),

@@ -323,7 +323,12 @@ SPOKEN = [
     ("send", HOME, {"channel": "local", "threadId": "t1"}, {"channel": "local", "to": "room-1", "threadId": "t1"}),
     ("send", HOME, {"channel": "local", "to": ""}, {"channel": "local", "to": "room-1", "threadId": "t7"}),
     ("send", Grant(channel="local", to="room-1"), {}, {"channel": "local", "to": "room-1"}),
-    ("send", Grant(channel="local", to="room-1"), {"threadId": "t1"}, {"channel": "local", "to": "room-1", "threadId": "t1"}),
+    (
+        "send",
+        Grant(channel="local", to="room-1"),
+        {"threadId": "t1"},
+        {"channel": "local", "to": "room-1", "threadId": "t1"},
+    ),
     ("send", Grant(channel="local"), {}, {"channel": "local"}),
     ("send", Grant(channel="local", to="room-1", handed_on=True), {}, {"channel": "local"}),
     ("send", Grant(), {}, {}),
@@ -449,7 +454,8 @@ def test_a_grant_that_ends_early_leaves_no_timer_and_one_that_does_not_ends_by_i
         office = Grants()
         ended: list[str] = []
         done = asyncio.Event()
-        office.ended.listen(lambda id: (ended.append(id), done.set())[1])
+        office.ended.listen(ended.append)
+        office.ended.listen(lambda _: done.set())
         first = office.issue(RUN, seconds=0.05)
         held = office.find(first)
         assert held is not None

@@ -138,5 +138,5 @@ def _repeats(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _origin_host(origin: str) -> str:
-    scheme, separator, rest = origin.partition("://")
-    return _host(rest) if separator and scheme in ("http", "https") else origin
+    scheme, _, rest = origin.partition("://")
+    return _host(rest) if scheme in ("http", "https") else origin
