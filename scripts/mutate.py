@@ -27,17 +27,17 @@ COPIED: Final = ("src", "tests", "scripts", "docs", "examples", "deploy", "bench
 ONE_MUTANT: Final = 120.0  # seconds; tests that hang have noticed
 
 GUARDS: Final[dict[str, tuple[str, ...]]] = {
-    "node/rules.py": ("tests/node/test_rule_families.py", "tests/node/test_stricter_from_afar.py",
-                      "tests/node/test_system.py", "tests/node/test_default_rules.py", "tests/node/test_always.py",
-                      "tests/node/test_always_lists.py", "tests/node/test_same_file.py"),
+    "node/rules.py": ("tests/node/test_verdicts.py", "tests/node/test_stricter_from_afar.py",
+                      "tests/node/test_system.py", "tests/node/test_rule_families.py", "tests/node/test_default_rules.py",
+                      "tests/node/test_always.py", "tests/node/test_always_lists.py"),
     "node/shell.py": ("tests/node/test_reading.py", "tests/node/test_opening.py", "tests/fuzz/test_shell.py",
                       "tests/node/test_first_to_start.py", "tests/node/test_what_starts.py"),
     "node/wrappers.py": ("tests/node/test_opening.py", "tests/node/test_trusted_programs.py",
                          "tests/node/test_first_to_start.py", "tests/node/test_default_rules.py",
                          "tests/node/test_what_starts.py"),
-    "node/matching.py": ("tests/node/test_rule_families.py", "tests/node/test_default_rules.py",
-                         "tests/node/test_same_file.py", "tests/node/test_trusted_programs.py",
-                         "tests/node/test_bypasses.py"),
+    "node/matching.py": ("tests/node/test_verdicts.py", "tests/node/test_rule_families.py",
+                         "tests/node/test_same_file.py", "tests/node/test_default_rules.py",
+                         "tests/node/test_trusted_programs.py"),
     "mcp/gate.py": ("tests/mcp/test_gate.py", "tests/web/test_hosts.py", "tests/node/test_gate.py"),
     "mcp/seal.py": ("tests/mcp/test_asking.py", "tests/mcp/test_answers.py", "tests/mcp"),
     "rpc/admission.py": ("tests/rpc/test_admission.py", "tests/rpc/test_grants.py", "tests/rpc/test_client.py"),
