@@ -28,8 +28,9 @@ ONE_MUTANT: Final = 120.0  # seconds; tests that hang have noticed
 
 GUARDS: Final[dict[str, tuple[str, ...]]] = {
     "node/rules.py": ("tests/node/test_verdicts.py", "tests/node/test_stricter_from_afar.py",
-                      "tests/node/test_system.py", "tests/node/test_rule_families.py", "tests/node/test_default_rules.py",
-                      "tests/node/test_always.py", "tests/node/test_always_lists.py"),
+                      "tests/node/test_system.py", "tests/node/test_rule_families.py",
+                      "tests/node/test_default_rules.py", "tests/node/test_always.py",
+                      "tests/node/test_always_lists.py"),
     "node/shell.py": ("tests/node/test_reading.py", "tests/node/test_opening.py", "tests/fuzz/test_shell.py",
                       "tests/node/test_first_to_start.py", "tests/node/test_what_starts.py"),
     "node/wrappers.py": ("tests/node/test_opening.py", "tests/node/test_trusted_programs.py",

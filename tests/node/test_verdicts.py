@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from openclaw_mcp.node.rules import Action, Bound, ExecPolicy, Rule, Verdict, judge
+from openclaw_mcp.node.rules import Action, Bound, ExecPolicy, Rule, Verdict, judge, remembered
 from openclaw_mcp.node.shell import Piece, Word
 from openclaw_mcp.node.wrappers import unwrap
 
@@ -86,6 +86,18 @@ VERDICTS = [
     ("deny git b?", "git $x b", "deny", "the rule deny 'git b?'"),
     ("deny gi* 'a b'", "git 'a b'", "deny", "the rule deny \"gi* 'a b'\""),
     ("deny gi* a b", "git 'a b'", "deny", "the rule deny 'gi* a b'"),
+    ("allow ls ab", "ls", "prompt", "no rule covers"),
+    ("allow ls a b", "ls a", "prompt", "no rule covers"),
+    ("deny git ab", "git", "prompt", "no rule covers"),
+    ("deny git", "git x", "deny", "the rule deny 'git'"),
+    ("deny git *", "git", "deny", "the rule deny 'git *'"),
+    ("deny G?T x", "git x", "deny", "the rule deny 'G?T x'"),
+    ("deny gi? a'b", "git a'b;", "prompt", "no rule can vouch"),
+    ("deny git**b", "git a $x", "deny", "the rule deny 'git**b'"),
+    ("deny git*?b?*", "git $x ab", "deny", "the rule deny 'git*?b?*'"),
+    ("deny git*x", "git $x 'a*'", "prompt", "no rule covers 'git'"),
+    ("allow ca? *", "ls x", "prompt", "no rule covers"),
+    ("allow /usr/bin/ls *", "nosuch x", "prompt", "no rule covers"),
     # ---- what a wildcard means of dates ----
     *[
         ("allow date *", f"date {words}", "allow", "every")
@@ -99,6 +111,13 @@ VERDICTS = [
     ("allow date -s *", "date -s x y", "prompt", "no rule covers"),
     ("allow date -s *", "date -s x +%s", "allow", "every"),
     ("allow date -d x", "date -d x", "allow", "every"),
+    ("allow date 0101", "date 0101", "allow", "every"),
+    ("allow /usr/bin/date *", "date 0101", "prompt", "no rule covers"),
+    ("allow date x *", "date x y", "prompt", "no rule covers"),
+    ("allow date *", "date $x", "prompt", "no rule covers"),
+    ("allow date *", "date +%s$x", "prompt", "no rule covers"),
+    ("allow date *", "date -d $x", "prompt", "no rule covers"),
+    ("allow date *", "date -d", "allow", "every"),
 ]
 
 
@@ -124,6 +143,11 @@ def test_a_command_is_judged_by_the_rule_that_decides_and_that_is_said(
         ("allow rm x, deny rm *", "setsid rm x", "allow"),
         ("allow rm x, deny rm *", "setsid rm y", "deny"),
         ("deny *", "nice ls", "deny"),
+        ("deny /bin/rm *", "setsid rm x", "deny"),
+        ("deny r? *", "setsid rm x", "deny"),
+        ("deny rm *", "setsid /bin/rm x", "deny"),
+        ("prompt rm x, deny rm *", "setsid rm x", "prompt"),
+        ("prompt git *, deny rm *", "git rm x", "prompt"),
         ("deny nice *", "nice ls", "deny"),
         ("allow nice ls, deny nice *", "nice ls", "allow"),
         ("prompt nice *, deny nice *", "nice ls", "prompt"),
@@ -187,3 +211,72 @@ def test_a_long_pattern_and_a_long_command_with_a_gap_count_as_fitting(length: i
     command = "nosuch $x ".ljust(length + 2, "b")  # compared as `nosuch* bbb`
 
     assert _judged("deny *" + "z" * 1023, command, default="allow").action == action
+
+
+# ---- what an answer is remembered as ----
+
+HERE = Bound("/a", {"x": "1"})
+
+
+def _piece(line: str, shell: str | None = None) -> Piece:
+    return Piece(tuple(Word(word, open=word == "$x") for word in shlex.split(line)), shell)
+
+
+@pytest.mark.parametrize(
+    ("piece", "bound", "pattern"),
+    [
+        (_piece("make x"), HERE, "make x"),
+        (_piece("make 'a b'"), HERE, "make 'a b'"),
+        (_piece("./make x"), Bound("/a", {}, "/a/make"), "/a/make x"),
+        (_piece("make", "sh"), HERE, "make"),
+        (_piece("make $x"), HERE, None),
+        (_piece("make '*'"), HERE, None),
+        (_piece("make '?'"), HERE, None),
+        (_piece("'a b' x"), HERE, None),
+        (_piece("make 'a\nb'"), HERE, None),
+        (_piece("make x"), None, None),
+        (_piece("make x"), Bound("/a", None), None),
+        (_piece("make " + "x" * 4091), HERE, "make " + "x" * 4091),
+        (_piece("make " + "x" * 4092), HERE, None),
+    ],
+)
+def test_an_answer_is_remembered_as_exactly_what_was_asked(
+    piece: Piece, bound: Bound | None, pattern: str | None
+) -> None:
+    by_hand = Rule(pattern="make x", action="allow")
+    policy = ExecPolicy(default_action="prompt", rules=(by_hand,))
+
+    made = remembered(policy, [piece], [bound])
+
+    if pattern is None:
+        assert made is None
+        return
+    assert made is not None
+    assert bound is not None
+    shells = (piece.shell,) if piece.shell else None
+    fresh = Rule(
+        pattern=pattern,
+        action="allow",
+        shells=shells,
+        cwd="/a",
+        files=bound.files,
+        description="always allowed by a person",
+    )
+    assert made.rules == (fresh, by_hand)
+    assert remembered(made, [piece], [bound]) == made
+
+
+def test_a_later_answer_takes_the_place_of_an_earlier_one_of_the_same_words_and_folder() -> None:
+    policy = ExecPolicy(default_action="prompt")
+    for bound in (Bound("/a", {"x": "1"}), Bound("/b", {"x": "1"}), Bound("/a", {"x": "2"})):
+        made = remembered(policy, [_piece("make x"), _piece("git x")], [bound, bound])
+        assert made is not None
+        policy = made
+
+    assert [(rule.pattern, rule.cwd, rule.files) for rule in policy.rules] == [
+        ("make x", "/a", {"x": "2"}),
+        ("git x", "/a", {"x": "2"}),
+        ("make x", "/b", {"x": "1"}),
+        ("git x", "/b", {"x": "1"}),
+    ]
+    assert remembered(policy, [_piece("make x"), _piece("git $x")], [HERE, HERE]) is None
