@@ -434,8 +434,8 @@ def test_a_device_that_wants_more_scopes_from_elsewhere_is_told_what_it_has() ->
 PASTE = "open the dashboard URL and paste the token in Control UI settings"
 MISSING_IN_A_PAGE = "paste in Control UI settings or openclaw doctor --generate-gateway-token; restart"
 CLI_BY_ITS_ID = ClientInfo(id="cli", version="1", platform="linux", mode="ui")
-CLI_BY_ITS_MODE = ClientInfo(id="somebody", version="1", platform="linux", mode="cli")
-CHAT_BY_ITS_MODE = ClientInfo(id="somebody", version="1", platform="linux", mode="webchat")
+CLI_BY_ITS_MODE = ClientInfo(id="test", version="1", platform="linux", mode="cli")
+CHAT_BY_ITS_MODE = ClientInfo(id="test", version="1", platform="linux", mode="webchat")
 
 
 @pytest.mark.parametrize(
