@@ -10,9 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from .agents.runs import Runs
+from .core.acting import passed_on
 from .core.agent import Attachment, Partial
 from .core.errors import OpenClawError
-from .core.model import Json, passed_on
+from .core.model import Json
 from .core.records import Run, RunNews, RunOver, RunRequest, RunSaid
 from .core.roster import Roster
 from .core.rpc import Fault, Method

@@ -6,8 +6,9 @@ import pytest
 
 from openclaw_mcp.channels.actions import AT_HOME
 from openclaw_mcp.channels.methods import OLD_NAMES
+from openclaw_mcp.core.acting import passed_on
 from openclaw_mcp.core.errors import ToolError
-from openclaw_mcp.core.model import Caller, Grant, Json, Sender, passed_on
+from openclaw_mcp.core.model import Caller, Grant, Json, Sender
 from openclaw_mcp.core.rpc import Fault
 
 from .house import House, house, within

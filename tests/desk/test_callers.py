@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.model import Caller, Grant, Sender, passed_on
+from openclaw_mcp.core.acting import passed_on
+from openclaw_mcp.core.model import Caller, Grant, Sender
 from openclaw_mcp.core.records import NewSession, Outcome, RunRequest, Session
 from openclaw_mcp.memory import caller_of
 from openclaw_mcp.store.runs import Runs

@@ -299,7 +299,7 @@ def test_a_device_that_loses_its_standing_while_it_comes_in_stays_outside(how: s
     token = entrance.admit(CLI, signer=DEVICE).device_token
     place = Visitor(address="127.0.0.1", place=Place(session="agent:main:main"))
     given = GOOD if with_token else Credentials(device_token=token)
-    assert entrance.admit(CLI, place, given, signer=DEVICE).acting is not None
+    assert entrance.admit(CLI, place, given, signer=DEVICE).bound is not None
 
     async def loses_it(caller: Caller, at: Place) -> Caller:
         if how == "revoked":

@@ -7,8 +7,9 @@ import pytest
 from msgspec import structs
 
 from openclaw_mcp.cli.policy import rules_in
+from openclaw_mcp.core.acting import passed_on
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json, Sender, ToolCall, ToolSpec, passed_on
+from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json, Sender, ToolCall, ToolSpec
 from openclaw_mcp.core.owner import is_owner
 from openclaw_mcp.core.ports import SILENCE
 from openclaw_mcp.mcp.server import Info, McpServer

@@ -196,7 +196,7 @@ class MailMethods:
         caller = call.caller
         if caller.kind == "agent":
             return await agent_context(self._mailroom, caller)
-        own = () if call.acting is None else (await agent_context(self._mailroom, call.acting)).own
+        own = () if not caller.bound else (await agent_context(self._mailroom, caller)).own
         known = Context(agent=agent, owner=caller.owner, judged=call.judged, own=own)
         if not isinstance(session, str) or not session:
             return known

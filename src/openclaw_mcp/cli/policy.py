@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from ..config import text
+from ..core.acting import conversation
 from ..core.errors import BadRequest
 from ..core.model import Caller, Door, Grant, Sender, ToolSpec
 from ..core.owner import is_owner
@@ -18,7 +19,6 @@ from ..tools import rulebook
 from ..tools.house import Explanation, HouseRules
 from ..tools.names import CLAW_TOOLS, is_ours
 from ..tools.rulebook import RuleBook
-from ..tools.standing import conversation
 
 HOUSE: Final = "claw"
 SERVER: Final = "mcp/"

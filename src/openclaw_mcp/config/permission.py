@@ -40,8 +40,9 @@ ABSENT: Final = _Absent()
 
 
 def is_person(caller: Caller) -> bool:
-    """Whether a person's own client asks. Everybody else acts for somebody: a run, its programs, its sub-agents."""
-    return caller.kind in ("local", "operator") and caller.grant is None
+    """Whether a person's own client asks. Everybody else acts for somebody: a run, its programs, its sub-agents, and a
+    client that named the session it acts in."""
+    return caller.kind in ("local", "operator") and caller.grant is None and not caller.bound
 
 
 def refuse_runs(before: Json, after: Json, schema: Json) -> None:

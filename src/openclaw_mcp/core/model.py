@@ -73,8 +73,14 @@ class Caller(Struct, frozen=True, kw_only=True, cache_hash=True):
     door: Door = "mcp"
     grant: Grant | None = None
     acting: Grant | None = None
-    """Of an operator that acts in a session: how that session's own run would stand. The rules about tools go by it;
-    its rights stay its own."""
+    """Of an operator that acts in a session: how that session's own run would stand. The rules about tools, and about
+    what is started and changed, go by it; which methods and sessions it reaches stays its own."""
+
+    @property
+    def bound(self) -> bool:
+        """Whether it is a session's agent: a run, or an operator's client that named the session it acts in. Then that
+        session's rules hold for it, for what it starts and for what it may change."""
+        return self.kind == "agent" or self.acting is not None
 
     @property
     def owner(self) -> bool:
@@ -86,36 +92,6 @@ class Caller(Struct, frozen=True, kw_only=True, cache_hash=True):
 
 WHO_OWN: Final = frozenset({"*", "operator.admin"})
 """Scopes that make an operator the owner."""
-
-
-def passed_on(caller: Caller) -> Grant:
-    """What a run acts under that this caller starts: no more than the caller's own standing, wherever the run goes.
-
-    The caller's conversation comes along, for the rules that bind the caller to it bind the run as well.
-
-    Whoever submits a run puts it into `RunRequest.options["grant"]`, in builtins."""
-    grant = caller.grant or Grant(owner=caller.owner)
-    return Grant(
-        channel=grant.channel,
-        account=grant.account,
-        to=grant.to,
-        group=grant.group,
-        space=grant.space,
-        thread=grant.thread,
-        sender=grant.sender,
-        owner=grant.owner,
-        depth=grant.depth,
-        handed_on=caller.kind == "agent",
-        led_by=_led_by(grant),
-        delivers_to=grant.delivers_to,
-        sends_anywhere=grant.sends_anywhere,
-        tools=grant.tools,
-    )
-
-
-def _led_by(grant: Grant) -> tuple[str, ...]:
-    own = grant.models or ((f"@{grant.agent}",) if grant.agent else ())
-    return tuple(dict.fromkeys((*grant.led_by, *own)))
 
 
 LOCAL = Caller(kind="local", name="local", scopes=frozenset({"*"}))

@@ -83,13 +83,11 @@ class RpcCall(Struct, frozen=True, kw_only=True):
     caller: Caller
     """`caller.scopes` holds gateway scopes such as `operator.read`; `operator.admin` implies all."""
     link: Link
-    acting: Caller | None = None
-    """As whom the rules about tools see an operator that named the session it acts in."""
 
     @property
     def judged(self) -> Caller | None:
         """Whom the rules about tools bind here: a run, or whoever acts in a session; None: an operator for itself."""
-        return self.acting or (self.caller if self.caller.kind == "agent" else None)
+        return self.caller if self.caller.bound else None
 
 
 class Method(Struct, frozen=True):

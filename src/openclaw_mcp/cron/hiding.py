@@ -28,8 +28,8 @@ def hide_all(part: Json) -> Json:
 
 
 def sees_programs(caller: Caller) -> bool:
-    """Whether this caller is shown a job's program as it is: an admin, and nobody's run."""
-    return caller.kind != "agent" and caller.grant is None and caller.owner
+    """Whether this caller is shown a job's program as it is: an admin, and no session's agent."""
+    return not caller.bound and caller.grant is None and caller.owner
 
 
 def hidden(job: Json, hide: Hide) -> Json:
@@ -46,7 +46,7 @@ def hidden(job: Json, hide: Hide) -> Json:
 
 
 def refuse_operators_program(job: Job, caller: Caller) -> None:
-    """Raises Fault when a run wants to start or remove a program of an operator's."""
+    """Raises Fault when a session's agent wants to start or remove a program of an operator's."""
     is_program = isinstance(job.spec.payload, Command) or isinstance(job.spec.schedule, OnExit | Stream)
-    if caller.kind == "agent" and job.origin is None and is_program:
+    if caller.bound and job.origin is None and is_program:
         raise Fault("an operator's program is run and removed by operators; make a job of your own", kind="FORBIDDEN")

@@ -20,11 +20,11 @@ def filled(given: Any, caller: Caller, method: str = "cron.add") -> Json:
     """The job as written, with what its maker left open. A field given as null stays empty."""
     said = unwrapped(given, method)
     payload = said.get("payload")
-    if caller.kind != "agent":
+    if not caller.bound:
         if isinstance(payload, dict) and payload.get("message"):
             said["payload"] = {"toolsAllow": EVERY_TOOL, **payload}
         return said
-    grant = caller.grant
+    grant = caller.acting or caller.grant
     if "sessionKey" not in said and caller.session:
         said["sessionKey"] = caller.session
     agent = (grant and grant.agent) or _agent_of(caller.session)
@@ -38,7 +38,8 @@ def filled(given: Any, caller: Caller, method: str = "cron.add") -> Json:
 def capped(wanted: Any, caller: Caller) -> list[str]:
     """What the job's turns may use: what was asked for, and no more than its maker may use itself."""
     asked = [str(name) for name in wanted] if isinstance(wanted, list) else None
-    own = None if caller.grant is None else caller.grant.tools
+    grant = caller.acting or caller.grant
+    own = None if grant is None else grant.tools
     if own is None:
         return asked if asked is not None else EVERY_TOOL
     if asked is None or "*" in asked:
@@ -47,7 +48,7 @@ def capped(wanted: Any, caller: Caller) -> list[str]:
 
 
 def _delivery(said: Json, caller: Caller) -> Json:
-    grant, delivery = caller.grant, said.get("delivery")
+    grant, delivery = caller.acting or caller.grant, said.get("delivery")
     if grant is None or grant.channel is None or grant.to is None or grant.channel in _INSIDE:
         return {}
     if delivery is None and "delivery" in said:
@@ -86,7 +87,7 @@ async def _made_by(origin: str, sessions: SessionBook) -> tuple[str, ...]:
 
 def same_hooks(job: Job, spec: Spec, caller: Caller) -> Spec:
     """The new spec of a job. An operator's is posted with `cron.webhookToken`: an agent names no address for that."""
-    if caller.kind == "agent" and job.origin is None and _hooks(spec) - _hooks(job.spec):
+    if caller.bound and job.origin is None and _hooks(spec) - _hooks(job.spec):
         words = "where an operator's job posts its results is changed by operators; make a job of your own"
         raise Fault(words, kind="FORBIDDEN")
     return spec

@@ -81,9 +81,10 @@ def other_deeds(before: Spec, after: Spec) -> bool:
 
 def taken_over(job: Job, spec: Spec, caller: Caller) -> Job:
     """The job with a new spec. One whose deeds an agent has changed is that agent's from then on, with its tools."""
-    if caller.kind != "agent" or not other_deeds(job.spec, spec):
+    if not caller.bound or not other_deeds(job.spec, spec):
         return structs.replace(job, spec=spec)
-    if isinstance(spec.payload, AgentTurn) and caller.grant is not None and caller.grant.tools is not None:
+    grant = caller.acting or caller.grant
+    if isinstance(spec.payload, AgentTurn) and grant is not None and grant.tools is not None:
         tools = capped(spec.payload.tools_allow, caller)
         spec = structs.replace(spec, payload=structs.replace(spec.payload, tools_allow=tools))
     return structs.replace(job, spec=spec, origin=caller.session)

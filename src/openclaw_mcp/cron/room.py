@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import msgspec
 from msgspec import Meta, Struct
 
+from ..core.acting import passed_on
 from ..core.books import SessionBook
 from ..core.channel import Mailroom
 from ..core.jobs import (
@@ -23,7 +24,7 @@ from ..core.jobs import (
     Stream,
     replaced,
 )
-from ..core.model import Caller, Json, passed_on
+from ..core.model import Caller, Json
 from ..core.ports import Guard, Runner
 from ..core.records import NewSession, RunRequest
 from ..core.roster import Roster
@@ -242,7 +243,7 @@ class CronRoom:
         now, job_id = self._time.now(), str(uuid.uuid4())
         spec = self._allowed(spec_of(filled(params, caller), now, job_id=job_id), caller)
         state = JobState()
-        origin = caller.session if caller.kind == "agent" else None
+        origin = caller.session if caller.bound else None
         job = Job(id=job_id, spec=spec, state=state, created_at=now, updated_at=now, origin=origin)
         await self.reach.check(job, caller, Homes(self._roster()), self._post, judged=judged)
         job = armed(job, now, activated=False)
@@ -281,7 +282,7 @@ class CronRoom:
         if judged is not None:
             before = await self._found(job_id)
             after = taken_over(before, change(before), caller)
-            answers = after.origin is not None if caller.kind == "agent" else other_deeds(before.spec, after.spec)
+            answers = after.origin is not None if caller.bound else other_deeds(before.spec, after.spec)
             if answers and after.spec != before.spec:
                 await self.reach.check(after, caller, Homes(self._roster()), self._post, judged=judged)
             expected = expected or shapes.revision(before)  # what is written is what was judged
@@ -377,11 +378,11 @@ class CronRoom:
         """An agent may have itself called; it may not have programs started behind everybody's back."""
         if spec.agent_id is not None:
             self._roster().card(spec.agent_id)
-        if caller.kind == "agent" and isinstance(spec.payload, Command):
+        if caller.bound and isinstance(spec.payload, Command):
             raise Fault("command jobs are made by operators; use an agentTurn and the tools you have", kind="FORBIDDEN")
         if isinstance(spec.schedule, Stream) and not self.settings().triggers.enabled:
             raise Fault("streams are switched off here (cron.triggers.enabled)", kind="FORBIDDEN")
-        if caller.kind == "agent" and isinstance(spec.schedule, OnExit | Stream):
+        if caller.bound and isinstance(spec.schedule, OnExit | Stream):
             kind = spec.schedule.__struct_config__.tag
             raise Fault(f"{kind} jobs are made by operators; use an at, every or cron schedule", kind="FORBIDDEN")
         return spec

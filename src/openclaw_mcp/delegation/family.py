@@ -93,7 +93,7 @@ class Family:
     async def spawn(self, errand: Errand) -> Subagent:
         """Raises Fault (kind FORBIDDEN where a limit says no)."""
         settings = self._settings()
-        depth = await self._depth(errand.requester)
+        depth = max(await self._depth(errand.requester), errand.grant.get("depth", 0))
         own = keys.parts(errand.requester)[0]
         id = _id(errand)
         known = await self._book.get(f"agent:{errand.agent}:subagent:{id}") if errand.once else None

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct, structs, to_builtins
 
 from ..core import keys
-from ..core.model import Caller, Json, passed_on
+from ..core.acting import passed_on
+from ..core.model import Caller, Json
 from ..core.model_name import check_model_name
 from ..core.records import Subagent, now_ms
 from ..core.roster import AGENT_ID, Roster
@@ -76,7 +77,7 @@ ENDS: Final = {
 
 
 class DelegationRoom:
-    """A `Room`. An agent acts for its own session, whatever the parameters say; an operator names one."""
+    """A `Room`. A session's agent acts for that session, whatever the parameters say; an operator names one."""
 
     def __init__(
         self,
@@ -105,8 +106,8 @@ class DelegationRoom:
         )
 
     def _whose(self, caller: Caller, named: str | None) -> str:
-        if caller.kind == "agent":
-            return own_key(caller)
+        if caller.bound:
+            named = own_key(caller)
         if named is None:
             raise Fault("sessionKey is required")
         return self._sight.key(named)
@@ -278,7 +279,7 @@ class DelegationRoom:
         asked = read_params(_given(call.params), ConverseParams, call.method)
         if (asked.session_key is None) == (asked.label is None):
             raise Fault("give either sessionKey or label, not both and not neither")
-        source = call.caller.session if call.caller.kind == "agent" else asked.source_session_key
+        source = call.caller.session if call.caller.bound else asked.source_session_key
         target = await self._target(call.caller, asked)
         return await self._letters.send(
             Note(

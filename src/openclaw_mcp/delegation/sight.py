@@ -108,6 +108,8 @@ class Sight:
         name, run = method.name, method.run
 
         async def guarded(call: RpcCall) -> Any:
+            if name == "sessions.patch" and call.caller.bound:
+                self._check_model(call.params)
             if call.caller.kind != "agent" or name in OPEN:
                 return await run(call)
             if name == "sessions.list":
@@ -121,12 +123,15 @@ class Sight:
             if name not in WHOSE:
                 raise Fault(f"{name} is not for agents", kind="FORBIDDEN")
             params = await self._placed(call, WHOSE[name])
-            if name == "sessions.patch" and not CHOOSES_MODEL.isdisjoint(params) and self._settings().provider_rules:
-                raise Fault(f"{NOT_ITS_MODEL}: ask a person to do it", kind="FORBIDDEN")
             told = await run(structs.replace(call, params=params))
             return told if call.caller.owner else _told_to_others(told)
 
         return guarded
+
+    def _check_model(self, params: Json) -> None:
+        """Raises Fault when a session's agent would choose a model, and with it the rules."""
+        if not CHOOSES_MODEL.isdisjoint(params) and self._settings().provider_rules:
+            raise Fault(f"{NOT_ITS_MODEL}: ask a person to do it", kind="FORBIDDEN")
 
     async def _waited(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
         """How a run ended, whose session is within sight: that somebody knows its id says nothing."""

@@ -238,7 +238,12 @@ class Approvals:
 
 def _check_operator(call: RpcCall) -> None:
     """A run's program never asks or answers, whatever scopes its caller has: it is what the question is about."""
-    if call.caller.kind != "operator" or call.caller.grant is not None or not covers(call.caller.scopes, APPROVALS):
+    if (
+        call.caller.kind != "operator"
+        or call.caller.bound
+        or call.caller.grant is not None
+        or not covers(call.caller.scopes, APPROVALS)
+    ):
         raise missing_scope(APPROVALS)
 
 

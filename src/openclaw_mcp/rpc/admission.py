@@ -56,13 +56,12 @@ class Admitted(Struct, frozen=True, kw_only=True):
     issued_at_ms: int | None = None
     grant: str | None = None
     """The id of the run grant it came in with: then only what that run may do is open."""
-    acting: Caller | None = None
-    """As whom the rules about tools see it, when it named a session: then only what is behind its tools is open."""
 
     @property
     def bound(self) -> Caller | None:
-        """Whose tools are all that this connection opens; None: it is an operator's or a node's own."""
-        return self.acting if self.grant is None else self.caller
+        """Whose tools are all that this connection opens: a run's, or those of the session that an operator's client
+        named; None: it is an operator's or a node's own."""
+        return self.caller if self.caller.bound else None
 
 
 class Refused(Exception):
@@ -105,7 +104,7 @@ class Door:
             return admitted
         acting = await self.acting(admitted.caller, visitor.place)
         self._check_standing(admitted)  # it may have lost it in the meantime, and is no guest yet that could be cut off
-        return replace(admitted, acting=acting)
+        return replace(admitted, caller=acting)
 
     def _check_standing(self, admitted: Admitted) -> None:
         """Raises Refused unless the device still holds the token it was admitted with."""

@@ -6,8 +6,6 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
-
 from ..core.accepted import Accepted
 from ..core.errors import BadRequest, OpenClawError, ToolArguments, ToolDenied, Unauthorized
 from ..core.model import Caller, Json
@@ -272,9 +270,8 @@ class Connection:
         grants = self._intercom.door.grants
         if self.admitted.grant is not None:
             return grants.narrowed(method, call)
-        if self.admitted.acting is not None:
-            grants.permit(self.admitted.acting, call)
-            return replace(call, acting=self.admitted.acting)
+        if call.judged is not None:
+            grants.permit(call.judged, call)
         return call
 
     def accept(self, request: str, payload: Any) -> None:

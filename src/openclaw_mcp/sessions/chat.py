@@ -5,9 +5,10 @@ from typing import Final
 
 import msgspec
 
+from ..core.acting import passed_on
 from ..core.books import SessionBook
 from ..core.ids import new_id
-from ..core.model import Json, passed_on
+from ..core.model import Json
 from ..core.model_name import check_model_name
 from ..core.ports import Runner
 from ..core.records import Admission, Draft, HistoryPage, Message, QueueMode, RunRequest, is_house_run, now_ms

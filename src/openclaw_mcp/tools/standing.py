@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct, structs
 
+from ..core.acting import conversation, whereabouts, with_parents
 from ..core.model import Caller, Door, Sender
 from ..core.providers import ANY
 from .rulebook import Channel, Group, Lists, Place, RuleBook
@@ -33,33 +34,6 @@ class Standing(Struct, frozen=True, kw_only=True):
     menu: tuple[str, ...] | None = None
 
 
-class Conversation(Struct, frozen=True):
-    """What a session key says of itself."""
-
-    agent: str | None = None
-    channel: str = ""
-    groups: tuple[str, ...] = ()
-    depth: int = 0
-
-
-def conversation(key: str | None) -> Conversation:
-    """`agent:<id>:<channel>:group:<gid>[:topic:<t>]` and its kin; what is not said is not there."""
-    parts = (key or "").strip().lower().split(":")
-    agent = None
-    if parts[0] == "agent" and len(parts) > 2:
-        agent, parts = parts[1], parts[2:]
-    depth = 0
-    while parts[:1] == ["subagent"]:
-        depth, parts = depth + 1, parts[2:]
-    if len(parts) < 3:
-        return Conversation(agent, depth=depth)
-    channel, kind, *rest = parts
-    if kind in ("group", "channel"):
-        return Conversation(agent, channel, _with_parents(":".join(rest)), depth)
-    is_direct = kind in ("direct", "dm") or rest[0] in ("direct", "dm")
-    return Conversation(agent, channel if is_direct else "", depth=depth)
-
-
 def standing(caller: Caller, book: RuleBook) -> Standing:
     """What the grant does not say, the session's key says; the models are the agent's own unless the run has others."""
     own = conversation(caller.session)
@@ -75,14 +49,7 @@ def standing(caller: Caller, book: RuleBook) -> Standing:
             depth=own.depth,
             door=caller.door,
         )
-    place = own if own.groups else conversation(grant.spawned_by)
-    channel = own.channel or (grant.channel or "").strip().lower() or place.channel
-    groups = place.groups
-    if grant.group:
-        channel = (grant.channel or "").strip().lower() or own.channel or place.channel
-        groups = _with_parents(grant.group.strip())
-    elif place.groups:
-        channel = place.channel
+    channel, groups = whereabouts(caller)
     agent = _plain(grant.agent or own.agent or book.default_agent)
     models = grant.models or book.may_answer(agent)
     return Standing(
@@ -151,7 +118,7 @@ def listed_group(book: RuleBook, *, channel: str, account: str, to: str) -> str 
     plain = to.strip()
     for prefix in (f"{channel}:", "group:", "channel:"):
         plain = plain.removeprefix(prefix)
-    known = any(look_up(table, id) is not None for table in tables for id in _with_parents(plain) if id != "*")
+    known = any(look_up(table, id) is not None for table in tables for id in with_parents(plain) if id != "*")
     return plain if known else None
 
 
@@ -180,14 +147,6 @@ def _nearest(groups: Mapping[str, Group], ids: tuple[str, ...]) -> list[tuple[st
     """The first of `ids` that is there, then everybody's."""
     own = next(((id, group) for id in ids if (group := look_up(groups, id)) is not None), None)
     return [pair for pair in (own, ("*", groups["*"]) if "*" in groups else None) if pair is not None]
-
-
-def _with_parents(id: str) -> tuple[str, ...]:
-    """`<group>:topic:<t>` and the group; a thread counts as its group."""
-    group, _, _ = id.partition(":thread:")
-    parent, topic, _ = group.partition(":topic:")
-    ids = (group, parent) if topic else (group,)
-    return tuple(id for id in ids if id)
 
 
 def _sender_words(sender: Sender | None, channel: str) -> list[tuple[str, str]]:
