@@ -4,7 +4,6 @@ A key does not tell whose sub-agent a session is, nor which model it has. Sessio
 in over the WebSocket, by `tools.invoke`, `POST /tools/invoke`, `/mcp`, under `attach.grant` and by their own agent.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -158,23 +157,6 @@ def test_a_header_is_decoded_wherever_it_names_a_session(house: World) -> None:
     headers = {**house.bearer, "x_openclaw_session_key": quote(key)}
     assert web_client.send(f"{house.served.http}/v1/chat/completions", "POST", body, **headers).status == 200
     assert house.texts(key) == ["here"]
-
-
-@pytest.mark.parametrize("session", [None, "agent:main:modelled"])
-def test_the_rules_of_a_session_are_all_it_takes_on(house: World, session: str | None) -> None:
-    """Whoever holds the token stays a person with its own rights: it may change what no run may."""
-    before = house.ask("config.get")["parsed"]
-    patch = {"tools": {"loopDetection": {"enabled": True}}}
-    try:
-        told = house.mcp(
-            "tools/call",
-            session,
-            name="gateway",
-            arguments={"action": "config.patch", "raw": json.dumps(patch)},
-        )
-        assert told["result"]["isError"] is False, told
-    finally:
-        house.ask("config.set", raw=json.dumps(before), baseHash=house.ask("config.get")["hash"])
 
 
 def test_a_sub_agent_far_below_a_group_runs_under_its_rules(tmp_path: Path) -> None:

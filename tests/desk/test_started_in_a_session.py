@@ -1,10 +1,13 @@
-"""What acts in a session by the gateway's own token is that session's agent: its rules hold for what it starts, and what
-a run of the session may not change it may not change either. A client that names no session is a person's."""
+"""What acts in a session by the gateway's own token is that session's agent.
 
+Its rules hold for what it starts, and what a run of the session may not change it may not change either. A client that
+names no session is a person's.
+"""
+
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -181,7 +184,7 @@ def test_the_rules_hold_for_what_its_tools_start_at_every_door(
 
 @pytest.mark.parametrize("session", [GROUP, MODELLED])
 def test_the_rules_come_along_through_a_session_that_has_none(house: World, session: str) -> None:
-    """What is told to a session without rules tells the next one, and plans a job."""
+    """What was told in a session without rules tells the next one."""
     send = {"sessionKey": FREE, "message": ORDER, "timeoutSeconds": 60}
     with seated(house, Place(session=session)) as seat:
         order = f"x\n!tool sessions_send {json.dumps(send)}"
@@ -194,17 +197,14 @@ def test_depth_counts_from_the_session_acted_in_whichever_is_named(house: World)
     for _ in range(2):
         below = house.ask("sessions.spawn", sessionKey=below, task="!say x")["childSessionKey"]
     assert house.ask("sessions.spawn", sessionKey=MAIN, task="!say x")["status"] == "accepted"
-    house.configure(tools=CONFIG["tools"] | {"subagents": {"tools": {"alsoAllow": ["group:sessions"]}}})
-    try:
-        with seated(house, Place(session=below)) as seat:
-            told = seat.ask("sessions.spawn", sessionKey=MAIN, task="!say x")
-    finally:
-        house.configure(tools=CONFIG["tools"])
+    with seated(house, Place(session=below)) as seat:
+        told = seat.ask("sessions.spawn", sessionKey=MAIN, task="!say x")
     assert told["status"] == "forbidden", told
 
 
 # ---- what is changed -------------------------------------------------------------------------------------------------
 
+FREELY = {"ui": {"seamColor": "#123456"}}
 PATCHES: dict[str, dict[str, Any]] = {
     "the group's own rules": {"channels": {"local": {"groups": {"#g": {"tools": None}}}}},
     "a program": {"mcp": {"servers": {"x": {"command": "false", "enabled": False}}}},
@@ -213,26 +213,27 @@ PATCHES: dict[str, dict[str, Any]] = {
 }
 
 
-def patched_by_socket(house: World, session: str | None, raw: str) -> str:
+def asked(house: World, session: str | None, method: str, **params: Any) -> str:
+    """Over the WebSocket, in a session or in none; the refusal."""
+    place = None if session is None else Place(session=session)
     try:
-        with seated(house, Place(session=session)) if session else seated_nowhere(house) as seat:
-            seat.ask("config.patch", raw=raw, baseHash=house.ask("config.get")["hash"])
+        with seated(house, place) if place else contextlib.nullcontext(house) as client:
+            client.ask(method, **params)
     except Refused as exc:
         return str(exc)
     return ""
+
+
+def patched_by_socket(house: World, session: str | None, raw: str) -> str:
+    return asked(house, session, "config.patch", raw=raw, baseHash=house.ask("config.get")["hash"])
 
 
 def applied_by_socket(house: World, session: str | None, raw: str) -> str:
-    """The whole config, with what the patch adds."""
+    """The whole config, with the patched section in it."""
     before, patch = house.ask("config.get"), json.loads(raw)
     section = next(iter(patch))
     whole = {**before["parsed"], section: {**before["parsed"].get(section, {}), **patch[section]}}
-    try:
-        with seated(house, Place(session=session)) if session else seated_nowhere(house) as seat:
-            seat.ask("config.apply", raw=json.dumps(whole), baseHash=before["hash"])
-    except Refused as exc:
-        return str(exc)
-    return ""
+    return asked(house, session, "config.apply", raw=json.dumps(whole), baseHash=before["hash"])
 
 
 def patched_by_mcp(house: World, session: str | None, raw: str) -> str:
@@ -242,19 +243,11 @@ def patched_by_mcp(house: World, session: str | None, raw: str) -> str:
 
 
 def patched_by_invoke(house: World, session: str | None, raw: str) -> str:
-    told = house.invoke("gateway", session, action="config.patch", raw=raw)
+    try:
+        told = house.invoke("gateway", session, action="config.patch", raw=raw)
+    except Refused as exc:  # of a session's key that is none
+        return str(exc)
     return "" if told["ok"] else str(told["error"]["message"])
-
-
-def seated_nowhere(house: World) -> Any:
-    class _Person:
-        def __enter__(self) -> World:
-            return house
-
-        def __exit__(self, *_: object) -> None:
-            return
-
-    return _Person()
 
 
 WRITERS = [patched_by_socket, applied_by_socket, patched_by_mcp, patched_by_invoke]
@@ -266,7 +259,8 @@ def kept(house: World) -> Iterator[dict[str, Any]]:
     """The config, which is put back."""
     before = house.ask("config.get")["parsed"]
     yield before
-    house.ask("config.set", raw=json.dumps(before), baseHash=house.ask("config.get")["hash"])
+    if house.ask("config.get")["parsed"] != before:
+        house.ask("config.set", raw=json.dumps(before), baseHash=house.ask("config.get")["hash"])
 
 
 @pytest.mark.parametrize("what", PATCHES)
@@ -282,8 +276,7 @@ def test_whoever_acts_in_a_session_changes_no_rules_programs_or_owners(
         assert "openclaw config set PATH VALUE" in refusal
 
 
-@pytest.mark.parametrize("write", WRITERS)
-@pytest.mark.parametrize("what", PATCHES)
+@pytest.mark.parametrize(("write", "what"), list(zip(WRITERS, PATCHES, strict=True)))
 def test_a_persons_client_that_names_no_session_changes_all_of_it(
     house: World, kept: dict[str, Any], write: Write, what: str
 ) -> None:
@@ -293,7 +286,7 @@ def test_a_persons_client_that_names_no_session_changes_all_of_it(
 
 @pytest.mark.parametrize("write", WRITERS)
 def test_what_a_run_may_change_is_changed_unasked(house: World, kept: dict[str, Any], write: Write) -> None:
-    assert write(house, FREE, json.dumps({"messages": {"ackReaction": "x"}})) == ""
+    assert write(house, FREE, json.dumps(FREELY)) == ""
 
 
 PROGRAMS: dict[str, dict[str, Any]] = {
@@ -323,7 +316,7 @@ def test_a_sessions_model_is_not_chosen_there_while_rules_go_by_provider(house: 
     assert house.ask("sessions.describe", key=MODELLED)["session"]["model"] == "b/two"
 
 
-def test_a_job_planned_in_a_session_is_that_sessions(tmp_path: Path, house: World) -> None:
+def test_a_job_planned_in_a_session_is_that_sessions(house: World) -> None:
     with seated(house, Place(session=FREE)) as seat:
         job = seat.ask("cron.add", **planned())
     assert job["sessionKey"] == FREE

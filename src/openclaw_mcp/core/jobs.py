@@ -198,7 +198,7 @@ class Job(Struct, frozen=True, kw_only=True):
     created_at: int
     updated_at: int
     origin: str | None = None
-    """The session whose agent made it; None when a person did."""
+    """The session whose agent made it, a run or a client that acts there; None when a person did."""
     running: str | None = None
     """The firing that goes now."""
 

@@ -238,12 +238,8 @@ class Approvals:
 
 def _check_operator(call: RpcCall) -> None:
     """A run's program never asks or answers, whatever scopes its caller has: it is what the question is about."""
-    if (
-        call.caller.kind != "operator"
-        or call.caller.bound
-        or call.caller.grant is not None
-        or not covers(call.caller.scopes, APPROVALS)
-    ):
+    caller = call.caller
+    if caller.kind != "operator" or caller.bound or caller.grant is not None or not covers(caller.scopes, APPROVALS):
         raise missing_scope(APPROVALS)
 
 

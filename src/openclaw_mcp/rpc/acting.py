@@ -1,7 +1,8 @@
 """In which session a client acts: told with the headers of a connection's upgrade or of an HTTP request, alike.
 
-Who holds the gateway's token may act in any session. One that names it is held to that session's rules about tools, in
-what it is told to list and in what it calls. The words are percent-encoded, so that a header carries any of them.
+Who holds the gateway's token may act in any session. One that names it is that session's agent (`Caller.bound`), held
+to its rules in what it is told to list, calls, starts and changes. The words are percent-encoded, so that a header
+carries any of them.
 """
 
 from collections.abc import Mapping, Sequence
