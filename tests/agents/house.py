@@ -135,8 +135,8 @@ class World:
         self.agent = CliAgent(DIALECTS[cli](), around)
 
     def turn(self, prompt: str = "hi", **more: Any) -> Turn:
-        given = {"caller": CALLER, **more}
-        return Turn(run_id="r1", agent_id="main", session_key="agent:main:main", session_id="s", prompt=prompt, **given)
+        given: dict[str, Any] = {"caller": CALLER, "session_key": "agent:main:main", "session_id": "s", **more}
+        return Turn(run_id="r1", agent_id="main", prompt=prompt, **given)
 
     async def told(self, prompt: str = "hi", **more: Any) -> list[AgentEvent]:
         async with asyncio.timeout(PATIENCE), aclosing(self.agent.run(self.turn(prompt, **more))) as events:

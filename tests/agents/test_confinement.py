@@ -383,7 +383,29 @@ for name in ("GEMINI_CLI_HOME", "CODEX_HOME", "XDG_CONFIG_HOME"):
     spying(world, cli, script)
     world.final(caller=STRANGER)
     made = {path.name for path in world.home.rglob("*") if path.relative_to(world.home) not in before}
-    assert made <= {".gemini", "tmp", "history"}
+    assert made == set()
+
+
+CHAT = """
+import os, pathlib
+folder = pathlib.Path(os.environ["GEMINI_CLI_HOME"], ".gemini", "tmp", "work", "chats")
+folder.mkdir(parents=True, exist_ok=True)
+seen = pathlib.Path(__file__).with_name("chats")
+with seen.open("a") as file:
+    file.write(f"{sorted(each.name for each in folder.iterdir())}\\n")
+(folder / f"{len(seen.read_text().splitlines())}.jsonl").write_text("said")
+"""
+
+
+def test_gemini_finds_the_chats_of_its_own_conversation_and_no_others(tmp_path: Path) -> None:
+    """It lets every run read the folder they lie in."""
+    world = World(tmp_path, "gemini")
+    spying(world, "gemini", CHAT)
+    rooms = {"session_key": "agent:main:local:group:#a"}, {"session_key": "agent:main:local:group:#b"}
+    for more in (*rooms, *rooms, {**rooms[0], "session_id": "begun-anew"}):
+        world.final(caller=STRANGER, **more)
+    assert (tmp_path / "chats").read_text().splitlines() == ["[]", "[]", "['1.jsonl']", "['2.jsonl']", "[]"]
+    assert [path.name for path in world.home.rglob("*.jsonl")] == []
 
 
 def test_no_file_that_cant_be_read_is_passed_over(tmp_path: Path) -> None:

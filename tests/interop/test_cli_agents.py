@@ -61,8 +61,8 @@ class World:
         self.agent = CliAgent(DIALECTS[cli](), around)
 
     def turn(self, prompt: str, **more: Any) -> Turn:
-        key: dict[str, Any] = {"run_id": "r1", "agent_id": "main", "session_key": "agent:main:main", "session_id": "s"}
-        return Turn(**key, prompt=prompt, **{"caller": CALLER, **more})
+        key = {"run_id": "r1", "agent_id": "main", "session_key": "agent:main:main", "session_id": "s"}
+        return Turn(**{**key, "prompt": prompt, "caller": CALLER, **more})
 
     async def told(self, prompt: str, **more: Any) -> list[AgentEvent]:
         async with asyncio.timeout(PATIENCE), aclosing(self.agent.run(self.turn(prompt, **more))) as events:

@@ -26,9 +26,9 @@ SETTINGS: Final = "settings.json"
 PROJECTS: Final = "projects.json"
 KEPT_FOLDERS: Final = ("tmp", "history")  # where sessions lie; made at home first, so that what is written stays there
 LOGINS: Final = (
-    "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", "user_id", PROJECTS,
+    "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", "user_id",
 )  # fmt: skip
-"""What a confined run sees of the user's folder, besides the kept folders: who is signed in, and where sessions lie."""
+"""What a confined run sees of the user's folder: who is signed in."""
 KEPT_SETTINGS: Final = (
     "security.auth", "model.name", "modelConfigs", "billing", "privacy", "general.maxAttempts",
     "general.retryFetchErrors", "general.enableAutoUpdate", "general.enableAutoUpdateNotification",
@@ -66,16 +66,16 @@ decision = "allow"
 priority = 950
 """
 """The same once more, for a tool nobody has heard of yet."""
-LONGEST_NAME: Final = 1024  # characters behind an `@` that are looked at: a name has at most 255, each may be quoted
 _AT: Final = re.compile("@")
-_QUOTING: Final = re.compile(r"[\"'\\]")
+_ONE_NAME: Final = re.compile(r"""([^/"\\ \t\n\r]{0,255})(?:[ \t\n\r]|\Z)""")
+"""Words behind an `@` that can only mean an entry of the folder itself: one name, with no separator and no quoting."""
 _AWKWARD: Final = re.compile(r"([\s\\,;!?()\[\]{}])")
 
 
 class Gemini:
     """A `Dialect`. Gemini reads its servers from a user's settings file alone. Rather than write into that, a run gets
     a home that holds links to everything in the user's `~/.gemini` and settings of its own: the user's, and our server.
-    A confined run's home has the logins and the sessions alone.
+    A confined run's home has the logins, and the sessions of its own conversation.
     """
 
     id = "gemini"
@@ -112,7 +112,8 @@ class Gemini:
             env[HOME] = str(self._confine(order, order.confined))
         elif order.server is not None:
             env[HOME] = str(self._furnish(order))
-        return Spoken(args=args, env=env, stdin=seen.encode() + _unread(composed(order).decode(), order.cwd).encode())
+        folder = order.cwd if order.confined is None else None
+        return Spoken(args=args, env=env, stdin=seen.encode() + _unread(composed(order).decode(), folder).encode())
 
     def _furnish(self, order: Order) -> Path:
         assert order.server is not None
@@ -136,13 +137,16 @@ class Gemini:
         return home
 
     def _confine(self, order: Order, standing: Path) -> Path:
-        """A home with the logins alone."""
+        """A home with the logins, and the sessions of this conversation: Gemini lets every run read the folder where
+        those of its project lie, and all confined runs of an agent are one project."""
         real, home = _real(order), order.folder / "home"
         inside = home / ".gemini"
         inside.mkdir(parents=True, mode=0o700)
+        own = standing / self.id / order.conversation
         for name in KEPT_FOLDERS:
-            (real / name).mkdir(parents=True, exist_ok=True)
-        link(inside, real, *KEPT_FOLDERS, *LOGINS)
+            (own / name).mkdir(parents=True, mode=0o700, exist_ok=True)
+        link(inside, own, *KEPT_FOLDERS)
+        link(inside, real, *LOGINS)
         # Empty: Gemini looks for the first of its kind in the folder it works in and all above.
         (standing / "work" / ".gemini").mkdir(mode=0o700, exist_ok=True)
         (standing / "work" / ".gemini" / ".env").touch()
@@ -158,11 +162,10 @@ class Gemini:
         return GeminiReader()
 
     def after(self, order: Order) -> None:
-        """What Gemini made anew or replaced in the run's home goes to the user's: a refreshed login, its list of
-        projects."""
+        """What Gemini made anew or replaced in the run's home goes to the user's: a refreshed login, and in the owner's
+        runs its list of projects."""
         inside = order.folder / "home" / ".gemini"
         if order.confined is not None:
-            _merge_projects(inside / PROJECTS, _real(order) / PROJECTS)
             bring_home(inside, _real(order), LOGINS)
             return
         with contextlib.suppress(OSError):
@@ -176,27 +179,27 @@ def _entry(server: Entry) -> Json:
     return {"command": server.command, "args": server.args, "trust": True, "timeout": CALL_SECONDS * 1000}
 
 
-def _unread(text: str, folder: Path) -> str:
-    """The text, with a backslash before each `@` that may name something in the folder: whoever writes must not choose
-    files for it. All other text stays as it is, addresses of mail included."""
+def _unread(text: str, folder: Path | None) -> str:
+    """The text, with a backslash before each `@` that may name a file: whoever writes must not choose files for it.
+    `folder` is where an owner's run works; without one, every `@` has its backslash."""
     if "@" not in text:
         return text
-    try:
-        names = [_alike(entry.name) for entry in folder.iterdir()]
-    except OSError:
-        names = [""]
-    return _AT.sub(lambda at: "\\@" if _may_name(text[at.end() : at.end() + LONGEST_NAME], names) else "@", text)
+    names = [""]
+    with contextlib.suppress(OSError):
+        names = [""] if folder is None else [_alike(entry.name) for entry in folder.iterdir()]
+    return _AT.sub(lambda at: "\\@" if _may_name(text, at.end(), names) else "@", text)
 
 
-def _may_name(words: str, names: Sequence[str]) -> bool:
-    """Whether what stands behind an `@` begins like a path, or like a name in the folder: where a name ends, and
-    which quotes and backslashes are part of it, is for Gemini to say."""
-    return _alike(words).startswith(("/", ".", "~", *names))
+def _may_name(text: str, start: int, names: Sequence[str]) -> bool:
+    """Whether what stands there is more than one plain word, or begins like a name in the folder. With a separator any
+    word may lead anywhere (`x/../file`, though there is no `x`); where a word with quotes ends is for Gemini to say."""
+    word = _ONE_NAME.match(text, start)
+    return word is None or _alike(word[1]).startswith((".", "~", *names))
 
 
 def _alike(name: str) -> str:
     """One form of all that some file system takes for the same name."""
-    return unicodedata.normalize("NFKC", _QUOTING.sub("", name)).casefold()
+    return unicodedata.normalize("NFKC", name.replace("'", "")).casefold()
 
 
 def _escaped(path: Path) -> str:

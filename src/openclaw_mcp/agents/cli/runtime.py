@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import secrets
 import shutil
@@ -207,6 +208,7 @@ class Job(Struct, frozen=True, kw_only=True):
             strict=self.settings.strict or self.confined is not None,
             folder=folder,
             confined=self.confined,
+            conversation=hashlib.sha256(f"{turn.session_key}\0{turn.session_id}".encode()).hexdigest(),
             env=self.env,
             cwd=self.cwd,
         )

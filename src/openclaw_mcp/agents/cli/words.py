@@ -43,6 +43,8 @@ class Order(Struct, frozen=True, kw_only=True):
     confined: Path | None = None
     """Set when the CLI may have no tools but our server's and no settings but its login's: see `confinement`. A
     private folder that is still there for the next such run, where sessions may lie."""
+    conversation: str = ""
+    """The name of a folder for the gateway's session alone, where such runs must not see each other's sessions."""
     env: Mapping[str, str]
     """What the CLI inherits."""
     cwd: Path
