@@ -53,12 +53,12 @@ READ = [
     "@/etc/hostname", "@PLAN.TXT", "@\uff50lan.txt", "x@plan.txt", "@@plan.txt", "@sub/inner.txt", "@sub", '@"su"b',
     "@*", "@pl\\an.txt", '@""plan.txt', "@~/x", "@x/../plan.txt", "mail me@x/../plan.txt", "@a,b@x/y/../../plan.txt",
     "@x\\/../plan.txt", "@x\\ y/../plan.txt", '@"x y"/../plan.txt', '@x"y z/../plan.txt', "@x\u00a0/../plan.txt",
-    "@x\u2003y/../plan.txt", f"@{'x' * 3000}/../plan.txt", f"@{'x/../' * 999}plan.txt", "@x/../../work/plan.txt", "@x/..",
-    '\\@a"b@x" y/../plan.txt', "@it's/../plan.txt",
+    "@x\u2003y/../plan.txt", f"@{'x' * 3000}/../plan.txt", f"@{'x/../' * 999}plan.txt", "@x/../../work/plan.txt",
+    "@x/..", '\\@a"b@x" y/../plan.txt', "@it's/../plan.txt",
 ]  # fmt: skip
 LEFT = [
-    "ann@example.org", "<ann@example.org>", "@bob, hello", "it is @bob's", "2 @ 3", "@", "a@", "@ plan.txt", "no at at all",
-    "ann@example.org and/or bob@example.org", "https://example.org/@bob",
+    "ann@example.org", "<ann@example.org>", "@bob, hello", "it is @bob's", "2 @ 3", "@", "a@", "@ plan.txt",
+    "no at at all", "ann@example.org and/or bob@example.org", "https://example.org/@bob",
 ]  # fmt: skip
 
 

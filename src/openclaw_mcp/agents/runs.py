@@ -27,7 +27,7 @@ from ..core.records import (
     RunSaid,
 )
 from ..core.rpc import Fault
-from ..core.transcript import for_others
+from ..core.transcript import ANSWERS_THERE, among_operators, for_others
 from .turn import Transcript
 
 logger = logging.getLogger(__name__)
@@ -238,7 +238,8 @@ class Runs:
             if session.message_count == before:  # nothing was said before: not worth a look
                 return ()
             bodies = await self._sessions.bodies(session.key, limit=most, offset=before)
-            return bodies if caller.owner else tuple(map(for_others, bodies))
+            unsaid = among_operators(run.options, session)
+            return bodies if caller.owner else tuple(for_others(body, unsaid=unsaid) for body in bodies)
 
         settings = {**session.entry, **run.options}
         return Turn(
@@ -335,7 +336,7 @@ class _Going:
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
         self.run = claim.run
-        self.transcript = Transcript(claim.run.run_id)
+        self.transcript = Transcript(claim.run.run_id, said=claim.run.options.get(ANSWERS_THERE) is True)
         self.work: asyncio.Task[None] | None = None
         self.task: asyncio.Task[None] | None = None
         self.stopped: str | None = None

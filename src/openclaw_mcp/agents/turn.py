@@ -32,10 +32,12 @@ CUT = "There is no answer: the agent ended without one."
 class Transcript:
     """Gathers an agent's events; tells what to write down, and when."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, *, said: bool = False) -> None:
         self._run_id = run_id
         self.for_owner = True
         """Whether the run is the owner's; its messages say so."""
+        self._said = said
+        """Whether its answer goes to the session's conversation; its messages say that, too."""
         self.text = ""
         self._thinking = ""
         self._media: list[Attachment] = []
@@ -90,7 +92,7 @@ class Transcript:
         return [self._draft(asked), self._draft(result, words)]
 
     def _draft(self, body: Json, text: str = "", *, key: str | None = None) -> Draft:
-        body = marked(body, owner=self.for_owner)
+        body = marked(body, owner=self.for_owner, said=self._said)
         return Draft(role=body["role"], body=body, text=text, run_id=self._run_id, idempotency_key=key)
 
     def _notice(self, notice: Notice) -> Draft:

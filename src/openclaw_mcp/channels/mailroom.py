@@ -18,6 +18,7 @@ from ..core.model import Json
 from ..core.ports import Runner
 from ..core.records import Draft, Run
 from ..core.roster import Roster
+from ..core.transcript import marked
 from .answering import Answers, Deps
 from .chunks import split
 from .fetching import fetched
@@ -246,11 +247,13 @@ class Mailroom:
         if mail.session is None or mail.origin not in ("rpc", "post", "client"):
             return
         by_anybody = mail.origin == "client" or mail.poll is not None
-        if by_anybody and not _same_conversation(await self.route(mail.session), mail.address):
+        there = _same_conversation(await self.route(mail.session), mail.address)
+        if by_anybody and not there:
             return  # words of the assistant in a session are an admin's to write: see `chat.inject`
         text = "\n".join(letter.text for letter in mail.letters)
         body: Json = {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": "stop"}
         body |= {"provider": "openclaw", "model": "delivery-mirror"}
+        body = marked(body, owner=True, said=there)
         draft = Draft(role="assistant", body=body, text=text, idempotency_key=f"mirror:{mail.uid}")
         await self.books.sessions.append(mail.session, [draft])
 

@@ -23,6 +23,7 @@ from ..core.ports import Runner
 from ..core.records import NewSession, QueueMode, RunRequest, now_ms
 from ..core.roster import Roster
 from ..core.rpc import Fault
+from ..core.transcript import ANSWERS_THERE
 from . import access, commands, joining
 from .routing import session_for
 from .settings import Rules
@@ -315,7 +316,8 @@ class Receiving:
         """Once: the run's id, returned, is the message's. While the session's queue is full, all behind waits too."""
         mode = self._around.config().get("messages", {}).get("queue", {}).get("mode", "collect")
         sent_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
-        options = {"sender": heard.sender.name or heard.sender.id, "grant": granted(heard, owner=owner)}
+        options: Json = {"sender": heard.sender.name or heard.sender.id, "grant": granted(heard, owner=owner)}
+        options[ANSWERS_THERE] = True
         files = (*heard.attachments, *await self._around.fetch(heard)) if heard.files else heard.attachments
         request = RunRequest(
             run_id=run_id, session=session, attachments=files, mode=sent_mode, options=options,

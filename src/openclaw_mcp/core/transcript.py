@@ -1,36 +1,70 @@
-"""Whose run wrote a message of a transcript, and what of it others are told. Pure.
+"""Whose run wrote a message of a transcript, where it was said, and what of it others are told. Pure.
 
 In a session that several people share (a group, a main session) the transcript holds what the owner's runs read through
-tools. The answers were said to all; what the tools told is not for others to ask about.
+tools, and what was said to the owner alone: answers to an operator's client, to another session, to the gateway. What
+was said in the conversation itself, all have heard; the rest is not for others to ask about.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from .model import Json
+from .records import Session
 
 FOR_OWNER: Final = "forOwner"
 """False in messages of runs that were not the owner's. A message without it counts as the owner's."""
-SAID: Final = frozenset({"text", "image", "audio", "video", "file"})
+SAID: Final = "said"
+"""True in messages of the owner's runs that the session's conversation got: heard there, answered there, sent there."""
+ANSWERS_THERE: Final = "answersThere"
+"""Among a run's options: its answer goes to the session's conversation. Whoever submits such a run sets it."""
+SHOWN: Final = frozenset({"text", "image", "audio", "video", "file"})
 """Parts of an answer that its reader got. Tool calls and thinking are none."""
+OF_MESSAGES: Final = ("derivedTitle", "lastMessagePreview")
+"""What a session's row tells of its messages."""
 
 
-def marked(body: Json, *, owner: bool) -> Json:
+def marked(body: Json, *, owner: bool, said: bool = False) -> Json:
     """A message as it is kept, with the standing of the run it belongs to."""
-    return body if owner else {**body, FOR_OWNER: False}
+    if not owner:
+        return {**body, FOR_OWNER: False}
+    return {**body, SAID: True} if said else body
 
 
-def for_others(body: Json) -> Json:
+def for_others(body: Json, *, unsaid: bool = False) -> Json:
     """A message as a run is told it that is not the owner's: with no content, where all of it was the owner's.
 
-    Of the owner's runs others get what people wrote and what was answered; not what tools were asked and told, nor
-    what came from other sessions, sub-agents and the gateway itself."""
+    Of the owner's runs others get what people wrote in the conversation and what was answered there; not what tools
+    were asked and told, nor what came from other sessions, sub-agents and the gateway itself. `unsaid`: also what
+    people wrote and were answered elsewhere, see `among_operators`."""
     if body.get(FOR_OWNER) is False:
         return body
     role, content = body.get("role"), body.get("content")
-    if role == "user" and "provenance" not in body:
-        return body
-    if role == "assistant" and isinstance(content, str):
-        return body
-    if role == "assistant" and isinstance(content, list):
-        return {**body, "content": [block for block in content if block.get("type") in SAID]}
+    if unsaid or body.get(SAID) is True:
+        if role == "user" and "provenance" not in body:
+            return body
+        if role == "assistant" and isinstance(content, str):
+            return body
+        if role == "assistant" and isinstance(content, list):
+            return {**body, "content": [block for block in content if block.get("type") in SHOWN]}
     return {"role": role, "content": []}
+
+
+def row_for_others(row: Json) -> Json:
+    """A session's row without the words of messages: the row does not know whose they are."""
+    return {name: value for name, value in row.items() if name not in OF_MESSAGES}
+
+
+def answer_is_for_others(options: Mapping[str, Any]) -> bool:
+    """Whether a run's answer, by the options of the run, may be told to those who are not the owner."""
+    return (options.get("grant") or {}).get("owner") is not True or options.get(ANSWERS_THERE) is True
+
+
+def among_operators(options: Mapping[str, Any], session: Session) -> bool:
+    """Whether a run was started by an operator's client, or by a job that was planned in no group, and its session is
+    no group's: then nobody is there who has not had the owner's clients' words in the same session to read."""
+    grant = options.get("grant") or {}
+    return not (in_group(session) or any(grant.get(name) for name in ("sender", "group", "handed_on")))
+
+
+def in_group(session: Session) -> bool:
+    return session.classification == "group" or not {"group", "channel"}.isdisjoint(session.key.split(":"))

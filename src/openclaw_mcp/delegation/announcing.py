@@ -16,6 +16,7 @@ from ..core.ports import Runner
 from ..core.records import Run, RunRequest, Subagent, now_ms
 from ..core.roster import Roster
 from ..core.rpc import Fault
+from ..core.transcript import ANSWERS_THERE
 from . import words
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class Announcer:
 
     async def _deliver(self, child: Subagent, text: str, grant: Json) -> None:
         key = await self._hearer(child.requester_key)
-        options: Json = {"sender": child.child_key, "grant": grant}
+        options: Json = {"sender": child.child_key, "grant": grant, ANSWERS_THERE: True}  # see `pass_on`
         options["inputProvenance"] = {"kind": "inter_session", "sourceSessionKey": child.child_key}
         await self._runner.submit(
             RunRequest(

@@ -12,7 +12,7 @@ from ..core.model import Caller, Json
 from ..core.ports import Runner
 from ..core.roster import Roster
 from ..core.rpc import Fault, Method, Room, RpcCall
-from ..core.transcript import for_others
+from ..core.transcript import answer_is_for_others, for_others, row_for_others
 from .settings import Settings
 
 MOST_ROWS: Final = 1000  # sessions looked at for one family; what a page of the list may hold
@@ -35,6 +35,8 @@ CHOOSES_MODEL: Final = frozenset({"model", "provider"})
 NOT_ITS_MODEL: Final = (
     "an agent's run may not change a session's model while rules for tools go by provider (byProvider)"
 )
+ANSWERS: Final = frozenset({"result", "terminalReply", "terminalReceipt"})
+"""Where methods about a run tell what it said and did."""
 OPEN: Final = frozenset({"agents.list", "agent.identity.get"})
 """Methods an agent may use whatever its sight: they tell of no session."""
 
@@ -124,7 +126,7 @@ class Sight:
                 raise Fault(f"{name} is not for agents", kind="FORBIDDEN")
             params = await self._placed(call, WHOSE[name])
             told = await run(structs.replace(call, params=params))
-            return told if call.caller.owner else _told_to_others(told)
+            return told if call.caller.owner else await self._told_to_others(told)
 
         return guarded
 
@@ -139,7 +141,25 @@ class Sight:
         ended = await self._runner.wait(str(call.params.get("runId")), seconds=0)
         if ended is not None and await self._why_not(call.caller, ended.session_key) is not None:
             raise Fault("this run is of a session out of sight", kind="FORBIDDEN")
+        if not call.caller.owner:
+            told = await self._told_to_others(told)
         return told if ended is not None else {"runId": call.params.get("runId"), "status": "timeout"}
+
+    async def _told_to_others(self, told: Json) -> Json:
+        """An answer of a method about a session or a run, without what the owner's runs had from tools or said to the
+        owner alone."""
+        kept = {name: value for name, value in told.items() if name != "pendingInputs"}
+        if isinstance(kept.get("messages"), list):
+            kept["messages"] = [message for message in map(for_others, kept["messages"]) if message["content"]]
+        if isinstance(kept.get("message"), dict):
+            kept["message"] = for_others(kept["message"])
+        if isinstance(kept.get("session"), dict):
+            kept["session"] = row_for_others(kept["session"])
+        if not ANSWERS.isdisjoint(kept):
+            ended = await self._runner.wait(str(kept.get("runId")), seconds=0)
+            if ended is None or not answer_is_for_others(ended.options):
+                kept = {name: value for name, value in kept.items() if name not in ANSWERS}
+        return kept
 
     async def _resolved(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
         """By whatever name: what is out of sight is answered as what is not there."""
@@ -170,6 +190,9 @@ class Sight:
         """The rows within sight."""
         listed = await self._near(call, run)
         rows = [row for row in listed["sessions"] if not await self.hides(call.caller, row["key"])]
+        if not call.caller.owner:
+            wanted = str(call.params.get("search") or "").lower()
+            rows = [row_for_others(row) for row in rows if _mentions(row, wanted)]
         hidden = len(listed["sessions"]) - len(rows)
         return {**listed, "sessions": rows, "count": len(rows), "totalCount": listed["totalCount"] - hidden}
 
@@ -217,14 +240,9 @@ def not_seen(name: str) -> Fault:
     return Fault(f"session {name} is not there, or out of sight; sessions_list names those you see", kind="FORBIDDEN")
 
 
-def _told_to_others(told: Json) -> Json:
-    """An answer of a method about a session, without what the owner's runs had from tools."""
-    kept = {name: value for name, value in told.items() if name != "pendingInputs"}
-    if isinstance(kept.get("messages"), list):
-        kept["messages"] = [message for message in map(for_others, kept["messages"]) if message["content"]]
-    if isinstance(kept.get("message"), dict):
-        kept["message"] = for_others(kept["message"])
-    return kept
+def _mentions(row: Json, words: str) -> bool:
+    """Whether a row was found by its names, not by what was said there."""
+    return any(words in str(row.get(name) or "").lower() for name in ("key", "label", "displayName", "sessionId"))
 
 
 def own_key(caller: Caller) -> str:

@@ -51,16 +51,24 @@ def _queue(connection: Connection, session: str, events: Sequence[Queued]) -> No
         connection.execute(delete(system_events).where(system_events.c.id.in_(surplus)))
 
 
+def is_guests(event: Row[Any]) -> bool:
+    """Whether it was left by somebody who is not the owner."""
+    return bool(event.key.startswith(GUEST))
+
+
 def _known(connection: Connection, key: str) -> bool:
     return _KNOWN.first(connection, {"wanted": key}) is not None
 
 
-def drained(connection: Connection, session_key: str, *, owner: bool) -> Sequence[Row[Any]]:
+def drained(connection: Connection, session_key: str, *, owner: bool, shared: bool) -> Sequence[Row[Any]]:
     """What waits for this session; from now on it does not. A run of the owner leaves what others said to later ones:
-    words in its prompt would be carried out with the owner's rights."""
-    waiting = _OF_SESSION.all(connection, {"wanted": session_key})
-    if owner:
-        waiting = [row for row in waiting if not row.key.startswith(GUEST)]
+    words in its prompt would be carried out with the owner's rights. In a session the owner has in common with others
+    (`shared`) the others' runs leave what was said for the owner; elsewhere whoever answers next is meant."""
+    waiting = [
+        row
+        for row in _OF_SESSION.all(connection, {"wanted": session_key})
+        if is_guests(row) is not owner or not (owner or shared)
+    ]
     if waiting:
         connection.execute(delete(system_events).where(system_events.c.id.in_([row.id for row in waiting])))
     return waiting

@@ -23,8 +23,8 @@ from ..core.records import (
     now_ms,
 )
 from ..core.rpc import Fault
-from ..core.transcript import marked
-from .events import drained
+from ..core.transcript import ANSWERS_THERE, in_group, marked
+from .events import drained, is_guests
 from .prepared import Prepared
 from .rows import (
     RUN,
@@ -253,7 +253,8 @@ class Runs:
     ) -> Claim:  # fmt: skip
         """The claim of a run that goes since just now, for all who asked; `ended` is how the others were ended."""
         owner = (leader.options.get("grant") or {}).get("owner") is True
-        events = [_event_message(event, owner=owner) for event in drained(connection, session.key, owner=owner)]
+        shared = session.classification == "main" or in_group(session)
+        events = [_event_message(event) for event in drained(connection, session.key, owner=owner, shared=shared)]
         session, added = append(
             connection, session, [*events, *(_user_message(run, owner=owner) for run in asked)],
             status="running", last_run_id=leader.run_id, run_started_at=leader.started_at, run_ended_at=None,
@@ -335,16 +336,18 @@ def _fetched(connection: Connection, session: Session, stored: Stored, at_hand: 
 
 
 def _user_message(run: Run, *, owner: bool) -> Draft:
-    body: dict[str, Any] = marked({"role": "user", "content": run.message}, owner=owner)
-    if provenance := run.options.get("inputProvenance"):
+    provenance = run.options.get("inputProvenance")
+    said = run.options.get(ANSWERS_THERE) is True and not provenance
+    body: dict[str, Any] = marked({"role": "user", "content": run.message}, owner=owner, said=said)
+    if provenance:
         body["provenance"] = provenance
     if run.attachments:
         body["attachments"] = from_json(to_json(run.attachments))
     return Draft(role="user", body=body, text=run.message, run_id=run.run_id, idempotency_key=f"{run.run_id}:user")
 
 
-def _event_message(event: Row[Any], *, owner: bool) -> Draft:
+def _event_message(event: Row[Any]) -> Draft:
     at = datetime.fromtimestamp(event.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = f"System: [{at}] {event.text}"
-    body = marked({"role": "user", "content": text, "provenance": {"kind": "system_event"}}, owner=owner)
+    body = marked({"role": "user", "content": text, "provenance": {"kind": "system_event"}}, owner=not is_guests(event))
     return Draft(role="user", body=body, text=text, idempotency_key=f"event:{event.key}")
