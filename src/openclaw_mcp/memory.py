@@ -73,7 +73,8 @@ def caller_of(session: Session, options: Json, *, book: RuleBook | None = None, 
         owner=owner,
         depth=max(given.depth, session.spawn_depth or 0),
         spawned_by=session.spawned_by,
-        folder=_folder(options.get("cwd") or session.entry.get("cwd")),
+        # A session's own folder is the owner's choice for the owner's work, whoever else writes there.
+        folder=_folder(options.get("cwd") or (session.entry.get("cwd") if owner else None)),
         tools=_menu(given.tools, options.get("toolsAllow")),
     )
     scopes = frozenset({"*", *(f"source:{name}" for name in apps)})

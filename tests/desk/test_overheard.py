@@ -197,27 +197,26 @@ def test_what_the_owner_left_for_the_next_prompt_waits_for_the_owner(
     tmp_path: Path, key: str, conversation: str
 ) -> None:
     steps = (say("one"), say("two"), say("three"), say("four"))
-    with FakeModel(*steps) as model:
-        with world(tmp_path, behind("openai", model, session={"dmScope": "main"})) as house:
-            told(house, "hi", conversation=conversation)
-            house.ask("wake", mode="next-heartbeat", text=f"remind me: {SECRET}", sessionKey=key)
-            told(house, "hello", conversation=conversation, sender=MALLORY)
-            told(house, "what is there?", conversation=conversation)
-            told(house, "what was there?", conversation=conversation, sender=MALLORY)
-            prompts = [json.dumps(model.wait_for(n).body["messages"]) for n in (1, 2, 3, 4)]
+    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model, session={"dmScope": "main"})) as house:
+        told(house, "hi", conversation=conversation)
+        house.ask("wake", mode="next-heartbeat", text=f"remind me: {SECRET}", sessionKey=key)
+        told(house, "hello", conversation=conversation, sender=MALLORY)
+        told(house, "what is there?", conversation=conversation)
+        told(house, "what was there?", conversation=conversation, sender=MALLORY)
+        prompts = [json.dumps(model.wait_for(n).body["messages"]) for n in (1, 2, 3, 4)]
     assert [SECRET in prompt for prompt in prompts] == [False, False, True, False]
 
 
 def test_a_job_of_the_owners_waits_in_the_same_way(tmp_path: Path) -> None:
     job = {"name": "r", "schedule": {"kind": "every", "everyMs": 365 * 24 * 3600 * 1000}, "sessionTarget": "main"}
     job |= {"wakeMode": "next-heartbeat", "payload": {"kind": "systemEvent", "text": SECRET}}
-    with FakeModel(say("ok")) as model:
-        with world(tmp_path, behind("openai", model, session={"dmScope": "main"})) as house:
-            house.ask("cron.run", id=house.ask("cron.add", **job)["id"])
-            house.until("cron", lambda said: said.get("action") == "finished")
-            told(house, "hello", conversation="main", sender=MALLORY)
-            told(house, "hello", conversation="main")
-            prompts = [json.dumps(model.wait_for(n).body["messages"]) for n in (1, 2)]
+    shared = {"dmScope": "main"}
+    with FakeModel(say("ok")) as model, world(tmp_path, behind("openai", model, session=shared)) as house:
+        house.ask("cron.run", id=house.ask("cron.add", **job)["id"])
+        house.until("cron", lambda said: said.get("action") == "finished")
+        told(house, "hello", conversation="main", sender=MALLORY)
+        told(house, "hello", conversation="main")
+        prompts = [json.dumps(model.wait_for(n).body["messages"]) for n in (1, 2)]
     assert [SECRET in prompt for prompt in prompts] == [False, True]
 
 
@@ -229,3 +228,16 @@ def test_what_is_left_for_somebodys_own_session_is_heard_there(tmp_path: Path) -
         house.ask("wake", mode="next-heartbeat", text="she likes tea", sessionKey=key)
         told(house, "tea?", conversation="room", sender=MALLORY)
         assert "she likes tea" in json.dumps(model.wait_for(2).body["messages"])
+
+
+def test_what_others_leave_takes_no_room_from_what_the_owner_left(tmp_path: Path) -> None:
+    key = "agent:main:room"
+    with FakeModel(say("ok")) as model, world(tmp_path, behind("openai", model)) as house:
+        house.ask("wake", mode="next-heartbeat", text=SECRET, sessionKey=key)
+        with joined(house.served, "operator.read", "operator.write") as guest:
+            for number in range(25):
+                guest.ask("wake", mode="next-heartbeat", text=f"noise {number}", sessionKey=key)
+        house.say(key, "hi")
+        prompt = json.dumps(model.wait_for(1).body["messages"])
+    assert SECRET in prompt
+    assert "noise" not in prompt

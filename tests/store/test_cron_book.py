@@ -24,6 +24,8 @@ from openclaw_mcp.store.cron import CronJobs
 from openclaw_mcp.store.runs import Runs
 from openclaw_mcp.store.store import opened
 
+OWNERS = {"grant": {"owner": True}}
+
 
 def job(name: str, due: int | None) -> Job:
     spec = Spec(
@@ -105,7 +107,7 @@ def test_an_end_is_all_or_nothing(where: str) -> None:
             assert await book.reap(7, most=10) == ["agent:main:s"]
             assert await book.reap(7, most=10) == []
             new = NewSession(key="agent:main:main", agent_id="main", classification="main")
-            admission = await Runs(store).admit(RunRequest(run_id="r", session=new, message="hi"))
+            admission = await Runs(store).admit(RunRequest(run_id="r", session=new, message="hi", options=OWNERS))
             assert admission.claim is not None
             assert admission.claim.prompt.endswith("told\n\nhi")
             assert [message.role for message in admission.claim.messages] == ["user", "user"]
@@ -154,7 +156,7 @@ def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> Non
         async with opened(where) as store:  # of those that are over nothing is taken up again
             assert [one.job.id for one in await CronJobs(store).adopt()] == ["agent"]
             new = NewSession(key="agent:main:main", agent_id="main", classification="main")
-            admission = await Runs(store).admit(RunRequest(run_id="r", session=new, message="hi"))
+            admission = await Runs(store).admit(RunRequest(run_id="r", session=new, message="hi", options=OWNERS))
             assert admission.claim is not None
             told = sorted(re.findall("tick [a-z]+", admission.claim.prompt))
             assert told == ["tick again", "tick broken", "tick once"]

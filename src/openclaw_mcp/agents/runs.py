@@ -254,7 +254,7 @@ class Runs:
             model=asked_model(settings),
             thinking=settings.get("thinking") or settings.get("thinkingLevel"),
             resume=session.entry.get("resume") or None,
-            cwd=settings.get("cwd"),
+            cwd=caller.grant.folder if caller.grant is not None else None,
             settings=settings,
             caller=caller,
             tools=self._tools,

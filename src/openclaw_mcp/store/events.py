@@ -1,4 +1,4 @@
-"""System events: what an agent is to hear with its next prompt. A few per session, the oldest give way."""
+"""System events: what an agent is to hear with its next prompt. A few per session, the oldest give way to new ones."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,7 +9,7 @@ from ..core.jobs import Queued
 from .prepared import Prepared
 from .tables import system_events
 
-MOST_WAITING: Final = 20  # per session, as the reference has it: a prompt has room for these, not for a week's worth
+MOST_WAITING: Final = 20  # per session, of the owner's and of others': a prompt has room for these, as in the reference
 LONGEST: Final = 20_000  # characters of one; more belongs in a message
 GUEST: Final = "guest:"
 """How the keys of events begin that no run of the owner may hear."""
@@ -46,9 +46,16 @@ def _queue(connection: Connection, session: str, events: Sequence[Queued]) -> No
     if not fresh:
         return
     _ADD.run_each(connection, fresh)
-    surplus = [row.id for row in waiting[: max(0, len(waiting) + len(fresh) - MOST_WAITING)]]
+    surplus = [id for guests in (False, True) for id in _surplus(waiting, fresh, guests=guests)]
     if surplus:
         connection.execute(delete(system_events).where(system_events.c.id.in_(surplus)))
+
+
+def _surplus(waiting: Sequence[Row[Any]], fresh: Sequence[dict[str, Any]], *, guests: bool) -> list[int]:
+    """Those that give way. What guests say takes no room from what the owner left, nor the other way round."""
+    old = [row.id for row in waiting if is_guests(row) is guests]
+    new = sum(row["key"].startswith(GUEST) is guests for row in fresh)
+    return old[: max(0, len(old) + new - MOST_WAITING)]
 
 
 def is_guests(event: Row[Any]) -> bool:
