@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,24 @@ def made_up_key(house: MachineHouse) -> Client:
     return house.gateway.client(who=BACKEND, signer=Identity.load(house.folder / "made-up.json"))
 
 
-async def by_device_token(house: MachineHouse, name: str, scopes: Any = EVERY) -> Client:
-    """A paired device that comes with its own token and does not know the gateway's."""
+async def by_device_token(house: MachineHouse, name: str, scopes: Any = EVERY, *, approved: bool = False) -> Client:
+    """A paired device that comes with its own token and does not show the gateway's; let in silently or `approved`."""
     signer = Identity.load(house.folder / f"{name}.json")
-    async with house.gateway.client(who=CLI, signer=signer, scopes=scopes) as first:
+    first_time = house.reviewer(name) if approved else house.gateway.client(who=CLI, signer=signer, scopes=scopes)
+    async with first_time as first:
         token = (first.hello or {})["auth"]["deviceToken"]
     told = Introduction(client=CLI, scopes=tuple(scopes))
     given = Credentials(device_token=token)
     return Client(house.gateway.url, told, credentials=given, signer=signer, redial=False)
+
+
+def silent_by_its_own_token(name: str) -> Connect:
+    @contextlib.asynccontextmanager
+    async def connect(house: MachineHouse) -> AsyncIterator[Client]:
+        async with await by_device_token(house, name) as client:
+            yield client
+
+    return connect
 
 
 SAME: dict[str, tuple[Connect, Connect]] = {
@@ -73,6 +83,9 @@ SAME: dict[str, tuple[Connect, Connect]] = {
     "the token, and then a device let in because of it": (bare, silent("a")),
     "a device let in because of the token, and then another": (silent("a"), silent("b")),
     "a device that holds the token, and then one let in because of it": (device("a"), silent("b")),
+    "a device let in because of the token, by its own, and then the token": (silent_by_its_own_token("a"), bare),
+    "one by its own token, and then another let in because of it": (silent_by_its_own_token("a"), silent("b")),
+    "both by their own tokens": (silent_by_its_own_token("a"), silent_by_its_own_token("b")),
     "the same device": (device("a"), device("a")),
 }
 
@@ -122,7 +135,7 @@ def test_somebody_else_does(tmp_path: Path, case: str) -> None:
 def test_the_owner_allows_with_the_token_what_a_device_without_it_asks(tmp_path: Path) -> None:
     async def test() -> None:
         async with machines(tmp_path) as house:
-            phone = await by_device_token(house, "phone")
+            phone = await by_device_token(house, "phone", approved=True)
             async with phone, bare(house) as owner:
                 await phone.call("exec.approval.request", ASK)
                 assert await owner.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"}) == {"ok": True}
