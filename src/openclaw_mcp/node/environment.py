@@ -72,9 +72,9 @@ def _is_blocked(name: str) -> bool:
     return not _SECRET_WORDS.isdisjoint(parts) or any(pair in _SECRET_PAIRS for pair in pairwise(parts))
 
 
-def clean_path() -> str:
+def clean_path(environ: Mapping[str, str] = os.environ) -> str:
     """Our PATH without the entries that mean the current folder, or another one to each process."""
-    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    entries = environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(
         entry
         for entry in entries
@@ -82,11 +82,16 @@ def clean_path() -> str:
     )
 
 
-def inherited() -> dict[str, str]:
+def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What a command gets from us: the short list, as far as it is set here, and a PATH without surprises."""
-    kept = {name: value for name, value in os.environ.items() if _is_inherited(name, value)}
-    kept["PATH"] = clean_path()
+    kept = {name: value for name, value in environ.items() if _is_inherited(name, value)}
+    kept["PATH"] = clean_path(environ)
     return kept
+
+
+def for_a_browser(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a browser gets that shows strangers' pages: as a command, without the way to the user's SSH keys."""
+    return {name: value for name, value in inherited(environ).items() if name != "SSH_AUTH_SOCK"}
 
 
 def _is_inherited(name: str, value: str) -> bool:

@@ -16,8 +16,8 @@ from msgspec import Struct
 from ..core.errors import ToolError, ToolTimeout
 from ..core.file_access import FileAccess, FileRefused, read_file
 from ..core.model import Json
-from . import cdp, session, urls
-from .files import make_private
+from . import cdp, profile, session, urls
+from .environment import for_a_browser
 
 if TYPE_CHECKING:
     from .forward_proxy import ForwardProxy
@@ -205,8 +205,8 @@ class Stage:
         await self._end()
         browser = cdp.find(self._browser)
         assert browser is not None, "asked before"
-        make_private(self._profile)
-        options = [*FLAGS, f"--user-data-dir={self._profile}", f"--window-size={window.width},{window.height}"]
+        profile.prepare(self._profile)
+        options = [*FLAGS, *profile.options(self._profile), f"--window-size={window.width},{window.height}"]
         if self.headless:
             options += ["--headless=new", "--hide-scrollbars", "--mute-audio"]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -216,7 +216,11 @@ class Stage:
             self._proxy = proxy = ForwardProxy(self._trusted)
             await proxy.start()
             self._chromium = await cdp.Chromium.launch(
-                browser, [*options, *proxy.options()], hear=self._hear, ended=proxy.stop, environ=self._environ
+                browser,
+                [*options, *proxy.options()],
+                hear=self._hear,
+                ended=proxy.stop,
+                environ=for_a_browser(self._environ),
             )
             await self._attach()
             await self._sign_in(proxy)
