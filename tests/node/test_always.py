@@ -12,12 +12,14 @@ import pytest
 
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.node import digests
-from openclaw_mcp.node.approvals import Approvals
+from openclaw_mcp.node.approvals import IN_TURN, Approvals
 from openclaw_mcp.node.asking import Answer, Asking, Question
 from openclaw_mcp.node.rules import ExecPolicy
 
 from .making import call
 
+PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
+"""Without the folders of version managers: whose `python3` runs is decided by a file in the folder then."""
 NOTHING = b'{"defaultAction": "prompt", "rules": []}'
 
 
@@ -39,7 +41,7 @@ class Machine:
                 ".gitattributes",
                 "sub/x.py",
             ):
-                (folder / name).write_text("print(1)\n")
+                (folder / name).write_text("#!/bin/sh\nprint(1)\n")
             (folder / "run.sh").chmod(0o755)
         self.state = tmp_path / "state"
         self.state.mkdir()
@@ -65,7 +67,7 @@ class Machine:
         asyncio.run(self.approvals.authorise(call("system.run"), argv, cwd=cwd or self.here, asker="me"))
         return len(self.asked) - before
 
-    def write(self, name: str, text: str = "print('other')\n") -> None:
+    def write(self, name: str, text: str = "#!/bin/sh\nprint('other')\n") -> None:
         (self.here / name).write_text(text)
 
     def link(self, name: str, to: str) -> None:
@@ -74,7 +76,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setenv("PATH", PLAIN_PATH)
     return Machine(tmp_path)
 
 
@@ -86,17 +89,14 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "a script in a folder": (("python3", "sub/x.py"), "sub/x.py"),
     "the program itself": (("./run.sh",), "run.sh"),
     "an interpreter by its path": (("/usr/bin/env", "/bin/sh", "run.sh"), "run.sh"),
-    "a file behind an option": (("make", "-f", "a.txt"), "a.txt"),
-    "a file glued to an option": (("awk", "-fa.txt"), "a.txt"),
-    "a file behind an equals sign": (("make", "--file=a.txt"), "a.txt"),
-    "a file behind an at": (("gcc", "@a.txt"), "a.txt"),
-    "a file in a list": (("docker", "run", "-v", "a.txt:/x", "i"), "a.txt"),
-    "data a program may run": (("sqlite3", "a.txt"), "a.txt"),
-    "what make looks for": (("make", "all"), "Makefile"),
-    "what npm looks for": (("npm", "run", "build"), "package.json"),
+    "a script the program itself names": (("./run.sh", "-x", "y"), "run.sh"),
+    "a file behind an option": (("python3", "script.py", "-f", "a.txt"), "a.txt"),
+    "a file glued to an option": (("python3", "script.py", "-fa.txt"), "a.txt"),
+    "a file behind an equals sign": (("python3", "script.py", "--file=a.txt"), "a.txt"),
+    "a file behind an at": (("python3", "script.py", "@a.txt"), "a.txt"),
+    "a file in a list": (("python3", "script.py", "-v", "a.txt:/x", "i"), "a.txt"),
+    "a file that is copied": (("cp", "a.txt", "b.txt"), "a.txt"),
     "what git looks for": (("git", "status"), ".gitattributes"),
-    "a module": (("python3", "-m", "mod"), "mod.py"),
-    "a module glued": (("python3", "-mmod"), "mod.py"),
     "a wrapped script": (("env", "timeout", "5", "python3", "script.py"), "script.py"),
     "a script in a shell's text": (("sh", "-c", "python3 script.py"), "script.py"),
     "one of two in a shell's text": (("sh", "-c", "python3 script.py && ls"), "script.py"),
@@ -134,7 +134,7 @@ CHANGES: dict[str, Callable[[Machine, str], Any]] = {
 
 def _same_stamp(path: Path) -> None:
     status = path.stat()
-    path.write_text("print(2)\n")
+    path.write_text(path.read_text().replace("1", "2"))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
@@ -144,7 +144,9 @@ def _as_pipe(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("kind", ["a script", "a file behind an equals sign", "what make looks for", "a module"])
+@pytest.mark.parametrize(
+    "kind", ["a script", "a file behind an equals sign", "the program itself", "what git looks for"]
+)
 def test_always_does_not_hold_once_a_file_has_changed(machine: Machine, kind: str, change: str) -> None:
     argv, name = COMMANDS[kind]
     machine.run(*argv)
@@ -166,11 +168,11 @@ def test_every_way_to_name_a_file_is_noticed(machine: Machine, kind: str) -> Non
 
 
 def test_a_file_that_was_not_there_is_one_that_has_changed(machine: Machine) -> None:
-    assert machine.run("make", "-f", "later") == 1
-    assert machine.run("make", "-f", "later") == 0
+    assert machine.run("python3", "script.py", "later") == 1
+    assert machine.run("python3", "script.py", "later") == 0
     machine.write("later")
 
-    assert machine.run("make", "-f", "later") == 1
+    assert machine.run("python3", "script.py", "later") == 1
 
 
 def test_a_folder_is_the_same_by_any_path_that_leads_to_it(machine: Machine, tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ def test_the_question_says_what_always_would_mean(machine: Machine) -> None:
     machine.run("python3", "script.py")
     machine.run("expr", "1")
 
-    assert machine.asked[0].lasting == f"in {machine.here}, while script.py stays as now"
+    assert machine.asked[0].lasting == f"in {machine.here}, while script.py stays as now; {IN_TURN}"
     assert machine.asked[1].lasting == f"in {machine.here}"
 
 

@@ -1,5 +1,5 @@
-"""*Always* for programs that start others: offered where all they look for is known, and then asked again for all of
-it. Real git, make, npm and Python where they are there."""
+"""Programs that look for files by themselves: what is known of that is watched while a person is asked, and *always* is
+not on offer, except for git that only looks."""
 
 import json
 import subprocess
@@ -14,11 +14,12 @@ from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.node.approvals import UNWATCHED
 
 from .judging import script
-from .test_always import Machine
+from .test_always import PLAIN_PATH, Machine
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setenv("PATH", PLAIN_PATH)
     machine = Machine(tmp_path)
     for path in sorted(machine.here.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
@@ -56,14 +57,8 @@ def repository(folder: Path) -> None:
 
 APPEARS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     # the command, what is there, what appears or changes
-    "git: a repository without .git": (("git", "status"), (), ("HEAD", "config", "objects/", "refs/")),
-    "git: one above": (("git", "status"), (), ("../HEAD", "../config")),
-    "git: settings": (("git", "status"), (".git/config",), (".git/config",)),
-    "git: settings elsewhere": (("git", "log"), (".git/config",), (".git/commondir",)),
     "git: a hook": (("git", "commit"), (".git/config",), (".git/hooks/pre-commit",)),
-    "git: parts of it": (("git", "status"), (".git/config",), (".gitmodules",)),
-    "git: a list of orders": (("git", "rebase", "--continue"), (".git/config",), (".git/rebase-merge/todo",)),
-    "git there": (("git", "-C", "sub", "status"), ("sub/x",), ("sub/HEAD",)),
+    "git: settings": (("git", "-C", "sub", "pull"), ("sub/.git/config",), ("sub/.git/config",)),
     "make: made anew": (("make", "test"), ("Makefile",), ("Makefile.sh",)),
     "make: compiled": (("make", "test"), ("Makefile",), ("Makefile.c",)),
     "make: another first": (("make", "test"), ("Makefile",), ("GNUmakefile",)),
@@ -104,18 +99,87 @@ APPEARS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("kind", APPEARS)
-def test_what_a_program_finds_by_itself_is_asked_about_again(machine: Machine, kind: str) -> None:
+def test_what_a_program_finds_by_itself_is_watched_while_a_person_is_asked(machine: Machine, kind: str) -> None:
     command, before, appearing = APPEARS[kind]
     argv = tuple(word.replace("{here}", str(machine.here)) for word in command)
     (machine.here / "mk").symlink_to("/usr/bin/make")
     files(machine.here, *before)
+    machine.meanwhile = lambda: files(machine.here, *appearing)
+
+    with pytest.raises(ToolDenied, match="changed while a person was asked"):
+        machine.run(*argv)
+    assert not machine.asked[0].always
+
+
+# ---- git that only looks ----
+
+SETTINGS = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
+GIT: dict[str, tuple[tuple[str, ...], str]] = {
+    "a repository without .git": (("git", "status"), "HEAD"),
+    "one above": (("git", "status"), "../HEAD"),
+    "settings": (("git", "status"), ".git/config"),
+    "settings elsewhere": (("git", "log"), ".git/commondir"),
+    "a hook": (("git", "status"), ".git/hooks/post-index-change"),
+    "attributes": (("git", "diff"), ".gitattributes"),
+    "parts of it": (("git", "status"), ".gitmodules"),
+}
+
+
+@pytest.mark.parametrize("kind", GIT)
+def test_git_that_looks_is_asked_about_again_when_what_it_finds_has_changed(machine: Machine, kind: str) -> None:
+    argv, appearing = GIT[kind]
+    files(machine.here, ".git/config")
+    (machine.here / ".git/config").write_text(SETTINGS)
     assert machine.run(*argv) == 1
     assert machine.asked[-1].always
     assert machine.run(*argv) == 0
 
-    files(machine.here, *appearing)
+    files(machine.here, appearing)
 
     assert machine.run(*argv) == 1
+
+
+HARMLESS = """
+    [remote "origin"] / url = git@host:a/b.git / fetch = +refs/heads/*:refs/remotes/origin/*
+    [branch "main"] / remote = origin / merge = refs/heads/main / rebase = true
+    [user] / name = A "B" C / email = a@b
+    # a comment / ; another / [core] / autocrlf
+"""
+MAY_START = """
+    [core] / fsmonitor = ./watch
+    [core] fsmonitor = ./watch
+    [core]fsmonitor=./watch
+    [CORE] / FSMonitor = ./watch
+    [core] / hooksPath = hooks
+    [core] / worktree = ../other
+    [core] / pager = ./pager
+    [core] / bare = false\\ / fsmonitor = x
+    [include] / path = more
+    [includeIf "gitdir:x"] / path = more
+    [diff] / external = ./tool
+    [diff "x"] / textconv = ./tool
+    [filter "x"] / clean = ./tool
+    [gpg] / program = ./tool
+    [alias] / status = !./tool
+    [remote "origin"] / promisor = true
+    [extensions] / worktreeConfig = true
+    [extensions] / partialClone = origin
+    [core "x"] fsmonitor = y
+    [user] / name = a / [core] fsmonitor = ./watch
+"""
+
+
+def settings(text: str) -> list[str]:
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+@pytest.mark.parametrize("given", [*settings(HARMLESS), *settings(MAY_START)])
+def test_git_that_looks_is_remembered_where_its_settings_surely_start_nothing(machine: Machine, given: str) -> None:
+    files(machine.here, ".git/config")
+    (machine.here / ".git/config").write_text(SETTINGS + given.replace(" / ", "\n\t") + "\n")
+
+    assert machine.run("git", "status") == 1
+    assert machine.asked[-1].always is (given in settings(HARMLESS))
 
 
 IN_A_REPOSITORY: dict[str, Callable[[Path], Any]] = {
@@ -204,10 +268,7 @@ def test_always_is_not_offered_where_not_all_a_program_looks_for_is_known(machin
         assert UNWATCHED in machine.asked[-1].detail
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["make", "git push", "npm test", "ssh host uptime", "tar xf x", "gcc x", "./run.sh x", "python3 x", "sqlite3 x"],
-)
+@pytest.mark.parametrize("command", ["./run.sh x", "python3 ./x", "git status", "sort x", "cp x y", "sh run.sh"])
 def test_where_it_is_known_the_question_does_not_say_otherwise(machine: Machine, command: str) -> None:
     script(machine.here / "run.sh")
     files(machine.here, "x")

@@ -62,6 +62,10 @@ async def lead(made: Canvas, helpers: Helpers, url: str, way: str) -> None:
     await settled(made, helpers)
 
 
+def variables(pid: int | None) -> str:
+    return Path(f"/proc/{pid}/environ").read_text()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_an_address_of_another_program_starts_nothing(tmp_path: Path, way: str) -> None:
     helpers = Helpers(tmp_path / "desk")
@@ -90,19 +94,26 @@ def test_it_starts_nothing_in_a_window_or_after_a_restart_either(tmp_path: Path)
 
 def test_the_browser_is_told_no_secret_of_the_node(tmp_path: Path) -> None:
     helpers = Helpers(tmp_path / "desk")
-    environ = {**helpers.environ, "SSH_AUTH_SOCK": SECRET, "HTTPS_PROXY": f"http://me:{SECRET}@proxy", "LANG": "C.UTF-8"}
+    environ = {
+        **helpers.environ,
+        "SSH_AUTH_SOCK": SECRET,
+        "HTTPS_PROXY": f"http://me:{SECRET}@proxy",
+        "LANG": "C.UTF-8",
+    }
 
     async def test() -> None:
         async with canvas(tmp_path / "state", environ=environ) as made:
             await call(made, "canvas.present", html="<body>hello")
-            known = Path(f"/proc/{made.browser_pid}/environ").read_text()
+            known = variables(made.browser_pid)
             assert "LANG=C.UTF-8" in known
             assert SECRET not in known
 
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("before", [None, "", "{", "[]", '{"policy": 1}', '{"policy": {"url_allowlist": ["mailto:*"]}}'])
+@pytest.mark.parametrize(
+    "before", [None, "", "{", "[]", '{"policy": 1}', '{"policy": {"url_allowlist": ["mailto:*"]}}']
+)
 def test_what_a_profile_held_before_does_not_matter(tmp_path: Path, before: str | None) -> None:
     path = tmp_path / "Default/Preferences"
     if before is not None:

@@ -46,8 +46,10 @@ HOW_TO_ALLOW: Final[dict[tuple[Action, bool], str]] = {
 """What helps, by the verdict and whether a rule could allow the command at all."""
 
 
-UNWATCHED: Final = "other files it reads are not watched, so it can be allowed only once"
+UNWATCHED: Final = "other files it may load or start are not watched, so it can be allowed only once"
 """Said where a command may run files that a yes can't be bound to."""
+IN_TURN: Final = "what it reads or starts in turn is not watched"
+"""Said where *always* is bound to files."""
 
 
 class BadPolicy(OpenClawError):
@@ -250,7 +252,7 @@ def lasting(bounds: Iterable[Bound]) -> str:
     """Where and how long an answer remembered with these would hold, for people."""
     listed = list(bounds)
     files = dict.fromkeys(_name(path) for bound in listed for path in bound.files or ())
-    while_so = f", while {', '.join(files)} stay{'s' if len(files) == 1 else ''} as now" if files else ""
+    while_so = f", while {', '.join(files)} stay{'s' if len(files) == 1 else ''} as now; {IN_TURN}" if files else ""
     return f"in {', '.join(dict.fromkeys(bound.cwd for bound in listed))}{while_so}" if listed else ""
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from .environment import SYSTEM_FOLDERS, clean_path, is_trusted
 from .following import follow
+from .plain import may_stand_for
 from .powers import name_of
 from .wrappers import APPLETS, WRAPPERS
 
@@ -113,3 +114,29 @@ class Locator:
         is no file's is a word of a shell's own."""
         started, meant = self.started(program), self._meant(name_of(program))
         return started == meant and (meant is not None or "/" not in program)
+
+    def is_itself(self, program: str) -> bool:
+        """Whether it is on the path, and neither of a virtual environment nor one that chooses another by what lies in
+        the folder, as those of version managers do."""
+        if not self.is_on_path(program):
+            return False
+        found, real = self.executable(program), self.path(program)
+        if found is None or real is None:
+            return True  # a word of a shell's own
+        system = real.rpartition(os.sep)[0] in SYSTEM_FOLDERS
+        if not may_stand_for(program, real, system=system):
+            return False
+        if found.rpartition(os.sep)[0] in SYSTEM_FOLDERS:
+            return True
+        beside = Path(found).parent
+        if any((folder / "pyvenv.cfg").exists() for folder in (beside, beside.parent)):
+            return False
+        return system or not _is_script(real)
+
+
+def _is_script(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return True

@@ -1,40 +1,16 @@
-"""What programs look for where they stand: files they build or run, and settings that start others.
+"""What programs look for where they stand: files they build or run, and settings that start others. As far as we know.
 
-Of a name, `*` stands for anything and `{}` for each word the program is given. A list is in full or it is not: for a
-program that can start others and has no full list, no answer is remembered, since what it runs can't be told.
+Of a name, `*` stands for anything and `{}` for each word the program is given. A yes is for these files as they were
+when it was asked for. The list is never in full, so nothing is remembered because of it (`plain` says what is).
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from .powers import STARTERS, listed, plain_name, starts_others, unversioned
-from .shell import words
+from .powers import BUILDERS, listed, plain_name, unversioned
 
-SHELLS: Final = words("""
-    sh bash rbash dash ash hush ksh ksh93 rksh mksh lksh pdksh oksh loksh zsh rzsh yash posh bosh osh csh tcsh fish
-""")
-
-_NOTHING: Final = (
-    words("""
-    python pypy perl php lua luajit tclsh guile julia ruby awk gawk mawk nawk sed bc dc ed
-    env xargs find fd fdfind nohup nice ionice timeout stdbuf time gtime . source eval exec command builtin coproc trap
-    setsid setarch linux32 linux64 i386 x86_64 prlimit taskset chrt numactl flock watch chronic ifne unbuffer script
-    strace ltrace sudo doas su runuser chroot unshare nsenter setpriv fakeroot systemd-run systemctl systemd-cat
-    systemd-inhibit journalctl loginctl machinectl hostnamectl timedatectl localectl resolvectl networkctl busctl
-    dbus-send gdbus service busybox toybox coreutils ssh slogin scp sftp ssh-add ssh-agent ssh-copy-id sshpass rsync nc
-    ncat netcat socat telnet ftp openssl gpg gpg2 gpgv wget
-    sort split csplit tee install ginstall tar gtar bsdtar cpio zip unzip 7z 7za 7zr patch sdiff diff3 rg zgrep zdiff
-    zcmp zcat bzcat xzcat zless zmore less more man apropos whatis info open xdg-open print edit see compose
-    gcc g++ cc c++ c89 c99 cpp clang clang++ gfortran ld as ar ranlib nm objdump objcopy strip ldd javac rustc
-    sqlite sqlite3 psql mysql mariadb redis-cli apt apt-get dpkg ip tc dmesg mount umount ldconfig modprobe insmod
-    depmod udevadm nmcli crontab at batch top fuser kubectl
-    """)
-    | SHELLS
-)
-"""Programs that can start others and look for nothing in the folder they stand in: what runs is what they are given."""
-
-_IN_FULL: Final = """
+_LOOKED_FOR: Final = """
     make gmake: GNUmakefile* makefile* Makefile* s.* RCS/* SCCS/*
     ninja samu: build.ninja
     node nodejs: package.json node.config.json
@@ -63,9 +39,6 @@ _IN_FULL: Final = """
     valgrind: .valgrindrc
     rscript: .Rprofile .Renviron
     java: .hotspotrc .hotspot_compiler
-"""
-
-_IN_PART: Final = """
     just: justfile Justfile .justfile .env
     npx bunx pnpx: package.json .npmrc pnpm-workspace.yaml .pnpmfile.cjs
     bun: package.json bunfig.toml .npmrc .env
@@ -117,26 +90,31 @@ _IN_PART: Final = """
     vim vi nvim ex: .exrc .vimrc .nvimrc
     emacs: .dir-locals.el
 """
-"""What is known of the rest: a yes is for these files as they were, and others are not watched."""
 
 _ANYTHING: Final = re.compile(b"")
-_INCLUDES: Final = re.compile(rb"(?i)\[\s*include|hookspath")
 _GITLINK: Final = re.compile(rb"\0\0\xe0\0")
 """The mode of an entry that is another repository, whose settings count as well."""
+_KNOWN_SETTINGS: Final = (
+    rb"repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|url|"
+    rb"pushurl|fetch|remote|merge|rebase|prune|tagopt|name|email|defaultbranch|ff|autosetuprebase|vscode-merge-base"
+)
+_SETTINGS_THAT_MAY_START_SOMETHING: Final = re.compile(
+    rb"(?im)^(?![ \t]*(?:"
+    rb"|[#;].*"
+    rb"|\[(?:core|remote|branch|user|init|pull|push)(?: \"[^\"\\\n]*\")?\]"
+    rb"|(?:" + _KNOWN_SETTINGS + rb")(?:[ \t]*=[^\\\n]*)?"
+    rb")[ \t\r]*$)"
+)
+"""A line of git's settings that is none of those that surely start nothing and lead nowhere."""
 
-_LEADS_ON: Final[dict[str, dict[str, re.Pattern[bytes]]]] = {
-    "git": {
-        "HEAD": _ANYTHING,  # a repository without a .git, or the inside of one
-        ".git": re.compile(rb"gitdir:"),
-        ".git/config": _INCLUDES,
-        ".git/config.worktree": _INCLUDES,
-        ".git/index": _GITLINK,
-        **dict.fromkeys((".gitmodules", ".git/modules", ".git/commondir", ".git/sharedindex.*"), _ANYTHING),
-        **dict.fromkeys((".git/rebase-*", ".git/sequencer"), _ANYTHING),  # their lists hold commands
-    },
-    "poetry": {".poetry": _ANYTHING},
+_GIT_LEADS_ON: Final[dict[str, re.Pattern[bytes]]] = {
+    "HEAD": _ANYTHING,  # a repository without a .git, or the inside of one
+    ".git": re.compile(rb"gitdir:"),
+    ".git/config": _SETTINGS_THAT_MAY_START_SOMETHING,
+    ".git/index": _GITLINK,
+    **dict.fromkeys((".gitmodules", ".git/modules", ".git/commondir", ".git/sharedindex.*"), _ANYTHING),
 }
-"""Files which, with this in them, make a program look in other places: then its list is not in full."""
+"""Files which, with this in them, make git start something or look in other places."""
 
 
 def _by_program(lines: str) -> dict[str, tuple[str, ...]]:
@@ -148,11 +126,7 @@ def _by_program(lines: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-_FULL: Final = dict.fromkeys(_NOTHING, ()) | _by_program(_IN_FULL)
-_PART: Final = _by_program(_IN_PART)
-_NAMES: Final = _PART | _FULL
-_KNOWN: Final = frozenset(_FULL)
-_UNSURE: Final = frozenset(_PART)
+_NAMES: Final = _by_program(_LOOKED_FOR)
 
 
 def looked_for(program: str) -> Sequence[str]:
@@ -161,19 +135,12 @@ def looked_for(program: str) -> Sequence[str]:
     return _NAMES.get(name) or _NAMES.get(unversioned(name), ())
 
 
-def leads_on(program: str) -> Mapping[str, re.Pattern[bytes]]:
-    """What makes it look for more than that: the names of files, and what must not stand in them."""
-    return _LEADS_ON.get(plain_name(program), {})
-
-
-def is_in_full(program: str) -> bool:
-    """Whether it looks for nothing by itself but what is listed. Taken to be so of a program that starts no others, and
-    of a script, which is what it reads."""
+def runs_what_it_finds(program: str) -> bool:
+    """Whether it is known to run what the folder says. What node looks for lies beside its script."""
     name = plain_name(program)
-    return listed(name, _KNOWN) or name.endswith(".sh") or not (starts_others(name) or listed(name, _UNSURE))
+    return listed(name, BUILDERS) or (bool(looked_for(name)) and name not in ("node", "nodejs", "java"))
 
 
-def may_look_for_more(word: str) -> bool:
-    """Whether a word is the name of a program of which that can't be said, should the command start it."""
-    name = plain_name(word)
-    return not listed(name, _KNOWN) and (listed(name, STARTERS) or listed(name, _UNSURE))
+def leads_on(program: str) -> Mapping[str, re.Pattern[bytes]]:
+    """What makes a program that only looks do more: the names of files, and what must not stand in them."""
+    return _GIT_LEADS_ON if plain_name(program) == "git" else {}

@@ -4,7 +4,7 @@ import fnmatch
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import PurePath
@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from .digests import Digests
 from .following import follow, is_of_each_process
-from .looked_for import SHELLS, is_in_full, leads_on, looked_for, may_look_for_more
-from .powers import INTERPRETERS, listed, plain_name, starts_others
+from .looked_for import leads_on, looked_for
+from .powers import INTERPRETERS, SHELLS, listed, plain_name
 from .shell import Word
 
 MOST_LOOKS: Final = 4096  # names tried for one decision
@@ -50,10 +50,8 @@ class Program(Struct, frozen=True):
 class Named(Struct, frozen=True):
     paths: tuple[str, ...] = ()
     """Files and folders, links followed."""
-    spoken: bool = False
-    """A word names one of them; not only the program looks for it."""
     all: bool = True
-    """There are no others, as far as the program is known."""
+    """No word names others, and git finds nothing that leads it on."""
 
 
 class TooMuch(Exception):
@@ -75,13 +73,13 @@ class Naming:
         key = folder, words
         if key not in self._known:
             self._all = True
-            found: dict[str, bool] = {}
+            found: dict[str, None] = {}
             try:
-                for path, spoken in self._each(folder, words, program):
-                    found[path] = found.get(path, False) or spoken
+                for path in self._each(folder, words, program):
+                    found[path] = None
             except TooMuch:
                 self._all = False
-            self._known[key] = Named(tuple(found), any(found.values()), self._all)
+            self._known[key] = Named(tuple(found), self._all)
         return self._known[key]
 
     def folders(self, folder: str, words: Sequence[Word]) -> tuple[list[str], bool]:
@@ -118,29 +116,23 @@ class Naming:
 
     # ---- what words name ---------------------------------------------------------------------------------------
 
-    def _each(self, folder: str, words: tuple[Word, ...], program: Program) -> Iterator[tuple[str, bool]]:
+    def _each(self, folder: str, words: tuple[Word, ...], program: Program) -> Iterator[str]:
         parts = _all_parts(words[1:])
-        yield from ((path, False) for path in self._own(folder, program))
+        if program.own is not None:
+            yield from self.there(folder, program.own)
         found: list[str] = []
         for path in self._spoken(folder, parts):
             found += [path] if path not in found else []
-            yield path, True
+            yield path
         programs = {plain_name(each) for each in (words[0].text, program.file or "", *(part.text for part in parts))}
-        yield from ((path, False) for path in self._found_by(programs, folder, parts, found))
+        yield from self._found_by(programs, folder, parts, found)
+        self._follow_leads(leads_on(words[0].text), folder, found)
         inner = [path for path in found if _is_folder(path)]
         for each in inner:
-            yield from ((path, False) for name in _ENTRANCES for path in self.there(each, name))
+            yield from (path for name in _ENTRANCES for path in self.there(each, name))
         if any(is_interpreter(each) or each in _MAKES for each in programs):
             for base in (folder, *inner):
-                yield from ((path, True) for part in parts for path in self._completed(base, part))
-        self._all = self._all and _are_known(words, program)
-
-    def _own(self, folder: str, program: Program) -> Iterator[str]:
-        """A program of somebody's own, and what makes a link to Python another Python."""
-        if program.own is not None:
-            beside = PurePath(program.own).parent
-            for name in (program.own, str(beside / "pyvenv.cfg"), str(beside.parent / "pyvenv.cfg")):
-                yield from self.there(folder, name)
+                yield from (path for part in parts for path in self._completed(base, part))
 
     def _spoken(self, folder: str, parts: Sequence[Word]) -> Iterator[str]:
         """What words may mean: themselves, and where a shell may expand them, what they expand to."""
@@ -191,11 +183,13 @@ class Naming:
 
     def _found_by(self, programs: set[str], folder: str, parts: Sequence[Word], found: Sequence[str]) -> Iterator[str]:
         names = list(dict.fromkeys(name for program in sorted(programs) for name in looked_for(program)))
-        signs = {name: sign for program in programs for name, sign in leads_on(program).items()}
-        for standing in self._standing(folder, found) if names or signs else ():
+        for standing in self._standing(folder, found) if names else ():
             for name in names:
                 for each in [name.replace("{}", part.text) for part in parts] if "{}" in name else [name]:
                     yield from self._looked_for(standing, each)
+
+    def _follow_leads(self, signs: Mapping[str, re.Pattern[bytes]], folder: str, found: Sequence[str]) -> None:
+        for standing in self._standing(folder, found) if signs else ():
             for name, sign in signs.items():
                 self._all = self._all and not any(self._holds(path, sign) for path in self._globbed(standing, name))
 
@@ -240,26 +234,6 @@ def is_interpreter(name: str) -> bool:
 
 def _is_folder(path: str) -> bool:
     return os.path.isdir(path)  # noqa: PTH112  a text, as everything here
-
-
-def _are_known(words: tuple[Word, ...], program: Program) -> bool:
-    """Whether all is known that these programs look for: the first, and any a word names."""
-    given, file = words[0].text, program.file
-    # What is installed goes by its name, where that is known: `cc` may lead to `x86_64-linux-gnu-gcc-12`.
-    by_file = file is not None and (program.own is not None or not starts_others(given))
-    if not is_in_full(given) or (by_file and file is not None and not is_in_full(file)):
-        return False
-    return not any(may_look_for_more(each) for each in _mentioned(words))
-
-
-def _mentioned(words: tuple[Word, ...]) -> Iterator[str]:
-    """What may be the name of a program to start: each word, `-m` glued to it or not, and those within a word. What
-    stands in the code an interpreter is given is left out: a script starts what it likes, too."""
-    name = plain_name(words[0].text)
-    runs_code = listed(name, INTERPRETERS) and name not in SHELLS
-    for word in words[1:]:
-        yield from (word.text,) if runs_code else _SPLIT.split(word.text)
-        yield from (each for each in _glued(word.text) if len(each) > 2)
 
 
 def _all_parts(words: Sequence[Word]) -> Sequence[Word]:

@@ -4,7 +4,6 @@ A rule remembered from an answer holds while all of that is as it was. What thos
 """
 
 import os
-import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,32 +13,18 @@ from msgspec import Struct
 
 from .digests import FOLDER, UNREAD, Digests
 from .locator import Locator
-from .looked_for import SHELLS
-from .naming import Named, Naming, Program, TooMuch, is_interpreter
-from .powers import listed, name_of
+from .looked_for import runs_what_it_finds
+from .naming import Named, Naming, Program, TooMuch
+from .plain import READS_OR_NAMES, SORTING, looks_with_git, script_of, starts_nothing, with_its_interpreter
+from .powers import name_of
 from .rules import Bound
 from .shell import Piece, Word, words
 
 MOST_FILES: Final = 64  # named by one command
 
-_ONLY_READS_OR_NAMES: Final = words("""
-    cat head tail wc nl tac rev cut tr uniq comm paste fold fmt column ls stat file du df grep egrep fgrep cmp diff
-    md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum od xxd hexdump strings base64 base32 echo
-    printf test [ touch mkdir rmdir basename dirname readlink realpath true false pwd date id whoami uname expr seq
-    sleep cd pushd popd
-""")
-"""Programs that never run what is in a file they are given: for these the folder is enough."""
-_TAKES_INPUT_AS_DATA: Final = _ONLY_READS_OR_NAMES - words("uniq xxd")
+_TAKES_INPUT_AS_DATA: Final = READS_OR_NAMES - words("uniq xxd")
 """Programs that neither run what another command feeds them nor write it to a file."""
 _SORTS: Final = words("sort uniq")
-_SORTING: Final = re.compile(r"-[bcdfghiMnrRsuVzk0-9.,]+")
-"""Options with which these print what they are fed, and do nothing else."""
-_RUNS_A_SCRIPT: Final = SHELLS | words("python pypy perl ruby node nodejs php lua luajit tclsh guile Rscript julia")
-"""Interpreters that run the script that is their first word, and then not what they are fed."""
-_SCRIPT: Final = re.compile(r"[^-+].*[./].*|[./].*", re.DOTALL)
-"""A first word that is surely no order to the interpreter, such as `inspect`."""
-_RUNS_ITS_WORDS: Final = re.compile(r"-[a-zA-Z]*[cemEp].*|--(eval|print|version|help).*|-[vVh]", re.DOTALL)
-"""Options with which an interpreter looks at its own words."""
 _MOVES: Final = words("cd pushd popd chdir")
 _MOVING_FIND: Final = words("-execdir -okdir")
 
@@ -62,7 +47,7 @@ class Found(Struct, frozen=True):
     files: dict[str, str]
     """By path and digest."""
     all: bool
-    """It reads no others by itself, as far as its programs are known."""
+    """What it loads and starts is known by its form: these files, and what they read in turn."""
 
 
 class Files:
@@ -108,7 +93,8 @@ class Files:
         files = {path: self._digests.of(path) for each in named.values() for found in each for path in found.paths}
         running = [piece for piece in asked if not self._only_reads(piece)]
         known = whole is None and (not running or (sure and all(map(_moves_as_written, self._movers))))
-        return Found(files, known and all(_is_known(piece, named[piece], files) for piece in running))
+        plain = known and all(self._is_plain(piece) for piece in running)
+        return Found(files, plain and all(_is_known(piece, named[piece], files) for piece in running))
 
     # ---- of one command ----------------------------------------------------------------------------------------
 
@@ -119,14 +105,35 @@ class Files:
 
     def _only_reads(self, piece: Piece) -> bool:
         given = piece.words[0].text
-        return name_of(given) in _ONLY_READS_OR_NAMES and self._locate.is_on_path(given)
+        return name_of(given) in READS_OR_NAMES and self._locate.is_itself(given)
+
+    def _is_plain(self, piece: Piece) -> bool:
+        """Whether the form of a command says what it loads and starts. The one question that *always* depends on."""
+        argv = [word.text for word in piece.words]
+        if self._locate.is_itself(argv[0]):
+            return starts_nothing(argv) or looks_with_git(argv) or self._runs_a_script(argv)
+        file = None if self._locate.is_on_path(argv[0]) else self._locate.path(argv[0])
+        content = self._digests.content(file) if file else None
+        started = with_its_interpreter(content, [file, *argv[1:]]) if file and content else None
+        return started is not None and self._locate.is_itself(started[0]) and self._runs_a_script(started)
+
+    def _runs_a_script(self, argv: Sequence[str]) -> bool:
+        """Whether this is an interpreter with a script that is there, and not a builder's or a test runner's."""
+        script = script_of(argv)
+        if script is None or runs_what_it_finds(script):
+            return False
+        try:
+            found = list(self._naming.there(self.folder, script))
+        except TooMuch:
+            return False
+        return bool(found) and self._digests.of(found[0]) not in (FOLDER, UNREAD)
 
     def _bound_files(self, piece: Piece) -> dict[str, str] | None:
         """None when they can't all be told, or another command may change them before this one starts."""
-        if piece.later:
+        if piece.later or not self._is_plain(piece):
             return None
         named = self._named(piece, self.folder)
-        if not named.all or len(named.paths) > MOST_FILES or (not named.spoken and _runs_something_unseen(piece)):
+        if not named.all or len(named.paths) > MOST_FILES:
             return None
         files = {path: self._digests.of(path) for path in named.paths}
         return None if UNREAD in files.values() else files
@@ -134,30 +141,14 @@ class Files:
     def _takes_input_as_data(self, texts: Sequence[str]) -> bool:
         """Whether a program surely neither runs nor keeps what another command feeds it."""
         name = name_of(texts[0])
-        if not self._locate.is_on_path(texts[0]):
+        if not self._locate.is_itself(texts[0]):
             return False
-        if name in _TAKES_INPUT_AS_DATA:
-            return True
         if name in _SORTS:
-            return all(_SORTING.fullmatch(text) for text in texts[1:])
-        if not listed(name, _RUNS_A_SCRIPT) or len(texts) < 2 or not _SCRIPT.fullmatch(texts[1]):
-            return False
-        try:
-            script = list(self._naming.there(self.folder, texts[1]))
-        except TooMuch:
-            return False
-        return bool(script) and self._digests.of(script[0]) not in (FOLDER, UNREAD)
+            return all(SORTING.fullmatch(text) for text in texts[1:])
+        return name in _TAKES_INPUT_AS_DATA or self._runs_a_script(texts)
 
 
 def _is_known(piece: Piece, named: Sequence[Named], files: dict[str, str]) -> bool:
     if any(word.open for word in piece.words):
         return False
     return all(found.all and all(files[path] != UNREAD for path in found.paths) for found in named)
-
-
-def _runs_something_unseen(piece: Piece) -> bool:
-    """Whether an interpreter is told to run something, and no file of that name was found."""
-    given = [word.text for word in piece.words[1:]]
-    if not is_interpreter(name_of(piece.words[0].text)) or any(_RUNS_ITS_WORDS.fullmatch(text) for text in given):
-        return False
-    return any(not text.startswith("-") for text in given)

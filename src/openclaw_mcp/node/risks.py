@@ -9,11 +9,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from .looked_for import looked_for
+from .looked_for import runs_what_it_finds
 from .matching import is_wild
 from .powers import (
     AS_ANOTHER,
-    BUILDERS,
     DATABASES,
     ELSEWHERE,
     INTERPRETERS,
@@ -249,16 +248,11 @@ def _of_command(pattern: str, name: str, given: Sequence[str]) -> Iterator[Risk]
         yield Risk(
             pattern, (lets,), f"give Python the option -I, such as {pattern.replace(' ', ' -I ', 1)!r}, or {ASK}"
         )
-    if _runs_what_it_finds(name) and not (name == "git" and "rev-parse" in given):
+    if runs_what_it_finds(name) and not (name == "git" and "rev-parse" in given):
         lets = f"whatever the folder it runs in tells {name} to run: its scripts, hooks and settings"
         yield Risk(pattern, (lets,), f"allow it only where you trust every folder it may run in, or {ASK}")
     if listed(name, PROCESS_VIEWERS) and not _NAMES_ALONE.fullmatch(" ".join((name, *given))):
         yield Risk(pattern, (OTHER_PROGRAMS,), _instead(name))
-
-
-def _runs_what_it_finds(name: str) -> bool:
-    # What node looks for lies beside its script.
-    return listed(name, BUILDERS) or (bool(looked_for(name)) and name not in ("node", "nodejs", "java"))
 
 
 def _runs_its_input(name: str, given: Sequence[str]) -> bool:
