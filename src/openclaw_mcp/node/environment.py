@@ -101,8 +101,8 @@ def _is_inherited(name: str, value: str) -> bool:
 
 
 def is_trusted(folder: str, *, besides: Sequence[Path]) -> bool:
-    """Whether only the system and this user put programs there, and it does not lie in one of the folders `besides`,
-    whose content commands bring along."""
+    """Whether only the system and this user put programs there, it is no project's, and it does not lie in one of the
+    folders `besides`, whose content commands bring along."""
     real = folder if folder in SYSTEM_FOLDERS else os.path.realpath(folder)
     try:
         found = Path(real).stat()
@@ -113,6 +113,8 @@ def is_trusted(folder: str, *, besides: Sequence[Path]) -> bool:
     if real in SYSTEM_FOLDERS:
         return True
     if os.name != "nt" and (_may_be_written_by_others(found) or _lies_open(real)):
+        return False
+    if _is_of_a_project(Path(real)):
         return False
     return not any(Path(real).is_relative_to(os.path.realpath(each)) for each in besides)
 
@@ -132,3 +134,23 @@ def _lies_open(folder: str) -> bool:
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             return True
     return False
+
+
+def _is_of_a_project(folder: Path) -> bool:
+    """Whether it came with packages of a project, a virtual environment or a repository, wherever commands run."""
+    if "node_modules" in folder.parts or any((each / "pyvenv.cfg").exists() for each in (folder, folder.parent)):
+        return True
+    home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111  it does not fail where there is no home
+    for above in (folder, *folder.parents):
+        if above in (home, above.parent):
+            return False
+        if (above / ".git").exists():
+            return not _holds_tools(above, home)
+    return False
+
+
+def _holds_tools(repository: Path, home: Path) -> bool:
+    """Whether a repository is where a package or version manager lives: `/opt/homebrew`, `~/.pyenv`."""
+    if any(repository.is_relative_to(each) for each in ("/usr", "/opt", "/home/linuxbrew")):
+        return True
+    return repository.is_relative_to(home) and repository.relative_to(home).parts[0].startswith(".")

@@ -116,20 +116,15 @@ class Locator:
         return started == meant and (meant is not None or "/" not in program)
 
     def is_itself(self, program: str) -> bool:
-        """Whether it is on the path, and neither of a virtual environment nor one that chooses another by what lies in
-        the folder, as those of version managers do."""
+        """Whether it is on the path and does not choose another by what lies in the folder, as those of version
+        managers do."""
         if not self.is_on_path(program):
             return False
-        found, real = self.executable(program), self.path(program)
-        if found is None or real is None:
+        real = self.path(program)
+        if real is None:
             return True  # a word of a shell's own
         system = real.rpartition(os.sep)[0] in SYSTEM_FOLDERS
         if not may_stand_for(program, real, system=system):
-            return False
-        if found.rpartition(os.sep)[0] in SYSTEM_FOLDERS:
-            return True
-        beside = Path(found).parent
-        if any((folder / "pyvenv.cfg").exists() for folder in (beside, beside.parent)):
             return False
         return system or not _is_script(real)
 
