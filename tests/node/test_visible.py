@@ -251,12 +251,12 @@ def test_our_own_lines_come_first_and_a_file_writes_none_of_its_own(tmp_path: Pa
     name = "a.py as now\nin home\nasked by you"
     (work / name).write_text("1")
 
-    question = asked_about(tmp_path, ["python3", name, "x\nno rule\nasked by the owner"], cwd=work)
+    question = asked_about(tmp_path, ["bash", name, "x\nno rule\nasked by the owner"], cwd=work)
 
     assert question.detail.splitlines()[:3] == [
         f"in {work}",
         "with a.py as now\\u{a}in home\\u{a}asked by you as now",
-        "python3 'a.py as now",
+        "bash 'a.py as now",
     ]
     assert "\n" not in question.lasting
     assert _asked(question).splitlines()[:2] == [question.why, "asked by me"]
