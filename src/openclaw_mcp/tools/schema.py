@@ -5,6 +5,7 @@ refused before it is begun, the schema by `schema_nodes`, the arguments by `sche
 """
 
 from collections import OrderedDict
+from itertools import islice
 from typing import Any, Final
 
 import jsonschema_rs
@@ -18,9 +19,7 @@ from .schema_work import Work
 
 MOST_REASONS: Final = 3  # enough to act on; a long list buries the first mistake
 LONGEST_REASON: Final = 300
-MOST_FOUND: Final = (
-    20_000  # things that may be wrong with arguments whose mistakes are named: all are found, to name three
-)
+MOST_NAMING: Final = 16 << 20  # bytes of memory to name mistakes in: all are found to name three, each with its value
 FEW: Final = 16  # plain values that need no counting where the schema is flat: most calls
 _SOON_CHECKED: Final = frozenset({str, bool, float, type(None)})
 LARGEST_SCHEMA: Final = 256 << 10  # bytes of a schema
@@ -43,25 +42,28 @@ class Form:
         self.text = text
         self.pattern_bytes = shape.pattern_bytes
         self._flat = shape.root.is_flat
-        self._work = Work(shape.root)
+        self._work = Work(shape.root, shape.longest_name)
         self._validator = _compiled(text)
 
     def check(self, arguments: Json) -> None:
         """Raise ToolArguments naming each field at fault. Values are never repeated: they may be secret."""
         few = self._flat and len(arguments) <= FEW and _SOON_CHECKED.issuperset(map(type, arguments.values()))
-        found = 0 if few else self._work.count(arguments)
-        if self._validator.is_valid(arguments):
-            return
-        if found > MOST_FOUND:
-            raise ToolArguments("The arguments do not fit the tool's schema, and are too many to say where; send fewer")
-        said: list[str] = []
-        for error in self._validator.iter_errors(arguments):
-            field = ".".join(str(step) for step in error.instance_path)
-            text = error.message[:LONGEST_REASON]
-            said.append(f"{field}: {text}" if field else text)
-            if len(said) == MOST_REASONS:
-                break
-        raise ToolArguments(f"The arguments do not fit the tool's schema: {'; '.join(said)}")
+        if not few:
+            self._work.count(arguments)
+        if not self._validator.is_valid(arguments):
+            raise ToolArguments(f"The arguments do not fit the tool's schema{self._mistakes(arguments)}")
+
+    def _mistakes(self, arguments: Json) -> str:
+        """As many as can be named in little memory."""
+        if self._work.naming(arguments, MOST_NAMING, every=True):
+            errors = islice(self._validator.iter_errors(arguments), MOST_REASONS)
+            return f": {'; '.join(map(_said, errors))}"
+        if self._work.naming(arguments, MOST_NAMING, every=False):
+            try:
+                self._validator.validate(arguments)
+            except jsonschema_rs.ValidationError as error:
+                return f": {_said(error)}; there may be more mistakes"
+        return ", and are too many or too long to say where; send less"
 
     @property
     def cost(self) -> int:
@@ -131,6 +133,12 @@ def form_of(schema: Json) -> Form:
     if len(text) > LARGEST_SCHEMA:
         raise refused(f"it takes {len(text)} bytes, and may take {LARGEST_SCHEMA}; describe less")
     return kept.find(text)
+
+
+def _said(error: jsonschema_rs.ValidationError) -> str:
+    field = ".".join(str(step)[:LONGEST_REASON] for step in error.instance_path)[:LONGEST_REASON]
+    text = error.message[:LONGEST_REASON]
+    return f"{field}: {text}" if field else text
 
 
 def _compiled(schema: bytes) -> Any:

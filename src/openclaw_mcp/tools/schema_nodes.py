@@ -40,18 +40,34 @@ BYTES_OF_A_CHARACTER: Final = 2 << 10  # of such a pattern, compiled
 MULTIPLE: Final = 3_000  # `multipleOf`
 LIMIT: Final = 40  # `minimum` and its like
 LARGE_LIMIT: Final = 500  # one beyond 64 bits
-NAME: Final = 10  # a name in `required`
+NAME: Final = 10  # a name in `required` or `dependentRequired`
 COMPARED: Final = {dict: 15, list: 15, int: 80, float: 600}  # a value in `const` or `enum`
 COMPARED_WITHIN: Final = 15  # a value within such a value
+COMPARED_AT_ONCE: Final = 32  # characters of the schema's texts and names that are compared in a step
+WORD: Final = 32  # bits of a number that are worked with at once
 AS_PATTERN: Final = 1_000  # `format` "regex", for each character
+AS_HOST: Final = 15  # `format` "idn-hostname", for each character
+HASHED: Final = 1 / 8  # a character of a text that is looked up in `enum`, or of a name in `properties`
+COLLECTED: Final = 1 / 2  # a character of a name that is remembered for `unevaluatedProperties`
+CONVERTED: Final = 1  # a character of a name that is made a text for `propertyNames`
+SAID_VALUE: Final = 64  # bytes of memory a value of the schema takes in a mistake that repeats it, about
+SAID_CHARACTER: Final = 12  # of a character: it stands there three times, and may take four bytes
 AGAIN: Final = 4  # how often a schema with `unevaluated…` checks by what stands beside it
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
 _IN_PLACE: Final = ("not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
+_ALTERNATIVES: Final = frozenset({"anyOf", "oneOf"})
+_REPEATED: Final = (
+    "const", "enum", "not", "required", "dependentRequired", "dependencies", "pattern", "format", "contentEncoding",
+    "contentMediaType",
+)  # fmt: skip
 _BY_NAME: Final = ("dependentSchemas", "dependencies", "patternProperties")
+_NAMING: Final = ("required", "dependentRequired", "dependencies")
+_NAMED: Final = ("properties", "dependentSchemas")
 _LIMITS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _OF_TEXTS: Final = frozenset({"format", "contentEncoding", "contentMediaType"})
+_FORMATS: Final = {"regex": AS_PATTERN, "idn-hostname": AS_HOST}
 _UNEVALUATED: Final = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 _OF_PARTS: Final = _UNEVALUATED | {
     "properties", "patternProperties", "additionalProperties", "propertyNames", "items", "prefixItems",
@@ -75,17 +91,22 @@ class Node:
     """A subschema: what it costs to check a value by it, and which others then check the same value or its parts."""
 
     __slots__ = (
-        "chain", "every_item", "every_property", "first_items", "in_place", "key_steps", "names", "other_items",
-        "other_properties", "properties", "rank", "reasons", "steps", "string_steps", "times", "unfolded", "unique",
+        "alternatives", "chain", "every_item", "every_property", "first_items", "in_place", "key_steps", "names",
+        "other_items", "other_properties", "properties", "rank", "reasons", "said", "steps", "string_steps", "times",
+        "unfolded", "unique",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.steps = 1
         self.reasons = 1
         """What it may find wrong with a value, at most."""
-        self.string_steps = 0
+        self.said = 0
+        """Bytes of the schema that each mistake repeats, at most."""
+        self.alternatives = False
+        """Whether naming one mistake means finding all of those in its alternatives."""
+        self.string_steps = 0.0
         """For each character of a string."""
-        self.key_steps = 0
+        self.key_steps = 0.0
         """For each character of a property's name."""
         self.unique = 0
         """1 when the values below are compared with each other."""
@@ -107,10 +128,13 @@ class Node:
 
     @property
     def is_flat(self) -> bool:
-        """Whether no value takes long that has no others in it: nothing looks into texts, names or further."""
+        """Whether no value takes long that has no others in it: nothing looks into texts, names or further.
+
+        Looking them up takes less than a step for a character, and is done once for each.
+        """
         below = (*self.properties.values(), *self.other_properties, *self.every_property)
-        plain = not (self.in_place or self.names or self.key_steps) and self.steps <= MOST_FLAT
-        return plain and all(not (each.in_place or each.string_steps) and each.steps <= MOST_FLAT for each in below)
+        plain = not (self.in_place or self.names) and self.key_steps < 1 and self.steps <= MOST_FLAT
+        return plain and all(not each.in_place and each.string_steps < 1 and each.steps <= MOST_FLAT for each in below)
 
 
 class Shape(Struct, frozen=True):
@@ -118,6 +142,8 @@ class Shape(Struct, frozen=True):
 
     root: Node
     pattern_bytes: int
+    longest_name: int
+    """Characters of the longest name in it: what a mistake's place in the schema is made of."""
 
 
 def read(schema: Any) -> Shape:
@@ -131,7 +157,7 @@ def read(schema: Any) -> Shape:
         )
     graph = _Graph(schema, scan, costs)
     root = graph.build()
-    return Shape(root, size)
+    return Shape(root, size, scan.longest_name)
 
 
 def refused(why: str) -> ToolUnavailable:
@@ -163,16 +189,21 @@ class _Scan:
     def __init__(self, schema: Any) -> None:
         self.patterns: set[str] = set()
         self.anchors: dict[str, Any] = {}
+        self.longest_name = 0
+        self._sizes: dict[int, tuple[int, int]] = {}
+        met: list[Any] = []
         old = isinstance(schema, dict) and "draft-04" in str(schema.get("$schema"))
         ids = ("$id", "id") if old else ("$id",)
         waiting, count = [schema], 0
         while waiting:
             value = waiting.pop()
             if type(value) is list:
+                met.append(value)
                 waiting += [item for item in value if type(item) in (dict, list)]
                 continue
             if type(value) is not dict:
                 continue
+            met.append(value)
             count += 1
             if count > MOST_SUBSCHEMAS:
                 raise refused(f"it has more than {MOST_SUBSCHEMAS} objects in it; describe less")
@@ -186,6 +217,30 @@ class _Scan:
             raise refused(f"it has more than {MOST_PATTERNS} different patterns; use fewer")
         if sum(map(len, self.patterns)) > MOST_PATTERN_CHARACTERS:
             raise refused(f"its patterns have more than {MOST_PATTERN_CHARACTERS} characters in all; shorten them")
+        for value in reversed(met):  # what is within a value was met after it
+            self._sizes[id(value)] = self._sum(value)
+
+    def size(self, value: Any) -> tuple[int, int]:
+        """How many values there are in a value of the schema, itself included, and how many characters.
+
+        A number counts as the text that takes as long to compare: it grows with the square of its length.
+        """
+        kind = type(value)
+        if kind is dict or kind is list:
+            return self._sizes[id(value)]
+        return 1, len(value) if kind is str else (value.bit_length() // WORD) ** 2 // 2 if kind is int else 0
+
+    def _sum(self, value: Any) -> tuple[int, int]:
+        values, characters = 1, 0
+        if type(value) is dict:
+            self.longest_name = max(self.longest_name, *map(len, value), 0)
+            characters = sum(map(len, value))
+            value = value.values()
+        for part in value:
+            within, long = self.size(part)
+            values += within
+            characters += long
+        return values, characters
 
     def _note(self, value: dict[str, Any]) -> None:
         if type(value.get("pattern")) is str:
@@ -238,13 +293,17 @@ class _Graph:
             node.steps = node.reasons = 1 + len(schema)
             return
         node.reasons = _reasons(schema)
-        node.steps = node.reasons + _steps(schema, node.reasons)
+        node.steps = node.reasons + self._steps(schema, node.reasons)
+        node.said = self._said(schema)
+        node.alternatives = not _ALTERNATIVES.isdisjoint(schema)
         node.in_place = tuple(self._target(schema[key]) for key in _REFERENCES if key in schema)
         node.in_place += self._all(schema, *_IN_PLACE)
         if type(schema.get("pattern")) is str:
             node.string_steps = self._costs[schema["pattern"]].steps
+        if "enum" in schema:
+            node.string_steps += HASHED
         if not _OF_TEXTS.isdisjoint(schema):
-            node.string_steps += AS_PATTERN if schema.get("format") == "regex" else len(_OF_TEXTS)
+            node.string_steps += _FORMATS.get(str(schema.get("format")), len(_OF_TEXTS))
         if not _OF_PARTS.isdisjoint(schema):
             self._read_parts(node, schema)
 
@@ -258,11 +317,33 @@ class _Graph:
         node.names = self._all(schema, "propertyNames")
         # Twice: other properties are told from these by trying them again.
         node.key_steps = 2 * sum(self._costs[key].steps for key in _map(schema.get("patternProperties")))
+        node.key_steps += HASHED * bool(node.properties) + COLLECTED * (node.times > 1) + CONVERTED * len(node.names)
         items = schema.get("items")
         positional = items if type(items) is list else schema.get("prefixItems")
         node.first_items = tuple(map(self._node, positional)) if type(positional) is list else ()
         node.other_items = self._all(schema, "additionalItems", *(() if type(items) is list else ("items",)))
         node.every_item = self._all(schema, "contains", "unevaluatedItems")
+
+    def _steps(self, schema: dict[str, Any], reasons: int) -> int:
+        """What some keywords take beside the one step of each."""
+        steps = NAME * (reasons - len(schema) - 1) + (MULTIPLE if "multipleOf" in schema else 0)
+        for limit in (schema[key] for key in _LIMITS if key in schema):
+            steps += LARGE_LIMIT if type(limit) is int and abs(limit) >= _LARGEST else LIMIT
+        names = sum(self._scan.size(schema[key])[1] for key in _NAMING if key in schema)
+        names += sum(len(name) for key in _NAMED for name in _map(schema.get(key)))
+        values = schema.get("enum")
+        compared = (*(values if type(values) is list else ()), schema.get("const"))
+        return steps + names // COMPARED_AT_ONCE + sum(map(self._compared, compared))
+
+    def _compared(self, value: Any) -> int:
+        """The steps of comparing with a value in `const` or `enum`."""
+        values, characters = self._scan.size(value)
+        within = COMPARED_WITHIN * values if type(value) in (dict, list) else 0
+        return COMPARED.get(type(value), 1) + within + characters // COMPARED_AT_ONCE
+
+    def _said(self, schema: dict[str, Any]) -> int:
+        sizes = [self._scan.size(schema[key]) for key in _REPEATED if key in schema]
+        return sum(SAID_VALUE * values + SAID_CHARACTER * characters for values, characters in sizes)
 
     def _target(self, reference: Any) -> Node:
         """What a reference means: a place in this very schema."""
@@ -319,31 +400,7 @@ def _reasons(schema: dict[str, Any]) -> int:
     required = schema.get("required")
     count = 1 + len(schema) + (len(required) if type(required) is list else 0)
     for key in ("dependentRequired", "dependencies"):
-        count += sum(len(names) for names in _map(schema.get(key)).values() if type(names) is list)
-    return count
-
-
-def _steps(schema: dict[str, Any], reasons: int) -> int:
-    """What some keywords take beside the one step of each."""
-    steps = NAME * (reasons - len(schema) - 1) + (MULTIPLE if "multipleOf" in schema else 0)
-    for limit in (schema[key] for key in _LIMITS if key in schema):
-        steps += LARGE_LIMIT if type(limit) is int and abs(limit) >= _LARGEST else LIMIT
-    values = schema.get("enum")
-    for value in (*(values if type(values) is list else ()), schema.get("const")):
-        steps += COMPARED.get(type(value), 1)
-        if type(value) in (dict, list):
-            steps += COMPARED_WITHIN * _values(value)
-    return steps
-
-
-def _values(value: Any) -> int:
-    """How many values there are in one, itself included."""
-    count, waiting = 0, [value]
-    while waiting:
-        value = waiting.pop()
-        count += 1
-        if type(value) in (dict, list):
-            waiting += value.values() if type(value) is dict else value
+        count += sum(1 + len(names) for names in _map(schema.get(key)).values() if type(names) is list)
     return count
 
 

@@ -1,4 +1,7 @@
-"""How many steps it takes to check arguments by a schema, counted before they are taken."""
+"""How many steps it takes to check arguments by a schema, and how much memory to name what is wrong with them.
+
+Both are counted before they are taken.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,9 +17,16 @@ VALUE: Final = 30  # steps it takes to count those of a value
 PLACE: Final = 50  # steps it takes to find out what checks a place, for each node that may
 NAME: Final = 5  # steps it takes to note a name of a property
 COMPARED: Final = 10  # steps of a value that is compared with others
+COMPARED_CHARACTER: Final = 1 / 8  # steps of each of its characters, and of its names
 WORD: Final = 32  # bits of a number that are worked with at once
 LARGEST: Final = 1 << 64  # numbers beyond take time in proportion to the square of their length
 
+# Bytes of memory that naming mistakes takes, about: each holds a copy of the value it is about.
+MISTAKE: Final = 1_500  # one
+STEP: Final = 100  # a step of the way to its value, in the schema and in the arguments
+COPIED: Final = 100  # a value
+COPIED_CHARACTER: Final = 12  # of a name, or of the way: it stands there three times, and may take four bytes
+DIGIT: Final = 3  # bits
 
 Part = str | int
 """A property by its name, one of the first items by its index, or one of these:"""
@@ -29,20 +39,22 @@ class Place:
     """Everything that checks the value at one place in the arguments, with how often it does."""
 
     __slots__ = (
-        "chain", "checks_names", "described", "first_items", "key_steps", "nodes", "parts", "reasons", "steps",
-        "string_steps", "unique",
+        "alternatives", "chain", "described", "first_items", "has_names", "key_steps", "nodes", "parts", "reasons",
+        "said", "steps", "string_steps", "unique",
     )  # fmt: skip
 
     def __init__(self, starts: Iterable[tuple[Node, int]]) -> None:
         nodes = self.nodes = _with_those_in_place(dict(starts))
         self.steps = sum(count * node.steps for node, count in nodes.items())
         self.reasons = sum(count * node.reasons for node, count in nodes.items())
+        self.said = sum(count * node.reasons * (MISTAKE + node.said) for node, count in nodes.items())
+        self.alternatives = any(node.alternatives for node in nodes)
         self.string_steps = sum(count * node.string_steps for node, count in nodes.items())
         self.key_steps = sum(count * node.key_steps for node, count in nodes.items())
         self.unique = sum(count * node.unique for node, count in nodes.items())
         self.chain = max((node.chain for node in nodes), default=0)
         self.first_items = max((len(node.first_items) for node in nodes), default=0)
-        self.checks_names = any(node.names or node.key_steps for node in nodes)
+        self.has_names = any(node.names for node in nodes)
         self.described: frozenset[str] | None = None
         """The properties that are described by name, once somebody has asked."""
         self.parts: dict[Part, Place] = {}
@@ -60,50 +72,97 @@ class Place:
 class Work:
     """Counts for one schema. What it finds out about places it keeps for the next call."""
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: Node, longest_name: int) -> None:
         self._root = root
-        self._steps = 0
+        self._step = STEP + COPIED_CHARACTER * longest_name
+        self._steps: float = 0
         self._forget()
 
-    def count(self, arguments: Any) -> int:
-        """How much may be found wrong with the arguments. Raises ToolArguments when it takes too long to check them."""
+    def count(self, arguments: Any) -> None:
+        """Raises ToolArguments when it takes too long to check the arguments."""
         if self._kept > MOST_KEPT:
             self._forget()
         start = self._start
-        self._steps, reasons = start.steps, start.reasons
+        self._steps = start.steps
         waiting: list[tuple[Any, Place, int, int]] = [(arguments, start, start.unique, start.chain)]
         while waiting:
             value, place, compared, depth = waiting.pop()
             if depth > DEEPEST:
                 raise ToolArguments("The arguments are nested too deeply to be checked; send something flatter")
-            steps = self._steps + VALUE * len(value)
+            steps: float = self._steps + VALUE * len(value)
             if steps > MOST_STEPS:  # before they are looked at
                 raise _too_long()
             self._steps = 0  # what is found out on the way is added
             named = type(value) is dict
-            if named and place.checks_names:
-                steps += self._names(value, place)
+            compared_steps, character_steps = COMPARED * compared, COMPARED_CHARACTER * compared
+            if named and (place.key_steps or compared):
+                steps += self._names(value, place) + sum(map(len, value)) * (place.key_steps + character_steps)
             parts = place.parts
             common = None if named or place.first_items else parts.get(ITEMS) or self._part(place, ITEMS)
             for key, item in value.items() if named else enumerate(value):
                 there = common or parts.get(key) or self._unmet(place, key)
-                reasons += there.reasons
                 kind = type(item)
                 if kind is str:
-                    steps += there.steps + COMPARED * compared + len(item) * there.string_steps
+                    steps += there.steps + compared_steps + len(item) * (there.string_steps + character_steps)
                 elif kind is int and not -LARGEST < item < LARGEST:
-                    steps += (there.steps + COMPARED * compared) * (item.bit_length() // WORD) ** 2
+                    steps += (there.steps + compared_steps) * (item.bit_length() // WORD) ** 2
                 else:
-                    steps += there.steps + COMPARED * compared
+                    steps += there.steps + compared_steps
                     if kind is dict or kind is list:
                         waiting.append((item, there, compared + there.unique, depth + there.chain))
             self._add(steps)
-        return reasons
 
-    def _names(self, value: dict[str, Any], place: Place) -> int:
-        """The steps of checking the names of an object's properties."""
+    def _names(self, value: dict[str, Any], place: Place) -> float:
+        """The steps of checking the names of an object's properties by what they are to be."""
+        if not place.has_names:
+            return 0
         there = place.parts.get(NAMES) or self._part(place, NAMES)
-        return len(value) * there.steps + sum(map(len, value)) * (place.key_steps + there.string_steps)
+        return len(value) * there.steps + sum(map(len, value)) * there.string_steps
+
+    def naming(self, arguments: Any, most: int, *, every: bool) -> bool:
+        """Whether finding what is wrong with the arguments takes no more than so many bytes of memory, whatever it is.
+
+        Every mistake, or the first: it holds all those in its alternatives. Raises ToolArguments when it takes too
+        long to tell.
+        """
+        self._steps = 0
+        start = self._start
+        found = every or start.alternatives
+        taken = start.said if found else MISTAKE
+        copies = start.reasons if found else 1
+        # Of a value: what checks it, how often it is copied with those it is in, whether all that is wrong with it is
+        # found, and the bytes of the way to it.
+        waiting: list[tuple[Any, Place, int, bool, int]] = [(arguments, start, copies, found, self._step * start.chain)]
+        while waiting and taken <= most:
+            value, place, copies, all_found, way = waiting.pop()
+            taken += COPIED * len(value) * copies
+            if taken > most:  # before they are looked at
+                return False
+            named = type(value) is dict
+            if named:
+                taken += self._bytes_of_names(value, place, copies, all_found)
+            for key, item in value.items() if named else enumerate(value):
+                there = place.parts.get(key) or self._unmet(place, key)
+                found = all_found or there.alternatives
+                its_copies = copies + found * there.reasons
+                its_way = way + self._step * there.chain + (COPIED_CHARACTER * len(str(key)) if named else 0)
+                taken += found * (there.said + there.reasons * its_way)
+                kind = type(item)
+                if kind is str:
+                    taken += its_copies * (len(item) if item.isascii() else 4 * len(item))
+                elif kind is int:
+                    taken += its_copies * (item.bit_length() // DIGIT)
+                elif kind is dict or kind is list:
+                    waiting.append((item, there, its_copies, found, its_way))
+        return taken <= most
+
+    def _bytes_of_names(self, value: dict[str, Any], place: Place, copies: int, all_found: bool) -> int:
+        characters = COPIED_CHARACTER * sum(map(len, value))
+        if place.has_names:
+            there = place.parts.get(NAMES) or self._part(place, NAMES)
+            if all_found or there.alternatives:
+                return characters * (copies + there.reasons) + len(value) * there.said
+        return characters * copies
 
     def _unmet(self, place: Place, part: Part) -> Place:
         """What checks a property or an item that none of its name or index was met of at this place."""
@@ -128,7 +187,7 @@ class Work:
         place.parts[part] = found
         return found
 
-    def _add(self, steps: int) -> None:
+    def _add(self, steps: float) -> None:
         self._steps += steps
         if self._steps > MOST_STEPS:
             raise _too_long()
