@@ -40,6 +40,21 @@ def doubled(depth: int, keyword: str = "allOf") -> Json:
     return {"type": "object", "$defs": parts, "$ref": f"#/$defs/d{depth}"}
 
 
+def checked(leaf: Json, doublings: int) -> Json:
+    """A property that is checked by a part so often."""
+    parts = doubled(doublings)["$defs"] | {"d0": leaf}
+    return {**fields(a={"$ref": f"#/$defs/d{doublings}"}), "$defs": parts}
+
+
+def enums_within_enums() -> Json:
+    """Each is referred to, and the innermost has many values."""
+    values: list[Any] = [0] * 80_000
+    for level in range(300):
+        values = [{"$anchor": f"a{level}", "enum": values}]
+    refers = [{"properties": {"b": {"$ref": f"#a{level}"}}} for level in range(300)]
+    return {**fields(a={"enum": values}), "anyOf": refers}
+
+
 def doubled_by_anchors() -> Json:
     parts: Json = {"d0": {"$anchor": "a0"}}
     for level in range(1, 61):
@@ -89,6 +104,15 @@ def items(schema: Any) -> Json:
     return fields(a={"type": "array", "items": schema})
 
 
+LONG = "x" * 3_900_000
+NAME = "x" * 100_000
+WIDE = "\U0001d4b3" * 300_000  # four bytes each
+SHORTER = [{"maxLength": number} for number in range(500)]
+WORDS = [f"word {number:014}" for number in range(8_000)]
+
+FIRST = ARGUMENTS + "do not fit the tool's schema: .*; there may be more mistakes$"
+NOT_NAMED = ARGUMENTS + "do not fit.*too many or too long to say where; send less"
+FOLLOWED = SCHEMA + "with its references followed.*less often"
 TOO_LONG = ARGUMENTS + "take too long to check by the tool's schema; send fewer values or shorter texts"
 
 BOMBS: dict[str, Bomb] = {
@@ -129,13 +153,13 @@ BOMBS: dict[str, Bomb] = {
         TOO_LONG, lambda: items({"anyOf": [{"const": number} for number in range(1000)]}), lambda: {"a": ["x"] * 2000}
     ),
     "alternatives of whole lists": Bomb(
-        ARGUMENTS + "do not fit.*too many to say where; send fewer",
+        NOT_NAMED,
         lambda: fields(a={"anyOf": [{"items": {"type": "string"}}, {"items": {"type": "null"}}]}),
         lambda: {"a": [1] * 100_000},
     ),
     "700,000 wrong items": Bomb(TOO_LONG, lambda: items({"type": "string"}), lambda: {"a": [1] * 700_000}),
     "100,000 wrong items": Bomb(
-        ARGUMENTS + "do not fit.*too many to say where; send fewer",
+        FIRST,
         lambda: items({"type": "string"}),
         lambda: {"a": [1] * 100_000},
     ),
@@ -163,4 +187,95 @@ BOMBS: dict[str, Bomb] = {
     "a text that is a pattern": Bomb(
         TOO_LONG, lambda: {**DRAFT_7, **fields(a={"format": "regex"})}, lambda: {"a": "(\\p{L}{40})" * 20_000}
     ),
+    "mistakes about a long text": Bomb(FIRST, lambda: fields(a={"allOf": SHORTER}), lambda: {"a": LONG}),
+    "alternatives for a long text": Bomb(NOT_NAMED, lambda: fields(a={"anyOf": SHORTER}), lambda: {"a": LONG}),
+    "one alternative for a long text": Bomb(NOT_NAMED, lambda: fields(a={"oneOf": SHORTER}), lambda: {"a": LONG}),
+    "names that are lacking beside a long text": Bomb(
+        FIRST, lambda: {"type": "object", "required": [f"n{number}" for number in range(300)]}, lambda: {"a": LONG}
+    ),
+    "names that a name asks for beside a long text": Bomb(
+        FIRST,
+        lambda: {"type": "object", "dependentRequired": {"a": [f"n{number}" for number in range(300)]}},
+        lambda: {"a": LONG},
+    ),
+    "a mistake at every level around a long text": Bomb(
+        FIRST,
+        lambda: {"type": "object", "required": ["b"], "properties": {"a": {"$ref": "#"}}},
+        lambda: reduce(lambda inner, _: {"a": inner}, range(200), {"c": LONG}),
+    ),
+    "mistakes about a long name": Bomb(
+        NOT_NAMED, lambda: {"type": "object", "propertyNames": {"allOf": SHORTER[:100]}}, lambda: {LONG: 1}
+    ),
+    "mistakes below a long name": Bomb(
+        FIRST, lambda: {"type": "object", "additionalProperties": {"items": {"type": "string"}}},
+        lambda: {NAME: [1] * 3000},
+    ),
+    "mistakes below a long name of the schema": Bomb(
+        FIRST,
+        lambda: {**items({"$ref": f"#/$defs/{NAME}"}), "$defs": {NAME: {"type": "string"}}},
+        lambda: {"a": [1] * 3000},
+    ),
+    "mistakes that repeat many words": Bomb(FIRST, lambda: items({"enum": WORDS}), lambda: {"a": ["x"] * 1000}),
+    "mistakes that repeat a long text": Bomb(FIRST, lambda: items({"const": NAME}), lambda: {"a": ["x"] * 3000}),
+    "mistakes that repeat a part": Bomb(
+        FIRST, lambda: items({"not": {"enum": ["x", NAME]}}), lambda: {"a": ["x"] * 3000}
+    ),
+    "mistakes that repeat a long required name": Bomb(
+        FIRST, lambda: items({"required": [NAME]}), lambda: {"a": [{}] * 3000}
+    ),
+    "long texts to compare, doubled": Bomb(FOLLOWED, lambda: checked({"const": NAME}, 12), lambda: {"a": NAME}),
+    "long texts to choose from, doubled": Bomb(
+        FOLLOWED, lambda: checked({"enum": [1, NAME[1:] + "a", NAME]}, 12), lambda: {"a": NAME}
+    ),
+    "long texts within a value to compare, doubled": Bomb(
+        FOLLOWED, lambda: checked({"const": [{"b": NAME}]}, 12), lambda: {"a": [{"b": NAME}]}
+    ),
+    "long numbers to compare, doubled": Bomb(FOLLOWED, lambda: checked({"const": 10**4200}, 10), lambda: {"a": 1}),
+    "long names that are required, doubled": Bomb(
+        FOLLOWED, lambda: checked({"required": [NAME]}, 12), lambda: {"a": {NAME: 1}}
+    ),
+    "long names that ask for others, doubled": Bomb(
+        FOLLOWED, lambda: checked({"dependentRequired": {NAME: ["b"]}}, 12), lambda: {"a": {NAME: 1, "b": 1}}
+    ),
+    "long names that ask for others in an older draft, doubled": Bomb(
+        FOLLOWED, lambda: {**DRAFT_7, **checked({"dependencies": {"b": [NAME]}}, 12)}, lambda: {"a": {NAME: 1, "b": 1}}
+    ),
+    "long names that ask for a part, doubled": Bomb(
+        FOLLOWED, lambda: checked({"dependentSchemas": {NAME: {}}}, 12), lambda: {"a": {NAME: 1}}
+    ),
+    "many names that ask for nothing, doubled": Bomb(
+        FOLLOWED,
+        lambda: checked({"dependentRequired": {f"n{number}": [] for number in range(5000)}}, 7),
+        lambda: {"a": {}},
+    ),
+    "long names that are described, doubled": Bomb(
+        FOLLOWED, lambda: checked({"properties": {NAME: {}}}, 12), lambda: {"a": {NAME: 1}}
+    ),
+    "long names to look up, doubled": Bomb(
+        TOO_LONG, lambda: checked(many(lambda _: {}, 20), 10), lambda: {"a": {LONG: 1}}
+    ),
+    "long texts to look up, doubled": Bomb(
+        TOO_LONG, lambda: checked({"not": {"enum": WORDS[:20]}}, 10), lambda: {"a": LONG}
+    ),
+    "long names to check, doubled": Bomb(
+        TOO_LONG, lambda: checked({"propertyNames": {"minLength": 1}}, 8), lambda: {"a": {WIDE: 1}}
+    ),
+    "long names that are compared, doubled": Bomb(
+        TOO_LONG, lambda: checked({"propertyNames": {"const": NAME}}, 12), lambda: {"a": {NAME: 1}}
+    ),
+    "long names to remember, doubled": Bomb(
+        TOO_LONG, lambda: checked({"unevaluatedProperties": {}}, 10), lambda: {"a": {WIDE: 1}}
+    ),
+    "long texts that must differ, doubled": Bomb(
+        TOO_LONG, lambda: checked({"uniqueItems": True}, 10), lambda: {"a": [f"{NAME}{number}" for number in range(30)]}
+    ),
+    "long names that must differ, doubled": Bomb(
+        TOO_LONG,
+        lambda: checked({"uniqueItems": True}, 10),
+        lambda: {"a": [{f"{NAME}{number}": 1} for number in range(30)]},
+    ),
+    "long names of hosts": Bomb(
+        TOO_LONG, lambda: {**DRAFT_7, **checked({"not": {"format": "idn-hostname"}}, 3)}, lambda: {"a": WIDE}
+    ),
+    "enums within enums": Bomb(FOLLOWED, enums_within_enums),
 }  # fmt: skip

@@ -181,6 +181,44 @@ def test_a_long_wrong_list_is_refused_by_our_own_tools_before_it_is_looked_at(sp
             form_of(spec.input_schema).check({name: [1] * 700_000})
 
 
+SENT = "x" * 3_900_000
+FILE = {**fields(path={"type": "string"}, content={"type": "string"}), "required": ["path", "content"]}
+OPTIONAL = {**FILE, "properties": {**FILE["properties"], **wide(20)["properties"]}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments", "says"),
+    [
+        (FILE, {}, ': "path" is a required property; "content" is a required property'),
+        (FILE, {"path": 1, "content": 2}, ': path: the value is not of type "string"; content: the value is not'),
+        (FILE, {"content": SENT}, ': "path" is a required property'),
+        (OPTIONAL, {"content": SENT}, ': "path" is a required property; there may be more mistakes'),
+        (OPTIONAL, {"path": 1, "content": SENT}, ': path: the value is not of type "string"; there may be more'),
+        (OPTIONAL, {"path": "a", "content": SENT, "p7": 7}, ": p7: the value is not valid under any of the schemas"),
+        (items(OPTIONAL), {"a": [{"path": "a", "content": "x", "p7": None}] * 20 + [{}]}, ': a.20: "path" is a'),
+    ],
+)
+def test_a_mistake_is_named_however_long_the_texts_beside_it_are(schema: Json, arguments: Json, says: str) -> None:
+    with pytest.raises(ToolArguments) as refused:
+        form_of(schema).check(arguments)
+    assert f"do not fit the tool's schema{says}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        ({"type": "object", "additionalProperties": {"type": "string"}}, {"x" * 100_000: 1}),
+        ({"type": "object", "additionalProperties": False}, {"x" * 100_000: 1}),
+        ({"type": "object", "propertyNames": {"maxLength": 3}}, {"x" * 100_000: 1}),
+        (fields(a={"const": "x" * 30_000}), {"a": "y"}),
+    ],
+)
+def test_a_refusal_is_short_however_long_the_names_and_texts_in_it_are(schema: Json, arguments: Json) -> None:
+    with pytest.raises(ToolArguments, match="do not fit the tool's schema: ") as refused:
+        form_of(schema).check(arguments)
+    assert len(str(refused.value)) < 1_000
+
+
 def test_every_bomb_is_json_that_can_be_sent() -> None:
     for bomb in BOMBS.values():
         assert len(json.dumps(bomb.schema())) + len(json.dumps(bomb.arguments())) < 4 << 20
