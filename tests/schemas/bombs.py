@@ -206,6 +206,16 @@ BOMBS: dict[str, Bomb] = {
     "mistakes about a long name": Bomb(
         NOT_NAMED, lambda: {"type": "object", "propertyNames": {"allOf": SHORTER[:100]}}, lambda: {LONG: 1}
     ),
+    "mistakes about many names": Bomb(
+        FIRST,
+        lambda: {"type": "object", "propertyNames": {"maxLength": 1}},
+        lambda: {f"name{number}": 1 for number in range(5000)},
+    ),
+    "mistakes about small objects": Bomb(
+        FIRST,
+        lambda: {"type": "object", "required": [f"n{number}" for number in range(300)]},
+        lambda: {"a": [{"a": 1}] * 5000},
+    ),
     "mistakes below a long name": Bomb(
         FIRST, lambda: {"type": "object", "additionalProperties": {"items": {"type": "string"}}},
         lambda: {NAME: [1] * 3000},

@@ -25,6 +25,7 @@ LARGEST: Final = 1 << 64  # numbers beyond take time in proportion to the square
 MISTAKE: Final = 1_500  # one
 STEP: Final = 100  # a step of the way to its value, in the schema and in the arguments
 COPIED: Final = 100  # a value
+COPIED_OBJECT: Final = 800  # an object, beside its values
 COPIED_CHARACTER: Final = 12  # of a name, or of the way: it stands there three times, and may take four bytes
 DIGIT: Final = 3  # bits
 
@@ -96,7 +97,8 @@ class Work:
             named = type(value) is dict
             compared_steps, character_steps = COMPARED * compared, COMPARED_CHARACTER * compared
             if named and (place.key_steps or compared):
-                steps += self._names(value, place) + sum(map(len, value)) * (place.key_steps + character_steps)
+                steps += sum(map(len, value)) * (place.key_steps + character_steps)
+                steps += self._names(value, place) if place.has_names else 0
             parts = place.parts
             common = None if named or place.first_items else parts.get(ITEMS) or self._part(place, ITEMS)
             for key, item in value.items() if named else enumerate(value):
@@ -114,8 +116,6 @@ class Work:
 
     def _names(self, value: dict[str, Any], place: Place) -> float:
         """The steps of checking the names of an object's properties by what they are to be."""
-        if not place.has_names:
-            return 0
         there = place.parts.get(NAMES) or self._part(place, NAMES)
         return len(value) * there.steps + sum(map(len, value)) * there.string_steps
 
@@ -135,12 +135,17 @@ class Work:
         waiting: list[tuple[Any, Place, int, bool, int]] = [(arguments, start, copies, found, self._step * start.chain)]
         while waiting and taken <= most:
             value, place, copies, all_found, way = waiting.pop()
-            taken += COPIED * len(value) * copies
+            named = type(value) is dict
+            if named and place.has_names:
+                there = place.parts.get(NAMES) or self._part(place, NAMES)
+                if all_found or there.alternatives:  # a mistake in a name is one of the whole object
+                    copies += len(value) * there.reasons
+                    taken += len(value) * (there.said + there.reasons * way)
+            taken += copies * (COPIED * len(value) + (COPIED_OBJECT if named else 0))
             if taken > most:  # before they are looked at
                 return False
-            named = type(value) is dict
             if named:
-                taken += self._bytes_of_names(value, place, copies, all_found)
+                taken += copies * COPIED_CHARACTER * sum(map(len, value))
             for key, item in value.items() if named else enumerate(value):
                 there = place.parts.get(key) or self._unmet(place, key)
                 found = all_found or there.alternatives
@@ -155,14 +160,6 @@ class Work:
                 elif kind is dict or kind is list:
                     waiting.append((item, there, its_copies, found, its_way))
         return taken <= most
-
-    def _bytes_of_names(self, value: dict[str, Any], place: Place, copies: int, all_found: bool) -> int:
-        characters = COPIED_CHARACTER * sum(map(len, value))
-        if place.has_names:
-            there = place.parts.get(NAMES) or self._part(place, NAMES)
-            if all_found or there.alternatives:
-                return characters * (copies + there.reasons) + len(value) * there.said
-        return characters * copies
 
     def _unmet(self, place: Place, part: Part) -> Place:
         """What checks a property or an item that none of its name or index was met of at this place."""
