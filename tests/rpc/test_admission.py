@@ -409,9 +409,9 @@ def test_a_program_of_this_machine_needs_no_pairing_for_its_key_and_others_do() 
 def test_a_node_comes_in_as_a_node() -> None:
     assert Entrance().admit(NODE, role="node", scopes=(), signer=DEVICE).caller.kind == "node"
     place = Visitor(address="127.0.0.1", place=Place(session="agent:main:main"))
-    assert Entrance().admit(NODE, place, role="node", scopes=(), signer=DEVICE).acting is None
-    assert Entrance().admit(CLI, place).acting is not None  # without a device, too
-    assert Entrance().admit(BACKEND, place, signer=DEVICE).acting is not None  # with one that needs no token
+    assert Entrance().admit(NODE, place, role="node", scopes=(), signer=DEVICE).caller.acting is None
+    assert Entrance().admit(CLI, place).caller.acting is not None  # without a device, too
+    assert Entrance().admit(BACKEND, place, signer=DEVICE).caller.acting is not None  # with one that needs no token
 
 
 def test_a_device_that_wants_more_scopes_from_elsewhere_is_told_what_it_has() -> None:
@@ -563,10 +563,10 @@ def test_a_run_is_where_it_is_whatever_place_it_names() -> None:
     admitted = entrance.admit(BACKEND, elsewhere, token)
     operator = entrance.admit(BACKEND, elsewhere)
 
-    assert admitted.acting is None
+    assert admitted.caller.acting is None
     assert admitted.bound == admitted.caller
-    assert operator.acting is not None
-    assert operator.bound == operator.acting
+    assert operator.caller.acting is not None
+    assert operator.bound == operator.caller
     assert entrance.admit(BACKEND).bound is None
 
 

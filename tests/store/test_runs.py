@@ -383,10 +383,10 @@ def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
 @pytest.mark.parametrize(
     ("options", "told", "marks"),
     [
-        ({"grant": {"owner": True}}, ["for all"], {None}),
-        ({"grant": {"owner": False}}, ["for all", "for others"], {False}),
-        ({"grant": {"owner": "yes"}}, ["for all", "for others"], {False}),
-        ({}, ["for all", "for others"], {False}),
+        ({"grant": {"owner": True}}, ["for the owner"], {None}),
+        ({"grant": {"owner": False}}, ["for others"], {False}),
+        ({"grant": {"owner": "yes"}}, ["for others"], {False}),
+        ({}, ["for others"], {False}),
     ],
 )
 def test_a_run_hears_first_what_the_house_has_to_tell_it(
@@ -395,7 +395,7 @@ def test_a_run_hears_first_what_the_house_has_to_tell_it(
     async def story(store: Store, book: Runs) -> None:
         events = [
             Queued(session=KEY, key=key, text=text, at=1_798_797_600_000, owner=owner)
-            for key, text, owner in (("k1", "for all", True), ("k2", "for others", False))
+            for key, text, owner in (("k1", "for the owner", True), ("k2", "for others", False))
         ]
         await store.write(lambda connection: queue_all(connection, events))
         claim = (await book.admit(asking("r1", message="hello", options=options))).claim
