@@ -19,6 +19,7 @@ from openclaw_mcp.store.store import Store, opened
 from tests.store.test_store import DONE, asking, said
 
 KEY = "agent:main:a"
+GROUP = "agent:main:local:group:#g"
 
 
 @pytest.fixture
@@ -381,24 +382,28 @@ def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told", "marks"),
+    ("key", "options", "told", "marks"),
     [
-        ({"grant": {"owner": True}}, ["for the owner"], {None}),
-        ({"grant": {"owner": False}}, ["for others"], {False}),
-        ({"grant": {"owner": "yes"}}, ["for others"], {False}),
-        ({}, ["for others"], {False}),
+        (KEY, {"grant": {"owner": True}}, ["for the owner"], {None}),
+        (KEY, {"grant": {"owner": False}}, ["for the owner", "for others"], {None, False}),
+        (KEY, {"grant": {"owner": "yes"}}, ["for the owner", "for others"], {None, False}),
+        (KEY, {}, ["for the owner", "for others"], {None, False}),
+        (GROUP, {"grant": {"owner": True}}, ["for the owner"], {None}),
+        (GROUP, {"grant": {"owner": False}}, ["for others"], {False}),
+        (GROUP, {"grant": {"owner": "yes"}}, ["for others"], {False}),
+        (GROUP, {}, ["for others"], {False}),
     ],
 )
 def test_a_run_hears_first_what_the_house_has_to_tell_it(
-    here: str, options: Json, told: list[str], marks: set[object]
+    here: str, key: str, options: Json, told: list[str], marks: set[object]
 ) -> None:
     async def story(store: Store, book: Runs) -> None:
         events = [
-            Queued(session=KEY, key=key, text=text, at=1_798_797_600_000, owner=owner)
-            for key, text, owner in (("k1", "for the owner", True), ("k2", "for others", False))
+            Queued(session=key, key=name, text=text, at=1_798_797_600_000, owner=owner)
+            for name, text, owner in (("k1", "for the owner", True), ("k2", "for others", False))
         ]
         await store.write(lambda connection: queue_all(connection, events))
-        claim = (await book.admit(asking("r1", message="hello", options=options))).claim
+        claim = (await book.admit(asking("r1", key.removeprefix("agent:main:"), "hello", options=options))).claim
         assert claim is not None
         lines = [f"System: [2027-01-01 10:00:00 UTC] {text}" for text in told]
         assert claim.prompt == "\n\n".join([*lines, "hello"])
