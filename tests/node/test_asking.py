@@ -238,7 +238,9 @@ class Daemon(ServiceInterface):
     @method()
     def Notify(self, app: "s", id: "u", icon: "s", title: "s", body: "s", actions: "as", hints: "a{sv}", t: "i") -> "u":
         print([title, body, actions], flush=True)
-        if self.press == "dismiss":
+        if self.press.startswith("other "):
+            asyncio.get_running_loop().create_task(other(self.press.partition(" ")[2]))
+        elif self.press == "dismiss":
             asyncio.get_running_loop().call_later(0.05, lambda: self.NotificationClosed(7, 2))
         elif self.press:
             asyncio.get_running_loop().call_later(0.05, lambda: self.ActionInvoked(7, self.press))
@@ -253,9 +255,20 @@ class Daemon(ServiceInterface):
     def NotificationClosed(self, id: "u", reason: "u") -> "uu":
         return [id, reason]
 
-async def main():
+async def other(press):
+    # Another program on the bus presses first; then the daemon says that the notification was dismissed.
     bus = await MessageBus(bus_type=BusType.SESSION).connect()
-    bus.export("/org/freedesktop/Notifications", Daemon(sys.argv[1]))
+    stranger = Daemon("")
+    bus.export("/org/freedesktop/Notifications", stranger)
+    stranger.ActionInvoked(7, press)
+    await bus.introspect("org.freedesktop.DBus", "/org/freedesktop/DBus")  # the signal has gone out before this returns
+    daemon.NotificationClosed(7, 2)
+
+async def main():
+    global daemon
+    daemon = Daemon(sys.argv[1])
+    bus = await MessageBus(bus_type=BusType.SESSION).connect()
+    bus.export("/org/freedesktop/Notifications", daemon)
     await bus.request_name("org.freedesktop.Notifications")
     print("ready", flush=True)
     await asyncio.Event().wait()
@@ -274,7 +287,16 @@ def session_bus(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("press", "runs"), [("once", True), ("always", True), ("deny", False), ("dismiss", False), ("default", False)]
+    ("press", "runs"),
+    [
+        ("once", True),
+        ("always", True),
+        ("deny", False),
+        ("dismiss", False),
+        ("default", False),
+        ("other once", False),
+        ("other always", False),
+    ],
 )
 def test_a_notification_with_buttons_asks_and_its_button_answers(tmp_path: Path, press: str, runs: bool) -> None:
     state = tmp_path / "state"

@@ -109,9 +109,19 @@ class Desktop:
 
 
 async def _call(bus: "MessageBus", member: str, signature: str = "", body: Sequence[Any] = ()) -> Sequence[Any]:
+    return await _call_at(bus, NAME, PATH, member, signature, body)
+
+
+async def _call_bus(bus: "MessageBus", member: str, name: str) -> Sequence[Any]:
+    return await _call_at(bus, "org.freedesktop.DBus", "/org/freedesktop/DBus", member, "s", [name])
+
+
+async def _call_at(
+    bus: "MessageBus", name: str, path: str, member: str, signature: str, body: Sequence[Any]
+) -> Sequence[Any]:
     from dbus_fast import Message, MessageType  # here for start-up, as above
 
-    message = Message(destination=NAME, path=PATH, interface=NAME, member=member, signature=signature, body=list(body))
+    message = Message(destination=name, path=path, interface=name, member=member, signature=signature, body=list(body))
     try:
         async with asyncio.timeout(ANSWER_WAIT):
             reply = await bus.call(message)
@@ -139,36 +149,32 @@ async def _notify(
 async def _ask(bus: "MessageBus", question: Question) -> Answer | None:
     from dbus_fast import Message, MessageType  # here for start-up, as above
 
-    answered: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
-    shown_as = -1
+    answers: dict[int, Answer | None] = {}
+    """By notification: one may be answered before we know which is ours."""
+    arrived = asyncio.Event()
+    daemon = (await _call_bus(bus, "GetNameOwner", NAME))[0]  # any program on the bus may send a signal
+    buttons: dict[Answer, str] = {"once": "Allow once", "always": "Always allow", "deny": "Deny"}
+    if not question.always:
+        del buttons["always"]
 
     def hear(message: Message) -> None:
-        if message.message_type is not MessageType.SIGNAL or message.interface != NAME or answered.done():
-            return
-        if not message.body or message.body[0] != shown_as:
+        if message.message_type is not MessageType.SIGNAL or message.interface != NAME or message.sender != daemon:
             return
         if message.member == "ActionInvoked":
-            said = message.body[1]
-            answered.set_result(said if said in ("once", "always") else "deny")
+            answers.setdefault(message.body[0], message.body[1] if message.body[1] in buttons else "deny")
         elif message.member == "NotificationClosed":
-            answered.set_result("deny" if message.body[1] == CLOSED_BY_PERSON else None)
+            answers.setdefault(message.body[0], "deny" if message.body[1] == CLOSED_BY_PERSON else None)
+        arrived.set()
 
-    rule = f"type='signal',interface='{NAME}'"
-    await bus.call(
-        Message(
-            destination="org.freedesktop.DBus",
-            path="/org/freedesktop/DBus",
-            interface="org.freedesktop.DBus",
-            member="AddMatch",
-            signature="s",
-            body=[rule],
-        )
-    )
+    await _call_bus(bus, "AddMatch", f"type='signal',sender='{daemon}',interface='{NAME}'")
     bus.add_message_handler(hear)
-    actions = ["once", "Allow once", *(["always", "Always allow"] if question.always else []), "deny", "Deny"]
+    actions = [word for button in buttons.items() for word in button]
     shown_as = await _notify(bus, question.title, _asked(question), urgency="critical", sound=True, actions=actions)
     try:
-        return await answered
+        while shown_as not in answers:
+            arrived.clear()
+            await arrived.wait()
+        return answers[shown_as]
     finally:
         with contextlib.suppress(ToolUnavailable):
             await asyncio.shield(_call(bus, "CloseNotification", "u", [shown_as]))
