@@ -97,3 +97,14 @@ def test_a_module_opens_with_a_line_on_what_it_is() -> None:
 def test_no_file_outgrows_what_a_reader_can_hold() -> None:
     for path in ROOT.rglob("*.py"):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 450, path
+
+
+def test_text_from_outside_is_read_as_a_number_in_one_place() -> None:
+    """`isdecimal` and its kin take every script's digits, and `int` raises for very many of them; of bytes neither."""
+    asks = {"isdecimal", "isdigit", "isnumeric"}
+    found = set()
+    for path in ROOT.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if any(isinstance(node, ast.Attribute) and node.attr in asks for node in ast.walk(tree)):
+            found.add(path.relative_to(ROOT).as_posix())
+    assert found == {"core/numbers.py", "wire/sse.py", "order/kinds.py"}

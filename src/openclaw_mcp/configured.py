@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from .core.model import Json
+from .core.numbers import whole
 from .core.providers import apis_of, runtime_for
 from .core.roster import AgentCard, Roster
 from .rpc.place import gateway_url, on_this_machine
@@ -35,8 +36,8 @@ def gateway_place(config: Json) -> tuple[str, str | None]:
     """
     gateway = config.get("gateway", {})
     far = gateway.get("remote", {}) if gateway.get("mode") == "remote" else {}
-    number = os.environ.get("OPENCLAW_GATEWAY_PORT", "")
-    here = gateway_url(int(number) if number.isdecimal() else gateway.get("port") or DEFAULT_PORT)
+    number = whole(os.environ.get("OPENCLAW_GATEWAY_PORT", ""))
+    here = gateway_url(number if number is not None else gateway.get("port") or DEFAULT_PORT)
     named = os.environ.get("OPENCLAW_GATEWAY_URL")
     if far.get("url") and named in (None, "", far["url"]):
         return str(far["url"]), far.get("token")

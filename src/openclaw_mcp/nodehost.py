@@ -16,6 +16,7 @@ from . import __version__
 from .core.bell import Bell
 from .core.errors import OpenClawError, Unauthorized
 from .core.model import Caller, Json, Text, ToolCall, ToolResult, ToolSpec
+from .core.numbers import whole
 from .mcp.gate import Gate, Headers, Identify
 from .mcp.server import Info, McpServer
 from .node import settings as node_settings
@@ -235,9 +236,10 @@ def chosen_port(flag: str | None, settings: Settings) -> PortChoice:
         return PortChoice(settings.mcp_port)
     if said == "auto":
         return PortChoice(settings.mcp_port, auto=True)
-    if not said.isdecimal() or int(said) > 65535:
+    port = whole(said, most=65535)
+    if port is None:
         raise BadSettings(f"{said!r} is no port: give a number from 0 to 65535, or auto")
-    return PortChoice(int(said))
+    return PortChoice(port)
 
 
 def identify(token: TokenFile) -> Identify:

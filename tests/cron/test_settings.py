@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from openclaw_mcp.config.schema import Blueprint
-from openclaw_mcp.cron.settings import DAY_MS, Settings, settings_of
+from openclaw_mcp.core.errors import BadRequest
+from openclaw_mcp.cron.settings import DAY_MS, Settings, settings_of, span_ms
 
 HOUR_MS = DAY_MS // 24
 
@@ -48,3 +49,11 @@ def test_a_session_is_kept_as_long_as_is_said(said: str | bool, kept: int | None
     section = {"sessionRetention": said}
     assert Blueprint().issues({"cron": section}) == []
     assert settings_of(section).retention_ms == kept
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 5000, "9" * 400 + "d", "9" * 16 + "s", "\u0663", "\u0663h", "1." + "9" * 400 + "h"]
+)
+def test_a_span_that_is_no_number_of_ours_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="is no duration"):
+        span_ms(text)

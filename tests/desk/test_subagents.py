@@ -157,6 +157,27 @@ def test_a_new_order_takes_the_place_of_the_old(house: World) -> None:
     assert [text for text in house.texts("agent:main:steer", "user") if "was stopped" in text] == []
 
 
+@pytest.mark.parametrize("digits", ["9" * 5000, "9" * 20, str(2**63), "\u0663", "\u00b2", "-1", ""])
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("sessions.list", {"cursor": "{0}.1"}),
+        ("sessions.list", {"cursor": "1.{0}"}),
+        ("chat.history", {"sessionKey": "main", "cursor": "v1.x.{0}.1"}),
+        ("chat.history", {"sessionKey": "main", "cursor": "v1.x.1.{0}"}),
+        ("tasks.list", {"cursor": "v1.{0}.1"}),
+        ("tasks.list", {"cursor": "v1.1.{0}"}),
+    ],
+)
+def test_a_cursor_with_no_number_of_ours_is_refused(
+    house: World, method: str, params: dict[str, str], digits: str
+) -> None:
+    given = {name: value.format(digits) for name, value in params.items()}
+
+    with pytest.raises(Refused, match="cursor"):
+        house.ask(method, **given)
+
+
 def test_the_ledger_of_tasks_is_read_in_pages_and_a_cancel_stops_the_work(house: World) -> None:
     done = [spawned(house, "agent:main:ledger", f"!say {number}", label=f"t{number}") for number in range(2)]
     for child in done:

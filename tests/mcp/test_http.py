@@ -257,6 +257,17 @@ def test_an_unknown_event_id_can_not_be_resumed(address: str) -> None:
         assert send(address, "GET", MCP_Session_Id=session(address), Last_Event_ID=last).status == 404
 
 
+@pytest.mark.parametrize("digits", ["9" * 4301, "9" * 5000, "9" * 20, str(2**63), "", "-1", "1.0", "+1", " 1", "x"])
+def test_a_position_that_is_no_number_of_ours_can_not_be_resumed(address: str, digits: str) -> None:
+    id = session(address)
+    first = send(address, "POST", rpc("tools/call", {"name": "test_reconnection"}, id=3), MCP_Session_Id=id)
+    last = next(line[3:].strip().decode() for line in first.body.split(b"\r\n") if line.startswith(b"id:"))
+
+    again = send(address, "GET", MCP_Session_Id=id, Last_Event_ID=f"{last.partition('_')[0]}_{digits}")
+
+    assert again.status == 404
+
+
 def test_a_session_call_is_cancelled_by_notification(address: str) -> None:
     id = session(address)
     waiting = threading.Thread(

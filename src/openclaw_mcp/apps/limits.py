@@ -11,7 +11,7 @@ from ..core.errors import BadRequest
 MOST_BUCKETS: Final = 100_000  # buckets kept; full ones are forgotten first, they say nothing
 UNCLAIMED: Final = 10.0  # seconds after which a session that no app has come for gives way where there is no room
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_RATE = re.compile(r"(\d+)/([smh])(?::(\d+))?")
+_RATE = re.compile(r"([0-9]{1,15})/([smh])(?::([0-9]{1,15}))?")
 
 
 class Rate(Struct, frozen=True):

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core.errors import BadRequest, OpenClawError
+from ..core.numbers import whole
 
 ANSWER_WAIT: Final = 15.0  # seconds the proxy may take to answer one request
 LARGEST_ANSWER: Final = 1 << 20  # bytes of an answer we read; ours are a few hundred
@@ -115,7 +116,7 @@ class Registrar:
         detail = _object(body).get("detail")
         said = f"{status}, {detail}" if isinstance(detail, str) else str(status)
         if status in LATER:
-            after = min(float(retry_after), LONGEST_RETRY) if retry_after and retry_after.isdecimal() else 0.0
+            after = min(float(whole(retry_after or "") or 0), LONGEST_RETRY)
             return ProxyUnreachable(f"the proxy asks to come back later ({said})", after)
         return ProxyRefused(f"the proxy at {self._base} refused ({said})", status)
 

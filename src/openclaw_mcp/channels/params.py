@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from ..core.channel import ChannelRefused
 from ..core.model import Json
+from ..core.numbers import whole
 
 MOST_TARGETS: Final = 100  # conversations of one broadcast
 LONGEST_ID: Final = 256  # characters of a thread's id; no messenger's is as long
@@ -152,8 +153,8 @@ def _media(given: Json) -> tuple[str, ...]:
 
 def _number(given: Json, name: str, default: int, *, most: int) -> int:
     value = given.get(name)
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value)
+    if isinstance(value, str):
+        value = whole(value.strip()) or 0
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 1:

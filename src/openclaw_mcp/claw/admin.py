@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from ..core.errors import ToolArguments
 from ..core.model import Json
+from ..core.numbers import whole
 from ..core.rpc import Fault
 from .seat import Nature, Seat, also, given, some, text, thing, tool
 
@@ -34,8 +35,8 @@ def _at(value: Any, key: str) -> tuple[bool, Any]:
     for step in key.replace("[", ".").replace("]", "").split("."):
         if isinstance(value, dict) and step in value:
             value = value[step]
-        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            value = value[int(step)]
+        elif isinstance(value, list) and (index := whole(step, most=len(value) - 1)) is not None:
+            value = value[index]
         else:
             return False, None
     return True, value

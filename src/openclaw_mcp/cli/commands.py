@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..core.errors import OpenClawError
+from ..core.numbers import whole
 
 COMMANDS = {
     "up": "start every surface on this machine",
@@ -52,9 +53,10 @@ class Parser(argparse.ArgumentParser):
 
 def port(text: str) -> int:
     """An option's port number."""
-    if not text.isdecimal() or int(text) > 65535:
+    number = whole(text, most=65535)
+    if number is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no port number; give one from 0 to 65535")
-    return int(text)
+    return number
 
 
 def need_a_place() -> None:

@@ -13,6 +13,7 @@ from ..config.file import ConfigFile, Snapshot, invalid
 from ..config.schema import Blueprint
 from ..core.errors import BadRequest
 from ..core.model import Json
+from ..core.numbers import whole
 from ..state import state_dir
 from .commands import repeated
 
@@ -114,7 +115,7 @@ def _steps(path: str) -> text.Path:
     steps = [step for step in path.replace("[", ".").replace("]", "").split(".") if step]
     if not steps:
         raise BadRequest("name a part of the config, such as gateway.port")
-    return tuple(int(step) if step.isdecimal() else step for step in steps)
+    return tuple(step if (index := whole(step)) is None else index for step in steps)
 
 
 def _value(written: str) -> Any:

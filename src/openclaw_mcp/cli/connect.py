@@ -12,6 +12,7 @@ from ..clients.entries import Address, Entry, Program
 from ..clients.known import CLIENTS, OTHER_NAMES, Client
 from ..clients.ledger import Change, Ledger
 from ..core.errors import OpenClawError
+from ..core.numbers import whole
 from ..node import settings as node_settings
 from ..node.token import FILE as NODE_TOKEN_FILE
 from ..node.token import TokenFile
@@ -205,8 +206,8 @@ def _node_url(folder: Path) -> str:
     if here is not None:
         return here.surface("node").address
     settings = node_settings.load(folder / node_settings.FILE)
-    number = os.environ.get("OPENCLAW_MCP_PORT", "")
-    port = int(number) if number.isdecimal() else settings.mcp_port
+    number = whole(os.environ.get("OPENCLAW_MCP_PORT", ""))
+    port = settings.mcp_port if number is None else number
     return f"http://127.0.0.1:{port}/" if settings.enable_mcp_server else ""
 
 

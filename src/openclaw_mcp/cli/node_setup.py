@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..core.errors import OpenClawError
+from ..core.numbers import whole
 from ..node import settings as node_settings
 from ..node.keys import ELEVENLABS, Keys
 from ..node.settings import ON_UNLESS_SAID, Settings, state_dir
@@ -182,9 +183,9 @@ def _yes(ask: Callable[[str, str], str], question: str, *, default: bool) -> boo
 
 def _port(ask: Callable[[str, str], str], default: int) -> int:
     while True:
-        said = ask("On which port?", str(default))
-        if said.isdecimal() and int(said) <= 65535:
-            return int(said)
+        port = whole(ask("On which port?", str(default)), most=65535)
+        if port is not None:
+            return port
         print("Please give a number from 0 to 65535.")
 
 

@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ..core.errors import BadRequest
+from ..core.numbers import whole
 from ..rpc.place import on_this_machine
 from . import standing
 
@@ -21,9 +22,10 @@ def gateway_port(folder: Path, chosen: int | None = None) -> int:
 def told_port() -> int | None:
     """$OPENCLAW_GATEWAY_PORT."""
     told = os.environ.get("OPENCLAW_GATEWAY_PORT") or None
-    if told is not None and not (told.isdecimal() and int(told) <= 65535):
+    port = None if told is None else whole(told, most=65535)
+    if told is not None and port is None:
         raise BadRequest(f"OPENCLAW_GATEWAY_PORT is {told!r}, which is no port number; give one from 0 to 65535")
-    return None if told is None else int(told)
+    return port
 
 
 def told_hosts() -> frozenset[str]:

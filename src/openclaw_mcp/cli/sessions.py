@@ -11,6 +11,7 @@ from ..config.file import ConfigFile
 from ..configured import database
 from ..core.errors import OpenClawError
 from ..core.model import Json
+from ..core.numbers import whole
 from ..state import state_dir
 from . import seeing, stored
 
@@ -28,9 +29,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _some(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= stored.MOST:
+    number = whole(text, most=stored.MOST)
+    if not number:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {stored.MOST}")
-    return int(text)
+    return number
 
 
 def run(options: argparse.Namespace) -> int:

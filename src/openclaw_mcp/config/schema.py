@@ -7,6 +7,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from ..core.model import Json
+from ..core.numbers import whole
 from ..core.roster import RUNTIMES
 from .clock import CRON, MESSAGES
 from .messengers import messengers
@@ -333,7 +334,7 @@ class Blueprint:
 
 
 def _below(node: Json, step: str | int) -> Json | None:
-    if isinstance(step, int) or step in ("*", "[]") or step.isdecimal():
+    if isinstance(step, int) or step in ("*", "[]") or whole(step) is not None:
         items = node.get("items")
         if isinstance(items, dict):
             return items

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 
 from ..core.errors import BadRequest
+from ..core.numbers import whole
 
 NICKNAMES: Final = {
     "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
@@ -118,11 +119,12 @@ def _years(field: str) -> frozenset[int] | None:
         first, dash, last = span.partition("-")
         first = str(FIRST_YEAR) if first == "*" else first
         last = last if dash else (str(LAST_YEAR) if step else first)
-        if not (first.isdecimal() and last.isdecimal() and (step or "1").isdecimal()) or step == "0":
+        begin, end, every = whole(first), whole(last), whole(step or "1")
+        if begin is None or end is None or not every:
             raise BadRequest(f"the year field {field!r} is wrong; write 2027, 2027-2030 or 2027,2029")
-        if not FIRST_YEAR <= int(first) <= int(last) <= LAST_YEAR:
+        if not FIRST_YEAR <= begin <= end <= LAST_YEAR:
             raise BadRequest(f"the year field {field!r} is wrong; years go from {FIRST_YEAR} to {LAST_YEAR}")
-        found.update(range(int(first), int(last) + 1, int(step or "1")))
+        found.update(range(begin, end + 1, every))
     return frozenset(found)
 
 

@@ -10,11 +10,12 @@ from msgspec import Struct
 from ..core.errors import BadRequest
 from ..core.jobs import Alert
 from ..core.model import Json
+from ..core.numbers import LARGEST, whole
 
 logger = logging.getLogger(__name__)
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_SPAN: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(ms|s|m|h|d|w)")
 DAY_MS: Final = 86_400_000
 
 
@@ -58,7 +59,7 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
         if isinstance(self.session_retention, bool):
             return DAY_MS if self.session_retention else None
         text = self.session_retention.strip()
-        return span_ms(f"{text}h" if text.isdecimal() else text) or None
+        return span_ms(f"{text}h" if whole(text) is not None else text) or None
 
 
 def settings_of(section: Json) -> Settings:
@@ -75,9 +76,10 @@ def settings_of(section: Json) -> Settings:
 def span_ms(text: str) -> int:
     """`90s`, `10m`, `1h30m`, `2d`; a bare number is milliseconds. Raises BadRequest."""
     text = text.strip().lower()
-    if text.isdecimal():
-        return int(text)
+    number = whole(text)
+    if number is not None:
+        return number
     parts = _SPAN.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
         raise BadRequest(f"{text[:40]!r} is no duration; write 90s, 10m, 1h30m or 2d")
-    return round(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    return min(LARGEST, round(sum(float(number) * _UNITS[unit] for number, unit in parts)))

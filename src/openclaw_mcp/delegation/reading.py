@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from ..core.model import Json
+from ..core.numbers import whole
 from ..core.rpc import Fault
 
 LONGEST_TEXT: Final = 4000  # characters of one text
@@ -77,8 +78,9 @@ def _text(text: str, told: dict[str, Any]) -> str:
 def part(config: Any, path: Any) -> Any:
     """The part of a config at `a.b.c`. Raises Fault."""
     for step in str(path or "").split(".") if path else ():
-        if isinstance(config, list) and step.isdecimal() and int(step) < len(config):
-            config = config[int(step)]
+        index = whole(step, most=len(config) - 1) if isinstance(config, list) else None
+        if index is not None:
+            config = config[index]
         elif isinstance(config, dict) and step in config:
             config = config[step]
         else:

@@ -9,6 +9,7 @@ from ..core import keys
 from ..core.acting import passed_on
 from ..core.model import Caller, Json
 from ..core.model_name import check_model_name
+from ..core.numbers import whole
 from ..core.records import Subagent, now_ms
 from ..core.roster import AGENT_ID, Roster
 from ..core.rpc import READ, WRITE, Fault, Method, Room, RpcCall, covers, missing_scope, read_params
@@ -242,9 +243,10 @@ class DelegationRoom:
         if wanted is None:
             raise Fault("name the sub-agent: target, runId or childSessionKey")
         text = str(wanted).strip()
-        if text.isdecimal():
+        number = whole(text)
+        if number is not None:
             rows = await self._runs(caller, requester, asked)
-            keys_ = [row["childSessionKey"] for row in rows if row["index"] == int(text)]
+            keys_ = [row["childSessionKey"] for row in rows if row["index"] == number]
             return [child for child in await self._family.children(requester) if child.child_key in keys_]
         own = await self._seen(caller, await self._family.descendants(requester))
         exact = [child for child in own if text in (child.run_id, child.child_key) or text.lower() == child.child_key]

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 
 from ..core.books import SubagentBook
 from ..core.model import Json
+from ..core.numbers import whole
 from ..core.records import Subagent, TaskQuery
 from ..core.rpc import READ, WRITE, Fault, Method, RpcCall, read_params
 from . import words
@@ -99,7 +100,8 @@ def _cursor(last: tuple[int, Subagent]) -> str:
 
 def _read(cursor: str) -> tuple[int, int]:
     version, _, rest = cursor.partition(".")
-    at, _, position = rest.partition(".")
-    if version != "v1" or not (at.isdecimal() and position.isdecimal()):
+    first, _, second = rest.partition(".")
+    at, position = whole(first), whole(second)
+    if version != "v1" or at is None or position is None:
         raise Fault("cursor is not one that tasks.list gave; ask for the first page again")
-    return int(at), int(position)
+    return at, position

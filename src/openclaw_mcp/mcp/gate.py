@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..core.errors import Unauthorized
 from ..core.model import LOCAL, Caller
+from ..core.numbers import whole
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 LARGEST_BODY: Final = 4 << 20
@@ -90,7 +91,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     def check_body(self, headers: Headers) -> None:
         """What a POST's headers tell before its body is read. Raises Refusal."""
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > self.largest_body:
+        if whole(length, most=self.largest_body) is None:
             raise Refusal(413, f"request body too large: at most {self.largest_body} bytes")
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ..core.errors import ToolBusy
 from ..core.model import Caller, Json
+from ..core.numbers import whole
 from ..wire import jsonrpc, mcp
 from ..wire.jsonrpc import Id, Request, RpcError
 from .exchange import Exchange, Peer
@@ -141,12 +142,12 @@ class Session:
 
     def resume(self, last: str) -> tuple[Stream, int]:
         """The stream and position an event id names. Raises Refusal."""
-        name, _, number = last.rpartition("_")
-        stream = self._streams.get(name)
-        if stream is None or not number.isdecimal():
+        name, _, digits = last.rpartition("_")
+        stream, number = self._streams.get(name), whole(digits)
+        if stream is None or number is None:
             raise Refusal(404, "that stream can't be resumed: Last-Event-ID is unknown here")
         stream.hung_up = False
-        return stream, int(number)
+        return stream, number
 
     def listen(self) -> Stream:
         """The stream for what belongs to no request; a new listener takes it over from an older one."""

@@ -25,6 +25,7 @@ from ..core.agent import (
 from ..core.agent import Final as Answered
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
+from ..core.numbers import whole
 from ..core.providers import split, wished
 from ..core.roster import AgentCard, Roster
 from .keys import KeyRing
@@ -36,7 +37,7 @@ STOP_WITHIN: Final = 3.0  # seconds a gateway gets to acknowledge that a run is 
 MOST_UNHEARD: Final = 10_000  # events of one run waiting to be read
 MOST_HOPS: Final = 3  # times a message is passed on: a gateway that passes on to itself must come to an end
 
-_HOP = re.compile(r":hop(\d+):")
+_HOP = re.compile(r":hop([0-9]+):")
 
 
 class FarGateway(Protocol):
@@ -121,9 +122,9 @@ def _target(config: Json, turn: Turn, card: AgentCard) -> tuple[Provider, str]:
 
 def _new_key(turn: Turn, agent: str) -> str:
     passed = _HOP.search(turn.session_key)
-    hops = int(passed[1]) if passed else 0
-    if hops >= MOST_HOPS:
-        raise BadRequest(f"the message was passed on {hops} times; does a gateway pass on to itself?")
+    hops = whole(passed[1], most=MOST_HOPS - 1) if passed else 0
+    if hops is None:
+        raise BadRequest(f"the message was passed on {MOST_HOPS} times; does a gateway pass on to itself?")
     return f"agent:{agent}:hop{hops + 1}:{uuid.uuid4()}"
 
 

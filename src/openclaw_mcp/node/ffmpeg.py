@@ -10,6 +10,7 @@ from typing import Final
 
 from ..core.errors import ToolError
 from ..core.model import ToolCall
+from ..core.numbers import whole
 from .capability import Missing
 from .media import MOST_MEDIA
 from .program import child, last_words, run
@@ -90,8 +91,8 @@ async def _watch(call: ToolCall, stream: asyncio.StreamReader, seconds: float) -
     told = 0.0
     async for line in stream:
         key, _, value = line.decode(errors="replace").strip().partition("=")
-        if key == "out_time_us" and value.isdigit():
-            done = int(value) / 1e6
+        if key == "out_time_us" and (microseconds := whole(value)) is not None:
+            done = microseconds / 1e6
             if min(done, seconds) > told:
                 told = min(done, seconds)
                 await call.line.progress(told, total=seconds, message=f"recorded {told:.1f} of {seconds:g} s")

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..core.errors import ToolError
+from ..core.numbers import whole
 from ..core.ports import Guard
 
 KEPT_HEAD: Final = 512 << 10  # bytes of the beginning of each stream
@@ -221,10 +222,10 @@ def _strayed(leader: int) -> list[int]:
     children: dict[int, list[int]] = {}
     with contextlib.suppress(OSError):
         for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
+            if (number := whole(entry.name)) is not None:
                 with contextlib.suppress(OSError, ValueError, IndexError):
                     fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                    children.setdefault(int(fields[1]), []).append(int(entry.name))
+                    children.setdefault(int(fields[1]), []).append(number)
     found: list[int] = []
     waiting = [leader]
     while waiting:

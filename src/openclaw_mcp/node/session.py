@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
+from ..core.numbers import whole
+
 Kind = Literal["x11", "wayland", "macos", "windows", "none"]
 
 X_SOCKETS: Final = Path("/tmp/.X11-unix")  # noqa: S108  where every X server listens
@@ -27,4 +29,4 @@ def x_answers(display: str) -> bool:
     if host and host != "unix":
         return True
     screenless = number.partition(".")[0]
-    return screenless.isdigit() and (X_SOCKETS / f"X{screenless}").exists()
+    return whole(screenless) is not None and (X_SOCKETS / f"X{screenless}").exists()

@@ -13,6 +13,7 @@ import msgspec
 
 from ..core.errors import OpenClawError
 from ..core.model import Json
+from ..core.numbers import whole
 from .asking import Answer, Question
 from .files import make_private
 
@@ -151,8 +152,8 @@ async def watching(path: Path) -> AsyncIterator[Watcher]:
 def _sweep(path: Path) -> None:
     """Remove the socket of a node that was killed. Nobody is disturbed: only when no process here has its number is
     the socket tried, since the node may live in a container that shares this folder."""
-    number = path.stem.rpartition("-")[2]
-    if not number.isdecimal() or _exists(int(number)):
+    number = whole(path.stem.rpartition("-")[2])
+    if number is None or _exists(number):
         return
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)

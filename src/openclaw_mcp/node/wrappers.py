@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..core.numbers import whole
 from .builtins import SHELLS_OWN, check_builtin
 from .shell import MOST_PIECES, Doubt, Piece, Reading, Word, harmless, is_about_looks, read, words
 
@@ -274,7 +275,7 @@ def _past_options(name: str, options: _Options, given: Sequence[Word]) -> tuple[
         at += 1
         if word == "--":
             break
-        if word in options.bare or (options.number and word[1:].isascii() and word[1:].isdecimal()):
+        if word in options.bare or (options.number and whole(word[1:]) is not None):
             continue
         if word in options.valued:
             if at >= len(given) or given[at].open:

@@ -12,6 +12,7 @@ from ..apps.bridge import Limits
 from ..apps.limits import UNCLAIMED, Rate
 from ..apps.places import MOST_BYTES, Room
 from ..core.errors import BadRequest
+from ..core.numbers import whole
 
 PREFIX: Final = "OPENCLAW_PROXY_"
 FROM_ANY_FOLDER: Final = frozenset({
@@ -177,9 +178,10 @@ class _Values:
 
     def count(self, name: str, default: int) -> int:
         text = self.text(name)
-        if text and (not text.isdecimal() or int(text) == 0):
+        number = whole(text) if text else default
+        if number is None or (text and number == 0):
             raise BadRequest(f"{PREFIX}{name} is {text!r}; give a whole number above 0")
-        return int(text) if text else default
+        return number
 
     def rate(self, name: str) -> Rate | None:
         try:

@@ -10,6 +10,7 @@ from ..core.books import SessionBook
 from ..core.ids import new_id
 from ..core.model import Json
 from ..core.model_name import check_model_name
+from ..core.numbers import whole
 from ..core.ports import Runner
 from ..core.records import Admission, Draft, HistoryPage, Message, QueueMode, RunRequest, is_house_run, now_ms
 from ..core.roster import Roster
@@ -286,7 +287,8 @@ def _cursor(page: HistoryPage) -> str:
 def _read_cursor(cursor: str) -> tuple[int, int]:
     version, _, rest = cursor.partition(".")
     _, _, numbers = rest.partition(".")
-    epoch, _, seq = numbers.partition(".")
-    if version != "v1" or not (epoch.isdecimal() and seq.isdecimal()):
+    first, _, second = numbers.partition(".")
+    epoch, seq = whole(first), whole(second)
+    if version != "v1" or epoch is None or seq is None:
         raise Fault("cursor is not one that chat.history gave; read the history again without it")
-    return int(epoch), int(seq)
+    return epoch, seq

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 from ..core.books import Answers, SessionBook
 from ..core.model import Json
 from ..core.model_name import check_model_name
+from ..core.numbers import whole
 from ..core.ports import Runner
 from ..core.records import Session, SessionPage, SessionQuery, now_ms
 from ..core.roster import Roster
@@ -368,10 +369,11 @@ def _replace(query: SessionQuery, **changes: Any) -> SessionQuery:
 def _position(cursor: str | None) -> tuple[int, int] | None:
     if cursor is None:
         return None
-    when, _, position = cursor.partition(".")
-    if not (when.isdecimal() and position.isdecimal()):
+    first, _, second = cursor.partition(".")
+    when, position = whole(first), whole(second)
+    if when is None or position is None:
         raise Fault("cursor is not one that sessions.list gave; list again without it")
-    return int(when), int(position)
+    return when, position
 
 
 def _changes(given: Json) -> tuple[Json, Json]:

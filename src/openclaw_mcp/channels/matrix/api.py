@@ -10,6 +10,7 @@ import msgspec
 
 from ...core.channel import ChannelBusy, ChannelError, ChannelRefused
 from ...core.model import Json
+from ...core.numbers import whole
 
 CONNECT_WAIT: Final = 10.0  # seconds until we take a server for unreachable
 ANSWER_WAIT: Final = 60.0  # joining a large room takes a homeserver this long
@@ -155,8 +156,8 @@ def _wait(response: httpx.Response, answer: Json) -> float:
     asked = answer.get("retry_after_ms")
     if isinstance(asked, int | float):
         return float(asked) / 1000
-    header = response.headers.get("Retry-After", "")
-    return float(header) if header.isdecimal() else BUSY_WAIT
+    seconds = whole(response.headers.get("Retry-After", ""))
+    return BUSY_WAIT if seconds is None else float(seconds)
 
 
 def _object(raw: bytes) -> Json:

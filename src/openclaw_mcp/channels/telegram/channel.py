@@ -9,6 +9,7 @@ from typing import Any, Final
 from ...core.agent import Attachment
 from ...core.channel import Abilities, Address, ChannelRefused, Hear, Letter, Receipt, Seen
 from ...core.model import Json
+from ...core.numbers import whole
 from ..markup import flat
 from .api import BotApi, File, TelegramRefused
 from .listening import Listener
@@ -217,9 +218,10 @@ class Telegram:
 
 def _chat(address: Address) -> Json:
     thread = None if address.thread in (None, GENERAL) else address.thread
-    if thread is not None and not thread.isdecimal():
+    topic = None if thread is None else whole(thread)
+    if thread is not None and topic is None:
         raise ChannelRefused("a Telegram topic goes by its number")
-    return {"chat_id": _chat_id(address.to), "message_thread_id": None if thread is None else int(thread)}
+    return {"chat_id": _chat_id(address.to), "message_thread_id": topic}
 
 
 def _private(to: str) -> bool:
@@ -233,10 +235,11 @@ def _chat_id(to: str) -> int | str:
 
 def _number(address: Address, message_id: str) -> int:
     """A message's number in its chat, from its name with us or as people copy it."""
-    chat, _, number = message_id.rpartition(":")
-    if not number.isdecimal() or (chat and not address.to.startswith("@") and chat != address.to):
+    chat, _, digits = message_id.rpartition(":")
+    number = whole(digits)
+    if number is None or (chat and not address.to.startswith("@") and chat != address.to):
         raise ChannelRefused("there is no such message in this chat: give the id as it came")
-    return int(number)
+    return number
 
 
 def _sent(one: Parcel, field: str) -> tuple[str, dict[str, File]]:
