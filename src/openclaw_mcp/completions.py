@@ -14,6 +14,7 @@ from .core.acting import passed_on
 from .core.agent import Attachment, Partial
 from .core.errors import OpenClawError
 from .core.model import Json
+from .core.nesting import TooDeep, decode
 from .core.records import Run, RunNews, RunOver, RunRequest, RunSaid
 from .core.roster import Roster
 from .core.rpc import Fault, Method
@@ -82,7 +83,7 @@ class Completions:
         if not await self._allowed(scope, send, "POST"):
             return
         try:
-            body: Any = msgspec.json.decode(await plain.read_body(receive, LARGEST_BODY))
+            body = decode(await plain.read_body(receive, LARGEST_BODY))
             if not isinstance(body, dict):
                 raise _Refusal("the body must be a JSON object")
             if not isinstance(body.get("stream_options") or {}, dict):
@@ -90,7 +91,9 @@ class Completions:
             request = self._request(body, plain.headers_of(scope))
         except plain.BodyTooLarge:
             await _refuse(send, 413, "invalid_request_error", f"the body may hold {LARGEST_BODY} bytes")
-        except (msgspec.DecodeError, RecursionError):
+        except TooDeep as exc:
+            await _refuse(send, 400, "invalid_request_error", f"the body can't be kept: {exc}")
+        except (msgspec.DecodeError, UnicodeDecodeError):
             await _refuse(send, 400, "invalid_request_error", "the body is not JSON")
         except (_Refusal, Fault) as exc:
             await _refuse(send, 400, "invalid_request_error", str(exc))

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
-import msgspec
-
 from . import __version__, bare, vitals
 from .core.errors import ToolError, Unauthorized
 from .core.model import Caller, Json
+from .core.nesting import TooDeep, decode
 from .core.ports import ToolSource
 from .core.rpc import ADMIN, NOBODY, READ, Fault, Method, Room, RpcCall, covers, missing_scope
 from .mcp.gate import LOOPBACK_HOSTS, Gate, Refusal
@@ -346,13 +345,14 @@ class Gateway:
             await plain.answer_json(send, _error("unauthorized", "Unauthorized"), status=401)
             return
         try:
-            body: Any = msgspec.json.decode(await plain.read_body(receive))
+            body = decode(await plain.read_body(receive))
         except plain.BodyTooLarge:
             words = f"the body may hold {plain.LARGEST_BODY} bytes"
             await plain.answer_json(send, _error("invalid_request_error", words), status=413)
             return
-        except (ValueError, RecursionError):
-            await plain.answer_json(send, _error("invalid_request_error", "the body is not JSON"), status=400)
+        except ValueError as exc:
+            words = f"the body can't be kept: {exc}" if isinstance(exc, TooDeep) else "the body is not JSON"
+            await plain.answer_json(send, _error("invalid_request_error", words), status=400)
             return
         status, answer = await self._invoked(body if isinstance(body, dict) else {})
         await plain.answer_json(send, answer, status=status)

@@ -81,6 +81,6 @@ def _reason(raw: Raw) -> str:
     if text[:1] == b"{":
         try:
             return _failure(text).message or NO_REASON
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
     return NO_REASON if text == b"null" else text.decode()

@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json, ToolSpec
+from ..core.nesting import TOO_DEEP, decode
 from .frames import short
 
 NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")  # what every MCP client takes, and `/` for apps that use paths
@@ -59,7 +60,7 @@ def read_menu(raw: bytes, *, most: int, check: Check) -> Menu:
     try:
         tools = _tools(raw)
     except RecursionError:
-        raise BadTools("tools: nested too deeply") from None
+        raise BadTools(f"tools: {TOO_DEEP}") from None
     except ValueError as exc:
         raise BadTools(f"tools: {short(exc)}") from None
     if len(tools) > most:
@@ -72,6 +73,10 @@ def read_menu(raw: bytes, *, most: int, check: Check) -> Menu:
             raise BadTools(f"tools[{index}].name: {tool.name!r} is there twice; names must be unique in a session")
         seen.add(tool.name)
     menu = Menu(raw, tuple(_spec(tool, index, check) for index, tool in enumerate(tools)), _camel(tools))
+    try:
+        decode(raw)  # all of it, known or not: all of it is kept and shown again
+    except ValueError as exc:
+        raise BadTools(f"tools: {short(exc)}") from None
     _known[raw] = menu
     return menu
 
@@ -109,7 +114,7 @@ def _schema(raw: Raw | UnsetType, where: str, check: Check) -> Json | None:
         return None
     try:
         schema = _shared(text) if len(text) <= LARGEST_SHARED else _parsed(text)
-    except (ValueError, RecursionError) as exc:
+    except ValueError as exc:
         raise BadTools(f"{where}: {short(exc)}") from None
     if type(schema) is not dict:
         raise BadTools(f"{where}: must be a JSON Schema object")
@@ -124,7 +129,7 @@ def _schema(raw: Raw | UnsetType, where: str, check: Check) -> Json | None:
 
 def _parsed(raw: bytes) -> Any:
     """A schema without `type` gets it: clients refuse a whole list for one such tool."""
-    schema = msgspec.json.decode(raw)
+    schema = decode(raw)
     if type(schema) is dict:
         schema.setdefault("type", "object")
     return schema

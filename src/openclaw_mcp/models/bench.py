@@ -11,6 +11,7 @@ from msgspec import UNSET
 from ..core.agent import ToolOutcome, ToolUpdate, ToolUse, Turn
 from ..core.errors import OpenClawError
 from ..core.model import Audio, Block, Embedded, Image, Json, Link, Text, ToolCall, ToolResult, ToolSpec, said
+from ..core.nesting import decode
 from ..core.ports import LogLevel, Silence
 from .kept import Kept
 from .names import spelt
@@ -126,8 +127,8 @@ def _schema(schema: Json) -> Json:
 
 def _read(arguments: str) -> Json | None:
     try:
-        value = msgspec.json.decode(arguments or "{}")
-    except (msgspec.DecodeError, RecursionError):
+        value = decode(arguments or "{}")
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..core.model import Json
+from ..core.nesting import TooDeep, decode
 from ..core.records import now_ms
 from ..core.rpc import (
     ADMIN,
@@ -211,8 +212,11 @@ class Nodes:
         else:
             try:
                 taken = self._calls.answered(call.link.id, said.id, _payload(said))
-            except msgspec.DecodeError:
-                taken = self._calls.failed(call.link.id, said.id, "BAD_PAYLOAD", "payloadJSON is no JSON")
+            except msgspec.DecodeError as exc:
+                words = (
+                    f"payloadJSON can't be passed on: {exc}" if isinstance(exc, TooDeep) else "payloadJSON is no JSON"
+                )
+                taken = self._calls.failed(call.link.id, said.id, "BAD_PAYLOAD", words)
         return {"ok": True} if taken else {"ok": True, "ignored": True}
 
     async def _progress(self, call: RpcCall) -> Json:
@@ -291,7 +295,7 @@ class Nodes:
 def _payload(said: _Result) -> Payload:
     """Raises msgspec.DecodeError: what is passed on as it came must be JSON."""
     if said.payload_json is not None:
-        return Payload(msgspec.json.decode(said.payload_json), said.payload_json.encode())
+        return Payload(decode(said.payload_json), said.payload_json.encode())
     value = None if said.payload is UNSET else said.payload
     return Payload(value, msgspec.json.encode(value))
 

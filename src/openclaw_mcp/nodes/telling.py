@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from ..core.bell import Bell
 from ..core.model import Json
+from ..core.nesting import TooDeep, decode
 from ..core.rpc import SAFE_INTEGER, Event, Fault, Method, Publish, RpcCall, read_params
 from .commands import MCP_CALL
 from .roll import Roll
@@ -139,6 +140,8 @@ def _tool(entry: Any, method: str) -> Described:
 
 def _decoded(text: str, method: str) -> Any:
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        return decode(text)
+    except TooDeep as exc:
+        raise Fault(f"invalid {method} params: payloadJSON can't be kept: {exc}") from None
+    except ValueError:
         raise Fault(f"invalid {method} params: payloadJSON is no JSON") from None

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ..core.nesting import TOO_DEEP, too_deep
 from ..core.rpc import Fault, in_schema_words
 from . import unkeepable
 
@@ -95,6 +96,8 @@ def read_request(data: bytes | bytearray) -> Request | Refused | None:
     """What a peer asked. None: no JSON, to be dropped without a word. Never raises."""
     try:
         frame = _request.decode(data)
+        if isinstance(frame, Request) and too_deep(data, frame.params):
+            return Refused(frame.id, f"invalid request frame: params are {TOO_DEEP}")
         return frame if isinstance(frame, Request) else _refused(data)
     except msgspec.ValidationError:
         return _refused(data)

@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from ..core.nesting import TOO_DEEP, too_deep
 from . import unkeepable
 
 Id = str | int
@@ -65,12 +66,11 @@ def decode(data: bytes | bytearray | str) -> Message:
     try:
         value = _decode(data)
     except RecursionError:
-        return Malformed(None, RpcError(PARSE_ERROR, "Parse error: the JSON is nested too deeply"))
+        return Malformed(None, RpcError(PARSE_ERROR, f"Parse error: the JSON is {TOO_DEEP}"))
     except ValueError as exc:  # DecodeError and UnicodeDecodeError both are
         return _unreadable(data, exc)
-    if type(value) is not dict:
-        reason = "batches are not supported" if type(value) is list else "a message must be a JSON object"
-        return Malformed(None, RpcError(INVALID_REQUEST, f"Invalid request: {reason}"))
+    if type(value) is not dict or too_deep(data, value):
+        return _no_message(value)
     method = value.get("method")
     if type(method) is not str:
         return _without_method(value)
@@ -123,6 +123,17 @@ def _without_method(value: dict[str, Any]) -> Message:
     id = value.get("id")
     reason = "`method` must be a string" if "method" in value else "`method` is missing"
     return Malformed(id if _is_id(id) else None, RpcError(INVALID_REQUEST, f"Invalid request: {reason}"))
+
+
+def _no_message(value: Any) -> Message:
+    """For what is no object, or nested too deeply; an error then stands in for the answer somebody waits for."""
+    if type(value) is not dict:
+        reason = "batches are not supported" if type(value) is list else "a message must be a JSON object"
+        return Malformed(None, RpcError(INVALID_REQUEST, f"Invalid request: {reason}"))
+    id, words = value.get("id"), f"Parse error: the JSON is {TOO_DEEP}"
+    if "method" not in value:
+        return Response(id, None, {"code": PARSE_ERROR, "message": words})
+    return Malformed(id if _is_id(id) else None, RpcError(PARSE_ERROR, words))
 
 
 def _unreadable(data: bytes | bytearray | str, exc: ValueError) -> Malformed:
