@@ -1,12 +1,12 @@
 """An app that lends its tools: what it registered, and the bridge its calls go over right now."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
 from ..core.bell import Bell
-from ..core.errors import ToolBusy, ToolUnavailable
+from ..core.errors import BadRequest, ToolBusy, ToolUnavailable
 from ..core.model import ToolCall, ToolResult, ToolSpec
 from ..core.ports import Line
 from . import answers
@@ -14,11 +14,19 @@ from .bridge import Bridge, Tell
 from .frames import AWAY, Frame
 from .menu import Menu
 
+GONE: Final = "no such session: it was deleted, has expired, or never was; have the app register again"
+
 
 class BridgeTaken(ToolBusy):
     """Another bridge is attached to the session, and alive."""
 
     code = "bridge_taken"
+
+
+class SessionGone(BadRequest):
+    """The session was deleted while something was on its way to it."""
+
+    code = "session_gone"
 
 
 class TooManySessions(ToolBusy):

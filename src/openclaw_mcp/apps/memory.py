@@ -1,12 +1,12 @@
 """Sessions in this process's memory: the engine of a proxy that runs alone."""
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, Self
 
 from .bridge import SESSION_DELETED, Bridge
-from .guest import BridgeTaken, Entry, Guest, Session
+from .guest import GONE, BridgeTaken, Entry, Guest, Session, SessionGone
 from .limits import Bucket, Buckets
 from .menu import Menu
 from .places import Places
@@ -16,6 +16,8 @@ BEATS: Final = 4  # looks at each bridge within one ping interval
 
 Part = Callable[[Guest], None]
 Cancel = Callable[[Guest, str, str | int], None]
+
+logger = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
@@ -36,7 +38,7 @@ class Engine(Protocol):
         """Whether there was such a session."""
 
     async def retool(self, guest: Guest, menu: Menu) -> None:
-        """Raises TooManySessions when the tools take more bytes than there is room for."""
+        """Raises TooManySessions when the tools take more bytes than there is room for, SessionGone."""
 
     async def entry(self, guest: Guest) -> Entry: ...
 
@@ -109,6 +111,7 @@ class Memory:
         return guest is not None
 
     async def retool(self, guest: Guest, menu: Menu) -> None:
+        self._check(guest)
         self._places.retool(guest.session, menu)
         guest.retool(menu)
 
@@ -125,9 +128,15 @@ class Memory:
             if await guest.bridge.probe():
                 raise BridgeTaken("a bridge is already attached to this session, and alive")
             leave(guest)
+        self._check(guest)
         bridge.count = guest.count
         guest.bridge = bridge
         self._places.claim(guest.session.id)
+
+    def _check(self, guest: Guest) -> None:
+        """Whoever found the session may have waited since. Raises SessionGone."""
+        if self.guests.get(guest.session.id) is not guest:
+            raise SessionGone(GONE)
 
     async def detach(self, guest: Guest, bridge: Bridge) -> None:
         if guest.bridge is bridge:
@@ -182,5 +191,9 @@ async def keep(guests: dict[str, Guest], beat: float, sweep: Callable[[], Awaita
                 guest.bridge.beat(now)
         if now - swept >= every:
             swept = now
-            with contextlib.suppress(OSError):  # the shared store is away; the next sweep tries again
+            try:
                 await sweep()
+            except OSError:  # the shared store is away; the next sweep tries again
+                continue
+            except Exception:  # without a keeper nobody is pinged, and nothing expires
+                logger.exception("a sweep of the sessions failed")

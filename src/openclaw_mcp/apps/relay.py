@@ -1,6 +1,7 @@
 """Calls between instances: one that has no bridge to an app asks the one that has."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from typing import Any, Final, Literal
@@ -20,6 +21,8 @@ LARGEST_BATCH: Final = 1 << 20
 CHECK: Final = 0.5  # seconds between two looks whether the instances we wait for still listen
 
 Kind = Literal["call", "done", "fail", "tell", "cancel", "probe", "parcel"]
+
+logger = logging.getLogger(__name__)
 
 _frame = msgspec.json.Decoder(Frame).decode
 
@@ -145,13 +148,12 @@ class Relay:
     async def hear(self, data: bytes) -> None:
         """Raises ValueError for what is no message of ours."""
         for note in _unpack(data):
-            if note.kind == "parcel":
-                parcel = await self._store.fetch_parcel(note.name)
-                if parcel is None:
-                    continue
-                self._serve(_unpack_one(parcel))
-            else:
+            if note.kind != "parcel":
                 self._serve(note)
+                continue
+            parcel = await self._store.fetch_parcel(note.name)
+            if parcel is not None:
+                self._serve(_unpack_one(parcel))
 
     def _serve(self, note: Note) -> None:
         key = (note.sender, note.number)
@@ -176,14 +178,20 @@ class Relay:
         waiting = self._waiting.get(note.number)
         if waiting is None or waiting.answer.done():
             return
-        if note.kind == "done":
-            waiting.answer.set_result((_frame(note.data), note.sent))
-        elif note.kind == "fail":
+        if note.kind == "fail":
             kind = BY_CODE.get(note.name, ToolError)
             error = kind if issubclass(kind, ToolError) else ToolError
-            waiting.fail(error(note.data.decode()))
+            waiting.fail(error(note.data.decode(errors="replace")))
+            return
+        try:
+            frame = _frame(note.data)
+        except (ValueError, RecursionError):  # that call alone fails: others in the same message go on
+            waiting.fail(ToolError("The app's answer could not be read by the instance that was asked"))
+            return
+        if note.kind == "done":
+            waiting.answer.set_result((frame, note.sent))
         else:
-            waiting.progress(_frame(note.data))
+            waiting.progress(frame)
 
     async def _call(self, note: Note) -> None:
         bridge = self._find(note.session)
@@ -198,6 +206,9 @@ class Relay:
             answer = Note("done", self.instance, note.number, data=msgspec.json.encode(frame), sent=sent)
         except OpenClawError as exc:
             answer = Note("fail", self.instance, note.number, name=exc.code, data=str(exc).encode())
+        except Exception:
+            logger.exception("a call from another instance failed")
+            answer = Note("fail", self.instance, note.number, data=b"The proxy failed; its log says more")
         self._put(note.sender, answer)
 
     async def _probe(self, note: Note) -> None:

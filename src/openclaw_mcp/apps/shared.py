@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from ..core.errors import BadRequest, OpenClawError
 from .bridge import ALREADY_ATTACHED, Bridge
 from .frames import NOT_CONNECTED
-from .guest import BridgeTaken, Carrier, Entry, Guest, Session, StoreDown
+from .guest import GONE, BridgeTaken, Carrier, Entry, Guest, Session, SessionGone, StoreDown, TooManySessions
 from .limits import Bucket, Buckets
 from .memory import BEATS, Cancel, Part, depart, keep, leave
 from .menu import Menu
@@ -132,7 +132,7 @@ class Shared:
     async def _look_up(self, id: str) -> Guest | None:
         known = self.guests.get(id)
         if known is not None:
-            if await self._store.renew(id, time.time()):
+            if await self._store.renew(known.session, time.time()):
                 known.used = known.checked = self._clock()
                 return known
             self._forget(id)
@@ -155,7 +155,11 @@ class Shared:
         return there
 
     async def retool(self, guest: Guest, menu: Menu) -> None:
-        await self._store.retool(guest.session, menu.raw, time.time())
+        try:
+            await self._store.retool(guest.session, menu.raw, time.time())
+        except SessionGone:
+            self._forget(guest.session.id)
+            raise
         guest.retool(menu)
         await self._tell("tools", guest.session.id)
 
@@ -191,10 +195,13 @@ class Shared:
                 break
             if number < 0:
                 self._forget(id)
-                raise BadRequest("the session has gone")
+                raise SessionGone(GONE)
             if await self._store.listens(channel(owner)) and await self._relay.probe(owner, id):
                 raise _taken()
             displaced = owner
+        if self.guests.get(id) is not guest:  # deleted while the claim was on its way
+            await self._store.give_up(id, self._relay.instance, time.time())
+            raise SessionGone(GONE)
         bridge.count = (number - 1) * NUMBERS
         guest.bridge = bridge
         await self._tell("bridge", id)
@@ -208,7 +215,7 @@ class Shared:
         self._owners.pop(id, None)
         with contextlib.suppress(StoreDown):  # the claim runs out by itself
             await self._store.give_up(id, self._relay.instance, time.time())
-            await self._store.renew(id, time.time())
+            await self._store.renew(guest.session, time.time())
             await self._tell("bridge", id)
 
     def _bridge(self, id: str) -> Bridge | None:
@@ -247,6 +254,8 @@ class Shared:
                     await self._hear(ears)
             except (RedisError, OSError, TimeoutError, OpenClawError) as exc:
                 logger.warning("Redis is out of reach: %s", type(exc).__name__)
+            except Exception:  # an instance that no longer listens is lost to all the others
+                logger.exception("listening to Redis failed")
             self._relay.fail(StoreDown(f"{NOT_CONNECTED}: the proxy's shared store is out of reach"))
             self._unlearn()
             await asyncio.sleep(pause)
@@ -270,8 +279,12 @@ class Shared:
                     await self._relay.hear(message["data"])
                 else:
                     self._note(_unpack(message["data"]))
+            except (RedisError, OSError, OpenClawError):  # Redis itself: listen anew
+                raise
             except ValueError:  # somebody else's, or another version's: what we understand goes on
                 logger.warning("a message in Redis that no proxy of this version would send was passed over")
+            except Exception:
+                logger.exception("a message in Redis could not be used, and was passed over")
 
     def _note(self, news: News) -> None:
         guest = self.guests.get(news.session)
@@ -319,7 +332,7 @@ class Shared:
                     self._owners.pop(id, None)
 
     async def _renew(self, guest: Guest) -> None:
-        await self._store.renew(guest.session.id, time.time())
+        await self._store.renew(guest.session, time.time())
         kept = await self._store.keep(guest.session.id, self._relay.instance, time.time())
         if not kept and guest.bridge is not None:
             guest.bridge.close(ALREADY_ATTACHED, "the app has a bridge to another instance by now")
@@ -331,8 +344,12 @@ class Shared:
             return False
         for guest in list(self.guests.values()):
             if guest.bridge is not None:
-                if not await self._store.renew(guest.session.id, time.time()):
-                    await self._store.restore(guest.session, guest.menu.raw, time.time())
+                if not await self._store.renew(guest.session, time.time()):
+                    try:
+                        await self._store.restore(guest.session, guest.menu.raw, time.time())
+                    except TooManySessions:  # others came first; its app is told, and registers again
+                        self._forget(guest.session.id)
+                        continue
                 await self._renew(guest)
         self._life = life
         return True

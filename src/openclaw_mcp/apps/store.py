@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ..core.errors import BadRequest
-from .guest import Session, StoreDown
+from .guest import GONE, Session, SessionGone, StoreDown
 from .limits import Bucket
 from .places import Room, too_large, too_many
 
@@ -21,28 +21,45 @@ ANSWER_WAIT: Final = 5.0  # seconds Redis may take to answer before it counts as
 CONNECT_WAIT: Final = 2.0
 MOST_CONNECTIONS: Final = 16  # to Redis at once; further questions wait for one of them
 LEASE: Final = 30_000  # milliseconds an instance owns a bridge without renewing it
+COUNTED: Final = 3_600_000  # milliseconds a peer's sessions are counted without a word of any; at least their own life
 PARCEL_LIFE: Final = 60  # seconds a large message waits to be fetched
 
 _COUNT = """
--- Bytes are counted as they come. What expires is not: a count that leaves no room is made exact, but not too often.
+-- Bytes are counted as they come and go. What expires is not: a count that leaves no room is made exact, but not too
+-- often; so is one that is missing. A list's count is beside it, and a session names the list of its peer as `own`.
 local function size(key)
   return redis.call('HSTRLEN', key, 'tools') + redis.call('HSTRLEN', key, 'session')
 end
-local function fits(list, counter, most, more, now, prefix)
+local function fits(list, most, more, now, sessions)
+  local counter = list .. ':bytes'
   local kept = redis.call('HMGET', counter, 'bytes', 'at')
   local used = tonumber(kept[1] or 0)
-  if used + more > most and now > tonumber(kept[2] or 0) + 5000 then
+  if not kept[1] or (used + more > most and now > tonumber(kept[2] or 0) + 5000) then
     used = 0
-    for _, id in ipairs(redis.call('ZRANGE', list, 0, -1)) do used = used + size(prefix .. id) end
+    for _, id in ipairs(redis.call('ZRANGE', list, 0, -1)) do used = used + size(sessions .. id) end
     redis.call('HSET', counter, 'bytes', used, 'at', now)
+    redis.call('PEXPIRE', counter, 3600000)
   end
   return used + more <= most
+end
+local function charge(list, bytes)
+  local counter = list .. ':bytes'
+  if redis.call('EXISTS', counter) == 1 then redis.call('HINCRBY', counter, 'bytes', bytes) end
+end
+local function forget(id, all, sessions)
+  local key = sessions .. id
+  local own = redis.call('HGET', key, 'own')
+  for _, list in ipairs({all, own or nil}) do
+    charge(list, 0 - size(key))
+    redis.call('ZREM', list, id)
+  end
+  redis.call('DEL', key)
 end
 """
 _ADD = (
     _COUNT
     + """
-local session, all, own, own_bytes, all_bytes = unpack(KEYS)
+local session, all, own = unpack(KEYS)
 local made, tools, id, sessions, bridges = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local now, ttl, unclaimed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local most, most_own, most_bytes, most_own_bytes = unpack(ARGV, 9, 12)
@@ -58,10 +75,7 @@ local function make_room(list)
     elseif redis.call('EXISTS', bridges .. other) == 1 then
       if list == own then redis.call('ZADD', list, now, other) end
     elseif tonumber(since or now) < now - unclaimed then
-      redis.call('HINCRBY', own_bytes, 'bytes', -size(key))
-      redis.call('HINCRBY', all_bytes, 'bytes', -size(key))
-      redis.call('DEL', key)
-      redis.call('ZREM', all, other)
+      forget(other, all, sessions)
       redis.call('ZREM', list, other)
       return true
     end
@@ -75,34 +89,48 @@ end
 while redis.call('ZCARD', all) >= tonumber(most) do
   if not make_room(all) then return -2 end
 end
-while not fits(own, own_bytes, tonumber(most_own_bytes), more, now, sessions) do
+while not fits(own, tonumber(most_own_bytes), more, now, sessions) do
   if not make_room(own) then return -3 end
 end
-while not fits(all, all_bytes, tonumber(most_bytes), more, now, sessions) do
+while not fits(all, tonumber(most_bytes), more, now, sessions) do
   if not make_room(all) then return -4 end
 end
-redis.call('HSET', session, 'session', made, 'tools', tools, 'since', now)
+redis.call('HSET', session, 'session', made, 'tools', tools, 'since', now, 'own', own)
 redis.call('PEXPIRE', session, ttl)
 redis.call('ZADD', all, now + ttl, id)
 redis.call('ZADD', own, now, id)
-for _, counter in ipairs({own_bytes, all_bytes}) do redis.call('HINCRBY', counter, 'bytes', more) end
-for _, key in ipairs({own, own_bytes, all_bytes}) do redis.call('PEXPIRE', key, math.max(ttl, 3600000)) end
+for _, list in ipairs({own, all}) do charge(list, more) end
+for _, key in ipairs({own, own .. ':bytes', all .. ':bytes'}) do
+  redis.call('PEXPIRE', key, math.max(ttl, 3600000))
+end
 return 1
 """
 )
 _RETOOL = (
     _COUNT
     + """
-local session, all, own, own_bytes, all_bytes = unpack(KEYS)
+local session, all, own = unpack(KEYS)
+if redis.call('EXISTS', session) == 0 then return 0 end
 local tools, sessions, now, most_bytes, most_own_bytes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local more = #tools - redis.call('HSTRLEN', session, 'tools')
 if more > 0 then
-  if not fits(own, own_bytes, tonumber(most_own_bytes), more, now, sessions) then return -3 end
-  if not fits(all, all_bytes, tonumber(most_bytes), more, now, sessions) then return -4 end
+  if not fits(own, tonumber(most_own_bytes), more, now, sessions) then return -3 end
+  if not fits(all, tonumber(most_bytes), more, now, sessions) then return -4 end
 end
 redis.call('HSET', session, 'tools', tools)
-for _, counter in ipairs({own_bytes, all_bytes}) do redis.call('HINCRBY', counter, 'bytes', more) end
+for _, list in ipairs({own, all}) do charge(list, more) end
 return 1
+"""
+)
+_REMOVE = (
+    _COUNT
+    + """
+local all, bridge = unpack(KEYS)
+local id, sessions = ARGV[1], ARGV[2]
+local there = redis.call('EXISTS', sessions .. id)
+forget(id, all, sessions)
+redis.call('DEL', bridge)
+return there
 """
 )
 _CLAIM = """
@@ -165,6 +193,7 @@ class Store:
         self._room = room
         self._add = self._redis.register_script(_ADD)
         self._retool = self._redis.register_script(_RETOOL)
+        self._remove = self._redis.register_script(_REMOVE)
         self._claim = self._redis.register_script(_CLAIM)
         self._yield = self._redis.register_script(_YIELD)
         self._keep = self._redis.register_script(_KEEP)
@@ -198,6 +227,8 @@ class Store:
         """Raises what a script's answer says."""
         room = self._room
         match answer:
+            case 0:
+                raise SessionGone(GONE)
             case -1:
                 raise too_many(room.sessions_of_a_peer, of_a_peer=True)
             case -2:
@@ -218,25 +249,24 @@ class Store:
             async with redis.pipeline(transaction=False) as many:
                 many.hmget(_session(id), "session", "tools")
                 many.get(_bridge(id))
-                self._renew(many, id, now)
                 return await many.execute()
 
-        (session, tools), owner, *_ = await self.ask(question)
-        return _kept(session, tools, owner)
+        (session, tools), owner = await self.ask(question)
+        kept = _kept(session, tools, owner)
+        return kept if kept is not None and await self.renew(kept.session, now) else None
 
-    async def renew(self, id: str, now: float) -> bool:
-        """Whether the session is still there."""
+    async def renew(self, session: Session, now: float) -> bool:
+        """Whether the session is still there. What it counts against lasts as long as it does."""
 
         async def question(redis: Any) -> Any:
             async with redis.pipeline(transaction=False) as many:
-                self._renew(many, id, now)
+                many.pexpire(_session(session.id), self._ttl)
+                many.zadd(_ALL, {session.id: int(now * 1000) + self._ttl}, xx=True)
+                many.pexpire(_peer(session), max(self._ttl, COUNTED))
+                many.pexpire(f"{_peer(session)}:bytes", max(self._ttl, COUNTED))
                 return await many.execute()
 
         return bool((await self.ask(question))[0])
-
-    def _renew(self, many: Any, id: str, now: float) -> None:
-        many.pexpire(_session(id), self._ttl)
-        many.zadd(_ALL, {id: int(now * 1000) + self._ttl}, xx=True)
 
     async def exists(self, ids: Sequence[str]) -> set[str]:
         """Which of these sessions are there; nothing is renewed."""
@@ -251,17 +281,10 @@ class Store:
         return {id for id, there in zip(ids, found, strict=True) if there}
 
     async def remove(self, id: str) -> bool:
-        async def question(redis: Any) -> Any:
-            async with redis.pipeline() as many:
-                many.delete(_session(id))
-                many.delete(_bridge(id))
-                many.zrem(_ALL, id)
-                return await many.execute()
-
-        return bool((await self.ask(question))[0])
+        return bool(await self.ask(lambda _: self._remove([_ALL, _bridge(id)], [id, _session("")])))
 
     async def retool(self, session: Session, tools: bytes, now: float) -> None:
-        """Raises TooManySessions."""
+        """Raises TooManySessions, SessionGone."""
         values: list[bytes | str | int] = [
             tools,
             _session(""),
@@ -380,8 +403,12 @@ def _bridge(id: str) -> str:
 
 def _counted(session: Session) -> list[str]:
     """The keys of a session and of what it counts against."""
-    peer = f"{PREFIX}peer:{session.peer}"
-    return [_session(session.id), _ALL, peer, f"{peer}:bytes", f"{_ALL}:bytes"]
+    return [_session(session.id), _ALL, _peer(session)]
+
+
+def _peer(session: Session) -> str:
+    """The sessions of whoever registered this one."""
+    return f"{PREFIX}peer:{session.peer}"
 
 
 def _kept(session: bytes | None, tools: bytes | None, owner: bytes | None) -> Kept | None:

@@ -12,19 +12,25 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ..apps.guest import Entry, StoreDown, TooManySessions
+from ..apps.guest import GONE, Entry, SessionGone, StoreDown, TooManySessions
 from ..apps.menu import BadTools
 from ..core.errors import BadRequest, OpenClawError
 from ..mcp.gate import Refusal
 from ..mcp.inline import read_body, read_headers
-from .house import NO_SESSION, House, about, tools_in
+from .house import House, about, tools_in
 from .openapi import document
 
 MOST_LISTED: Final = 1000  # sessions a list tells of, the newest
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-_STATUS: dict[type[OpenClawError], int] = {BadTools: 422, TooManySessions: 429, StoreDown: 503, BadRequest: 400}
+_STATUS: dict[type[OpenClawError], int] = {
+    BadTools: 422,
+    SessionGone: 404,
+    TooManySessions: 429,
+    StoreDown: 503,
+    BadRequest: 400,
+}
 
 
 class Api:
@@ -95,7 +101,7 @@ class Api:
 
     async def _delete(self, request: Request) -> Response:
         if not await self._house.engine.remove(request.path_params["id"]):
-            raise Refusal(404, NO_SESSION)
+            raise Refusal(404, GONE)
         return answer({"ok": True})
 
     async def _retool(self, request: Request) -> Response:

@@ -11,7 +11,7 @@ from websockets.server import ServerProtocol
 
 from ..apps import bridge as bridges
 from ..apps.bridge import Bridge
-from ..apps.guest import BridgeTaken
+from ..apps.guest import BridgeTaken, SessionGone
 from ..core.accepted import TRY_LATER, Accepted
 from ..core.errors import OpenClawError
 from ..mcp.gate import Refusal
@@ -92,6 +92,8 @@ class BridgeSocket(Accepted):
             self.close(codes.get(refusal.status, TRY_LATER), refusal.reason)
         except BridgeTaken as exc:
             self.close(bridges.ALREADY_ATTACHED, str(exc))
+        except SessionGone:
+            self.close(bridges.SESSION_DELETED, "the session was deleted")
         except OpenClawError as exc:
             self.close(TRY_LATER, str(exc))
         except Exception:

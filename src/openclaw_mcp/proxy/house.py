@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from .. import __version__
 from ..apps.bridge import Bridge
 from ..apps.frames import short
-from ..apps.guest import Guest, Session
+from ..apps.guest import GONE, Guest, Session
 from ..apps.limits import Bucket, Rate
 from ..apps.memory import Engine, Memory
 from ..apps.menu import EMPTY, BadTools, Menu, read_menu
@@ -22,6 +22,7 @@ from ..core.accepted import strangers
 from ..core.bell import Bell
 from ..core.errors import BadRequest
 from ..core.model import Caller, Json
+from ..core.nesting import decode
 from ..core.peers import Begun, peer_of
 from ..mcp.gate import LOOPBACK_HOSTS, Gate, Refusal, bearer
 from ..mcp.many import Door
@@ -39,7 +40,6 @@ LARGEST_ABOUT: Final = 16 << 10  # bytes an app may say of itself besides its to
 MOST_HALF_SAID: Final = 256 << 20  # bytes of apps' messages that have begun, together
 KEPT_DOORS: Final = 1024  # sessions whose MCP server is kept ready; at some 15 KiB each
 ANY: Final = "*"
-NO_SESSION: Final = "no such session: it was deleted, has expired, or never was; have the app register again"
 
 APP: Final = Caller(kind="app", name="app")
 CLIENT: Final = Caller(kind="agent", name="mcp")
@@ -143,7 +143,7 @@ class House:
         return read_menu(raw, most=self.settings.most_tools, check=lambda _: None)
 
     async def retool(self, guest: Guest, raw: bytes) -> int:
-        """How many tools it has now. Raises BadRequest, TooManySessions."""
+        """How many tools it has now. Raises BadRequest, TooManySessions, SessionGone."""
         if len(raw) > self.settings.largest_body:
             raise BadTools(f"tools: {len(raw)} bytes are too many; they may take {self.settings.largest_body}")
         menu = self.menu(raw)
@@ -151,7 +151,7 @@ class House:
         return len(menu.specs)
 
     async def attach(self, guest: Guest, bridge: Bridge) -> None:
-        """Raises BridgeTaken."""
+        """Raises BridgeTaken, SessionGone."""
         await self.engine.attach(guest, bridge)
         self.came.ring(guest)
 
@@ -159,7 +159,7 @@ class House:
         guest = self.engine.near(id) or await self.engine.find(id)
         if guest is None:
             self.metrics.refused("unknown_session")
-            raise Refusal(404, NO_SESSION)
+            raise Refusal(404, GONE)
         return guest
 
     def door(self, guest: Guest) -> Door:
@@ -267,8 +267,8 @@ def _kept(fields: dict[str, Raw]) -> bytes:
     if len(about) > LARGEST_ABOUT:
         raise BadTools(f"everything besides `tools` may take {LARGEST_ABOUT} bytes; say less")
     try:
-        msgspec.json.decode(about)
-    except (ValueError, RecursionError) as exc:
+        decode(about)
+    except ValueError as exc:
         raise BadTools(f"what the body says besides `tools` can't be kept: {short(exc)}") from None
     return about
 
