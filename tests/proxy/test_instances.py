@@ -70,7 +70,20 @@ def test_metrics_are_told_while_redis_is_away(redis: Redis) -> None:
     asyncio.run(main())
 
 
-def test_a_message_in_redis_that_nobody_understands_is_passed_over(redis: Redis) -> None:
+DEEP = b"\x91" * 5000 + b"\xc0"  # lists within each other, as MessagePack writes them
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"garbage",
+        DEEP,
+        b"\x96\xa4gone\xa1x\xa1y\xa0\x00" + DEEP,  # news with more behind it
+        b"\x91\x98\xa4done\xa1x\x01\xa0\xa0\xc4\x00\x00" + DEEP,  # a note with more behind it
+        b"\x91\x96\xa4done\xa1x\x01\xa0\xa0\xc4\x01[",  # an answer that is none
+    ],
+)
+def test_a_message_in_redis_that_nobody_understands_is_passed_over(redis: Redis, data: bytes) -> None:
     async def main() -> None:
         with instance(redis.url) as (near, _), instance(redis.url) as (far, _):
             id = (await near.create())["mcpSessionId"]
@@ -79,7 +92,8 @@ def test_a_message_in_redis_that_nobody_understands_is_passed_over(redis: Redis)
                 channels = redis.ask(b"PUBSUB CHANNELS openclaw:proxy:*\r\n").split(b"\r\n")[2::2]
                 assert len(channels) == 3  # the news, and one for each instance
                 for channel in channels:
-                    assert redis.ask(b"PUBLISH %s garbage\r\n" % channel).startswith(b":")
+                    words = b"*3\r\n$7\r\nPUBLISH\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
+                    assert redis.ask(words % (len(channel), channel, len(data), data)).startswith(b":")
                 for _ in range(3):
                     assert (await far.call(id))["isError"] is False
 

@@ -8,7 +8,7 @@ import pytest
 from openclaw_mcp.apps import limits
 
 from .engines import Start, one_redis, proxies, redis
-from .world import ECHO, HOLD, TEXT, Proxy, closed, text_of
+from .world import ECHO, HOLD, TEXT, Proxy, closed, soon, text_of
 
 __all__ = ["one_redis", "proxies", "redis"]
 
@@ -207,6 +207,56 @@ def test_what_could_not_be_shown_again_is_refused(proxies: Start, said: bytes) -
                 again = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", said)
                 assert again.status == refused.status
             assert len((await proxy.send("GET", "/v1/chat/sessions")).json["sessions"]) == 1
+
+    asyncio.run(main())
+
+
+def nested(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+SAID = {
+    "about": '{"x": %s}',
+    "_meta": '{"tools": [{"name": "x", "_meta": {"a": %s}}]}',
+    "annotations": '{"tools": [{"name": "x", "annotations": {"a": %s}}]}',
+    "icons": '{"tools": [{"name": "x", "icons": [{"a": %s}]}]}',
+    "input_schema": '{"tools": [{"name": "x", "input_schema": {"type": "object", "default": %s}}]}',
+    "outputSchema": '{"tools": [{"name": "x", "outputSchema": {"type": "object", "default": %s}}]}',
+    "unknown": '{"tools": [{"name": "x", "z": %s}]}',
+}
+
+
+@pytest.mark.parametrize("levels", [130, 500, 950])
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+def test_what_is_nested_too_deeply_is_refused_at_every_door(proxies: Start, said: str, levels: int) -> None:
+    async def main() -> None:
+        async with proxies() as proxy:
+            refused = await proxy.send("POST", "/v1/chat/sessions", (said % nested(levels)).encode())
+            assert (refused.status, "nested too deeply" in refused.json["detail"]) == (422, True)
+            created = await proxy.send("POST", "/v1/chat/sessions", (said % nested(100)).encode())
+            id = created.json["mcpSessionId"]
+            assert (await proxy.send("GET", "/v1/chat/sessions")).status == 200
+            assert (await proxy.send("GET", f"/v1/chat/sessions/{id}")).status == 200
+            if "tools" not in said:
+                return
+            again = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", (said % nested(levels)).encode())
+            assert (again.status, "nested too deeply" in again.json["detail"]) == (422, True)
+            async with proxy.app(id) as app:
+                frame = said.replace("{", '{"type": "update_tools", ', 1) % nested(levels)
+                await app.socket.send(frame)
+                assert "nested too deeply" in (await soon(app.errors.get()))["reason"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+def test_no_session_breaks_the_list_of_all(proxies: Start, said: str) -> None:
+    async def main() -> None:
+        async with proxies() as proxy:
+            for levels in range(955, 985):
+                created = await proxy.send("POST", "/v1/chat/sessions", (said % nested(levels)).encode())
+                assert created.status != 500, levels
+                assert (await proxy.send("GET", "/v1/chat/sessions")).status == 200, levels
 
     asyncio.run(main())
 

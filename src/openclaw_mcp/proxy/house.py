@@ -22,7 +22,7 @@ from ..core.accepted import strangers
 from ..core.bell import Bell
 from ..core.errors import BadRequest
 from ..core.model import Caller, Json
-from ..core.nesting import decode
+from ..core.nesting import TOO_DEEP, decode
 from ..core.peers import Begun, peer_of
 from ..mcp.gate import LOOPBACK_HOSTS, Gate, Refusal, bearer
 from ..mcp.many import Door
@@ -243,7 +243,9 @@ def _fields(body: bytes) -> dict[str, Raw]:
         return _object(body.decode())
     except msgspec.ValidationError:
         raise BadTools("the body must be a JSON object") from None
-    except (ValueError, RecursionError):
+    except RecursionError:
+        raise BadTools(f"the body is {TOO_DEEP}") from None
+    except ValueError:
         raise BadRequest("the body is not JSON") from None
 
 
@@ -252,7 +254,9 @@ def tools_in(body: bytes) -> bytes:
     if body.lstrip()[:1] == b"[":
         try:
             msgspec.json.decode(body.decode(), type=Raw)
-        except (ValueError, RecursionError):
+        except RecursionError:
+            raise BadTools(f"the body is {TOO_DEEP}") from None
+        except ValueError:
             raise BadRequest("the body is not JSON") from None
         return body.strip()
     tools = _fields(body).get("tools")
