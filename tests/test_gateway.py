@@ -139,6 +139,14 @@ def test_tools_invoke_refuses_in_the_real_ones_shapes(gateway: Served, body: Any
     assert (answer.status, answer.json["error"]) == (status, error)
 
 
+@pytest.mark.parametrize("levels", [128, 500, 900])
+@pytest.mark.parametrize("path", ["/tools/invoke", "/v1/chat/completions"])
+def test_a_body_that_is_nested_too_deeply_is_refused(gateway: Served, path: str, levels: int) -> None:
+    body = b'{"model": "openclaw", "tool": "x", "args": {"a": ' + b"[" * levels + b"]" * levels + b"}}"
+    answer = web_client.send(gateway.http + path, "POST", body, Authorization=f"Bearer {gateway.token}")
+    assert (answer.status, "nested too deeply" in answer.json["error"]["message"]) == (400, True)
+
+
 def test_tools_invoke_needs_the_token_and_post(gateway: Served) -> None:
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {gateway.token}"}):
         answer = web_client.send(gateway.http + "/tools/invoke", "POST", {"tool": "x"}, **headers)

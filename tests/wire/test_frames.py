@@ -44,6 +44,16 @@ def test_what_is_not_json_is_dropped(data: bytes) -> None:
     assert frames.read_answer(data) is None
 
 
+@pytest.mark.parametrize("levels", [128, 500, 900])
+def test_params_that_are_nested_too_deeply_are_refused(levels: int) -> None:
+    request = '{"type":"req","id":"4","method":"chat.send","params":{"x":%s}}'
+    frame = frames.read_request((request % ("[" * levels + "]" * levels)).encode())
+    assert isinstance(frame, Refused)
+    assert frame.id == "4"
+    assert "nested too deeply" in frame.message
+    assert isinstance(frames.read_request((request % ("[" * 127 + "]" * 127)).encode()), Request)
+
+
 @pytest.mark.parametrize("value", [r'"cut \ud83d"', "1e400"])
 def test_a_request_with_what_nobody_can_keep_is_answered(value: str) -> None:
     frame = frames.read_request(f'{{"type":"req","id":"4","method":"chat.send","params":{{"x":{value}}}}}'.encode())

@@ -27,6 +27,21 @@ def test_an_answer_to_us_is_a_response() -> None:
     assert jsonrpc.decode(b'{"jsonrpc":"2.0","id":4,"result":{}}') == Response(4, {}, None)
 
 
+@pytest.mark.parametrize("levels", [127, 500, 900])
+def test_an_answer_to_us_that_is_nested_too_deeply_is_an_error_to_whoever_waits(levels: int) -> None:
+    answer = jsonrpc.decode(b'{"jsonrpc":"2.0","id":4,"result":{"a":' + b"[" * levels + b"]" * levels + b"}}")
+
+    assert isinstance(answer, Response)
+    assert (answer.id, answer.result, answer.error["code"]) == (4, None, -32700)
+
+
+def test_what_is_nested_less_deeply_is_read_whatever_its_texts_hold() -> None:
+    deep = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":%b,"b":"%b"}}' % (b"[" * 126 + b"]" * 126, b"[{" * 500)
+
+    assert isinstance(jsonrpc.decode(deep), Request)
+    assert isinstance(jsonrpc.decode(deep.decode()), Request)
+
+
 @pytest.mark.parametrize(
     ("data", "code", "names"),
     [
@@ -36,6 +51,11 @@ def test_an_answer_to_us_is_a_response() -> None:
         (b'{"a":NaN}', -32700, "Parse error"),
         (b'{"a":"\\ud800"}', -32700, "Parse error"),
         (b"[" * 100_000, -32700, "nested too deeply"),
+        (
+            b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":' + b"[" * 127 + b"]" * 127 + b"}}",
+            -32700,
+            "nested too",
+        ),
         (b"[]", -32600, "batches"),
         (b"17", -32600, "object"),
         (b"{}", -32600, "`method` is missing"),
