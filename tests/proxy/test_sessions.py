@@ -249,11 +249,11 @@ def test_what_is_nested_too_deeply_is_refused_at_every_door(proxies: Start, said
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+@pytest.mark.parametrize("said", [SAID["about"], SAID["input_schema"]], ids=["about", "input_schema"])
 def test_no_session_breaks_the_list_of_all(proxies: Start, said: str) -> None:
     async def main() -> None:
         async with proxies() as proxy:
-            for levels in range(955, 985):
+            for levels in range(880, 985):  # somewhere here the stack ends
                 created = await proxy.send("POST", "/v1/chat/sessions", (said % nested(levels)).encode())
                 assert created.status != 500, levels
                 assert (await proxy.send("GET", "/v1/chat/sessions")).status == 200, levels
