@@ -136,7 +136,9 @@ class ForwardProxy:
         """Whether the browser has shown that it knows the secret."""
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=MOST_HEAD)
+        # In two steps: a cancellation in the midst of one would leave a server that nobody knows.
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=MOST_HEAD, start_serving=False)
+        await self._server.start_serving()
         self._address = f"http://{HOST}:{self._server.sockets[0].getsockname()[1]}"
 
     def options(self) -> list[str]:

@@ -1,5 +1,6 @@
 """What every entrance of the proxy shares: the sessions, the doors onto them, the counters, the limits."""
 
+import logging
 import math
 import os
 import time
@@ -35,6 +36,8 @@ from ..tools.schema import Together
 from .book import Book
 from .metrics import Metrics
 from .settings import Settings
+
+logger = logging.getLogger(__name__)
 
 LARGEST_ABOUT: Final = 16 << 10  # bytes an app may say of itself besides its tools; each session keeps them
 MOST_HALF_SAID: Final = 256 << 20  # bytes of apps' messages that have begun, together
@@ -140,7 +143,11 @@ class House:
 
     def _kept_menu(self, raw: bytes) -> Menu:
         """One that was checked when it came; the desk checks a schema again before it is first used."""
-        return read_menu(raw, most=self.settings.most_tools, check=lambda _: None)
+        try:
+            return read_menu(raw, most=self.settings.most_tools, check=lambda _: None)
+        except BadTools as exc:  # of another version, which took more
+            logger.warning("the tools of a stored session can't be used: %s", exc)
+            return EMPTY
 
     async def retool(self, guest: Guest, raw: bytes) -> int:
         """How many tools it has now. Raises BadRequest, TooManySessions, SessionGone."""

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from ..core.peers import Begun, Waiting, peer_of
 from .bounds import Bounds, make_room
+from .flow import Flow
 from .turns import Turns
 from .upgrades import opens_websocket, plain_head
 
@@ -57,7 +58,7 @@ class BoundedHttp(HttpToolsProtocol):
     """One connection. A request that is not whole in time, or too large, is refused, and the connection ends."""
 
     config: Config
-    flow: "_Flow"
+    flow: Flow
     idle_since: float | None = None
     peer = ""
 
@@ -84,7 +85,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.flow = _Flow(transport, self)
+        self.flow = Flow(transport, self)
         self._bounds = self.config.bounds
         self._left = self._bounds.head_bytes
         self.peer = peer_of(self.client)
@@ -432,25 +433,3 @@ class BoundedHttp(HttpToolsProtocol):
     def _hear_no_more(self) -> None:
         self._over, self._whole = True, False
         self._stop_waiting()
-
-
-class _Flow(FlowControl):
-    """Reads on only when nothing that was read waits for its turn. Knows since when its peer does not read."""
-
-    unread_since: float | None = None
-
-    def __init__(self, transport: asyncio.Transport, connection: BoundedHttp) -> None:
-        super().__init__(transport)
-        self._connection = connection
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.unread_since = self._connection.loop.time()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.unread_since = None
-
-    def resume_reading(self) -> None:
-        if self.read_paused and not self._connection.holds_back:
-            super().resume_reading()
