@@ -287,7 +287,15 @@ def test_why_a_credential_is_refused_is_said_unless_a_surface_keeps_silent() -> 
 
 @pytest.mark.parametrize(
     ("length", "status"),
-    [("4194304", 0), ("4194305", 413), ("0", 0), (None, 0), ("x", 413), ("9" * 5000, 413), ("٣", 413)],
+    [
+        ("4194304", 0),
+        ("4194305", 413),
+        ("0", 0),
+        (None, 0),
+        ("x", 413),
+        pytest.param("9" * 5000, 413, id="5000 digits"),
+        ("٣", 413),
+    ],
 )
 def test_a_body_that_says_it_is_too_large_is_not_read(length: str | None, status: int) -> None:
     """No client's parser lets through what is no number; should one come, nothing is read of it."""
