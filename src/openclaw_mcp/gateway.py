@@ -341,7 +341,8 @@ class Gateway:
         if scope["method"] != "POST":
             await plain.answer_text(send, "Method Not Allowed", status=405, extra={"allow": "POST"})
             return
-        if not self.bears_token(plain.headers_of(scope)):
+        headers = plain.headers_of(scope)
+        if not self.bears_token(headers):
             await plain.answer_json(send, _error("unauthorized", "Unauthorized"), status=401)
             return
         try:
@@ -354,10 +355,11 @@ class Gateway:
             words = f"the body can't be kept: {exc}" if isinstance(exc, TooDeep) else "the body is not JSON"
             await plain.answer_json(send, _error("invalid_request_error", words), status=400)
             return
-        status, answer = await self._invoked(body if isinstance(body, dict) else {})
+        caller = await self._placed(operator("gateway-token", door="http"), headers)
+        status, answer = await self._invoked(caller, body if isinstance(body, dict) else {})
         await plain.answer_json(send, answer, status=status)
 
-    async def _invoked(self, body: Json) -> tuple[int, Json]:
+    async def _invoked(self, caller: Caller, body: Json) -> tuple[int, Json]:
         name, args = body.get("tool") or body.get("name"), body.get("args") or {}
         if not isinstance(name, str):
             return 400, {"ok": False, **_error("invalid_request", "tools.invoke requires name")}
@@ -367,7 +369,7 @@ class Gateway:
             args = {"action": body["action"], **args}
         session, agent = (_text(body.get(key)) for key in ("sessionKey", "agentId"))
         try:
-            caller = await self.tool_methods.placed(operator("gateway-token", door="http"), session, agent)
+            caller = await self.tool_methods.placed(caller, session, agent)
             return 200, {"ok": True, "result": await invoke(self.tools, name, args, caller)}
         except Fault as exc:
             return 400, {"ok": False, **_error("invalid_request", str(exc))}

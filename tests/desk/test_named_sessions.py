@@ -64,6 +64,20 @@ def by_post(house: World, session: str) -> set[str]:
     return {tool for tool in TOOLS if house.post(tool, session, **WRONG).status != 404}
 
 
+def by_post_header(house: World, session: str, **body: str) -> set[str]:
+    def status(tool: str) -> int:
+        headers = {**house.bearer, "x_openclaw_session_key": quote(session)}
+        asked = {"tool": tool, "args": WRONG, **body}
+        return web_client.send(f"{house.served.http}/tools/invoke", "POST", asked, **headers).status
+
+    return {tool for tool in TOOLS if status(tool) != 404}
+
+
+def by_post_header_first(house: World, session: str) -> set[str]:
+    """Whoever puts a session into the header relies on it: the body leads nowhere else."""
+    return by_post_header(house, session, sessionKey="agent:main:main")
+
+
 def by_mcp_list(house: World, session: str) -> set[str]:
     return {tool["name"] for tool in house.mcp("tools/list", quote(session))["result"]["tools"]} & set(TOOLS)
 
@@ -87,6 +101,8 @@ DOORS: dict[str, Door] = {
     "under a grant": by_grant,
     "tools.invoke": by_invoke,
     "POST /tools/invoke": by_post,
+    "POST /tools/invoke, by its header": by_post_header,
+    "POST /tools/invoke, another in its body": by_post_header_first,
     "listed at /mcp": by_mcp_list,
     "called at /mcp": by_mcp_call,
     "its own agent": by_agent,

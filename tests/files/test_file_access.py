@@ -184,14 +184,6 @@ def test_a_workspace_may_lie_in_the_state_directory_where_workspaces_lie(tmp_pat
     assert outside_secrets([tmp_path / place], tmp_path) == (tmp_path / place,)
 
 
-def test_while_nobody_knows_where_the_state_directory_is_no_folder_is_sent_from(tmp_path: Path) -> None:
-    workspace, state = tmp_path / "workspace", tmp_path / "state"
-    workspace.mkdir()
-    state.symlink_to(state)
-
-    assert outside_secrets([workspace], state) == ()
-
-
 def test_another_gateways_state_directory_stays_closed_too(ground: Ground) -> None:
     another = ground.work / "deploy"
     another.mkdir()

@@ -78,9 +78,10 @@ class ToolMethods:
         return {"ok": True, "toolName": wanted.name, "output": result, "source": "core"}
 
     async def placed(self, caller: Caller, session: str | None, agent: str | None) -> Caller:
-        """The caller in the session it names. A run stays in its own. Raises Fault for a session of nobody here."""
+        """The caller in the session it names. One that is a session's agent already stays in that session, whatever it
+        names. Raises Fault for a session of nobody here."""
         key = self.session_of(session, agent)
-        return caller if key is None or caller.kind == "agent" else await self.acting(caller, Place(session=key))
+        return caller if key is None or caller.bound else await self.acting(caller, Place(session=key))
 
     async def _shown(self, caller: Caller) -> list[Json]:
         return [
