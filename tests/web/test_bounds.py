@@ -589,7 +589,7 @@ def test_bodies_nobody_wants_are_dropped_one_after_another() -> None:
 
 
 @contextlib.asynccontextmanager
-async def _toy() -> AsyncIterator[tuple[int, asyncio.Event]]:
+async def _toy(bounds: Bounds | None = None) -> AsyncIterator[tuple[int, asyncio.Event]]:
     """An app behind our server: `/…slow` waits for the event, `/read…` reads its body. Each answers with its path."""
     go = asyncio.Event()
 
@@ -606,7 +606,7 @@ async def _toy() -> AsyncIterator[tuple[int, asyncio.Event]]:
         await send({"type": "http.response.body", "body": said})
 
     listening = listen.bind("127.0.0.1", 0)
-    serving = asyncio.ensure_future(listen.serve(app, listening))
+    serving = asyncio.ensure_future(listen.serve(app, listening, bounds=bounds or Bounds()))
     try:
         yield listening.getsockname()[1], go
     finally:
@@ -678,6 +678,31 @@ def test_every_request_of_a_connection_is_answered_in_its_order(form: str, piece
             return answers
 
     assert asyncio.run(ask()) == wanted
+
+
+BEHIND: dict[str, bytes] = {
+    "no request": b"\x00\x01 nonsense\r\n\r\n",
+    "a tunnel": _asks("CONNECT", "127.0.0.1:1"),
+    "too many headers": _asks("GET", "/fast2", *(f"X{n}: y" for n in range(300))),
+    "an endless header": _asks("GET", "/fast2", "X: " + "a" * 100_000),
+    "a request, and half of one": _asks("GET", "/fast2") + b"GET /fast3 HTTP/1.1\r\nHost: 127",
+}
+
+
+@pytest.mark.parametrize("form", BEHIND)
+def test_what_is_wrong_behind_a_request_does_not_take_its_answer(form: str) -> None:
+    async def ask() -> bytes:
+        async with _toy(Bounds(head_seconds=0.1)) as (port, go):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(_asks("GET", "/slow1") + BEHIND[form])
+            await asyncio.sleep(0.5)  # longer than the head may take
+            go.set()
+            async with asyncio.timeout(WAIT):
+                said = await reader.readuntil(b"/slow1")
+            writer.transport.abort()
+            return said
+
+    assert asyncio.run(ask()).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("cut", range(1, 6))

@@ -20,14 +20,14 @@ from .upgrades import opens_websocket, plain_head
 
 SMALL: Final = 1024  # bytes that are parsed as they come: they hold one request, seldom a few
 PIECE: Final = 4096  # bytes parsed at once where nobody knows how many requests they hold
+FEW_LINES: Final = 16  # in a piece of a body without a length: so few chunks cost next to nothing
 END_OF_HEAD: Final = b"\r\n\r\n"
 HELD: Final = 64 << 10  # bytes kept behind requests that wait for their turn before we stop reading
 UNWANTED: Final = 256 << 10  # bytes of a body nobody wants that are dropped as they come; the next ones wait for a turn
 DROP_PAUSE: Final = 0.005  # seconds between two such turns: some 50 MB a second, of all connections together
 GOODBYE: Final = 1.0  # seconds a refused peer gets to read why
 
-SILENT: Final = "silent"
-"""Nothing has come: a new connection."""
+SILENT: Final = "silent"  # nothing has come: a new connection
 HEAD: Final = "head"
 BODY: Final = "body"
 
@@ -60,6 +60,7 @@ class BoundedHttp(HttpToolsProtocol):
     config: Config
     flow: Flow
     idle_since: float | None = None
+    ends = False  # with the answer that is given now
     peer = ""
 
     _left = 0
@@ -77,8 +78,7 @@ class BoundedHttp(HttpToolsProtocol):
     _body = 0
     _stage = SILENT
     _since = 0.0
-    _begun = 0.0
-    """When the last request began."""
+    _begun = 0.0  # when the last request began
     _deadline: asyncio.TimerHandle | None = None
     _active: RequestResponseCycle | None = None
     """The request that is being answered, or was last; set by who begins one."""
@@ -207,12 +207,14 @@ class BoundedHttp(HttpToolsProtocol):
                     self._left = self._bounds.head_bytes
             else:
                 self._mind_unfinished()
-            if self._over or self.transport.is_closing() or self._lets_others_go_first(data, at):
+            if self._over or self.transport.is_closing() or self._lets_others_go_first(data, at, len(piece)):
                 return
 
-    def _lets_others_go_first(self, data: bytes, at: int) -> bool:
+    def _lets_others_go_first(self, data: bytes, at: int, done: int) -> bool:
         """Whether the rest of `data` waits for a turn: each chunk of a body, however small, costs time."""
         if at >= len(data) or self._whole or not self._has_chunks():
+            return False
+        if data.count(b"\n", at - done, at) < FEW_LINES:
             return False
         self._rest, self._at = data, at
         self.flow.pause_reading()
@@ -362,6 +364,8 @@ class BoundedHttp(HttpToolsProtocol):
         bounds = self._bounds
         if self._stage == SILENT:
             self.make_way()
+        elif self._stage == HEAD and (self._is_answering or self.flow.read_paused):  # its turn has not come yet
+            self._deadline = self.loop.call_later(bounds.head_seconds, self._late)
         elif self._stage == HEAD:
             self._refuse(408, f"the headers did not arrive within {bounds.head_seconds:g} s")
         else:
@@ -384,8 +388,13 @@ class BoundedHttp(HttpToolsProtocol):
         """Say why, where an answer is due, and close: soon, so that the peer can read it."""
         if self._over:
             return
-        due = self._is_due()
+        due, behind = self._is_due(), self._is_behind()
         self._hear_no_more()
+        if behind:
+            self.pipeline.clear()
+            self.flow.pause_reading()
+            self.ends = True
+            return
         if not due:
             self.transport.abort()
             return
@@ -419,6 +428,11 @@ class BoundedHttp(HttpToolsProtocol):
         else:
             self.transport.close()
         return True
+
+    def _is_behind(self) -> bool:
+        """Whether what is wrong came behind a request that is still answered: its answer is another's, and is given."""
+        in_body = self.cycle is not None and self.cycle.scope is self.scope and not self._whole
+        return self._is_answering and not (in_body and self.cycle is self._active)
 
     def _is_due(self) -> bool:
         """Whether the next thing on the wire is the answer to the request that is not whole."""

@@ -39,6 +39,9 @@ class CorkedHttp(BoundedHttp):
         self.server_state.total_requests += 1
         if self.transport.is_closing() or (not self._whole and self.leave_unread()):
             return
+        if self.ends:
+            self.transport.close()
+            return
         if self.pipeline or self._rest:
             self.config.turns.add(self)
             return
