@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from openclaw_mcp.rpc.client import Client
 from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
 from openclaw_mcp.rpc.identity import Identity
+from openclaw_mcp.rpc.outgoing import CannotConnect
 
 from .. import web_client
 from ..nodes.house import heard, next_of, order
@@ -136,10 +138,21 @@ def test_their_command_line_reads_and_changes_rules(ours: Served, home: Path, th
 @pytest.mark.parametrize("decision", ["allow-once", "deny"])
 def test_their_command_line_answers_our_questions(ours: Served, home: Path, decision: str) -> None:
     async def test() -> None:
-        # The asker holds a device's token alone: whoever asked can't allow it with the same credential.
+        # The asker is a device that a person approved, and holds its token alone: whoever asked can't allow it with the
+        # same credential, nor with one that it was given for the gateway's token.
         phone = Identity.load(home / f"phone-{decision}.json")
+        shared = Credentials(token=ours.token)
         told = Introduction(client=PHONE, scopes=EVERY)
-        async with Client(ours.ws, told, credentials=Credentials(token=ours.token), signer=phone) as first:
+        moved = Introduction(client=replace(PHONE, platform="another system"), scopes=EVERY)
+        async with Client(ours.ws, moved, credentials=shared, signer=phone):
+            pass
+        with pytest.raises(CannotConnect, match="pairing required"):
+            async with Client(ours.ws, told, credentials=shared, signer=phone):
+                pass
+        async with real.client(ours.ws, ours.token) as operator:
+            (waiting,) = (await operator.call("device.pair.list"))["pending"]
+            await operator.call("device.pair.approve", {"requestId": waiting["requestId"]})
+        async with Client(ours.ws, told, credentials=shared, signer=phone) as first:
             own = Credentials(device_token=(first.hello or {})["auth"]["deviceToken"])
         async with Client(ours.ws, told, credentials=own, signer=phone, redial=False) as asker:
             id = f"Q-{decision}"
