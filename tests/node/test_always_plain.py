@@ -218,8 +218,9 @@ def test_nor_is_one_on_the_path_that_reads_more(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: object, argv: tuple[str, ...]
 ) -> None:
     assert callable(make)
-    make(tmp_path / "manager")
-    monkeypatch.setenv("PATH", f"{tmp_path}/manager/bin:{PLAIN_PATH}")
+    make(tmp_path / ".volta")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}/.volta/bin:{PLAIN_PATH}")
     (machine.here / "by-env").write_text("#!/usr/bin/env python3\nprint(1)\n")
     (machine.here / "by-env").chmod(0o755)
 

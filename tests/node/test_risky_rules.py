@@ -52,7 +52,7 @@ def test_a_wildcard_for_the_program_never_means_one_that_starts_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     """Neither where the system has it, nor in a folder of the user's own, nor under an innocent name."""
-    own = tmp_path / "own"
+    own = tmp_path / "bin"
     script(own / program)
     (own / "zzz").symlink_to(program)
     patterns = (
@@ -70,6 +70,7 @@ def test_a_wildcard_for_the_program_never_means_one_that_starts_others(
     ways = [[program, "x"], [f"/usr/bin/{program}", "x"], ["nice", program, "x"], ["sh", "-c", f"{program} x"]]
 
     assert [argv for argv in ways if approvals.verdict(argv).action == "allow"] == []
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
     ways += [[f"{own}/{program}", "x"], [f"{own}/zzz", "x"], ["zzz", "x"]]
     assert [argv for argv in ways if approvals.verdict(argv).action == "allow"] == []
@@ -120,10 +121,11 @@ def test_no_program_that_looks_is_known_to_do_more() -> None:
 def test_rules_for_paths_and_for_names_like_these(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, argv: list[str], expected: str
 ) -> None:
-    own = tmp_path.resolve() / "own"
+    own = tmp_path.resolve() / "bin"
     script(own / "my-tool")
     script(own / "below" / "my-tool")
     script(tmp_path / "work" / "my-tool")
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
     policy = rules("prompt", allow=(pattern.format(own=own),))
 
@@ -414,7 +416,7 @@ def test_a_wildcard_for_the_program_never_means_one_that_shows_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     """They print other programs' variables: tokens. Neither the system's own nor one in a folder of the user's."""
-    own = tmp_path / "own"
+    own = tmp_path / "bin"
     script(own / program)
     (own / "zzz").symlink_to(program)
     patterns = ("*", "* *", f"{program[0]}* *", f"?{program[1:]} *", "/usr/bin/* *", "/bin/* *", f"{own}/* *", "z* *")
@@ -422,6 +424,7 @@ def test_a_wildcard_for_the_program_never_means_one_that_shows_others(
     ways = [[program, "x"], ["nice", program, "eww"], ["sh", "-c", f"{program} eww"], ["busybox", program]]
     assert [argv for argv in ways if approvals.verdict(argv).action == "allow"] == []
 
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
     ways += [[f"{own}/{program}", "x"], [f"{own}/zzz", "x"], ["zzz"]]
     assert [argv for argv in ways if approvals.verdict(argv).action == "allow"] == []

@@ -154,7 +154,8 @@ def test_a_denied_program_is_found_behind_such_a_link(tmp_path: Path) -> None:
 def test_a_folder_that_others_may_write_is_not_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, group: int, expected: str
 ) -> None:
-    folder = tmp_path / "tools"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "bin"
     script(folder / "env")
     folder.chmod(mode)
     if os.geteuid() == 0 and group:

@@ -41,7 +41,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
-        self.here, self.there, self.own = (self.folder / name for name in ("here", "there", "own"))
+        self.here, self.there, self.own = (self.folder / name for name in ("here", "there", "bin"))
         for each in (self.here, self.there):
             each.mkdir()
         script(self.own / "tool")
@@ -74,6 +74,7 @@ class Machine:
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Any:
     found = Machine(tmp_path_factory.mktemp("stricter"))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(found.folder))
         patch.setenv("PATH", f"{found.own}:/usr/bin:/bin")
         yield found
 

@@ -89,14 +89,14 @@ class Approvals:
 
     def verdict(self, argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Verdict:
         """What the rules say of starting `argv` directly, with these variables set. Reads files. Raises BadPolicy."""
-        place = _Place(argv, cwd, env)
+        place = _Place(argv, cwd, env, state=self.path.parent)
         return place.judged(self.policy(), place.files.bound)
 
     async def authorise(
         self, call: ToolCall, argv: Sequence[str], *, cwd: Path | None, asker: str, env: Mapping[str, str] | None = None
     ) -> None:
         """Return if `argv` may be started now, by a rule or by a person. Raises ToolDenied, BadPolicy."""
-        place = _Place(argv, cwd, env)
+        place = _Place(argv, cwd, env, state=self.path.parent)
         verdict = await self._decided(place)
         if verdict.action == "allow":
             return
@@ -106,7 +106,7 @@ class Approvals:
         seen = await asyncio.to_thread(place.look, verdict)
         answer = await self._asking.ask(call, _question(place, verdict, seen, asker), how_to_allow=how)
         # The rules may have become stricter while the person thought about it, and a script another one.
-        later = _Place(argv, cwd, env)
+        later = _Place(argv, cwd, env, state=self.path.parent)
         again = await self._decided(later)
         if answer == "deny" or again.action == "deny":
             raise ToolDenied(f"Command denied by {'a person' if answer == 'deny' else 'exec policy: ' + again.reason}.")
@@ -195,9 +195,11 @@ class _Seen(msgspec.Struct, frozen=True):
 class _Place:
     """A command as it would be started in one folder, and what it is bound to there. One look: it reads a file once."""
 
-    def __init__(self, argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None = None, *, state: Path
+    ) -> None:
         self.argv, self.cwd, self.env = argv, cwd, env or {}
-        self.locate = Locator(cwd)
+        self.locate = Locator(cwd, besides=(state,))  # agents' workspaces lie in the state directory
         self.whole = Piece(tuple(Word(word) for word in argv))
         look = self.locate
         opened = unwrap([self.whole], names=look.names, suspected=look.suspected, steady=look.is_steady)

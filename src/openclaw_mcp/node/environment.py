@@ -2,8 +2,7 @@
 
 import os
 import re
-import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -55,7 +54,6 @@ _WINDOWS: Final = words(
     NUMBER_OF_PROCESSORS PROCESSOR_ARCHITECTURE
     """
 )
-SYSTEM_FOLDERS: Final = words("/bin /sbin /usr/bin /usr/sbin /usr/local/bin /usr/local/sbin")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -98,59 +96,3 @@ def _is_inherited(name: str, value: str) -> bool:
     if name.upper() in _PROXIES:
         return "@" not in value  # a password may stand before it
     return name in _INHERITED or (os.name == "nt" and name.upper() in _WINDOWS)
-
-
-def is_trusted(folder: str, *, besides: Sequence[Path]) -> bool:
-    """Whether only the system and this user put programs there, it is no project's, and it does not lie in one of the
-    folders `besides`, whose content commands bring along."""
-    real = folder if folder in SYSTEM_FOLDERS else os.path.realpath(folder)
-    try:
-        found = Path(real).stat()
-    except OSError:
-        return False
-    if os.name != "nt" and found.st_mode & stat.S_IWOTH:
-        return False
-    if real in SYSTEM_FOLDERS:
-        return True
-    if os.name != "nt" and (_may_be_written_by_others(found) or _lies_open(real)):
-        return False
-    if _is_of_a_project(Path(real)):
-        return False
-    return not any(Path(real).is_relative_to(os.path.realpath(each)) for each in besides)
-
-
-def _may_be_written_by_others(found: os.stat_result) -> bool:
-    """By its owner, or by a group that is more than root's or this user's own."""
-    if found.st_uid not in (0, os.geteuid()):
-        return True
-    own_group = found.st_gid == 0 or found.st_gid == os.getegid() == os.geteuid()
-    return bool(found.st_mode & stat.S_IWGRP) and not own_group
-
-
-def _lies_open(folder: str) -> bool:
-    """Whether a folder above it can be replaced by anybody."""
-    for above in Path(folder).parents:
-        mode = above.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            return True
-    return False
-
-
-def _is_of_a_project(folder: Path) -> bool:
-    """Whether it came with packages of a project, a virtual environment or a repository, wherever commands run."""
-    if "node_modules" in folder.parts or any((each / "pyvenv.cfg").exists() for each in (folder, folder.parent)):
-        return True
-    home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111  it does not fail where there is no home
-    for above in (folder, *folder.parents):
-        if above in (home, above.parent):
-            return False
-        if (above / ".git").exists():
-            return not _holds_tools(above, home)
-    return False
-
-
-def _holds_tools(repository: Path, home: Path) -> bool:
-    """Whether a repository is where a package or version manager lives: `/opt/homebrew`, `~/.pyenv`."""
-    if any(repository.is_relative_to(each) for each in ("/usr", "/opt", "/home/linuxbrew")):
-        return True
-    return repository.is_relative_to(home) and repository.relative_to(home).parts[0].startswith(".")

@@ -2,20 +2,24 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-from .environment import SYSTEM_FOLDERS, clean_path, is_trusted
+from .environment import clean_path
 from .following import follow
 from .plain import may_stand_for
 from .powers import name_of
+from .trusted import SYSTEM_FOLDERS, is_trusted
 from .wrappers import APPLETS, WRAPPERS
 
 
 class Locator:
     """Which file a program name means, seen from one folder. Made anew for each decision: it looks at a name once."""
 
-    def __init__(self, cwd: Path | None) -> None:
+    def __init__(self, cwd: Path | None, *, besides: Sequence[Path] = ()) -> None:
+        """`besides`: folders where no program is trusted, besides the one it is seen from and the node's own."""
         self._cwd = cwd or Path.cwd()
+        self._besides = besides
         self._path = clean_path()
         self._found: dict[str, str | None] = {}
         self._real: dict[str, str | None] = {}
@@ -106,7 +110,7 @@ class Locator:
 
     def _is_trusted(self, folder: str) -> bool:
         if folder not in self._trusted:
-            self._trusted[folder] = is_trusted(folder, besides=(self._cwd, Path.cwd()))
+            self._trusted[folder] = is_trusted(folder, besides=(self._cwd, Path.cwd(), *self._besides))
         return self._trusted[folder]
 
     def is_on_path(self, program: str) -> bool:
