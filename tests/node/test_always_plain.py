@@ -235,7 +235,18 @@ FIRST_LINES = {
     "#!/usr/bin/env python3": True,
     "#!/usr/bin/env bash": True,
     "#!/usr/bin/perl -w": True,
+    "#!/usr/bin/python3 -u": True,
+    "#!/bin/bash -eu": True,
     "#!/usr/bin/perl -d": False,
+    "#!/usr/bin/perl t.pl": False,
+    "#!/usr/bin/perl ./run.sh": False,
+    "#!/bin/sh ./run.sh": False,
+    "#!/bin/sh run.sh": False,
+    "#!/bin/bash sub/../run.sh": False,
+    "#!/usr/bin/bash {here}/run.sh": False,
+    "#!/usr/bin/python3 script.py": False,
+    "#!/usr/bin/python3 -": False,
+    "#!/bin/sh --": False,
     "#!/usr/bin/env -S python3 -m mod": False,
     "#!/usr/bin/env A=b": False,
     "#!/usr/bin/env ./run.sh": False,
@@ -252,10 +263,62 @@ FIRST_LINES = {
 
 @pytest.mark.parametrize("line", FIRST_LINES)
 def test_a_script_started_by_its_path_counts_as_its_first_line_has_it_started(machine: Machine, line: str) -> None:
-    script(machine.here / "tool").write_text(f"{line}\nprint(1)\n")
+    (machine.here / "t.pl").write_text("print 1;\n")
+    script(machine.here / "tool").write_text(f"{line.replace('{here}', str(machine.here))}\nprint(1)\n")
 
     assert machine.run("./tool", "x") == 1
     assert machine.asked[-1].always is FIRST_LINES[line]
+
+
+READ_BY_ITSELF = {
+    "print 1;": True,
+    "# a comment": True,
+    "#!/usr/bin/{name}": True,
+    "#! /usr/local/bin/{name} -w": True,
+    "#!/usr/bin/env {name}": True,
+    "#!/usr/bin/{name} -w\nprint '#!/bin/sh';": True,
+    "#!/usr/bin/{name} -d": False,
+    "#!/usr/bin/{name} -w -d": False,
+    "#!/usr/bin/{name} -wd": False,
+    "#!/usr/bin/{name} -I. -Mx": False,
+    "#!/usr/bin/{name} -r./x": False,
+    "#!/usr/bin/{name} t.pl": False,
+    "#!/usr/bin/env -S {name} -d": False,
+    "#!{name} -d": False,
+    "#!/bin/sh": False,
+    "#!/bin/sh -- # -*- {name} -*- -d": False,
+    "#!/usr/bin/python3": False,
+    " #!/usr/bin/{name} -d": False,
+    ":#!/usr/bin/{name} -d": False,
+    "\ufeff#!/usr/bin/{name} -d": False,
+    "# line 1\n#!/usr/bin/{name} -d": False,
+    "#!/usr/bin/{name} -d\r": False,
+    "#\0!\0": False,
+}
+"""First lines of scripts for interpreters that read them even where the script is a word."""
+
+
+@pytest.mark.parametrize("line", READ_BY_ITSELF)
+@pytest.mark.parametrize(
+    "command", ["perl s.pl", "perl -w ./s.pl x", "/usr/bin/perl s.pl", "env perl s.pl", "ruby s.rb", "ruby -w ./s.rb"]
+)
+def test_what_perl_and_ruby_read_in_a_scripts_first_line_counts_as_a_word(
+    machine: Machine, command: str, line: str
+) -> None:
+    name = "ruby" if "ruby" in command else "perl"
+    for script_name in ("s.pl", "s.rb"):
+        (machine.here / script_name).write_text(f"{line.replace('{name}', name)}\nprint 1;\n", newline="")
+
+    assert machine.run(*command.split()) == 1
+    assert machine.asked[-1].always is READ_BY_ITSELF[line]
+
+
+@pytest.mark.parametrize("command", ["python3 s.pl", "node s.pl", "sh s.pl"])
+def test_for_others_the_first_line_of_a_script_that_is_a_word_is_a_comment(machine: Machine, command: str) -> None:
+    (machine.here / "s.pl").write_text("#!/usr/bin/perl -d\n")
+
+    assert machine.run(*command.split()) == 1
+    assert machine.asked[-1].always
 
 
 def test_an_answer_an_older_version_remembered_is_asked_for_again(machine: Machine) -> None:

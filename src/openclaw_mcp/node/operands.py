@@ -15,7 +15,16 @@ from .digests import FOLDER, UNREAD, Digests
 from .locator import Locator
 from .looked_for import runs_what_it_finds
 from .naming import Named, Naming, Program, TooMuch
-from .plain import READS_OR_NAMES, SORTING, looks_with_git, script_of, starts_nothing, with_its_interpreter
+from .plain import (
+    READS_OR_NAMES,
+    SORTING,
+    first_line_agrees,
+    looks_with_git,
+    reads_first_lines,
+    script_of,
+    starts_nothing,
+    with_its_interpreter,
+)
 from .powers import name_of
 from .rules import Bound
 from .shell import Piece, Word, words
@@ -126,7 +135,12 @@ class Files:
             found = list(self._naming.there(self.folder, script))
         except TooMuch:
             return False
-        return bool(found) and self._digests.of(found[0]) not in (FOLDER, UNREAD)
+        if not found or self._digests.of(found[0]) in (FOLDER, UNREAD):
+            return False
+        if not reads_first_lines(argv[0]):
+            return True
+        content = self._digests.content(found[0])
+        return content is not None and first_line_agrees(argv[0], content)
 
     def _bound_files(self, piece: Piece) -> dict[str, str] | None:
         """None when they can't all be told, or another command may change them before this one starts."""

@@ -53,6 +53,9 @@ _SCRIPT: Final = re.compile(r"[^-+~].*[./].*|[./].*", re.DOTALL)
 """A word that is surely the path of a script, and no order to the interpreter, such as `inspect`."""
 _NAME: Final = re.compile(r"\w[\w.+-]*")
 _FIRST_LINE: Final = re.compile(rb"#![ \t]*(/[!-~]+)(?:[ \t]+([!-~]+))?[ \t]*\n")
+_READ_FIRST_LINES: Final = words("perl ruby")
+_MARKED: Final = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t\r\f\v:]*#!", re.MULTILINE)
+"""A line that perl or ruby may take for a script's first one."""
 
 
 def starts_nothing(argv: Sequence[str]) -> bool:
@@ -92,14 +95,35 @@ def may_stand_for(given: str, file: str, *, system: bool) -> bool:
 
 
 def with_its_interpreter(head: bytes, argv: Sequence[str]) -> list[str] | None:
-    """A script of somebody's own as its first line has it started; None when that can't be told for certain."""
+    """A script of somebody's own as its first line has it started; None when that can't be told for certain, or when
+    the line says more than which interpreter with which harmless options: `#!/bin/sh ./other.sh` runs another file."""
     found = _FIRST_LINE.match(head)
     if found is None:
         return None
     program, option = found[1].decode(), (found[2] or b"").decode()
     if name_of(program) == "env":
         return [option, *argv] if _NAME.fullmatch(option) else None
-    return [program, *([option] if option else []), *argv]
+    if not option:
+        return [program, *argv]
+    flags = _flags(program)
+    return [program, option, *argv] if flags is not None and flags.fullmatch(option) else None
+
+
+def reads_first_lines(program: str) -> bool:
+    """Whether an interpreter takes options from the first line of a script it is given, too."""
+    return unversioned(name_of(program)) in _READ_FIRST_LINES
+
+
+def first_line_agrees(program: str, content: bytes) -> bool:
+    """Whether a script tells such an interpreter nothing but harmless options: perl hands a script over to another
+    program that the line names, and takes a later line for the first where `# line 1` stands before it."""
+    if b"\0" in content:
+        return False  # perl reads UTF-16 as well
+    marked = len(_MARKED.findall(content))
+    if not marked:
+        return True
+    started = with_its_interpreter(content, ()) if marked == 1 else None
+    return started is not None and unversioned(name_of(started[0])) == unversioned(name_of(program))
 
 
 def _flags(program: str) -> re.Pattern[str] | None:
