@@ -91,7 +91,7 @@ def test_an_end_is_all_or_nothing(where: str) -> None:
             book = CronJobs(store)
             await book.add(job("a", 1), most=10)
             firing = (await book.claim(5, most=10, plan=later))[0].firing
-            event = Queued(session="agent:main:main", text="told", at=5, key="k")
+            event = Queued(session="agent:main:main", text="told", at=5, key="k", owner=True)
 
             def fails(job: Job) -> Job:
                 raise RuntimeError("settling went wrong")
@@ -121,7 +121,7 @@ def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> Non
     def at_once(firing: Firing) -> Ending | None:
         if firing.job.id == "agent":
             return None
-        event = Queued(session="agent:main:main", text=f"tick {firing.job.id}", at=5, key=firing.run_id)
+        event = Queued(session="agent:main:main", text=f"tick {firing.job.id}", at=5, key=firing.run_id, owner=True)
         gone = firing.job.id == "once"
 
         def settle(job: Job) -> Job | None:

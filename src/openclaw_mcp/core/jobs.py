@@ -251,8 +251,8 @@ class Queued(Struct, frozen=True, kw_only=True):
     at: int
     key: str
     """The same key again is the same event."""
-    owner: bool = True
-    """Whether its words may be part of a prompt that is answered with the owner's rights."""
+    owner: bool
+    """Whether its words may be part of a prompt that is answered with the owner's rights. Whoever queues it says so."""
 
 
 Plan = Callable[[Job, int], int | None]

@@ -86,7 +86,7 @@ class Errands:
 
         def ending(firing: Firing) -> Ending | None:
             spec = firing.job.spec
-            if not isinstance(spec.payload, SystemEvent) or spec.wake_mode != "next-heartbeat":
+            if not isinstance(spec.payload, SystemEvent) or not _waits(firing.job):
                 return None
             if isinstance(spec.schedule, OnExit | Stream) or not spec.payload.text.strip():
                 return None
@@ -190,13 +190,13 @@ class Errands:
         text = _with_note(payload.text, firing)
         if not text.strip():
             return Result(status="skipped", error="empty event text", completion="failed"), None
-        if job.spec.wake_mode == "next-heartbeat":
+        if _waits(job):
             return _noted(firing, text, key, self._now())
         message = f"System: [{_stamp(self._now())}]\n{text}"
         try:
             run = await self._run(firing, key, message, seconds=TURN_SECONDS, options={})
         except Fault as fault:
-            if not fault.retryable:
+            if not (fault.retryable and _is_owners(job)):
                 raise
             return _noted(firing, text, key, self._now())  # too much waits there: it is told later
         result = result_of(run)
@@ -304,9 +304,10 @@ class Errands:
             await self._post.webhook(there, body, key=firing.run_id, chosen=firing.job.origin is None)
         event = None
         if report.status == "not-delivered":
-            # It is not lost: the main session's agent hears of it and can pass it on.
-            text = f"The job {firing.job.spec.name!r} could not deliver its result: {result.summary}"
-            event = Queued(session=self.home(firing.job), text=text, at=self._now(), key=firing.run_id)
+            # It is not lost: the main session's agent hears of it and can look it up. What the run answered, and what
+            # its maker called it, are not in it: this is heard as the owner's words.
+            text = f"A job could not deliver its result. The tool cron shows it: action runs, jobId {firing.job.id}."
+            event = Queued(session=self.home(firing.job), text=text, at=self._now(), key=firing.run_id, owner=True)
         return judged(result, report, lenient=bool(delivery.best_effort)), event
 
     async def _announced(self, firing: Firing, result: Result) -> Report:
@@ -382,9 +383,20 @@ def _nothing() -> None:
     return
 
 
+def _is_owners(job: Job) -> bool:
+    """Whether its words are the owner's: an operator planned it, and no session's agent has changed it since."""
+    return job.origin is None
+
+
+def _waits(job: Job) -> bool:
+    """Whether its event is left for the next prompt of its session. That prompt may be the owner's, so words that are
+    not are told at once, in a run of the job's own standing."""
+    return job.spec.wake_mode == "next-heartbeat" and _is_owners(job)
+
+
 def _noted(firing: Firing, text: str, key: str, now: int) -> tuple[Result, Queued]:
     """Kept for the next prompt of a session."""
-    event = Queued(session=key, text=text, at=now, key=firing.run_id)
+    event = Queued(session=key, text=text, at=now, key=firing.run_id, owner=_is_owners(firing.job))
     return Result(status="ok", summary=text, session_key=key), event
 
 
