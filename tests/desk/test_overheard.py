@@ -66,7 +66,39 @@ def by_inject(house: World) -> None:
     house.ask("chat.inject", sessionKey=GROUP, message=SECRET)
 
 
-ELSEWHERE = [by_another_session, by_a_client, by_agent, by_wake, by_inject]
+def by_a_job(house: World) -> None:
+    fired(house, sessionTarget=f"session:{GROUP}", payload={"kind": "agentTurn", "message": ANSWER})
+
+
+def by_a_job_that_tells_another_place(house: World) -> None:
+    there = {"mode": "announce", "channel": "local", "to": "elsewhere"}
+    job = {"sessionTarget": f"session:{GROUP}", "payload": {"kind": "agentTurn", "message": ANSWER}}
+    fired(house, **job, delivery=there)
+
+
+def by_a_lesser_client(house: World) -> None:
+    with joined(house.served, "operator.read", "operator.write") as guest:
+        assert SECRET in guest.say(GROUP, ANSWER)
+
+
+def by_a_lesser_clients_wake(house: World) -> None:
+    with joined(house.served, "operator.read", "operator.write") as guest:
+        guest.ask("wake", mode="now", text=f"\n{ANSWER}", sessionKey=GROUP)
+    house.until("chat", lambda said: said["state"] == "final" and SECRET in json.dumps(said))
+
+
+def fired(house: World, **job: Any) -> None:
+    """A job of the owner's, once; what it answers stays inside unless it says otherwise."""
+    yearly = {"kind": "every", "everyMs": 365 * 24 * 3600 * 1000}
+    added = house.ask("cron.add", **{"name": "r", "schedule": yearly, "delivery": {"mode": "none"}, **job})
+    house.ask("cron.run", id=added["id"])
+    house.until("cron", lambda said: said.get("action") == "finished" and said["jobId"] == added["id"])
+
+
+ELSEWHERE = [
+    by_another_session, by_a_client, by_agent, by_wake, by_inject, by_a_job, by_a_job_that_tells_another_place,
+    by_a_lesser_client, by_a_lesser_clients_wake,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("speak", ELSEWHERE)
@@ -140,13 +172,53 @@ def test_operators_of_one_gateway_and_jobs_know_what_clients_said(tmp_path: Path
         assert "my dog is Rex" in json.dumps(model.wait_for(3).body["messages"])
 
 
+SHARED = [(GROUP, "#g"), ("agent:main:main", "main")]
+"""Sessions the owner has in common with others, and their conversations."""
+
+
+@pytest.mark.parametrize(("key", "conversation"), SHARED)
+@pytest.mark.parametrize("mode", ["none", "announce"])
+def test_of_a_job_in_a_shared_session_others_are_told_what_was_announced_there(
+    tmp_path: Path, mode: str, key: str, conversation: str
+) -> None:
+    """Later jobs and the owner know all of it."""
+    steps = (say("hello all"), say(SECRET), say("again"), say("hi Mallory"), say("as I said"))
+    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model, session={"dmScope": "main"})) as house:
+        told(house, "hi", conversation=conversation)
+        job = {"sessionTarget": f"session:{key}", "delivery": {"mode": mode}}
+        fired(house, **job, payload={"kind": "agentTurn", "message": "the order"})
+        fired(house, **job, payload={"kind": "agentTurn", "message": "go on"})
+        told(house, "what was that?", conversation=conversation, sender=MALLORY)
+        told(house, "and to me?", conversation=conversation)
+        later, mallorys, owners = (json.dumps(model.wait_for(n).body["messages"]) for n in (3, 4, 5))
+        posted = SECRET in json.dumps(house.ask("local.read", conversation=conversation))
+    assert posted is (mode == "announce")
+    assert [SECRET in prompt for prompt in (later, mallorys, owners)] == [True, posted, True]
+    assert ["the order" in prompt for prompt in (later, mallorys, owners)] == [True, False, True]
+
+
+def test_what_an_event_says_to_a_main_session_others_are_not_told(tmp_path: Path) -> None:
+    """Its answer goes to the conversation; the event itself and what clients said do not."""
+    steps = (say("hello"), say("noted"), say("walk the dog"), say("hi Mallory"))
+    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model, session={"dmScope": "main"})) as house:
+        told(house, "hi", conversation="main", sender=MALLORY)
+        house.say("agent:main:main", "between us")
+        fired(house, sessionTarget="main", wakeMode="now", payload={"kind": "systemEvent", "text": SECRET})
+        told(house, "what was that?", conversation="main", sender=MALLORY)
+        jobs, mallorys = (json.dumps(model.wait_for(n).body["messages"]) for n in (3, 4))
+    assert [word in jobs for word in ("between us", SECRET)] == [True, True]
+    assert [word in mallorys for word in ("between us", SECRET, "walk the dog")] == [False, False, True]
+
+
 KEPT: list[tuple[str, Json, bool]] = [
-    ("of a run that was not the owner's", {"role": "toolResult", "forOwner": False}, True),
+    ("of a run that somebody else started", {"role": "toolResult", "forOwner": False}, True),
     ("heard in the conversation", {"role": "user", "said": True}, True),
     ("answered there", {"role": "assistant", "said": True}, True),
     ("a tool's, in such a run", {"role": "toolResult", "said": True}, False),
     ("brought by a sub-agent", {"role": "user", "said": True, "provenance": {"kind": "inter_session"}}, False),
     ("written by a client", {"role": "user"}, False),
+    ("told to a job", {"role": "user", "forOperators": True}, False),
+    ("answered by a job, there", {"role": "assistant", "forOperators": True, "said": True}, True),
     ("answered to a client", {"role": "assistant"}, False),
     ("marked by somebody's words", {"role": "assistant", "said": "yes", "forOwner": 0}, False),
 ]
@@ -188,8 +260,6 @@ def test_a_session_is_found_by_its_name_and_not_by_its_first_words(tmp_path: Pat
 
 
 # ---- what waits for the next prompt ----------------------------------------------------------------------------------
-
-SHARED = [(GROUP, "#g"), ("agent:main:main", "main")]
 
 
 @pytest.mark.parametrize(("key", "conversation"), SHARED)

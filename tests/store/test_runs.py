@@ -385,13 +385,15 @@ def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
     ("key", "options", "told", "marks"),
     [
         (KEY, {"grant": {"owner": True}}, ["for the owner"], {None}),
-        (KEY, {"grant": {"owner": False}}, ["for the owner", "for others"], {None, False}),
-        (KEY, {"grant": {"owner": "yes"}}, ["for the owner", "for others"], {None, False}),
-        (KEY, {}, ["for the owner", "for others"], {None, False}),
+        (KEY, {"grant": {"owner": False}}, ["for the owner", "for others"], {None}),
+        (KEY, {"grant": {"owner": "yes"}}, ["for the owner", "for others"], {None}),
+        (KEY, {}, ["for the owner", "for others"], {None}),
+        (KEY, {"grant": {"sender": {"id": "eve"}}}, ["for the owner", "for others"], {None, False}),
         (GROUP, {"grant": {"owner": True}}, ["for the owner"], {None}),
-        (GROUP, {"grant": {"owner": False}}, ["for others"], {False}),
-        (GROUP, {"grant": {"owner": "yes"}}, ["for others"], {False}),
-        (GROUP, {}, ["for others"], {False}),
+        (GROUP, {"grant": {"sender": {"id": "eve"}}}, ["for others"], {False}),
+        (GROUP, {"grant": {"owner": False}}, ["for others"], {None}),
+        (GROUP, {"grant": {"owner": "yes"}}, ["for others"], {None}),
+        (GROUP, {}, ["for others"], {None}),
     ],
 )
 def test_a_run_hears_first_what_the_house_has_to_tell_it(

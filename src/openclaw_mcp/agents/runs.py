@@ -27,7 +27,7 @@ from ..core.records import (
     RunSaid,
 )
 from ..core.rpc import Fault
-from ..core.transcript import ANSWERS_THERE, among_operators, for_others
+from ..core.transcript import ANSWERS_THERE, among_operators, for_others, knows_operators, standing
 from .turn import Transcript
 
 logger = logging.getLogger(__name__)
@@ -212,7 +212,8 @@ class Runs:
         run = going.run
         turn = self._turn(going.claim, await self._act(going.claim))
         runtime = self._pick(run)
-        going.transcript.for_owner = turn.caller.owner
+        if turn.caller.owner:  # also one who was not when they wrote
+            going.transcript.by = "owner"
         if self._prepare is not None:
             turn = await self._prepare(turn, runtime.takes)
         async with aclosing(runtime.run(turn)) as events:  # type: ignore[type-var]  # see below
@@ -238,8 +239,10 @@ class Runs:
             if session.message_count == before:  # nothing was said before: not worth a look
                 return ()
             bodies = await self._sessions.bodies(session.key, limit=most, offset=before)
-            unsaid = among_operators(run.options, session)
-            return bodies if caller.owner else tuple(for_others(body, unsaid=unsaid) for body in bodies)
+            if caller.owner:
+                return bodies
+            unsaid, operators = among_operators(run.options, session), knows_operators(run.options, session)
+            return tuple(for_others(body, unsaid=unsaid, operators=operators) for body in bodies)
 
         settings = {**session.entry, **run.options}
         return Turn(
@@ -336,7 +339,8 @@ class _Going:
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
         self.run = claim.run
-        self.transcript = Transcript(claim.run.run_id, said=claim.run.options.get(ANSWERS_THERE) is True)
+        options = claim.run.options
+        self.transcript = Transcript(claim.run.run_id, standing(options), said=options.get(ANSWERS_THERE) is True)
         self.work: asyncio.Task[None] | None = None
         self.task: asyncio.Task[None] | None = None
         self.stopped: str | None = None

@@ -23,7 +23,7 @@ from ..core.agent import (
 )
 from ..core.model import Json
 from ..core.records import Draft, Outcome, now_ms
-from ..core.transcript import marked
+from ..core.transcript import Standing, marked
 
 STOPPED = {"timeout": "the run took longer than it may", "restart": "the gateway stopped while this run was going"}
 CUT = "There is no answer: the agent ended without one."
@@ -32,10 +32,10 @@ CUT = "There is no answer: the agent ended without one."
 class Transcript:
     """Gathers an agent's events; tells what to write down, and when."""
 
-    def __init__(self, run_id: str, *, said: bool = False) -> None:
+    def __init__(self, run_id: str, by: Standing = "owner", *, said: bool = False) -> None:
         self._run_id = run_id
-        self.for_owner = True
-        """Whether the run is the owner's; its messages say so."""
+        self.by: Standing = by
+        """Who started the run; its messages say so."""
         self._said = said
         """Whether its answer goes to the session's conversation; its messages say that, too."""
         self.text = ""
@@ -92,7 +92,7 @@ class Transcript:
         return [self._draft(asked), self._draft(result, words)]
 
     def _draft(self, body: Json, text: str = "", *, key: str | None = None) -> Draft:
-        body = marked(body, owner=self.for_owner, said=self._said)
+        body = marked(body, self.by, said=self._said)
         return Draft(role=body["role"], body=body, text=text, run_id=self._run_id, idempotency_key=key)
 
     def _notice(self, notice: Notice) -> Draft:

@@ -253,7 +253,7 @@ class Mailroom:
         text = "\n".join(letter.text for letter in mail.letters)
         body: Json = {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": "stop"}
         body |= {"provider": "openclaw", "model": "delivery-mirror"}
-        body = marked(body, owner=True, said=there)
+        body = marked(body, "owner", said=there)
         draft = Draft(role="assistant", body=body, text=text, idempotency_key=f"mirror:{mail.uid}")
         await self.books.sessions.append(mail.session, [draft])
 

@@ -1,20 +1,24 @@
 """Whose run wrote a message of a transcript, where it was said, and what of it others are told. Pure.
 
 In a session that several people share (a group, a main session) the transcript holds what the owner's runs read through
-tools, and what was said to the owner alone: answers to an operator's client, to another session, to the gateway. What
-was said in the conversation itself, all have heard; the rest is not for others to ask about.
+tools, and what was said to the owner alone: answers to an operator's client, to another session, to the gateway. So are
+jobs, and operators with lesser rights, whom nobody of the conversation hears. What was said in the conversation itself,
+all have heard; the rest is not for others to ask about.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from .model import Json
 from .records import Session
 
 FOR_OWNER: Final = "forOwner"
-"""False in messages of runs that were not the owner's. A message without it counts as the owner's."""
+"""False in messages of runs that somebody else of the conversation started. One without it counts as the owner's."""
+FOR_OPERATORS: Final = "forOperators"
+"""True in messages of runs that neither the owner nor anybody of the conversation started: a lesser operator, a job.
+Later runs of that kind are told them whole; to everybody else they are as the owner's."""
 SAID: Final = "said"
-"""True in messages of the owner's runs that the session's conversation got: heard there, answered there, sent there."""
+"""True in messages of the other runs that the session's conversation got: heard there, answered there, sent there."""
 ANSWERS_THERE: Final = "answersThere"
 """Among a run's options: its answer goes to the session's conversation. Whoever submits such a run sets it."""
 SHOWN: Final = frozenset({"text", "image", "audio", "video", "file"})
@@ -23,20 +27,33 @@ OF_MESSAGES: Final = ("derivedTitle", "lastMessagePreview")
 """What a session's row tells of its messages."""
 
 
-def marked(body: Json, *, owner: bool, said: bool = False) -> Json:
+Standing = Literal["owner", "operator", "other"]
+
+
+def standing(options: Mapping[str, Any]) -> Standing:
+    """Who started a run, by its options: the owner, somebody else of the conversation, or nobody who is in it."""
+    grant = options.get("grant") or {}
+    if grant.get("owner") is True:
+        return "owner"
+    return "other" if grant.get("sender") else "operator"
+
+
+def marked(body: Json, by: Standing, *, said: bool = False) -> Json:
     """A message as it is kept, with the standing of the run it belongs to."""
-    if not owner:
+    if by == "other":
         return {**body, FOR_OWNER: False}
-    return {**body, SAID: True} if said else body
+    marks = {FOR_OPERATORS: by == "operator", SAID: said}
+    return {**body, **{mark: True for mark, holds in marks.items() if holds}}
 
 
-def for_others(body: Json, *, unsaid: bool = False) -> Json:
+def for_others(body: Json, *, unsaid: bool = False, operators: bool = False) -> Json:
     """A message as a run is told it that is not the owner's: with no content, where all of it was the owner's.
 
     Of the owner's runs others get what people wrote in the conversation and what was answered there; not what tools
     were asked and told, nor what came from other sessions, sub-agents and the gateway itself. `unsaid`: also what
-    people wrote and were answered elsewhere, see `among_operators`."""
-    if body.get(FOR_OWNER) is False:
+    people wrote and were answered elsewhere, see `among_operators`. `operators`: all of runs like it, see
+    `knows_operators`."""
+    if body.get(FOR_OWNER) is False or (operators and body.get(FOR_OPERATORS) is True):
         return body
     role, content = body.get("role"), body.get("content")
     if unsaid or body.get(SAID) is True:
@@ -56,14 +73,30 @@ def row_for_others(row: Json) -> Json:
 
 def answer_is_for_others(options: Mapping[str, Any]) -> bool:
     """Whether a run's answer, by the options of the run, may be told to those who are not the owner."""
-    return (options.get("grant") or {}).get("owner") is not True or options.get(ANSWERS_THERE) is True
+    return standing(options) == "other" or options.get(ANSWERS_THERE) is True
+
+
+def is_operators(options: Mapping[str, Any]) -> bool:
+    """Whether a run was started by an operator's client, or by a job that was planned in no group."""
+    grant = options.get("grant") or {}
+    return not any(grant.get(name) for name in ("sender", "group", "handed_on"))
+
+
+def knows_operators(options: Mapping[str, Any], session: Session) -> bool:
+    """Whether a run that is not the owner's is told all of earlier runs of lesser operators and jobs there: it is one
+    itself, or in a session of theirs it is what they started."""
+    return is_operators(options) or (standing(options) == "operator" and not is_shared(session))
 
 
 def among_operators(options: Mapping[str, Any], session: Session) -> bool:
-    """Whether a run was started by an operator's client, or by a job that was planned in no group, and its session is
-    no group's: then nobody is there who has not had the owner's clients' words in the same session to read."""
-    grant = options.get("grant") or {}
-    return not (in_group(session) or any(grant.get(name) for name in ("sender", "group", "handed_on")))
+    """Whether a run is an operator's or such a job's, and its session is no group's: then nobody is there who has not
+    had the owner's clients' words in the same session to read."""
+    return is_operators(options) and not in_group(session)
+
+
+def is_shared(session: Session) -> bool:
+    """Whether several people may write to it."""
+    return session.classification == "main" or in_group(session)
 
 
 def in_group(session: Session) -> bool:

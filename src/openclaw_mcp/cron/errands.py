@@ -32,6 +32,7 @@ from ..core.ports import Guard, Runner
 from ..core.records import Admission, NewSession, Run, RunRequest
 from ..core.roster import Roster
 from ..core.rpc import Event, Fault, Publish
+from ..core.transcript import ANSWERS_THERE
 from . import programs, shapes
 from .alerts import Alerts
 from .delivery import NoRoute, Post, Report, Target, target_of
@@ -201,9 +202,9 @@ class Errands:
             return _noted(firing, text, key, self._now())  # too much waits there: it is told later
         result = result_of(run)
         if result.status == "ok" and silence(result.summary) is None and self._post.mailroom is not None:
-            target = target_of(job.spec.delivery) if job.spec.delivery else Target()
+            target, sessions = self._way(job, key)
             text = result.summary or ""
-            await self._post.announce(target, text, key=firing.run_id, sessions=(key,), mirror=None, run=result.run)
+            await self._post.announce(target, text, key=firing.run_id, sessions=sessions, mirror=None, run=result.run)
         return result, None
 
     async def _asked(self, firing: Firing, payload: AgentTurn) -> Result:
@@ -237,6 +238,7 @@ class Errands:
                 "sender": "cron",
                 "cron": {"jobId": firing.job.id, "runId": firing.run_id},
                 "grant": msgspec.to_builtins(grant),
+                **({ANSWERS_THERE: True} if await self._answers_there(firing.job, key) else {}),
             },
         )
         key = (await self._admitted(request)).run.session_key
@@ -313,19 +315,16 @@ class Errands:
     async def _announced(self, firing: Firing, result: Result) -> Report:
         job, delivery = firing.job, firing.job.spec.delivery
         assert delivery is not None
-        target, home = target_of(delivery), self.home(job)
-        inside = job.spec.session_target not in ("isolated", "main")
-        key = job.spec.session_key or (result.session_key if inside else None)
-        sessions = tuple(dict.fromkeys(k for k in (key, home) if k))
+        target, sessions = self._way(job, result.session_key)
         if (
-            inside
+            job.spec.session_target not in ("isolated", "main")
             and not target.said
-            and (self._post.mailroom is None or not await self._post.mailroom.route(key or home))
+            and (self._post.mailroom is None or not await self._post.mailroom.route(sessions[0]))
         ):
             return Report(status="delivered", delivered=True)  # it stands in the conversation it was meant for
         text = result.summary or ""
         return await self._post.announce(
-            target, text, key=firing.run_id, sessions=sessions, mirror=home, run=result.run
+            target, text, key=firing.run_id, sessions=sessions, mirror=self.home(job), run=result.run
         )
 
     # ---- the end -------------------------------------------------------------------------------------------------
@@ -367,6 +366,27 @@ class Errands:
         with contextlib.suppress(NoRoute):
             return await self._post.resolve(target, sessions)
         return None
+
+    def _way(self, job: Job, key: str | None) -> tuple[Target, tuple[str, ...]]:
+        """Where the answer of its run in this session is announced: as far as the job says, and the sessions that are
+        asked for the rest."""
+        target = target_of(job.spec.delivery) if job.spec.delivery else Target()
+        if isinstance(job.spec.payload, SystemEvent):
+            return target, (key or self.home(job),)
+        inside = job.spec.session_target not in ("isolated", "main")
+        named = (job.spec.session_key or (key if inside else None), self.home(job))
+        return target, tuple(dict.fromkeys(one for one in named if one))
+
+    async def _answers_there(self, job: Job, key: str) -> bool:
+        """Whether the answer of its run in this session is announced to the session's own conversation."""
+        delivery, mailroom = job.spec.delivery, self._post.mailroom
+        is_announced = isinstance(job.spec.payload, SystemEvent) or (delivery and delivery.mode == "announce")
+        if mailroom is None or not is_announced or (own := await mailroom.route(key)) is None:
+            return False
+        with contextlib.suppress(NoRoute):
+            there = await self._post.resolve(*self._way(job, key))
+            return (there.channel, there.account, there.to) == (own.channel, own.account, own.to)
+        return False
 
     def _homes(self) -> Homes:
         return Homes(self._roster())

@@ -23,7 +23,7 @@ from ..core.records import (
     now_ms,
 )
 from ..core.rpc import Fault
-from ..core.transcript import ANSWERS_THERE, in_group, marked
+from ..core.transcript import ANSWERS_THERE, Standing, is_shared, marked, standing
 from .events import drained, is_guests
 from .prepared import Prepared
 from .rows import (
@@ -252,11 +252,11 @@ class Runs:
         at_hand: Mapping[str, bytes], ended: Mapping[str, Any] = NOTHING,
     ) -> Claim:  # fmt: skip
         """The claim of a run that goes since just now, for all who asked; `ended` is how the others were ended."""
-        owner = (leader.options.get("grant") or {}).get("owner") is True
-        shared = session.classification == "main" or in_group(session)
-        events = [_event_message(event) for event in drained(connection, session.key, owner=owner, shared=shared)]
+        by = standing(leader.options)
+        waiting = drained(connection, session.key, owner=by == "owner", shared=is_shared(session))
+        events = [_event_message(event, by) for event in waiting]
         session, added = append(
-            connection, session, [*events, *(_user_message(run, owner=owner) for run in asked)],
+            connection, session, [*events, *(_user_message(run, by) for run in asked)],
             status="running", last_run_id=leader.run_id, run_started_at=leader.started_at, run_ended_at=None,
         )  # fmt: skip
         stored = [reference for run in asked for reference in run.attachments]
@@ -335,10 +335,11 @@ def _fetched(connection: Connection, session: Session, stored: Stored, at_hand: 
     return Attachment(mime_type=stored.mime_type, name=stored.file_name, data=data)
 
 
-def _user_message(run: Run, *, owner: bool) -> Draft:
+def _user_message(run: Run, by: Standing) -> Draft:
     provenance = run.options.get("inputProvenance")
-    said = run.options.get(ANSWERS_THERE) is True and not provenance
-    body: dict[str, Any] = marked({"role": "user", "content": run.message}, owner=owner, said=said)
+    # What a job is told nobody heard in the conversation that gets its answer.
+    said = run.options.get(ANSWERS_THERE) is True and not provenance and by != "operator"
+    body: dict[str, Any] = marked({"role": "user", "content": run.message}, by, said=said)
     if provenance:
         body["provenance"] = provenance
     if run.attachments:
@@ -346,8 +347,10 @@ def _user_message(run: Run, *, owner: bool) -> Draft:
     return Draft(role="user", body=body, text=run.message, run_id=run.run_id, idempotency_key=f"{run.run_id}:user")
 
 
-def _event_message(event: Row[Any]) -> Draft:
+def _event_message(event: Row[Any], by: Standing) -> Draft:
+    """`by`: the standing of the run that hears it. What the owner left stays the owner's, whoever hears it."""
     at = datetime.fromtimestamp(event.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = f"System: [{at}] {event.text}"
-    body = marked({"role": "user", "content": text, "provenance": {"kind": "system_event"}}, owner=not is_guests(event))
+    heard: Standing = by if is_guests(event) else "owner"
+    body = marked({"role": "user", "content": text, "provenance": {"kind": "system_event"}}, heard)
     return Draft(role="user", body=body, text=text, idempotency_key=f"event:{event.key}")
