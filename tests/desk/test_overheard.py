@@ -197,6 +197,18 @@ def test_of_a_job_in_a_shared_session_others_are_told_what_was_announced_there(
     assert ["the order" in prompt for prompt in (later, mallorys, owners)] == [True, False, True]
 
 
+def test_an_operators_job_reads_what_an_earlier_one_did(tmp_path: Path) -> None:
+    """In a session they have to themselves; what tools told it too."""
+    key = "agent:main:notes"
+    look = "!tool agents_list {}"
+    read = f"!tool sessions_history {json.dumps({'sessionKey': key, 'includeTools': True})}"
+    with world(tmp_path, CONFIG) as house:
+        for order in (f"x\n{look}", f"x\n{ANSWER}", f"x\n{read}"):
+            fired(house, sessionTarget=f"session:{key}", payload={"kind": "agentTurn", "message": order})
+        last = house.texts(key)[-1]
+    assert [word in last for word in (SECRET, "allowAny")] == [True, True]
+
+
 def test_what_an_event_says_to_a_main_session_others_are_not_told(tmp_path: Path) -> None:
     """Its answer goes to the conversation; the event itself and what clients said do not."""
     steps = (say("hello"), say("noted"), say("walk the dog"), say("hi Mallory"))

@@ -71,9 +71,11 @@ def row_for_others(row: Json) -> Json:
     return {name: value for name, value in row.items() if name not in OF_MESSAGES}
 
 
-def answer_is_for_others(options: Mapping[str, Any]) -> bool:
-    """Whether a run's answer, by the options of the run, may be told to those who are not the owner."""
-    return standing(options) == "other" or options.get(ANSWERS_THERE) is True
+def answer_is_for_others(options: Mapping[str, Any], *, operators: bool = False) -> bool:
+    """Whether a run's answer, by the options of the run, may be told to those who are not the owner. `operators`: as in
+    `for_others`."""
+    by = standing(options)
+    return by == "other" or (operators and by == "operator") or options.get(ANSWERS_THERE) is True
 
 
 def is_operators(options: Mapping[str, Any]) -> bool:

@@ -126,7 +126,7 @@ class Sight:
                 raise Fault(f"{name} is not for agents", kind="FORBIDDEN")
             params = await self._placed(call, WHOSE[name])
             told = await run(structs.replace(call, params=params))
-            return told if call.caller.owner else await self._told_to_others(told)
+            return told if call.caller.owner else await self._told_to_others(told, call.caller)
 
         return guarded
 
@@ -142,22 +142,26 @@ class Sight:
         if ended is not None and await self._why_not(call.caller, ended.session_key) is not None:
             raise Fault("this run is of a session out of sight", kind="FORBIDDEN")
         if not call.caller.owner:
-            told = await self._told_to_others(told)
+            told = await self._told_to_others(told, call.caller)
         return told if ended is not None else {"runId": call.params.get("runId"), "status": "timeout"}
 
-    async def _told_to_others(self, told: Json) -> Json:
+    async def _told_to_others(self, told: Json, caller: Caller) -> Json:
         """An answer of a method about a session or a run, without what the owner's runs had from tools or said to the
-        owner alone."""
+        owner alone. What jobs did, an operator's job and what it started are told."""
+        grant = caller.grant
+        operators = grant is not None and grant.sends_anywhere and grant.sender is None
         kept = {name: value for name, value in told.items() if name != "pendingInputs"}
         if isinstance(kept.get("messages"), list):
-            kept["messages"] = [message for message in map(for_others, kept["messages"]) if message["content"]]
+            kept["messages"] = [
+                message for body in kept["messages"] if (message := for_others(body, operators=operators))["content"]
+            ]
         if isinstance(kept.get("message"), dict):
-            kept["message"] = for_others(kept["message"])
+            kept["message"] = for_others(kept["message"], operators=operators)
         if isinstance(kept.get("session"), dict):
             kept["session"] = row_for_others(kept["session"])
         if not ANSWERS.isdisjoint(kept):
             ended = await self._runner.wait(str(kept.get("runId")), seconds=0)
-            if ended is None or not answer_is_for_others(ended.options):
+            if ended is None or not answer_is_for_others(ended.options, operators=operators):
                 kept = {name: value for name, value in kept.items() if name not in ANSWERS}
         return kept
 
