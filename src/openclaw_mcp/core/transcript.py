@@ -31,11 +31,15 @@ Standing = Literal["owner", "operator", "other"]
 
 
 def standing(options: Mapping[str, Any]) -> Standing:
-    """Who started a run, by its options: the owner, somebody else of the conversation, or nobody who is in it."""
+    """Who started a run, by its options: the owner, somebody else of the conversation, or nobody who is in it.
+
+    A program of a run is that run's, also where nobody knows for whom it works; what an operator's job hands on stays
+    the job's, which is told by its right to send anywhere."""
     grant = options.get("grant") or {}
     if grant.get("owner") is True:
         return "owner"
-    return "other" if grant.get("sender") else "operator"
+    by_a_run = grant.get("handed_on") and not grant.get("sends_anywhere")
+    return "other" if grant.get("sender") or by_a_run else "operator"
 
 
 def marked(body: Json, by: Standing, *, said: bool = False) -> Json:
