@@ -68,7 +68,7 @@ openings: .venv/.dev   ## write the stdio servers' opening answers and a new dat
 	@$(BIN)/python scripts/openings.py
 	@$(BIN)/python scripts/claw_reference.py
 	@$(BIN)/python scripts/fresh_store.py
-	@$(BIN)/ruff format --quiet src/openclaw_mcp/store/fresh.py
+	@$(BIN)/ruff format --quiet src/openclaw_mcp/store/initial_schema.py
 
 LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-strip-extras \
        --custom-compile-command "make lock" pyproject.toml

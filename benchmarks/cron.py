@@ -20,25 +20,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from openclaw_mcp import memory
-from openclaw_mcp.core.jobs import (
-    AgentTurn,
-    At,
-    Cron,
-    Every,
-    Job,
-    JobState,
-    Payload,
-    Schedule,
-    Spec,
-    SystemEvent,
-)
-from openclaw_mcp.core.records import now_ms
+from openclaw_mcp.core.jobs import AgentTurn, At, Cron, Every, Job, JobState, Payload, Schedule, Spec, SystemEvent
 from openclaw_mcp.core.rpc import Event
-from openclaw_mcp.cron.room import CronRoom
-from openclaw_mcp.cron.rules import armed
-from openclaw_mcp.cron.schedule import iso
-from openclaw_mcp.store.cron import CronJobs
+from openclaw_mcp.core.sessions import now_ms
+from openclaw_mcp.gateway.cron.job_state import armed
+from openclaw_mcp.gateway.cron.rpc_methods import CronRoom
+from openclaw_mcp.gateway.cron.schedule import iso
+from openclaw_mcp.gateway.wiring import runs
+from openclaw_mcp.store.cron_jobs import CronJobs
 from openclaw_mcp.store.cron_rows import columns
 from openclaw_mcp.store.store import Store
 from openclaw_mcp.store.tables import cron_jobs
@@ -67,7 +56,7 @@ class Bench:
             self._news.set()
 
     async def open(self, path: Path, jobs: int) -> None:
-        remembered = await self._stack.enter_async_context(memory.remembering(str(path), self.hear))
+        remembered = await self._stack.enter_async_context(runs.remembering(str(path), self.hear))
         self.store = remembered.store
         await self.fill(jobs)
         book = CronJobs(remembered.store)

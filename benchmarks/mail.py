@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE
-from openclaw_mcp.rpc.client import Client
-from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
+from openclaw_mcp.net.gateway_client.client import Client
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
 
 CONNECTIONS = 4
 CONVERSATIONS = 40

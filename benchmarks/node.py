@@ -31,7 +31,7 @@ SCREEN = "1280x800x24"
 SHOTS = 10  # pictures in a sample
 PHOTOGRAPH = """
 import os, sys, time
-from openclaw_mcp.node.pixels import Wanted, photograph
+from openclaw_mcp.node.media.pixels import Wanted, photograph
 wanted = Wanted(png=True, width=1920, quality=80)
 for _ in sys.stdin:
     began = time.perf_counter()

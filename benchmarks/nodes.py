@@ -32,8 +32,8 @@ COMMAND = "system.which"
 INTRODUCE = """
 import json, sys, msgspec
 from pathlib import Path
-from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
-from openclaw_mcp.rpc.identity import Identity
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
+from openclaw_mcp.net.gateway_client.identity import Identity
 challenge, token, folder, command = json.loads(sys.argv[1])
 who = ClientInfo(id="node-host", version="1", platform="linux", mode="node", device_family="Linux")
 told = Introduction(client=who, role="node", caps=("system",), commands=(command,))

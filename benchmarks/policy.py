@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable
 
 from openclaw_mcp.core.model import Caller, Grant, Sender, ToolSpec
-from openclaw_mcp.node.rules import DEFAULT_POLICY, judge
-from openclaw_mcp.node.shell import Piece, Word
-from openclaw_mcp.node.wrappers import unwrap
-from openclaw_mcp.tools.house import HouseRules
-from openclaw_mcp.tools.names import CLAW_TOOLS
+from openclaw_mcp.node.exec.rules import DEFAULT_POLICY, judge
+from openclaw_mcp.node.exec.shell_reader import Piece, Word
+from openclaw_mcp.node.exec.wrappers import unwrap
+from openclaw_mcp.tools.config_policy import HouseRules
 from openclaw_mcp.tools.policy import Policy, by_scope
-from openclaw_mcp.tools.rulebook import RuleBook, from_config
+from openclaw_mcp.tools.policy_rules import RuleBook, from_config
+from openclaw_mcp.tools.tool_names import CLAW_TOOLS
 
 ROUNDS, REPEATS = 25, 200
 SPECS = [ToolSpec(name=name) for name in CLAW_TOOLS]

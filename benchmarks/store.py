@@ -19,10 +19,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Table
 
-from openclaw_mcp import memory
 from openclaw_mcp.core.model import Caller
-from openclaw_mcp.core.records import Draft, NewSession
 from openclaw_mcp.core.rpc import Method, RpcCall
+from openclaw_mcp.core.sessions import Draft, NewSession
+from openclaw_mcp.gateway.wiring import runs
 from openclaw_mcp.store.store import Store, opened
 from openclaw_mcp.store.tables import messages, session_counts, sessions
 
@@ -112,7 +112,7 @@ async def pages(folder: Path, n_sessions: int, n_messages: int) -> None:
                 begun = time.perf_counter()
                 await fill(store, *counts)
                 print(f"{name}: {counts[0]} sessions, {counts[1]} messages in {time.perf_counter() - begun:.0f} s")
-            remembered = await stack.enter_async_context(memory.remembering(str(folder / name), lambda _: None))
+            remembered = await stack.enter_async_context(runs.remembering(str(folder / name), lambda _: None))
             sides.append(calls({m.name: m for room in remembered.rooms for m in room.methods()}))
         for name in sides[0]:
             few, many = [], []
@@ -124,7 +124,7 @@ async def pages(folder: Path, n_sessions: int, n_messages: int) -> None:
 
 
 async def writes(folder: Path) -> None:
-    async with memory.remembering(str(folder / "writes"), lambda _: None) as remembered:
+    async with runs.remembering(str(folder / "writes"), lambda _: None) as remembered:
         book = remembered.sessions
         await book.create(NewSession(key="agent:main:w", agent_id="main", classification="custom"))
         draft = Draft(role="user", body={"role": "user", "content": "hello"}, text="hello")

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from openclaw_mcp.claw.seat import Tool
-from openclaw_mcp.claw.tools import TOOLS
-from openclaw_mcp.core.claw import WAYS
+from openclaw_mcp.claw.catalogue import TOOLS
+from openclaw_mcp.claw.tool_context import Tool
+from openclaw_mcp.core.claw_methods import WAYS
 from openclaw_mcp.core.model import Json
 
 PATH = Path(__file__).parent.parent / "docs" / "reference" / "claw-tools.md"

@@ -14,16 +14,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from openclaw_mcp.assembly import Plan, Whole, assembled
 from openclaw_mcp.cli.commands import COMMANDS, Parser
-from openclaw_mcp.config.classes import FREE, class_of
+from openclaw_mcp.config.key_permissions import FREE, class_of
 from openclaw_mcp.config.schema import Blueprint
 from openclaw_mcp.config.text import Path as Place
 from openclaw_mcp.core.model import ToolSpec
 from openclaw_mcp.core.rpc import Method
+from openclaw_mcp.gateway.wiring.assembly import Plan, Whole, assembled
+from openclaw_mcp.node.host import Node
 from openclaw_mcp.node.settings import Settings
-from openclaw_mcp.nodehost import Node
-from openclaw_mcp.order.tools import ORDER
+from openclaw_mcp.order.order_tool import ORDER
 
 FOLDER: Final = Path(__file__).parent.parent / "docs" / "reference"
 WRITTEN: Final = "Written by `scripts/reference.py`; change the code, then run `make reference`.\n"

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, settings
 from tests.effort import often
 
 LONGEST = (
-    "tests/fuzz/", "tests/faults/", "tests/channels/test_kill.py", "tests/test_docs.py", "tests/test_up.py",
-    "tests/schemas/test_bombs.py", "tests/web/", "tests/files/", "tests/proxy/", "tests/store/",
-    "tests/cron/", "tests/node/", "tests/desk/", "tests/agents/", "tests/servers/", "tests/channels/",
+    "tests/fuzz/", "tests/faults/", "tests/gateway/channels/test_kill.py", "tests/test_docs.py", "tests/cli/test_up.py",
+    "tests/tools/schemas/test_bombs.py", "tests/net/", "tests/proxy/", "tests/store/", "tests/gateway/cron/", "tests/node/",
+    "tests/gateway/wiring/", "tests/gateway/agents/", "tests/mcp/client/", "tests/gateway/channels/",
 )  # fmt: skip
 """Files are handed to the processors whole and in this order, so that at the end none waits long for another."""
 

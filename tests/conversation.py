@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from openclaw_mcp.core.bell import Bell
 from openclaw_mcp.core.model import LOCAL, Caller, Json, ToolCall, ToolResult, ToolSpec
-from openclaw_mcp.mcp.exchange import Exchange, Peer
-from openclaw_mcp.mcp.server import Info, McpServer
-from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.core.signal import Bell
+from openclaw_mcp.mcp.server.exchange import Exchange, Peer
+from openclaw_mcp.mcp.server.server import Info, McpServer
+from openclaw_mcp.protocol import jsonrpc, mcp
+from openclaw_mcp.tools.dispatcher import Desk
 from openclaw_mcp.tools.registry import Registry
-from openclaw_mcp.wire import jsonrpc, mcp
 
 HEAR_WAIT = 10.0
 

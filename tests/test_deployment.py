@@ -20,8 +20,8 @@ import yaml
 
 from openclaw_mcp.apps.client import AppTools, Call
 from tests import web_client
-from tests.lending.proxies import APP_TOKEN, MCP_TOKEN, api, call, calling, free_port, proxy, text
-from tests.lending.scripts import in_node
+from tests.apps.proxies import APP_TOKEN, MCP_TOKEN, api, call, calling, free_port, proxy, text
+from tests.apps.scripts import in_node
 from tests.programs import need
 from tests.proxy.engines import Redis
 from tests.running import READY_WAIT, ROOT, process, read_line

@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.lending.proxies import APP_TOKEN, api, call, proxy, text, tools
-from tests.lending.scripts import CLIENT, Reports, chromium, served
+from tests.apps.proxies import APP_TOKEN, api, call, proxy, text, tools
+from tests.apps.scripts import CLIENT, Reports, chromium, served
 from tests.running import END_WAIT, READY_WAIT, process, read_line
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -4,12 +4,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from openclaw_mcp import assembly
 from openclaw_mcp.cli import main
-from openclaw_mcp.core.bell import Bell
 from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, ToolSpec, said
-from openclaw_mcp.gateway import Gateway
-from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.core.signal import Bell
+from openclaw_mcp.gateway.wiring import assembly
+from openclaw_mcp.gateway.wiring.gateway import Gateway
+from openclaw_mcp.tools.dispatcher import Desk
 from openclaw_mcp.tools.policy import Decision
 
 COUNT = 0

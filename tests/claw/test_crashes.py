@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp import clawlink
-from openclaw_mcp.claw.effects import read_effects
+from openclaw_mcp.claw import server as clawlink
+from openclaw_mcp.claw.server import ClawServer
 from openclaw_mcp.claw.settings import from_environment
-from openclaw_mcp.clawlink import ClawServer
 from openclaw_mcp.core.model import LOCAL, Text, ToolCall
 from openclaw_mcp.core.ports import SILENCE
 from openclaw_mcp.core.rpc import WRITE, Method, RpcCall
-from openclaw_mcp.tools.names import CLAW_TOOLS
-from tests.rpc.house import TOKEN, running, within
+from openclaw_mcp.net.side_effects_file import read_effects
+from openclaw_mcp.tools.tool_names import CLAW_TOOLS
+from tests.gateway.rpc.gateways import TOKEN, running, within
 from tests.running import StdioServer
 
-from .world import call, environment, introduce, server
+from .gateways import call, environment, introduce, server
 
 KILLS = 6
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_mcp.claw.effects import CannotRecord, Effects, EffectsFile, Sent, read_effects
+from openclaw_mcp.net.side_effects_file import CannotRecord, Effects, EffectsFile, Sent, read_effects
 
 
 def written(path: Path) -> list[dict[str, object]]:
@@ -145,7 +145,7 @@ def test_the_reader_survives_any_bytes(tmp_path_factory: pytest.TempPathFactory,
 
 FILL = """
 import sys
-from openclaw_mcp.claw.effects import EffectsFile, Sent
+from openclaw_mcp.net.side_effects_file import EffectsFile, Sent
 file = EffectsFile(sys.argv[1])
 for number in range(200):
     file.sent([Sent(tool="message_send", to=sys.argv[2], text=f"{number} " + "x" * 3000)])

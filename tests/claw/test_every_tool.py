@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from openclaw_mcp.claw.effects import read_effects
-from openclaw_mcp.core.claw import WAYS
+from openclaw_mcp.core.claw_methods import WAYS
 from openclaw_mcp.core.model import Json, Text
-from openclaw_mcp.rpc.client import Client as GatewayClient
-from openclaw_mcp.servers.roster import Roster
-from tests.servers.world import call as call_server
-from tests.test_gateway import Served, serving
+from openclaw_mcp.mcp.client.server_pool import Roster
+from openclaw_mcp.net.gateway_client.client import Client as GatewayClient
+from openclaw_mcp.net.side_effects_file import read_effects
+from tests.gateway.wiring.test_gateway import Served, serving
+from tests.mcp.client.servers import call as call_server
 
-from .world import SERVER, WAIT, environment, official, operator, used
+from .gateways import SERVER, WAIT, environment, official, operator, used
 
 Use = Callable[..., Awaitable[Any]]
 HOME = {"CHANNEL": "local", "ACCOUNT_ID": "default", "TO": "room-1", "THREAD_ID": "t1"}

@@ -12,14 +12,14 @@ from typing import Any
 import psutil
 import pytest
 
-from openclaw_mcp.core.claw import WAYS
-from openclaw_mcp.openings.claw_menus import OWNER_ONLY
-from openclaw_mcp.tools.names import CLAW_TOOLS
+from openclaw_mcp.core.claw_methods import WAYS
+from openclaw_mcp.mcp.first_replies.claw_lists import OWNER_ONLY
+from openclaw_mcp.tools.tool_names import CLAW_TOOLS
+from tests.gateway.wiring.test_gateway import Served, serving
+from tests.gateway.wiring.test_gateway import environment as settings
 from tests.running import OPENCLAW
-from tests.test_gateway import Served, serving
-from tests.test_gateway import environment as settings
 
-from .world import SERVER, call, environment, introduce, official, operator, server
+from .gateways import SERVER, call, environment, introduce, official, operator, server
 
 NOBODY = "ws://127.0.0.1:1"
 STARTS = int(os.environ.get("CLAW_STARTS", "10"))

@@ -10,16 +10,16 @@ import pytest
 from scripts.claw_reference import PATH, page
 from scripts.openings import FOLDER, menus
 
-from openclaw_mcp.claw.effects import read_effects
-from openclaw_mcp.claw.seat import Unsure
-from openclaw_mcp.claw.tools import SPECS, TOOLS
-from openclaw_mcp.core.claw import ACTIONS, WAYS
+from openclaw_mcp.claw.catalogue import SPECS, TOOLS
+from openclaw_mcp.claw.tool_context import Unsure
+from openclaw_mcp.core.claw_methods import ACTIONS, WAYS
 from openclaw_mcp.core.errors import ToolUnavailable
-from openclaw_mcp.core.file_access import FileAccess
 from openclaw_mcp.core.model import Text
-from openclaw_mcp.tools.names import CLAW_TOOLS
+from openclaw_mcp.net.file_access import FileAccess
+from openclaw_mcp.net.side_effects_file import read_effects
+from openclaw_mcp.tools.tool_names import CLAW_TOOLS
 
-from .twin import HOME, REAL, Twin, refused
+from .recorded_gateway import HOME, REAL, Twin, refused
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_the_reference_says_what_the_tools_say() -> None:
 
 
 def test_the_menus_by_profile_are_the_rules_own() -> None:
-    assert (FOLDER / "claw_menus.py").read_text(encoding="utf-8") == menus(), "run make openings"
+    assert (FOLDER / "claw_lists.py").read_text(encoding="utf-8") == menus(), "run make openings"
 
 
 def test_no_alias_hides_a_parameter() -> None:

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from openclaw_mcp.config import merge, text
 from openclaw_mcp.config.file import ConfigFile, ConfigInvalid
-from openclaw_mcp.config.room import Change, ConfigRoom
+from openclaw_mcp.config.rpc_methods import Change, ConfigRoom
 from openclaw_mcp.config.schema import Blueprint
 from openclaw_mcp.core.errors import BadRequest
 from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.store.books import ConfigBook
+from openclaw_mcp.store.small_repositories import ConfigBook
 from openclaw_mcp.store.store import opened
-from tests.sessions.house import House, TwinLink
+from tests.gateway.sessions.gateways import House, TwinLink
 
 WRITTEN = """{
   // the door

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_mcp.config import merge, text
-from openclaw_mcp.config.classes import CLASSES, FREE, MODEL, class_of, schema_paths
 from openclaw_mcp.config.file import ConfigFile
-from openclaw_mcp.config.parts import section
-from openclaw_mcp.config.parts import text as text_key
+from openclaw_mcp.config.key_permissions import CLASSES, FREE, MODEL, class_of, schema_paths
 from openclaw_mcp.config.permission import ABSENT, NotForRuns, changes, is_person, refuse_runs
-from openclaw_mcp.config.room import ConfigRoom
+from openclaw_mcp.config.rpc_methods import ConfigRoom
 from openclaw_mcp.config.schema import Blueprint
+from openclaw_mcp.config.schema_parts import section
+from openclaw_mcp.config.schema_parts import text as text_key
 from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json
 from openclaw_mcp.core.rpc import ADMIN, Fault, RpcCall
-from tests.sessions.house import House, TwinLink
+from tests.gateway.sessions.gateways import House, TwinLink
 
 CONFIG: Json = {
     "gateway": {"port": 18800, "auth": {"mode": "token", "token": "s3cret-token"}, "tools": {"deny": ["exec"]}},

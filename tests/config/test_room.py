@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.config.room import Change
+from openclaw_mcp.config.rpc_methods import Change
 from openclaw_mcp.core.errors import StoreFull
-from openclaw_mcp.core.records import ConfigChange
 from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.sessions import ConfigChange
 from tests.config.test_config import rooms
 from tests.config.test_permission import RUN, Room
 

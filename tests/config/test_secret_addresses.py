@@ -11,7 +11,7 @@ from openclaw_mcp.config import text
 from openclaw_mcp.core.errors import BadRequest
 from openclaw_mcp.core.rpc import Fault
 from tests.config.test_config import rooms
-from tests.desk.world import joined, world
+from tests.gateway.wiring.gateways import joined, world
 
 MARK = text.REDACTED
 HUSH = "hush7Xw9LmT4vB2kN8"

@@ -9,9 +9,9 @@ from typing import Any
 
 from openclaw_mcp.core.model import Ask, Json
 from openclaw_mcp.core.ports import Silence
-from openclaw_mcp.servers.client import Client
-from openclaw_mcp.servers.entry import Address
-from openclaw_mcp.servers.http import Http
+from openclaw_mcp.mcp.client.client import Client
+from openclaw_mcp.mcp.client.entry import Address
+from openclaw_mcp.mcp.client.http import Http
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from openclaw_mcp.core.bell import Bell
 from openclaw_mcp.core.errors import BadRequest, CannotAsk, PromptNotFound, ResourceNotFound, ToolError
 from openclaw_mcp.core.model import (
     Ask,
@@ -38,11 +37,12 @@ from openclaw_mcp.core.model import (
     said,
 )
 from openclaw_mcp.core.ports import Line
-from openclaw_mcp.mcp.http import McpHttp
-from openclaw_mcp.mcp.server import Info, McpServer
-from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.core.signal import Bell
+from openclaw_mcp.mcp.server.http import McpHttp
+from openclaw_mcp.mcp.server.server import Info, McpServer
+from openclaw_mcp.net import listen
+from openclaw_mcp.tools.dispatcher import Desk
 from openclaw_mcp.tools.registry import Registry
-from openclaw_mcp.web import listen
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="

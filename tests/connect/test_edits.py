@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_mcp.clients import jsonc, toml
-from openclaw_mcp.clients.jsonc import CannotEdit
+from openclaw_mcp.connect import jsonc, toml
+from openclaw_mcp.connect.jsonc import CannotEdit
 
 COMMENTED = """\
 // how I like it

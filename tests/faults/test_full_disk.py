@@ -7,8 +7,8 @@ import uuid
 from pathlib import Path
 
 from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.rpc.client import Client
-from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
+from openclaw_mcp.net.gateway_client.client import Client
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
 from tests.programs import need_own
 from tests.running import OPENCLAW, process, read_line
 

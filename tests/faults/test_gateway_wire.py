@@ -17,8 +17,8 @@ from websockets.exceptions import ConnectionClosed
 
 from .. import web_client
 from ..effort import often
-from ..rpc.house import CONNECT, within
-from ..test_gateway import Served, serving
+from ..gateway.rpc.gateways import CONNECT, within
+from ..gateway.wiring.test_gateway import Served, serving
 
 BAD_HANDSHAKES = 10_000
 IDLE = 2_000

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_mcp.core.errors import OpenClawError
-from openclaw_mcp.rpc.client import Client
-from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
-from openclaw_mcp.state import known_gateway_token
+from openclaw_mcp.net.gateway_client.client import Client
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
+from openclaw_mcp.net.state_dir import known_gateway_token
 from tests.effort import often
 from tests.running import OPENCLAW, process, read_line
 

@@ -14,7 +14,7 @@ import pytest
 
 from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.rpc.client import Client
+from openclaw_mcp.net.gateway_client.client import Client
 from tests.running import OPENCLAW, process, read_line
 
 from .test_kill import KILLS, client, transcript

@@ -17,9 +17,9 @@ from itertools import islice
 
 from msgspec import Struct, field
 
-from openclaw_mcp.node.rules import ExecPolicy, Rule, judge
-from openclaw_mcp.node.shell import Piece, Reading, Word
-from openclaw_mcp.node.wrappers import unwrap
+from openclaw_mcp.node.exec.rules import ExecPolicy, Rule, judge
+from openclaw_mcp.node.exec.shell_reader import Piece, Reading, Word
+from openclaw_mcp.node.exec.wrappers import unwrap
 
 from .fence import SHELLS, Fence
 from .fenced import UNKNOWN, Batch, Seen

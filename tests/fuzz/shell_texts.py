@@ -2,7 +2,7 @@
 
 import random
 
-from tests.node.bypasses import attempts
+from tests.node.exec.bypasses import attempts
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.model import LOCAL
-from openclaw_mcp.mcp.exchange import Exchange, Peer
-from openclaw_mcp.wire import jsonrpc, mcp
+from openclaw_mcp.mcp.server.exchange import Exchange, Peer
+from openclaw_mcp.protocol import jsonrpc, mcp
 from tests.conformance import everything
 from tests.effort import often
 from tests.fuzz.messages import Maker

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_mcp.node.builtins import CHANGE_THE_SHELL, COMPUTE_LIMITS, COMPUTE_NUMBERS, TAKE_WORDS_AS_THEY_ARE
-from openclaw_mcp.node.shell import RESERVED, Piece, Word
-from openclaw_mcp.node.wrappers import unwrap
+from openclaw_mcp.node.exec.shell_builtins import (
+    CHANGE_THE_SHELL,
+    COMPUTE_LIMITS,
+    COMPUTE_NUMBERS,
+    TAKE_WORDS_AS_THEY_ARE,
+)
+from openclaw_mcp.node.exec.shell_reader import RESERVED, Piece, Word
+from openclaw_mcp.node.exec.wrappers import unwrap
 from tests.effort import often
 from tests.programs import need
 

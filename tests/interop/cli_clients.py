@@ -10,14 +10,21 @@ import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openclaw_mcp.agents.cli.claude import ClaudeReader
-from openclaw_mcp.agents.cli.codex import CodexReader, toml
-from openclaw_mcp.agents.cli.gemini import GeminiReader
-from openclaw_mcp.agents.cli.opencode import OpenCodeReader
-from openclaw_mcp.agents.cli.words import Reader
 from openclaw_mcp.core.agent import AgentEvent, Partial, ToolOutcome
+from openclaw_mcp.gateway.agents.cli.claude import ClaudeReader
+from openclaw_mcp.gateway.agents.cli.codex import CodexReader, toml
+from openclaw_mcp.gateway.agents.cli.dialect import Reader
+from openclaw_mcp.gateway.agents.cli.gemini import GeminiReader
+from openclaw_mcp.gateway.agents.cli.opencode import OpenCodeReader
 
-from ..agents.scripted_model import ScriptedModel, plain, read_anthropic, read_chat, read_gemini, read_responses
+from ..gateway.agents.cli.scripted_model import (
+    ScriptedModel,
+    plain,
+    read_anthropic,
+    read_chat,
+    read_gemini,
+    read_responses,
+)
 from .clis import MODEL, environment, program, write
 
 NAME = "subject"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.rpc.client import Client
+from openclaw_mcp.net.gateway_client.client import Client
 
+from ..gateway.wiring.test_gateway import serving
 from ..running import ROOT
-from ..test_gateway import serving
 from . import real
 
 PAGE = ROOT / "docs" / "reference" / "compatibility.md"

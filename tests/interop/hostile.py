@@ -13,11 +13,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.agents.cli.codex import toml
+from openclaw_mcp.gateway.agents.cli.codex import toml
 
 from .clis import write
 
-TINY = Path(__file__).parents[1] / "agents" / "tiny_server.py"
+TINY = Path(__file__).parents[1] / "gateway" / "agents" / "cli" / "tiny_server.py"
 WORD = "REMEMBERED-BY-"
 """How the words of memory files begin."""
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.rpc.client import CannotConnect, Client
-from openclaw_mcp.rpc.handshake import Credentials, Introduction
-from openclaw_mcp.web import listen
+from openclaw_mcp.net import listen
+from openclaw_mcp.net.gateway_client.client import CannotConnect, Client
+from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
 
+from ..gateway.rpc.gateways import BACKEND, EVERY
 from ..programs import need_node, need_npm
-from ..rpc.house import BACKEND, EVERY
 from ..running import process
 
 TOKEN = "interop-token"

@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.claw.effects import read_effects
 from openclaw_mcp.core.channel import Seen
+from openclaw_mcp.net.side_effects_file import read_effects
 
-from ..channels.synapse import Person, synapse_at
-from ..claw.world import environment, failed, official, used
-from ..test_gateway import Served, serving
+from ..claw.gateways import environment, failed, official, used
+from ..gateway.channels.synapse import Person, synapse_at
+from ..gateway.wiring.test_gateway import Served, serving
 
 
 class Room:

@@ -13,21 +13,21 @@ from typing import Any
 import psutil
 import pytest
 
-from openclaw_mcp.agents.cli.bridge import Bridge
-from openclaw_mcp.agents.cli.folder import Folders
-from openclaw_mcp.agents.cli.runtime import CliAgent, Surroundings
 from openclaw_mcp.core.agent import AgentEvent, Attachment, Did, Failed, Final, Partial, ToolOutcome, ToolUse, Turn
+from openclaw_mcp.core.agents import AgentCard
 from openclaw_mcp.core.model import Caller
-from openclaw_mcp.core.roster import AgentCard
+from openclaw_mcp.gateway.agents.cli.grant_bridge import Bridge
+from openclaw_mcp.gateway.agents.cli.run_folder import Folders
+from openclaw_mcp.gateway.agents.cli.runtime import CliAgent, Surroundings
 
-from ..agents.house import CALLER, DIALECTS, STRANGER, Office, gone, read_effects, remembered, until
-from ..agents.scripted_model import ScriptedModel
-from ..test_gateway import Served, serving
+from ..gateway.agents.cli.gateways import CALLER, DIALECTS, STRANGER, Office, gone, read_effects, remembered, until
+from ..gateway.agents.cli.scripted_model import ScriptedModel
+from ..gateway.wiring.test_gateway import Served, serving
 from .cli_clients import path
 from .clis import CLIS, KEY, MODEL, environment, program
 
 PATIENCE = 180.0  # seconds a turn may take on a busy machine
-TINY = Path(__file__).parents[1] / "agents" / "tiny_server.py"
+TINY = Path(__file__).parents[1] / "gateway" / "agents" / "cli" / "tiny_server.py"
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )

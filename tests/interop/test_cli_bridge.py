@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from ..agents.scripted_model import ScriptedModel
+from ..gateway.agents.cli.scripted_model import ScriptedModel
+from ..gateway.wiring.test_gateway import Served, serving
 from ..running import END_WAIT
-from ..test_gateway import Served, serving
 from .cli_clients import path
 from .clis import CLIS, MODEL, environment, program
 

@@ -8,7 +8,7 @@ import pytest
 
 from ..node.running import running_node
 from ..order.test_server import NOBODY
-from ..proxy.world import proxy
+from ..proxy.proxies import proxy
 from ..running import OPENCLAW
 from .cli_clients import NAME, RUN_WAIT, Server, ask, listed
 from .clis import CLIS

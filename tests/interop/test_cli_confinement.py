@@ -13,8 +13,15 @@ import pytest
 
 from openclaw_mcp.core.model import Caller
 
-from ..agents.house import CALLER, STRANGER
-from ..agents.scripted_model import ScriptedModel, plain, read_anthropic, read_chat, read_gemini, read_responses
+from ..gateway.agents.cli.gateways import CALLER, STRANGER
+from ..gateway.agents.cli.scripted_model import (
+    ScriptedModel,
+    plain,
+    read_anthropic,
+    read_chat,
+    read_gemini,
+    read_responses,
+)
 from .clis import CLIS, KEY, write
 from .hostile import WORD, Hostile
 from .test_cli_agents import PNG, World, final, said

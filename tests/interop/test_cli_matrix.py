@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ..agents.scripted_model import ScriptedModel
-from ..channels.synapse import Person, Synapse, synapse_at
-from ..test_gateway import Served, serving
+from ..gateway.agents.cli.scripted_model import ScriptedModel
+from ..gateway.channels.synapse import Person, Synapse, synapse_at
+from ..gateway.wiring.test_gateway import Served, serving
 from .cli_clients import path
 from .clis import CLIS, MODEL, environment, program
 from .test_cli_bridge import JOB, PATIENCE, ask, secrets_in

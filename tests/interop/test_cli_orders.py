@@ -13,13 +13,13 @@ import pytest
 from openclaw_mcp.core.model import Json
 
 from ..conformance.everything import PNG as DRAWN
-from ..models.fake import FakeModel, call, say
-from ..order.test_media import item
+from ..gateway.agents.models.fake import FakeModel, call, say
+from ..gateway.wiring.test_gateway import serving
+from ..order.test_media_types import item
 from ..order.test_server import settings
 from ..order.test_whole import DRAW, config, heard
 from ..pictures import pictures, png
 from ..running import OPENCLAW, process, read_line
-from ..test_gateway import serving
 from .cli_clients import Heard, Server, ask
 from .clis import CLIS
 

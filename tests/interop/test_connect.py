@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ..agents.scripted_model import ScriptedModel, read_responses
+from ..cli.test_up import ANY_PORT
+from ..gateway.agents.cli.scripted_model import ScriptedModel, read_responses
 from ..running import OPENCLAW, process, read_line
-from ..test_up import ANY_PORT
 from .cli_clients import Server, claude, path, run
 from .clis import CLIS, environment, program, write
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ..agents.house import CALLER, STRANGER
-from ..agents.scripted_model import ScriptedModel
+from ..gateway.agents.cli.gateways import CALLER, STRANGER
+from ..gateway.agents.cli.scripted_model import ScriptedModel
 from .test_cli_agents import final, said
 from .test_cli_confinement import SECRET, Attacked
 

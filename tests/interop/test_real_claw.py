@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.claw.effects import read_effects
-from openclaw_mcp.core.claw import WAYS
-from openclaw_mcp.rpc.client import CannotConnect
-from tests.channels.telegram_server import TOKEN as TELEGRAM_TOKEN
-from tests.channels.telegram_server import TelegramServer, telegram_server
-from tests.claw import world
-from tests.claw.world import environment, failed, official, used
+from openclaw_mcp.core.claw_methods import WAYS
+from openclaw_mcp.net.gateway_client.client import CannotConnect
+from openclaw_mcp.net.side_effects_file import read_effects
+from tests.claw import gateways
+from tests.claw.gateways import environment, failed, official, used
+from tests.gateway.channels.telegram_server import TOKEN as TELEGRAM_TOKEN
+from tests.gateway.channels.telegram_server import TelegramServer, telegram_server
 
 from . import real
 
@@ -30,7 +30,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real gateway takes seconds over what takes ours milliseconds."""
-    monkeypatch.setattr(world, "WAIT", 240.0)
+    monkeypatch.setattr(gateways, "WAIT", 240.0)
 
 
 def settings(url: str, tmp_path: Path) -> dict[str, str]:

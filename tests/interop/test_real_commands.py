@@ -14,7 +14,7 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from ..test_gateway import Served, serving
+from ..gateway.wiring.test_gateway import Served, serving
 from . import real
 
 THEIR_TOOLS = {

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.rpc.client import Client
+from openclaw_mcp.net.gateway_client.client import Client
 
+from ..gateway.wiring.test_gateway import Served, environment, serving
 from ..running import OPENCLAW
-from ..test_gateway import Served, environment, serving
 from . import real
 from .compatibility import gaps
 

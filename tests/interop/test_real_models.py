@@ -4,10 +4,10 @@ import asyncio
 import json
 from pathlib import Path
 
-from ..models.fake import FakeModel, say
-from ..models.test_gateway import gateway as our_gateway
-from ..models.test_gateway import talking, text_of
-from ..test_gateway import Served
+from ..gateway.agents.models.fake import FakeModel, say
+from ..gateway.agents.models.test_gateway import gateway as our_gateway
+from ..gateway.agents.models.test_gateway import talking, text_of
+from ..gateway.wiring.test_gateway import Served
 from . import real
 
 COST = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}

@@ -13,10 +13,10 @@ import pytest
 from openclaw_mcp.cli.approvals import CAPS
 from openclaw_mcp.core.rpc import Fault
 
+from ..gateway.nodes.gateways import heard, next_of, order
+from ..gateway.rpc.gateways import within
 from ..node.running import RunningNode, running_node
-from ..nodes.house import heard, next_of, order
 from ..programs import need
-from ..rpc.house import within
 from ..running import process, read_line
 from . import real
 

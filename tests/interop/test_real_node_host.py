@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from openclaw_mcp.rpc.client import Client
-from openclaw_mcp.rpc.handshake import ClientInfo, Credentials, Introduction
-from openclaw_mcp.rpc.identity import Identity
-from openclaw_mcp.rpc.outgoing import CannotConnect
+from openclaw_mcp.net.gateway_client.client import Client
+from openclaw_mcp.net.gateway_client.connection import CannotConnect
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
+from openclaw_mcp.net.gateway_client.identity import Identity
 
 from .. import web_client
-from ..nodes.house import heard, next_of, order
-from ..rpc.house import EVERY, within
+from ..gateway.nodes.gateways import heard, next_of, order
+from ..gateway.rpc.gateways import EVERY, within
+from ..gateway.wiring.test_gateway import Served, serving
 from ..running import OPENCLAW, process
-from ..test_gateway import Served, serving
 from . import real
 
 PHONE = ClientInfo(id="cli", version="1", platform="linux", mode="cli")

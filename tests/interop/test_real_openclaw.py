@@ -14,13 +14,13 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from openclaw_mcp.core.rpc import ADMIN, READ, Fault
-from openclaw_mcp.rpc.client import CannotConnect, Client
-from openclaw_mcp.rpc.handshake import Credentials, Introduction
-from openclaw_mcp.rpc.identity import Identity
+from openclaw_mcp.net.gateway_client.client import CannotConnect, Client
+from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
+from openclaw_mcp.net.gateway_client.identity import Identity
 
-from ..rpc.house import CONNECT, NODE, TUI, within
+from ..gateway.rpc.gateways import CONNECT, NODE, TUI, within
+from ..gateway.wiring.test_gateway import Served, serving
 from ..running import OPENCLAW
-from ..test_gateway import Served, serving
 from . import compatibility, real
 
 GREETING = {"to": "hall", "channel": "local", "message": "hi", "idempotencyKey": "theirs"}

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ..models.fake import FakeModel, Request, Step, say
-from ..order.test_media import item
+from ..cli.test_reports import report
+from ..gateway.agents.models.fake import FakeModel, Request, Step, say
+from ..order.test_media_types import item
 from ..order.test_server import server
 from ..pictures import pictures, png
 from ..running import StdioServer
-from ..test_reports import report
 from . import real
 from .test_real_models import CARD
 

@@ -19,13 +19,13 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.node.asking import Asking
 from openclaw_mcp.node.consent import FILE, BadConsents, Consents
+from openclaw_mcp.node.questions import Asking
 from tests.programs import need
 from tests.running import OPENCLAW, process, read_line, stdio_server
 from tests.web_client import Answer, rpc, send
 
-from .making import call
+from .media.making import call
 from .running import RunningNode, running_node
 from .test_system import Person
 

@@ -14,12 +14,12 @@ from openclaw_mcp.core.errors import ToolNotFound, ToolUnavailable
 from openclaw_mcp.core.model import Image, ResourceRead, ToolCall, ToolResult, ToolSpec
 from openclaw_mcp.core.ports import SILENCE
 from openclaw_mcp.node.capability import Command, Missing, answer
+from openclaw_mcp.node.host import Node
 from openclaw_mcp.node.settings import BadSettings, Settings, load, save
-from openclaw_mcp.nodehost import Node
 from tests.running import OPENCLAW
 from tests.web_client import rpc, send
 
-from .making import ANYBODY, call
+from .media.making import ANYBODY, call
 from .running import RunningNode, running_node
 
 WAIT = 30.0

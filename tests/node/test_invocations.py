@@ -11,10 +11,10 @@ import pytest
 
 from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.node import process
+from openclaw_mcp.node.exec import process
+from openclaw_mcp.node.exec.rules import ExecPolicy
+from openclaw_mcp.node.host import Node
 from openclaw_mcp.node.invocations import SLOTS, Invocations
-from openclaw_mcp.node.rules import ExecPolicy
-from openclaw_mcp.nodehost import Node
 
 WAIT = 20.0
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.model import Json, ToolCall, ToolResult, ToolSpec, said
-from openclaw_mcp.node.asking import Asking
 from openclaw_mcp.node.consent import Consents
+from openclaw_mcp.node.questions import Asking
 from tests.conversation import Conversation, Tools, serving
 from tests.web_client import opened, rpc, send, stateless
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import OpenClawError
-from openclaw_mcp.node.asking import Asking, Question
-from openclaw_mcp.node.remote import OnGateway
+from openclaw_mcp.node.gateway_questions import OnGateway
+from openclaw_mcp.node.questions import Asking, Question
 
-from .making import call
+from .media.making import call
 
 QUESTION = Question(id="q", kind="exec", title="May it run?", detail="ls", why="no rule", asker="me", always=True)
 

@@ -13,14 +13,14 @@ import pytest
 from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolError
 from openclaw_mcp.core.model import Ask, Json
 from openclaw_mcp.core.ports import Silence
-from openclaw_mcp.node import process
-from openclaw_mcp.node.approvals import FILE, Approvals, BadPolicy
-from openclaw_mcp.node.asking import Answer, Asking, Question
 from openclaw_mcp.node.desktop import Desktop
-from openclaw_mcp.node.rules import DEFAULT_POLICY, ExecPolicy, Rule
+from openclaw_mcp.node.exec import process
+from openclaw_mcp.node.exec.approvals import FILE, Approvals, BadPolicy
+from openclaw_mcp.node.exec.rules import DEFAULT_POLICY, ExecPolicy, Rule
+from openclaw_mcp.node.questions import Answer, Asking, Question
 from openclaw_mcp.node.system import System
 
-from .making import call
+from .media.making import call
 
 ANYTHING = ExecPolicy(default_action="allow")
 ASK = ExecPolicy(default_action="prompt")

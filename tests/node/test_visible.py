@@ -11,14 +11,14 @@ from openclaw_mcp.cli.approvals import _Desk, _in_our_words
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import Ask, Json
 from openclaw_mcp.core.ports import Silence
-from openclaw_mcp.core.visible import visible, visible_command, visible_line, visible_program
-from openclaw_mcp.node.approvals import Approvals
-from openclaw_mcp.node.asking import Answer, Asking, Question
+from openclaw_mcp.core.visible_text import visible, visible_command, visible_line, visible_program
+from openclaw_mcp.gateway.nodes.command_text import command_shown
 from openclaw_mcp.node.consent import Consents
 from openclaw_mcp.node.desktop import _asked
-from openclaw_mcp.nodes.commandtext import command_shown
+from openclaw_mcp.node.exec.approvals import Approvals
+from openclaw_mcp.node.questions import Answer, Asking, Question
 
-from .making import call
+from .media.making import call
 
 HIDDEN = {
     "NUL": 0x0, "backspace": 0x8, "tab": 0x9, "carriage return": 0xD, "escape": 0x1B, "delete": 0x7F, "CSI": 0x9B,

@@ -4,8 +4,8 @@ import asyncio
 from typing import Final
 
 from openclaw_mcp.core.model import Audio, Block, Contents, Embedded, Image, ToolCall, ToolResult, ToolSpec
-from openclaw_mcp.mcp import stdio
-from openclaw_mcp.mcp.server import McpServer
+from openclaw_mcp.mcp.server import stdio
+from openclaw_mcp.mcp.server.server import McpServer
 from tests.conversation import Tools, serving
 
 PAINT: Final = ToolSpec(

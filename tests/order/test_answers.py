@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.model import Json
-from tests.models.fake import FakeModel, Step, call, say
+from tests.gateway.agents.models.fake import FakeModel, Step, call, say
 from tests.order.test_server import said
 from tests.order.test_whole import PLACES, config, ordering
 from tests.running import ROOT

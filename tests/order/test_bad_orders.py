@@ -14,13 +14,13 @@ from mcp.client.stdio import stdio_client
 
 from openclaw_mcp.core.model import Json
 from tests.conformance.everything import PNG
-from tests.models.fake import FakeModel, say
-from tests.order.test_media import item
+from tests.gateway.agents.models.fake import FakeModel, say
+from tests.gateway.wiring.test_gateway import serving
+from tests.order.test_media_types import item
 from tests.order.test_server import settings
 from tests.order.test_whole import PLACES, config
 from tests.programs import need_node, need_npm
 from tests.running import OPENCLAW, ROOT
-from tests.test_gateway import serving
 
 WAIT = 120.0  # seconds
 SCRIPT = ROOT / "tests" / "clients" / "typescript" / "orders.mjs"

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import OpenClawError
+from openclaw_mcp.core.gateway_port import Hear
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.mcp.server import Info, McpServer
+from openclaw_mcp.mcp.server.server import Info, McpServer
 from openclaw_mcp.order import conversation
-from openclaw_mcp.order.conversation import Hear, carried
-from openclaw_mcp.order.tools import OrderTools, Spoken
-from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.order.conversation import carried
+from openclaw_mcp.order.order_tool import OrderTools, Spoken
+from openclaw_mcp.tools.dispatcher import Desk
 from openclaw_mcp.tools.registry import Registry
 from tests.conversation import Conversation
 

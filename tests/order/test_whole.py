@@ -13,13 +13,13 @@ import pytest
 
 from openclaw_mcp.core.model import Json
 from tests.conformance.everything import PNG as DRAWN
-from tests.models.fake import FakeModel, Request, Step, call, say
-from tests.models.talking import provider
-from tests.order.test_media import item, zipped
+from tests.gateway.agents.models.conversations import provider
+from tests.gateway.agents.models.fake import FakeModel, Request, Step, call, say
+from tests.gateway.wiring.test_gateway import serving
+from tests.order.test_media_types import item, zipped
 from tests.order.test_server import order, said, server
 from tests.pictures import pictures, png
 from tests.running import ROOT, StdioServer
-from tests.test_gateway import serving
 
 PLACES = ("gateway", "embedded")
 ANSWER_WAIT = 60.0
@@ -28,7 +28,7 @@ DRAW = "draw__test_image_content"
 
 def config(model: FakeModel, api: str = "openai", /, **more: Any) -> Json:
     card = {"id": "m-1", "input": ["text", "image"]}
-    drawer = {"command": sys.executable, "args": ["-m", "tests.mcp.everything_stdio"], "cwd": str(ROOT)}
+    drawer = {"command": sys.executable, "args": ["-m", "tests.mcp.server.everything_stdio"], "cwd": str(ROOT)}
     return {
         "models": {"providers": {"fake": provider(api, model, models=[card])}},
         "agents": {"defaults": {"model": "fake/m-1"}},

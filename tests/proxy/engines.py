@@ -17,7 +17,7 @@ from openclaw_mcp.proxy.settings import Settings
 
 from ..programs import need
 from ..running import process
-from .world import Proxy, proxy
+from .proxies import Proxy, proxy
 
 Start = Callable[..., AbstractAsyncContextManager[Proxy]]
 READY_WAIT = 10.0

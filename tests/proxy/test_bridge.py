@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import websockets
 
-from openclaw_mcp.apps import bridge as bridges
-from openclaw_mcp.apps.bridge import Limits
+from openclaw_mcp.proxy.engine import bridge as bridges
+from openclaw_mcp.proxy.engine.bridge import Limits
 
 from .engines import Start, one_redis, proxies, redis
-from .world import HOLD, App, Proxy, closed, soon, text_of
+from .proxies import HOLD, App, Proxy, closed, soon, text_of
 
 __all__ = ["one_redis", "proxies", "redis"]
 

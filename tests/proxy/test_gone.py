@@ -9,13 +9,13 @@ import msgspec
 import pytest
 import websockets
 
-from openclaw_mcp.apps import bridge as bridges
-from openclaw_mcp.apps.relay import Note, channel
-from openclaw_mcp.apps.shared import Shared
+from openclaw_mcp.proxy.engine import bridge as bridges
+from openclaw_mcp.proxy.engine.redis import Shared
+from openclaw_mcp.proxy.engine.relay import Note, channel
 from openclaw_mcp.proxy.settings import Settings
 
 from .engines import Redis, Start, one_redis, proxies, redis
-from .world import Proxy, closed, proxy, soon, text_of
+from .proxies import Proxy, closed, proxy, soon, text_of
 
 __all__ = ["one_redis", "proxies", "redis"]
 

@@ -12,12 +12,12 @@ from unittest import mock
 
 import pytest
 
-from openclaw_mcp.apps import limits
+from openclaw_mcp.proxy.engine import rate_limits
 from openclaw_mcp.proxy.settings import Settings
 
 from ..running import OPENCLAW, READY_WAIT, process, read_line
 from .engines import Redis, one_redis, redis
-from .world import Proxy, proxy, soon, text_of
+from .proxies import Proxy, proxy, soon, text_of
 
 __all__ = ["one_redis", "redis"]
 
@@ -152,7 +152,7 @@ def test_a_second_bridge_at_another_instance_is_refused_while_the_first_answers(
 
 def test_a_rate_holds_for_all_instances_together(redis: Redis) -> None:
     async def main() -> None:
-        settings = Settings(audit="off", redis_url=redis.url, app_rate=limits.parse("1/h:3"))
+        settings = Settings(audit="off", redis_url=redis.url, app_rate=rate_limits.parse("1/h:3"))
         async with proxy(settings) as first, proxy(settings) as second:
             statuses = [(await at.send("GET", "/v1/chat/sessions")).status for at in (first, second, first, second)]
             assert statuses == [200, 200, 200, 429]

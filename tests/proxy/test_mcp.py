@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from openclaw_mcp.proxy import house
+from openclaw_mcp.proxy import state
 
 from .. import web_client
 from ..web_client import stateless
 from .engines import Start, one_redis, proxies, redis
+from .proxies import ECHO, HOLD, Proxy, closed, soon, text_of
 from .test_bridge import http_answer, http_post, opened, web_call
-from .world import ECHO, HOLD, Proxy, closed, soon, text_of
 
 __all__ = ["one_redis", "proxies", "redis"]
 
@@ -166,7 +166,7 @@ def test_both_eras_hear_of_new_tools_and_of_the_end(proxies: Start) -> None:
 def test_more_sessions_than_servers_are_kept_ready_are_all_served(
     proxies: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(house, "KEPT_DOORS", 4)
+    monkeypatch.setattr(state, "KEPT_DOORS", 4)
 
     async def main() -> None:
         async with proxies() as proxy:

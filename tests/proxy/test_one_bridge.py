@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from openclaw_mcp.apps.bridge import Bridge, Limits, Retool
-from openclaw_mcp.apps.frames import Frame
 from openclaw_mcp.core.errors import BadRequest, ToolBusy, ToolError, ToolUnavailable
-from openclaw_mcp.core.websocket import Listener, Socket
+from openclaw_mcp.net.websocket import Listener, Socket
+from openclaw_mcp.proxy.engine.bridge import Bridge, Limits, Retool
+from openclaw_mcp.proxy.engine.frames import Frame
 
 PATIENCE = 20.0
 
@@ -490,7 +490,7 @@ def test_an_app_that_is_asked_whether_it_is_there_says_so() -> None:
 
 
 def test_an_app_that_does_not_say_so_in_time_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openclaw_mcp.apps.bridge.PROBE_WAIT", 0.01)
+    monkeypatch.setattr("openclaw_mcp.proxy.engine.bridge.PROBE_WAIT", 0.01)
 
     async def story() -> None:
         app = App()

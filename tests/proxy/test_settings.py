@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.core.errors import BadRequest
-from openclaw_mcp.proxy.book import Book
+from openclaw_mcp.proxy.audit_log import Book
 from openclaw_mcp.proxy.settings import DEFAULT_URL, Settings, read
 
 HARMFUL = {

@@ -8,8 +8,8 @@ from typing import Any
 from unittest import mock
 
 from ..running import OPENCLAW, StdioServer, stdio_server
+from .proxies import App, Proxy, proxy, soon, text_of
 from .test_bridge import opened
-from .world import App, Proxy, proxy, soon, text_of
 
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 

@@ -10,8 +10,8 @@ import pytest
 from openclaw_mcp.core.agent import Attachment
 from openclaw_mcp.core.jobs import Queued
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.core.records import Claim, Draft, Finish, Outcome, QueueMode, RunRequest, RunStatus, Session
 from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.sessions import Claim, Draft, Finish, Outcome, QueueMode, RunRequest, RunStatus, Session
 from openclaw_mcp.store.events import queue_all
 from openclaw_mcp.store.runs import Runs
 from openclaw_mcp.store.sessions import Sessions

@@ -15,13 +15,13 @@ from alembic.migration import MigrationContext
 from sqlalchemy import text
 
 from openclaw_mcp.core.errors import StoreDamaged, StoreFull
-from openclaw_mcp.core.records import ConfigChange, Draft, NewSession, Outcome, RunRequest, SessionQuery
 from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.store.books import Answers, ConfigBook, Devices, Nodes
+from openclaw_mcp.core.sessions import ConfigChange, Draft, NewSession, Outcome, RunRequest, SessionQuery
 from openclaw_mcp.store.engine import engines
 from openclaw_mcp.store.migrate import HEAD, HERE, migrated
 from openclaw_mcp.store.runs import QUEUE_CAP, Runs
 from openclaw_mcp.store.sessions import Sessions
+from openclaw_mcp.store.small_repositories import Answers, ConfigBook, Devices, Nodes
 from openclaw_mcp.store.store import Store, opened
 from openclaw_mcp.store.tables import metadata
 

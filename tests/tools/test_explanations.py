@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.model import ToolSpec
-from openclaw_mcp.tools.house import HouseRules
-from openclaw_mcp.tools.rulebook import from_config
+from openclaw_mcp.tools.config_policy import HouseRules
+from openclaw_mcp.tools.policy_rules import from_config
 from tests.tools.test_policy_cases import caller
 
 ROWS: list[dict[str, Any]] = msgspec.json.decode((Path(__file__).parent / "explanations.json").read_bytes())

@@ -10,12 +10,12 @@ import pytest
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import Caller, Door, Grant, Sender, ToolCall, ToolResult, ToolSpec, said
 from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.tools.desk import Desk
-from openclaw_mcp.tools.house import HouseRules
-from openclaw_mcp.tools.names import FAMILIES, PROFILES
+from openclaw_mcp.tools.config_policy import HouseRules
+from openclaw_mcp.tools.dispatcher import Desk
 from openclaw_mcp.tools.policy import by_scope, every
+from openclaw_mcp.tools.policy_rules import from_config
 from openclaw_mcp.tools.registry import Registry
-from openclaw_mcp.tools.rulebook import from_config
+from openclaw_mcp.tools.tool_names import FAMILIES, PROFILES
 from tests.conversation import Tools
 
 ROWS: list[dict[str, Any]] = msgspec.json.decode((Path(__file__).parent / "policy_cases.json").read_bytes())

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.model import Caller, Grant, ToolSpec
-from openclaw_mcp.tools.house import HouseRules
-from openclaw_mcp.tools.rulebook import from_config
+from openclaw_mcp.tools.config_policy import HouseRules
+from openclaw_mcp.tools.policy_rules import from_config
 from tests.programs import need_node, need_npm
 
 ASKED = 4000

@@ -13,12 +13,12 @@ from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import Caller, Grant, Sender, ToolCall, ToolSpec
 from openclaw_mcp.core.owner import is_owner
 from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.tools.desk import Desk
-from openclaw_mcp.tools.house import HouseRules
-from openclaw_mcp.tools.names import CLAW_TOOLS, FAMILIES, GROUPS, PROFILES
+from openclaw_mcp.tools.config_policy import HouseRules
+from openclaw_mcp.tools.dispatcher import Desk
 from openclaw_mcp.tools.policy import by_scope, every
+from openclaw_mcp.tools.policy_rules import from_config
 from openclaw_mcp.tools.registry import Registry
-from openclaw_mcp.tools.rulebook import from_config
+from openclaw_mcp.tools.tool_names import CLAW_TOOLS, FAMILIES, GROUPS, PROFILES
 from tests.conversation import Tools
 from tests.tools.test_policy_cases import answer
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.bell import Bell
 from openclaw_mcp.core.model import LOCAL, Caller, ToolCall, ToolResult, ToolSpec, said
-from openclaw_mcp.tools.desk import Desk
+from openclaw_mcp.core.signal import Bell
+from openclaw_mcp.tools.dispatcher import Desk
 from openclaw_mcp.tools.policy import Decision, by_scope
 from openclaw_mcp.tools.registry import Registry
 

@@ -1,1 +1,1 @@
-"""The guest room: sessions of apps that lend their tools, and the bridges their calls go over."""
+"""For app builders: client libraries (Python here, JavaScript in client.js) that lend an app's functions as tools."""

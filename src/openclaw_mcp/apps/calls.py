@@ -14,8 +14,8 @@ from websockets.exceptions import ConnectionClosed
 
 from ..core.errors import OpenClawError, ToolBusy, ToolNotFound
 from . import results
-from .dialled import Dialled
-from .hints import Json, Tool
+from .connection import Dialled
+from .function_schema import Json, Tool
 
 MOST_WAITING: Final = 4096  # calls taken in before more are refused; twice what a proxy sends by default
 PING: Final = '{"type":"ping"}'

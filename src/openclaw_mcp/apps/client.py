@@ -23,13 +23,13 @@ from typing import Any, Final, Self, TypeVar, overload
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from ..core.cork import corked
 from ..core.errors import BadRequest, OpenClawError, ToolError, ToolNotFound
 from ..core.model import Audio, Contents, Embedded, Image, Link, Text, ToolResult
-from . import hints
+from ..net.write_coalescing import corked
+from . import function_schema
 from .calls import PING, Call, Calls
-from .dialled import Dialled
-from .hints import Tool
+from .connection import Dialled
+from .function_schema import Tool
 from .registrar import ProxyRefused, ProxyUnreachable, Registrar, Session
 
 __all__ = [
@@ -145,7 +145,7 @@ class AppTools:
             await self._put_tools(self._session)
 
     def _add(self, function: Function, more: dict[str, Any]) -> Function:
-        tool = hints.tool_from(function, more)
+        tool = function_schema.tool_from(function, more)
         if tool.name in self._tools:
             raise BadRequest(f"a tool {tool.name!r} is lent already; give this one another name")
         self._tools[tool.name] = tool

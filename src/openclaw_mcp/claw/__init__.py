@@ -1,1 +1,1 @@
-"""The 29 tools for CLI agents, as adapters over gateway RPC."""
+"""The 29 tools for CLI agents: adapters over gateway methods, served by `remoteclaw-mcp-server`."""

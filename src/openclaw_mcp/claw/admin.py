@@ -7,7 +7,7 @@ from ..core.errors import ToolArguments
 from ..core.model import Json
 from ..core.numbers import whole
 from ..core.rpc import Fault
-from .seat import Nature, Seat, also, given, some, text, thing, tool
+from .tool_context import Nature, Seat, also, given, some, text, thing, tool
 
 STALE: Final = ("config base hash required", "config changed since last load")
 """How a gateway says that somebody else wrote the config meanwhile."""

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from ..core.errors import ToolArguments
 from ..core.model import Json
-from .effects import CannotRecord
-from .seat import Nature, Seat, Unsure, also, number, some, text, thing, tool, whole
+from ..net.side_effects_file import CannotRecord
+from .tool_context import Nature, Seat, Unsure, also, number, some, text, thing, tool, whole
 
 OWNERS_READ: Final = Nature(owner_only=True)
 _JOB_ID: Final = text("The job, as cron_list shows its id.")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..core.errors import ToolArguments
-from ..core.file_access import FileOutside, FileRefused, FoundFile, read_file, scheme_of
 from ..core.model import Json
-from .seat import Seat
+from ..net.file_access import FileOutside, FileRefused, FoundFile, read_file, scheme_of
+from .tool_context import Seat
 
 LONGEST_SHOWN: Final = 200  # characters of a data: address that are shown
 LARGEST: Final = 18 * 1024 * 1024  # bytes; as base64 it just fits the largest frame a gateway takes

@@ -9,8 +9,8 @@ from ..core.effects import Sent
 from ..core.errors import OpenClawError, ToolArguments, ToolError
 from ..core.model import Json
 from . import files
-from .act import OUR_KIND, Act
-from .seat import Nature, Seat, Tool, Unsure, Work, also, flag, number, some, text, tool, whole
+from .message_action import OUR_KIND, Act
+from .tool_context import Nature, Seat, Tool, Unsure, Work, also, flag, number, some, text, tool, whole
 
 MOST_TARGETS: Final = 100  # of one broadcast
 

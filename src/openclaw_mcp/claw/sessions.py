@@ -7,7 +7,7 @@ from ..core.effects import Sent
 from ..core.errors import OpenClawError, ToolArguments, ToolError, ToolUnavailable
 from ..core.model import Json
 from ..core.rpc import Fault
-from .seat import Nature, Seat, Unsure, also, flag, number, some, text, thing, tool, whole
+from .tool_context import Nature, Seat, Unsure, also, flag, number, some, text, thing, tool, whole
 
 DEFAULT_WAIT: Final = 30  # seconds sessions_send waits for the reply unless told otherwise
 LONGEST_WAIT: Final = 3600

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..core.claw import GRANT_PREFIX
+from ..core.claw_methods import GRANT_PREFIX
 
 SENDER_IS_OWNER: Final = "REMOTECLAW_SENDER_IS_OWNER"
 TOOL_PROFILE: Final = "REMOTECLAW_TOOL_PROFILE"

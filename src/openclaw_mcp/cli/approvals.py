@@ -17,19 +17,19 @@ import msgspec
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import APPROVALS
-from ..core.visible import visible, visible_command, visible_line
-from ..node.approvals import Approvals, described
-from ..node.asking import Answer, Asking
+from ..core.visible_text import visible, visible_command, visible_line
+from ..net.gateway_client.client import Client
 from ..node.consent import THINGS, Consents
-from ..node.locator import Locator
-from ..node.risks import everything_allowed, risk_of, unknown_to_us
-from ..node.rules import Action, ExecPolicy, Rule
+from ..node.exec.approvals import Approvals, described
+from ..node.exec.program_locator import Locator
+from ..node.exec.rule_risks import everything_allowed, risk_of, unknown_to_us
+from ..node.exec.rules import Action, ExecPolicy, Rule
+from ..node.questions import Answer, Asking
 from ..node.settings import state_dir
-from ..node.terminal import SOCKETS, NoSocket, watching
-from ..rpc.client import Client
+from ..node.terminal_questions import SOCKETS, NoSocket, watching
 from .commands import repeated
-from .operator import arguments as gateway_arguments
-from .operator import operator
+from .operator_client import arguments as gateway_arguments
+from .operator_client import operator
 
 LOOK_AGAIN: Final = 1.0  # seconds between looks for nodes that have started
 CAPS: Final = ("approvals", "exec-approvals")

@@ -11,12 +11,12 @@ from typing import Final
 import msgspec
 
 from ..config.file import ConfigFile, invalid
-from ..configured import database
+from ..config.views import database
 from ..core.errors import BadRequest
 from ..core.model import Json
-from ..core.records import AuditQuery, now_ms
-from ..state import state_dir
-from ..store.books import Audit
+from ..core.sessions import AuditQuery, now_ms
+from ..net.state_dir import state_dir
+from ..store.small_repositories import Audit
 from ..store.store import opened
 
 MOST: Final = 100_000  # records one answer may hold; a longer story is told in parts, with --since

@@ -9,7 +9,7 @@ from typing import Any
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import Fault
-from . import dial
+from . import gateway_options
 from .commands import repeated
 
 
@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    dial.arguments(parser)
+    gateway_options.arguments(parser)
     parser.add_argument("--json", action="store_true", help="answer as JSON")
 
 
@@ -65,7 +65,7 @@ def _errand(options: argparse.Namespace) -> tuple[str, Json]:
 
 
 async def _asked(options: argparse.Namespace, method: str, params: Json) -> Any:
-    async with dial.dialled(options) as client:
+    async with gateway_options.dialled(options) as client:
         try:
             return await client.call(method, params)
         except Fault as fault:

@@ -9,9 +9,9 @@ from typing import Any, Final
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import Fault
-from ..rpc.client import Client
-from ..wire.frames import News
-from . import dial
+from ..net.gateway_client.client import Client
+from ..protocol.gateway_frames import News
+from . import gateway_options
 
 AFTER_END: Final = 3.0  # seconds a run's answer may take from its end to the conversation
 SHOWN_FIRST: Final = 10  # messages shown of what was said before
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "--message", help="say this, print the answer and leave")
     parser.add_argument("--as", dest="sender", metavar="ID", help="speak for somebody else; access rules apply to them")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="with -m: wait this long")
-    dial.arguments(parser)
+    gateway_options.arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _talk(options: argparse.Namespace) -> int:
-    async with dial.dialled(options) as client:
+    async with gateway_options.dialled(options) as client:
         talk = Talk(client, options.conversation, options.sender)
         await talk.begin()
         if options.message is not None:

@@ -12,11 +12,11 @@ if "websockets" not in sys.modules:
     vars(version).update(version="", tag="", commit="", released=True)
 
 from ..claw import settings
-from ..clawlink import ClawServer
-from ..core.claw import WAYS
-from ..mcp.server import McpServer
-from ..mcp.stdio import Opened
-from ..mcp.stdio import serve as serve_pipe
+from ..claw.server import ClawServer
+from ..core.claw_methods import WAYS
+from ..mcp.server.server import McpServer
+from ..mcp.server.stdio import Opened
+from ..mcp.server.stdio import serve as serve_pipe
 from .remoteclaw import GRANT, menu
 
 LAST_ANSWERS = 5.0  # seconds a call still gets when the agent has closed the pipe: its effect should be written down

@@ -14,7 +14,7 @@ from ..config.schema import Blueprint
 from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.numbers import whole
-from ..state import state_dir
+from ..net.state_dir import state_dir
 from .commands import repeated
 
 

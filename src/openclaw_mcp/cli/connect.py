@@ -8,24 +8,24 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from ..clients.entries import Address, Entry, Program
-from ..clients.known import CLIENTS, OTHER_NAMES, Client
-from ..clients.ledger import Change, Ledger
+from ..connect.changes import Change, Ledger
+from ..connect.clients import CLIENTS, OTHER_NAMES, Client
+from ..connect.entries import Address, Entry, Program
 from ..core.errors import OpenClawError
 from ..core.numbers import whole
+from ..net.state_dir import state_dir, state_place
 from ..node import settings as node_settings
 from ..node.token import FILE as NODE_TOKEN_FILE
 from ..node.token import TokenFile
 from ..proxy import settings as proxy_settings
-from ..state import state_dir, state_place
-from . import standing
+from . import run_state
+from .address import DEFAULT_PORT, gateway_port
 from .gateway import token_file, token_place
-from .place import DEFAULT_PORT, gateway_port
 
 SURFACES: Final = ("node", "order", "tools", "proxy")
 NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "openclaw-tools", "proxy": "openclaw-app"}
 """What each surface is called in a client's settings."""
-NODE_OFF: Final = f"the node's MCP server is {standing.OFF}; set enableMcpServer to true there, or leave --http out"
+NODE_OFF: Final = f"the node's MCP server is {run_state.OFF}; set enableMcpServer to true there, or leave --http out"
 CONTEXT: Final = 2  # lines around a change in the diff
 
 
@@ -202,7 +202,7 @@ def _gateway_url(scheme: str, folder: Path) -> str:
 
 def _node_url(folder: Path) -> str:
     """Where it is now, else where it will be; empty while it is switched off."""
-    here = standing.read(folder)
+    here = run_state.read(folder)
     if here is not None:
         return here.surface("node").address
     settings = node_settings.load(folder / node_settings.FILE)
@@ -213,7 +213,7 @@ def _node_url(folder: Path) -> str:
 
 def _proxy_url(settings: proxy_settings.Settings, folder: Path) -> str:
     """As told, else where it is now, else where it will be."""
-    here = standing.read(folder)
+    here = run_state.read(folder)
     if here is not None and settings.server_url == proxy_settings.DEFAULT_URL:
         return here.surface("proxy").address
     return settings.server_url.rstrip("/")

@@ -17,11 +17,11 @@ from ..core.errors import BadRequest, OpenClawError
 from ..core.jobs import Schedule
 from ..core.model import Json
 from ..core.rpc import Fault
-from ..cron.delivery import Target, prefixed
-from ..cron.reading import span_words
-from ..cron.schedule import iso, upcoming
-from ..cron.settings import span_ms
-from ..state import state_dir
+from ..gateway.cron.delivery import Target, prefixed
+from ..gateway.cron.parsing import span_words
+from ..gateway.cron.schedule import iso, upcoming
+from ..gateway.cron.settings import span_ms
+from ..net.state_dir import state_dir
 from . import gateway
 from .commands import port
 
@@ -301,7 +301,7 @@ def _moment(text: str, tz: str | None) -> str:
             raise BadRequest(f"--at {text!r} is no time; {words}") from None
     if moment.tzinfo is None:
         # Here for start-up: only a time in a zone needs the zones.
-        from ..cron.expression import zone
+        from ..gateway.cron.expression import zone
 
         moment = moment.replace(tzinfo=zone(tz) if tz else UTC)
     return iso(round(moment.timestamp() * 1000))
@@ -398,7 +398,7 @@ def _next(job: Json) -> Iterable[str]:
 
 
 def _clock(ms: int, tz: str | None) -> str:
-    from ..cron.expression import zone  # here for start-up: `cron add --json` needs no zones
+    from ..gateway.cron.expression import zone  # here for start-up: `cron add --json` needs no zones
 
     try:
         moment = datetime.fromtimestamp(ms / 1000, zone(tz))

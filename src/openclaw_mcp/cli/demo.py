@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Final
 
 from ..apps.client import AppTools
-from ..core.disk import write_whole
 from ..core.errors import OpenClawError
 from ..core.model import Image, Json, Text, ToolResult
+from ..mcp.client.client import Client
+from ..mcp.client.server_pool import Roster
+from ..net.files import write_whole
+from ..net.state_dir import known_gateway_token, state_dir
 from ..node.token import TokenFile
-from ..servers.client import Client
-from ..servers.roster import Roster
-from ..state import known_gateway_token, state_dir
-from . import standing
+from . import run_state
 from .commands import need_a_place
 from .connect import script
-from .standing import Standing
+from .run_state import Standing
 
 PICTURE: Final = "demo-screen.png"
 SOME: Final = 4  # tools that are named
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _house(folder: Path) -> Iterator[tuple[Path, Standing]]:
     """The system that runs; one of our own, for as long as the demo lasts, when none does."""
-    found = standing.read(folder)
+    found = run_state.read(folder)
     if found is not None:
         yield folder, found
         return
@@ -54,7 +54,7 @@ def _house(folder: Path) -> Iterator[tuple[Path, Standing]]:
         where = ("--state-dir", place)
         subprocess.run([*program, "up", "--detach", *ANY_PORT, *where], stdout=subprocess.DEVNULL, check=True)
         try:
-            started = standing.read(Path(place))
+            started = run_state.read(Path(place))
             if started is None:
                 raise OpenClawError("the system stopped right after it started; try openclaw up to see why")
             yield Path(place), started
@@ -76,7 +76,7 @@ async def _walk(folder: Path, found: Standing) -> int:
             print(f"   failed: {exc}")
         except Off:
             off += 1
-            print(f"   left out: it is {standing.OFF}")
+            print(f"   left out: it is {run_state.OFF}")
         print(flush=True)
     fine = "All four surfaces work." if not off else "The other three surfaces work."
     print(fine if not failed else f"{failed} of the four surfaces failed.")

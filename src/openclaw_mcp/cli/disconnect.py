@@ -2,8 +2,8 @@
 
 import argparse
 
-from ..clients.ledger import Ledger
-from ..state import state_dir
+from ..connect.changes import Ledger
+from ..net.state_dir import state_dir
 from .connect import NAMES, agreed, shared_arguments, where
 
 

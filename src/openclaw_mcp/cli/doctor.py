@@ -12,13 +12,13 @@ from .. import __version__
 from ..config import text
 from ..config.file import ConfigFile
 from ..core.errors import OpenClawError
+from ..net.state_dir import state_dir
 from ..node.settings import DEFAULT_PORT as NODE_PORT
-from ..state import state_dir
-from . import doctor_agents, doctor_files, standing
-from .findings import Finding, attention, fine, note, plain, show, troubled
+from . import doctor_agents, doctor_files, run_state
 from .mcp_server import DEFAULT_PORT as ORDER_PORT
+from .probe import Gateway, arguments, holder, look
 from .proxy import DEFAULT_PORT as PROXY_PORT
-from .seeing import Gateway, arguments, holder, look
+from .report import Finding, attention, fine, note, plain, show, troubled
 
 __all__ = ["arguments", "run"]
 
@@ -92,7 +92,7 @@ def _gateway(seen: Gateway) -> Iterator[Finding]:
 
 def _ports(folder: Path) -> Iterator[Finding]:
     """The ports `openclaw up` would take. What holds one while it is up is it itself."""
-    up = standing.read(folder)
+    up = run_state.read(folder)
     if up is not None:
         yield fine(
             "ports", f"openclaw is up as process {up.pid}: {', '.join(s.address for s in up.surfaces if s.address)}"

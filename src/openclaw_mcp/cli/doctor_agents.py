@@ -7,29 +7,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ..agents.cli.claude import Claude
-from ..agents.cli.codex import Codex
-from ..agents.cli.gemini import Gemini
-from ..agents.cli.opencode import OpenCode
-from ..agents.cli.settings import settings_of
-from ..agents.cli.words import Dialect
 from ..config.text import at
-from ..configured import roster_of
+from ..config.views import roster_of
+from ..core.agents import AgentCard
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
 from ..core.providers import split, wished
-from ..core.roster import AgentCard
-from ..models.keys import KeyRing
-from ..models.settings import Provider, catalogue, choose
-from ..models.troubles import ModelTrouble
-from ..node.approvals import Approvals
-from ..node.asking import Asking
-from ..node.locator import Locator
-from ..node.risks import EVERYTHING, risks_of
+from ..gateway.agents.cli.claude import Claude
+from ..gateway.agents.cli.codex import Codex
+from ..gateway.agents.cli.dialect import Dialect
+from ..gateway.agents.cli.gemini import Gemini
+from ..gateway.agents.cli.opencode import OpenCode
+from ..gateway.agents.cli.settings import settings_of
+from ..gateway.agents.models.api_keys import KeyRing
+from ..gateway.agents.models.errors import ModelTrouble
+from ..gateway.agents.models.settings import Provider, catalogue, choose
+from ..mcp.client.entry import Address, BadEntry, Program, read
+from ..node.exec.approvals import Approvals
+from ..node.exec.program_locator import Locator
+from ..node.exec.rule_risks import EVERYTHING, risks_of
+from ..node.host import Node
+from ..node.questions import Asking
 from ..node.token import BadToken, TokenFile
-from ..nodehost import Node
-from ..servers.entry import Address, BadEntry, Program, read
-from .findings import Finding, attention, fine, note
+from .report import Finding, attention, fine, note
 
 DIALECTS: Final[tuple[Dialect, ...]] = (Claude(), Gemini(), Codex(), OpenCode())
 

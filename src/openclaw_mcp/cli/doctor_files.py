@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ..clients.jsonc import CannotEdit
-from ..clients.known import CLIENTS
-from ..clients.ledger import Ledger, Written
 from ..config.file import NAME, Snapshot
-from ..configured import database
-from ..core.disk import read_whole
+from ..config.views import database
+from ..connect.changes import Ledger, Written
+from ..connect.clients import CLIENTS
+from ..connect.jsonc import CannotEdit
 from ..core.errors import OpenClawError
 from ..core.model import Json
+from ..net.files import read_whole
+from ..net.state_dir import AUDIT_KEY_FILE, TOKEN_FILE
 from ..node.token import TokenFile
-from ..state import AUDIT_KEY_FILE, TOKEN_FILE
 from ..store.engine import engines, is_url, shown
 from ..store.integrity import look
 from ..store.migrate import HEAD
-from .findings import Finding, attention, fine, note
-from .stored import connected
+from .report import Finding, attention, fine, note
+from .store_file import connected
 
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 KEPT: Final = ("device.json", "device-tokens.json", AUDIT_KEY_FILE, NAME)

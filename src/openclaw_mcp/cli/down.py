@@ -5,8 +5,8 @@ import sys
 
 import psutil
 
-from ..state import state_dir
-from . import standing
+from ..net.state_dir import state_dir
+from . import run_state
 
 PATIENCE = 30.0  # seconds for runs to be written down and programs to end, before it is killed
 
@@ -17,10 +17,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     folder = state_dir(options.state_dir)
-    found = standing.read(folder)
+    found = run_state.read(folder)
     if found is None:
         print("openclaw is not up.")
-        standing.forget(folder)
+        run_state.forget(folder)
         return 0
     process = psutil.Process(found.pid)
     process.terminate()
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
         for child in (*process.children(recursive=True), process):
             child.kill()
         print(f"openclaw (process {found.pid}) did not stop within {PATIENCE:g} s and was killed.", file=sys.stderr)
-        standing.forget(folder)
+        run_state.forget(folder)
         return 1
     print(f"openclaw (process {found.pid}) has stopped.")
     return 0

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from ..core.bell import Bell
 from ..core.model import ToolCall, ToolResult, ToolSpec, said
-from ..mcp.server import Info, McpServer
-from ..mcp.stdio import Opened
-from ..mcp.stdio import serve as serve_pipe
-from ..tools.desk import Desk
+from ..core.signal import Bell
+from ..mcp.server.server import Info, McpServer
+from ..mcp.server.stdio import Opened
+from ..mcp.server.stdio import serve as serve_pipe
+from ..tools.dispatcher import Desk
 from ..tools.registry import Registry
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def run(options: "argparse.Namespace") -> int:
         serve_stdio()
         return 0
     # Here for start-up: the pipe needs no web server.
-    from ..mcp.http import McpHttp
-    from ..web import listen
+    from ..mcp.server.http import McpHttp
+    from ..net import listen
 
     listener = listen.bind(options.host, options.port)
     host, port = listener.getsockname()[:2]

@@ -11,12 +11,12 @@ from typing import Any
 from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.rpc import Fault
-from ..state import TOKEN_FILE, gateway_token, publish_token, state_dir
+from ..net.state_dir import TOKEN_FILE, gateway_token, publish_token, state_dir
+from .address import DEFAULT_PORT, configured, port_of, told_hosts
 from .commands import port, repeated
-from .journal import log_to
-from .operator import arguments as gateway_arguments
-from .operator import operator
-from .place import DEFAULT_PORT, configured, port_of, told_hosts
+from .log_file import log_to
+from .operator_client import arguments as gateway_arguments
+from .operator_client import operator
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace, folder: Path) -> int:
     # Here for start-up: `gateway call` needs no server.
-    from ..assembly import Plan, serve
-    from ..web import listen
+    from ..gateway.wiring.assembly import Plan, serve
+    from ..net import listen
 
     log_to(folder, verbose=options.verbose)
     number, again = port_of(options.port, folder), False

@@ -8,10 +8,10 @@ from collections import deque
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from ..core.disk import open_own
 from ..core.errors import OpenClawError
-from ..state import state_dir
-from .journal import LOG_FILE
+from ..net.files import open_own
+from ..net.state_dir import state_dir
+from .log_file import LOG_FILE
 
 LOOK_EVERY: Final = 0.25  # seconds between two looks for more
 

@@ -13,17 +13,17 @@ import msgspec
 
 from ..config import text
 from ..config.file import NAME, ConfigFile, Snapshot
-from ..core.disk import read_whole
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import LOCAL, Audio, Block, Embedded, Image, Json, Link, Text, ToolCall, ToolResult, ToolSpec
 from ..core.ports import SILENCE
-from ..servers import entry
-from ..servers.roster import Roster
-from ..servers.server import Server
-from ..state import state_dir
-from ..tools.desk import Desk
+from ..mcp.client import entry
+from ..mcp.client.server import Server
+from ..mcp.client.server_pool import Roster
+from ..net.files import read_whole
+from ..net.state_dir import state_dir
+from ..protocol.mcp import tool_result_shape, tool_shape
+from ..tools.dispatcher import Desk
 from ..tools.registry import Registry
-from ..wire.mcp import tool_result_shape, tool_shape
 from .commands import DONE, FAILED, Parser
 
 LEND = "put mcp/{} into tools.alsoAllow (or tools.allow, where that is set)"

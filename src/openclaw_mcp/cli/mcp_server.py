@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..core.model import LOCAL
-from ..mcp.server import Info, McpServer
-from ..mcp.stdio import Opened
-from ..mcp.stdio import serve as serve_pipe
-from ..order.shelf import SessionShelf
-from ..order.tools import OrderTools, Spoken
-from ..orders import Orders
-from ..state import state_dir
-from ..tools.desk import Desk
+from ..mcp.server.server import Info, McpServer
+from ..mcp.server.stdio import Opened
+from ..mcp.server.stdio import serve as serve_pipe
+from ..net.state_dir import state_dir
+from ..order.order_tool import OrderTools, Spoken
+from ..order.resources import SessionShelf
+from ..tools.dispatcher import Desk
 from ..tools.registry import Registry
+from .order_backend import Orders
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +54,7 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
 
 def run(options: "argparse.Namespace") -> int:
     if options.verbose:
-        from .verbose import log_to_stderr  # here for start-up: unasked, nothing is logged
+        from .logging_setup import log_to_stderr  # here for start-up: unasked, nothing is logged
 
         log_to_stderr(verbose=True)
     if options.http:
@@ -65,9 +65,9 @@ def run(options: "argparse.Namespace") -> int:
 
 def _serve_http(number: int) -> int:
     # Here for start-up: the pipe needs no web server.
-    from ..mcp.gate import LOOPBACK_HOSTS, Gate, bearer
-    from ..mcp.http import McpHttp
-    from ..web import listen
+    from ..mcp.server.http import McpHttp
+    from ..mcp.server.http_gate import LOOPBACK_HOSTS, Gate, bearer
+    from ..net import listen
     from .gateway import token_of  # here for start-up, as above
 
     folder = state_dir()

@@ -5,12 +5,12 @@ import signal
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from ..mcp.server import McpServer
-from ..mcp.stdio import Opened
-from ..mcp.stdio import serve as serve_pipe
+from ..mcp.server.server import McpServer
+from ..mcp.server.stdio import Opened
+from ..mcp.server.stdio import serve as serve_pipe
+from ..node.host import Node, NodeHost
 from ..node.settings import Settings, state_dir
-from ..nodehost import Node, NodeHost
-from .verbose import log_to_stderr
+from .logging_setup import log_to_stderr
 
 if TYPE_CHECKING:
     import argparse
@@ -58,7 +58,7 @@ def run(options: "argparse.Namespace") -> int:
     if options.stdio:
         serve_stdio(folder=options.state_dir)
         return 0
-    from ..web import listen  # here for start-up: the pipe needs no web server
+    from ..net import listen  # here for start-up: the pipe needs no web server
 
     listen.run(_serve(options))
     return 0
@@ -75,7 +75,7 @@ async def _serve(options: "argparse.Namespace") -> None:
 
 
 def _gateway(node: Node) -> AbstractAsyncContextManager[str]:
-    from ..nodelink import gateway_link  # here for start-up: most nodes serve MCP alone
+    from ..node.gateway_link import gateway_link  # here for start-up: most nodes serve MCP alone
 
     return gateway_link(_announce)(node)
 

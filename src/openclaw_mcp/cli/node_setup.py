@@ -12,10 +12,10 @@ import msgspec
 from ..core.errors import OpenClawError
 from ..core.numbers import whole
 from ..node import settings as node_settings
-from ..node.keys import ELEVENLABS, Keys
+from ..node.api_keys import ELEVENLABS, Keys
+from ..node.host import Node, chosen_port
 from ..node.settings import ON_UNLESS_SAID, Settings, state_dir
 from ..node.token import TokenFile
-from ..nodehost import Node, chosen_port
 
 if TYPE_CHECKING:
     import argparse

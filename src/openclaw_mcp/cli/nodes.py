@@ -10,11 +10,11 @@ from typing import Any, Final
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
 from ..core.rpc import Fault
-from ..rpc.client import Client
-from ..state import state_dir
+from ..net.gateway_client.client import Client
+from ..net.state_dir import state_dir
 from .commands import repeated
-from .operator import arguments as gateway_arguments
-from .operator import operator
+from .operator_client import arguments as gateway_arguments
+from .operator_client import operator
 
 SHOWN_ID: Final = 12  # characters of an id that a person needs to see
 SLACK: Final = 10.0  # seconds the gateway gets beyond the node's own time

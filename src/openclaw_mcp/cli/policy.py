@@ -9,16 +9,16 @@ from typing import Any, Final, get_args
 import msgspec
 
 from ..config import text
-from ..core.acting import conversation
 from ..core.errors import BadRequest
 from ..core.model import Caller, Door, Grant, Sender, ToolSpec
 from ..core.owner import is_owner
 from ..core.providers import asked_model
-from ..servers.names import BETWEEN, server_names
-from ..tools import rulebook
-from ..tools.house import Explanation, HouseRules
-from ..tools.names import CLAW_TOOLS, is_ours
-from ..tools.rulebook import RuleBook
+from ..core.session_target import conversation
+from ..mcp.client.names import BETWEEN, server_names
+from ..tools import policy_rules
+from ..tools.config_policy import Explanation, HouseRules
+from ..tools.policy_rules import RuleBook
+from ..tools.tool_names import CLAW_TOOLS, is_ours
 
 HOUSE: Final = "claw"
 SERVER: Final = "mcp/"
@@ -89,18 +89,18 @@ def read_rules(path: Path | None) -> RuleBook:
             return RuleBook()
         raise BadRequest(f"there is no file {path}; name the configuration with --config FILE") from None
     except OSError as exc:
-        return rulebook.unreadable(f"{file}: {exc.strerror}")
+        return policy_rules.unreadable(f"{file}: {exc.strerror}")
     if len(data) > LARGEST_CONFIG:
-        return rulebook.unreadable(f"{file} is larger than {LARGEST_CONFIG} bytes")
+        return policy_rules.unreadable(f"{file} is larger than {LARGEST_CONFIG} bytes")
     return rules_in(data)
 
 
 def rules_in(data: bytes) -> RuleBook:
     """The rules in a configuration file's bytes. Never raises: a book that can't be read refuses everything."""
     try:
-        return rulebook.from_config(text.parse(data.decode(errors="replace")))
+        return policy_rules.from_config(text.parse(data.decode(errors="replace")))
     except BadRequest as exc:
-        return rulebook.unreadable(str(exc))
+        return policy_rules.unreadable(str(exc))
 
 
 def source_of(tool: str, book: RuleBook) -> str:

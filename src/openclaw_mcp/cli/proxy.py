@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 
 from ..core.errors import BadRequest
+from ..net import listen
 from ..proxy import settings as configuration
-from ..proxy.front import Front
-from ..proxy.house import House
+from ..proxy.http.asgi import Front
 from ..proxy.settings import Settings
-from ..web import listen
+from ..proxy.state import House
 from . import proxy_stdio
 from .commands import port
-from .verbose import log_to_stderr
+from .logging_setup import log_to_stderr
 
 DEFAULT_PORT = 8000
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..core.errors import OpenClawError
 from ..core.ports import Toolbox
-from ..mcp.server import Info, McpServer
-from ..mcp.stdio import Opened
-from ..mcp.stdio import serve as serve_pipe
+from ..mcp.server.server import Info, McpServer
+from ..mcp.server.stdio import Opened
+from ..mcp.server.stdio import serve as serve_pipe
 from ..proxy import settings as configuration
-from ..proxy.far import FarTools, Which
+from ..proxy.stdio.remote_session import FarTools, Which
 
 if TYPE_CHECKING:
     import argparse

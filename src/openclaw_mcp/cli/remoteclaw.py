@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # `typing` is too heavy for the fast path
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..mcp.boot import Opening
+    from ..mcp.server.boot import Opening
 
 REQUIRED = (
     "REMOTECLAW_GATEWAY_URL",
@@ -65,7 +65,7 @@ def menu(environ: Mapping[str, str]) -> tuple[str, ...]:
 
     A convenience for the agent, not a protection: the gateway decides again, by the token."""
     # Here for start-up: generated, and without imports of its own beyond the opening's.
-    from ..openings.claw_menus import OWNER_ONLY, PROFILES
+    from ..mcp.first_replies.claw_lists import OWNER_ONLY, PROFILES
 
     profile = environ.get("REMOTECLAW_TOOL_PROFILE", "").strip().lower() or "full"
     if profile not in PROFILES:
@@ -83,11 +83,11 @@ def narrowed(opening: Opening, allowed: tuple[str, ...], *, asks: bool) -> Openi
     """The opening with only these tools in its lists. `asks`: without lists; the gateway is asked for them, since only
     it knows what its own token opens in this session. A run's menu came with the environment."""
     # Here for start-up: `boot` has loaded it by now.
-    from ..mcp.boot import Opening
+    from ..mcp.server.boot import Opening
 
     if asks:
         return Opening(initialize=opening.initialize, discover=opening.discover, tools=None, stateless_tools=None)
-    from ..openings.claw_menus import PARAMETER_TOOLS, PROFILES  # here for start-up, as in `menu`
+    from ..mcp.first_replies.claw_lists import PARAMETER_TOOLS, PROFILES  # here for start-up, as in `menu`
 
     if allowed == PROFILES["full"]:
         return opening

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..config.file import ConfigFile
-from ..configured import database
+from ..config.views import database
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.numbers import whole
-from ..state import state_dir
-from . import seeing, stored
+from ..net.state_dir import state_dir
+from . import probe, store_file
 
 ITS_OWN: Final = "file"
 """`--store file`: the store's own file, whatever gateway runs."""
@@ -22,16 +22,16 @@ LONGEST_TITLE: Final = 60
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    seeing.arguments(parser)
+    probe.arguments(parser)
     words = "read this SQLite file, and change nothing; the word file means the one in the state directory"
     parser.add_argument("--store", metavar="FILE", help=words)
     parser.add_argument("--limit", type=_some, default=USUAL, help="the last used so many (default %(default)s)")
 
 
 def _some(text: str) -> int:
-    number = whole(text, most=stored.MOST)
+    number = whole(text, most=store_file.MOST)
     if not number:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {stored.MOST}")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {store_file.MOST}")
     return number
 
 
@@ -52,20 +52,20 @@ def run(options: argparse.Namespace) -> int:
 def _found(options: argparse.Namespace, folder: Path) -> tuple[str, list[Json]]:
     """Where they come from, and the sessions."""
     if options.store is not None and options.store != ITS_OWN:
-        return options.store, stored.sessions(options.store)
+        return options.store, store_file.sessions(options.store)
     snapshot = ConfigFile(folder).read()
     config = snapshot.config if snapshot.valid else {}
     own = database(folder, config)
     if options.store is None:
         wanted = {"limit": options.limit, "includeDerivedTitles": True}
-        seen = asyncio.run(seeing.look(folder, config, url=options.url, token=options.token, sessions=wanted))
+        seen = asyncio.run(probe.look(folder, config, url=options.url, token=options.token, sessions=wanted))
         if seen.answers:
             return seen.url, list(seen.sessions.get("sessions") or ())
         if seen.named:
             raise OpenClawError(f"{seen.trouble}; openclaw sessions --store file reads the store itself")
     if "://" not in own and not Path(own).exists():
         return own, []  # nobody has talked yet
-    return own, stored.sessions(own)
+    return own, store_file.sessions(own)
 
 
 def _show(listed: list[Json]) -> None:

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 from .. import __version__
 from ..config import text
 from ..config.file import ConfigFile, Snapshot
-from ..configured import database
+from ..config.views import database
 from ..core.model import Json
-from ..state import state_dir
-from . import doctor_agents, doctor_files, standing, stored
-from .findings import Finding, attention, fine, note, plain, show, troubled
-from .seeing import Gateway, arguments, look
+from ..net.state_dir import state_dir
+from . import doctor_agents, doctor_files, run_state, store_file
+from .probe import Gateway, arguments, look
+from .report import Finding, attention, fine, note, plain, show, troubled
 
 __all__ = ["arguments", "run"]
 
@@ -53,7 +53,7 @@ def _status(folder: Path, snapshot: Snapshot, seen: Gateway) -> Iterator[Finding
 
 
 def _report(folder: Path, seen: Gateway, findings: list[Finding]) -> Json:
-    up = standing.read(folder)
+    up = run_state.read(folder)
     return {
         "version": __version__,
         "ok": not troubled(findings),
@@ -67,14 +67,14 @@ def _report(folder: Path, seen: Gateway, findings: list[Finding]) -> Json:
 
 
 def _surfaces(folder: Path) -> Iterator[Finding]:
-    up = standing.read(folder)
+    up = run_state.read(folder)
     if up is None:
         yield note("up", "openclaw up does not run with this state directory", "openclaw up -d starts every surface")
         return
     yield fine("up", f"process {up.pid}, since {_time(up.started * 1000)}")
     for surface in up.surfaces:
         if not surface.address:
-            yield note(surface.name, f"{standing.OFF}: {surface.use}")
+            yield note(surface.name, f"{run_state.OFF}: {surface.use}")
         elif _answers(surface.address):
             yield fine(surface.name, f"{surface.address}, {surface.use}")
         else:
@@ -116,8 +116,8 @@ def _sessions(folder: Path, snapshot: Snapshot, seen: Gateway) -> Finding:
     if "://" not in where and not Path(where).exists():
         return note("sessions", "none yet")
     try:
-        return fine("sessions", f"{len(stored.sessions(where))} in {where}; openclaw sessions lists them")
-    except stored.NoStore as exc:
+        return fine("sessions", f"{len(store_file.sessions(where))} in {where}; openclaw sessions lists them")
+    except store_file.NoStore as exc:
         return attention("sessions", str(exc), "openclaw doctor looks closer")
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from ..mcp import boot
+from ..mcp.server import boot
 
 TYPE_CHECKING = False  # `typing` is too heavy for the fast path
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..mcp.boot import Run
+    from ..mcp.server.boot import Run
 
 
 def serve(surface: str, shape: Callable[[boot.Opening], boot.Opening] | None = None) -> int:
     """Serve `surface` until end of input. `shape` fits its opening to this run."""
     # By name, so that this process imports its own surface's opening and no other's.
-    opening: boot.Opening = import_module(f"..openings.{surface}", __package__).OPENING
+    opening: boot.Opening = import_module(f"..mcp.first_replies.{surface}", __package__).OPENING
     if shape is not None:
         opening = shape(opening)
 

@@ -13,26 +13,26 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from ..assembly import Plan
-from ..assembly import serve as serve_gateway
-from ..core.disk import open_new
 from ..core.errors import OpenClawError
+from ..gateway.wiring.assembly import Plan
+from ..gateway.wiring.assembly import serve as serve_gateway
+from ..net import listen
+from ..net.files import open_new
+from ..net.state_dir import state_dir
+from ..node.gateway_link import gateway_link
+from ..node.host import Node, NodeHost
 from ..node.settings import DEFAULT_PORT as NODE_PORT
 from ..node.token import TokenFile
-from ..nodehost import Node, NodeHost
-from ..nodelink import gateway_link
 from ..proxy import settings as proxy_settings
-from ..proxy.front import Front
-from ..proxy.house import House
-from ..state import state_dir
-from ..web import listen
-from . import standing
+from ..proxy.http.asgi import Front
+from ..proxy.state import House
+from . import run_state
+from .address import DEFAULT_PORT, port_of, told_hosts
 from .commands import need_a_place, port
 from .gateway import token_file, token_of
-from .journal import log_to
-from .place import DEFAULT_PORT, port_of, told_hosts
+from .log_file import log_to
 from .proxy import DEFAULT_PORT as PROXY_PORT
-from .standing import OFF, Surface
+from .run_state import OFF, Surface
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     need_a_place()
     folder = state_dir(options.state_dir)
-    found = standing.read(folder)
+    found = run_state.read(folder)
     if found is not None:
         raise AlreadyUp(f"it is up already, as process {found.pid}; openclaw down stops it")
     if options.detach:
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         listen.run(_live(options, folder))
     finally:
-        standing.forget(folder)
+        run_state.forget(folder)
     return 0
 
 
@@ -84,7 +84,7 @@ def _detach(options: argparse.Namespace, folder: Path) -> int:
         )  # fmt: skip
     end = time.monotonic() + START_LIMIT
     while time.monotonic() < end and child.poll() is None:
-        found = standing.read(folder)
+        found = run_state.read(folder)
         if found is not None and found.pid == child.pid:
             _say(found.surfaces, folder, "openclaw logs -f shows what it does; openclaw down stops it.")
             return 0
@@ -151,7 +151,7 @@ async def _node(folder: Path, number: int | None, near: str) -> AsyncIterator[Su
         if not opened.done() and (door == "mcp" or not node.settings.enable_mcp_server):
             opened.set_result(address if door == "mcp" else "")
         elif door == "mcp" and not stop.is_set():  # somebody changed the settings
-            standing.moved(folder, "node", "" if address == "closed" else address)
+            run_state.moved(folder, "node", "" if address == "closed" else address)
 
     link = gateway_link(announce, near=near)
     host = NodeHost(
@@ -175,7 +175,7 @@ async def _gateway(
 ) -> bool:
     def ready() -> None:
         if not again:
-            standing.write(folder, surfaces)
+            run_state.write(folder, surfaces)
             _say(surfaces, folder, "Stop with Ctrl-C.")
 
     plan = Plan(folder=folder, token=token_of(folder), hosts=told_hosts(), apps=house, again=again)

@@ -1,1 +1,1 @@
-"""The blueprint: the config file, its schema, its changes."""
+"""openclaw.json: the typed model, the file, its checked changes, and the gateway methods about it."""

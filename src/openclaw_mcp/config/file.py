@@ -13,10 +13,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..core.disk import keep_once, open_own, private_folder, read_whole, write_whole
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
-from . import recipients, text
+from ..net.files import keep_once, open_own, private_folder, read_whole, write_whole
+from . import secret_recipients, text
 from .schema import Blueprint
 
 try:
@@ -148,7 +148,7 @@ class ConfigFile:
                 check_base(before, base)
             restored = text.restored(raw, before.parsed)
             if restored != raw:
-                recipients.left_behind(before.parsed, text.parse(restored), text.parse(raw))
+                secret_recipients.left_behind(before.parsed, text.parse(restored), text.parse(raw))
             return before, self._write(before, restored, check)
 
     def change(self, edit: Callable[[Snapshot], Json], check: Check = allow_any) -> tuple[Snapshot, Snapshot]:

@@ -8,7 +8,7 @@ from ..core.errors import OpenClawError
 from ..core.model import Caller, Json
 from ..core.model_name import is_model_name
 from ..core.providers import has_provider_rules
-from .classes import FREE, MODEL, class_of, class_of_entry
+from .key_permissions import FREE, MODEL, class_of, class_of_entry
 from .text import Path
 
 ENVIRONMENT: Final = "${"

@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import jsonschema_rs
 
+from ..core.agents import RUNTIMES
 from ..core.model import Json
 from ..core.numbers import whole
-from ..core.roster import RUNTIMES
-from .clock import CRON, MESSAGES
-from .messengers import messengers
-from .parts import Reload, flag, free, number, section, text, texts
+from .channel_schema import messengers
+from .cron_schema import CRON, MESSAGES
+from .mcp_schema import MCP
+from .schema_parts import Reload, flag, free, number, section, text, texts
 from .secret_names import names_many, names_secret
-from .servers import MCP
 from .text import Path
 
 ID: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from .arguments import KNOWN_SHAPES
+from .secret_arguments import KNOWN_SHAPES
 from .secret_names import SHORT_WORD, WORD
 
 _WORD: Final = f"({WORD}|credentials)"

@@ -11,9 +11,9 @@ import msgspec
 
 from ..core.errors import BadRequest
 from ..core.model import Json
-from .addresses import has_random_step, shown_part, tells_behind_host
-from .arguments import MOST_VARIABLES, is_secret_argument, variable_set
-from .classes import SECRET, class_of
+from .key_permissions import SECRET, class_of
+from .secret_addresses import has_random_step, shown_part, tells_behind_host
+from .secret_arguments import MOST_VARIABLES, is_secret_argument, variable_set
 from .secret_names import VALUES, holds_secrets, names_auth, names_many, names_secret, names_webhook
 from .secret_texts import IN_JSON, SECRET_FLAG, SECRET_TEXT, TELLING
 

@@ -11,7 +11,7 @@ from .model import Json, Sender
 
 if TYPE_CHECKING:
     # For the types alone: channels know nothing of runs.
-    from .records import Run
+    from .sessions import Run
 
 Ability = Literal[
     "send", "reply", "thread", "broadcast", "react", "delete", "attachment", "effect", "pin", "read", "edit",

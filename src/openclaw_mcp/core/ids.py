@@ -1,8 +1,31 @@
-"""Names nobody else has: random UUIDs."""
+"""Random ids. Bytes are drawn from the system many at a time: each request lets other threads in and may wait for them,
+far longer than using the answer takes."""
 
+import os
 import uuid
+from typing import Final
 
-from .randomness import Drawn
+AT_A_TIME: Final = 128  # pieces asked of the system at once
+
+
+class Drawn:
+    """Pieces of `size` random bytes, each handed out once. Safe in any thread."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._pieces: list[bytes] = []
+        if hasattr(os, "register_at_fork"):  # a child must not draw what its parent draws
+            os.register_at_fork(after_in_child=self._pieces.clear)
+
+    def draw(self) -> bytes:
+        try:
+            return self._pieces.pop()
+        except IndexError:
+            size = self._size
+            random = os.urandom(size * AT_A_TIME)
+            self._pieces.extend(random[start : start + size] for start in range(size, len(random), size))
+            return random[:size]
+
 
 _drawn = Drawn(16)
 

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from .bell import Bell
 from .errors import CannotAsk
 from .model import (
     Ask,
@@ -21,12 +20,13 @@ from .model import (
     ToolResult,
     ToolSpec,
 )
+from .signal import Bell
 
 if TYPE_CHECKING:
     # For the types alone: the stdio servers start without agents.
     from .agent import AgentEvent, Turn
     from .effects import Effects
-    from .records import Admission, Run, RunNews, RunRequest
+    from .sessions import Admission, Run, RunNews, RunRequest
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 

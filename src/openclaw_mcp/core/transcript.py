@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from .model import Json
-from .records import Session
+from .sessions import Session
 
 FOR_OWNER: Final = "forOwner"
 """False in messages of runs that somebody else of the conversation started. One without it counts as the owner's."""

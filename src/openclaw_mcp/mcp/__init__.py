@@ -1,1 +1,1 @@
-"""The door: MCP of both eras in front of any Toolbox, over stdio and HTTP."""
+"""MCP of both eras: a server over any Toolbox, and a client for other people's servers."""

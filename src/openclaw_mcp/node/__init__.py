@@ -1,1 +1,1 @@
-"""The hands: what this machine can do for a caller. Each capability once, whatever the wire."""
+"""This machine as a node: its capabilities, consents and exec approvals, over MCP and over a gateway."""

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from ..core.errors import OpenClawError, ToolDenied
 from ..core.model import ToolCall
-from .asking import Asking, Question, question
-from .files import read_private, write_private
+from .private_files import read_private, write_private
+from .questions import Asking, Question, question
 
 FILE: Final = "consents.json"
 LARGEST_FILE: Final = 1 << 16  # bytes

@@ -13,10 +13,10 @@ from shutil import which
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..core.errors import ToolUnavailable
-from . import process
-from .asking import Answer, Question
 from .capability import Missing
-from .environment import inherited
+from .exec import process
+from .exec.environment import inherited
+from .questions import Answer, Question
 
 if TYPE_CHECKING:
     from dbus_fast.aio import MessageBus

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from ..core.bell import Bell
 from ..core.errors import ToolNotFound, ToolUnavailable
 from ..core.model import ToolCall, ToolResult, ToolSpec
+from ..core.signal import Bell
 from .capability import Capability, Command, Danger, Missing
 
 Switch = Callable[[str, str], Missing | None]

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core.errors import OpenClawError
-from .files import read_private, write_private
+from .private_files import read_private, write_private
 
 FILE: Final = "node.json"
 DEFAULT_PORT: Final = 8765

@@ -10,15 +10,15 @@ from msgspec import Struct
 from ..core.errors import ToolArguments, ToolDenied, ToolError
 from ..core.model import Json, ToolCall, ToolResult, ToolSpec
 from ..core.ports import Guard
-from . import process
-from .approvals import Approvals
 from .arguments import flag, schema, text
 from .capability import Command, Missing, answer
 from .desktop import Desktop, Urgency
-from .environment import blocked, inherited
-from .following import follow
-from .locator import Locator
-from .wrappers import POSIX_SHELLS
+from .exec import process
+from .exec.approvals import Approvals
+from .exec.environment import blocked, inherited
+from .exec.program_locator import Locator
+from .exec.wrappers import POSIX_SHELLS
+from .path_following import follow
 
 DEFAULT_MS: Final = 30_000
 LONGEST_MS: Final = 600_000

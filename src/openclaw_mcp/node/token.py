@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ..core.errors import OpenClawError
-from .files import read_private, write_private
+from .private_files import read_private, write_private
 
 FILE: Final = "mcp-token.txt"
 RANDOM_BYTES: Final = 32  # 43 characters of base64url

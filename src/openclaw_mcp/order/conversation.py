@@ -6,15 +6,16 @@ The gateway may be ours, a real OpenClaw, or the rooms of this very process: who
 import asyncio
 import base64
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 
 from ..core.agent import AgentEvent, Attachment, Block, Failed, Media, Partial, ToolUse
 from ..core.agent import Final as Done
 from ..core.errors import OpenClawError
+from ..core.gateway_port import Gateway
 from ..core.model import Json
 
 RUN_WITHIN: Final = 3600.0  # seconds the agent may take
@@ -23,26 +24,6 @@ STOP_WITHIN: Final = 10.0  # seconds a gateway gets to acknowledge that a run is
 LOOK_EVERY: Final = 1.0  # seconds between two looks at an order that waits its turn; nobody tells when it comes
 MOST_AFTER: Final = 200  # messages of a transcript in which the answer to such an order is looked for
 MOST_UNHEARD: Final = 1000  # events of one run waiting to be read, after which pieces of text are passed over
-
-Hear = Callable[[str, Any], None]
-
-
-class Gateway(Protocol):
-    """Whoever answers methods and tells events."""
-
-    @property
-    def near(self) -> bool:
-        """Whether it is in this process: attachments stay bytes then, and are not copied."""
-
-    @property
-    def gone(self) -> bool:
-        """Whether it was lost and did not come back."""
-
-    async def call(self, method: str, params: Json, *, within: float) -> Any: ...
-
-    def listen(self, hear: Hear) -> Callable[[], None]:
-        """Hear every event, `hello` each time a lost connection is back, `gone` with the reason if it does not come
-        back, until the returned function is called."""
 
 
 class Order(Struct, frozen=True, kw_only=True):

@@ -1,1 +1,1 @@
-"""The app-tool proxy: the caretaker of the guest room. Knows every room it needs; nobody knows it but the commands."""
+"""The app-tool proxy: tools that live inside somebody's app, served over MCP."""

@@ -7,12 +7,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..apps import limits
-from ..apps.bridge import Limits
-from ..apps.limits import UNCLAIMED, Rate
-from ..apps.places import MOST_BYTES, Room
 from ..core.errors import BadRequest
 from ..core.numbers import whole
+from .engine import rate_limits
+from .engine.bridge import Limits
+from .engine.quotas import MOST_BYTES, Room
+from .engine.rate_limits import UNCLAIMED, Rate
 
 PREFIX: Final = "OPENCLAW_PROXY_"
 FROM_ANY_FOLDER: Final = frozenset({
@@ -185,6 +185,6 @@ class _Values:
 
     def rate(self, name: str) -> Rate | None:
         try:
-            return limits.parse(self.text(name))
+            return rate_limits.parse(self.text(name))
         except BadRequest as exc:
             raise BadRequest(f"{PREFIX}{name}: {exc}") from None

@@ -1,1 +1,1 @@
-"""The memory: SQLAlchemy Core on SQLite, or PostgreSQL by URL. What it acknowledges is on disk."""
+"""SQLAlchemy Core on SQLite, or PostgreSQL by URL: tables, one writer, repositories. What it acknowledges is on disk."""

@@ -7,7 +7,7 @@ from sqlalchemy import Row
 
 from ..core.jobs import Firing, Job, JobState, Spec
 from ..core.model import Json
-from ..core.records import now_ms
+from ..core.sessions import now_ms
 from .rows import from_json, to_json
 
 WORDS: Final = 4000  # characters searched of a job or a log entry

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select
 
 from ..core.jobs import Queued
-from .prepared import Prepared
+from .prepared_statements import Prepared
 from .tables import system_events
 
 MOST_WAITING: Final = 20  # per session, of the owner's and of others': a prompt has room for these, as in the reference

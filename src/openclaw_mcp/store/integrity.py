@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ..core.errors import StoreError
-from .faults import damaged, translated
+from .db_errors import damaged, translated
 
 logger = logging.getLogger(__name__)
 

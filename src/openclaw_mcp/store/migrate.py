@@ -34,9 +34,9 @@ def up_to_date(connection: Connection) -> None:
 
 def _lay(connection: Connection) -> None:
     """The tables of a new database, all at once."""
-    from . import fresh  # here for start-up: a database is new once
+    from . import initial_schema  # here for start-up: a database is new once
 
-    for statement in fresh.STATEMENTS:
+    for statement in initial_schema.STATEMENTS:
         connection.exec_driver_sql(statement)
     connection.execute(text("INSERT INTO alembic_version (version_num) VALUES (:now)"), {"now": HEAD})
 

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, select
 from sqlalchemy.dialects import sqlite
 
 from ..core.ids import new_id
-from ..core.records import Draft, Message, NewSession, Run, Session, Stored, now_ms
-from .prepared import Prepared
+from ..core.sessions import Draft, Message, NewSession, Run, Session, Stored, now_ms
+from .prepared_statements import Prepared
 from .tables import messages, runs, session_counts, sessions
 
 encode = msgspec.json.Encoder().encode

@@ -9,23 +9,11 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, exists, insert, select, text, update
 
 from ..core.agent import Attachment
-from ..core.records import (
-    Admission,
-    Claim,
-    Draft,
-    Finish,
-    Message,
-    Outcome,
-    Run,
-    RunRequest,
-    Session,
-    Stored,
-    now_ms,
-)
 from ..core.rpc import Fault
+from ..core.sessions import Admission, Claim, Draft, Finish, Message, Outcome, Run, RunRequest, Session, Stored, now_ms
 from ..core.transcript import ANSWERS_THERE, Standing, is_shared, marked, standing
 from .events import drained, is_guests
-from .prepared import Prepared
+from .prepared_statements import Prepared
 from .rows import (
     RUN,
     append,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, TextClause, bindparam, text
 
-from ..core.records import SearchHit
+from ..core.sessions import SearchHit
 
 CANDIDATES: Final = 1000  # the newest matches, of which the best are shown: bounds what is joined, cut out and ranked
 MOST_WORDS: Final = 32

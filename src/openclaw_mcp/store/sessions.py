@@ -10,20 +10,10 @@ from sqlalchemy.exc import IntegrityError
 
 from ..core.ids import new_id
 from ..core.model import Json
-from ..core.records import (
-    Draft,
-    HistoryPage,
-    Message,
-    NewSession,
-    Run,
-    SearchHit,
-    Session,
-    SessionPage,
-    SessionQuery,
-)
 from ..core.rpc import Fault
+from ..core.sessions import Draft, HistoryPage, Message, NewSession, Run, SearchHit, Session, SessionPage, SessionQuery
 from . import search
-from .prepared import Prepared
+from .prepared_statements import Prepared
 from .rows import (
     RUN,
     append,

@@ -15,11 +15,11 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..core.errors import StoreDamaged, StoreError
+from .db_errors import translated
 from .engine import READERS, engines, is_url, prepare_place, shown
-from .faults import translated
 from .integrity import look
 from .migrate import up_to_date
-from .pulse import AdvisoryPulse, FilePulse, Pulse
+from .process_lock import AdvisoryPulse, FilePulse, Pulse
 from .writer import Writer
 
 logger = logging.getLogger(__name__)

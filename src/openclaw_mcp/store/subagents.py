@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, delete, false, func, insert, or_, select, tuple_, update
 
-from ..core.records import Subagent, TaskQuery
+from ..core.sessions import Subagent, TaskQuery
 from .rows import from_json, to_json
 from .store import Store
 from .tables import subagents

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from ..core.errors import OpenClawError, StoreBusy
-from .faults import translated
+from .db_errors import translated
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -1,1 +1,1 @@
-"""The counter: the menu (registry), the rules (policy), the form (schema), the one way to order (desk)."""
+"""The tool dispatcher: registry, policy, argument schemas, deadlines, audit."""

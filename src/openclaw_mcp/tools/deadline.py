@@ -7,7 +7,7 @@ import asyncio
 from types import TracebackType
 from typing import Final
 
-from ..core.rounds import Rounds
+from ..net.periodic_sweep import Rounds
 
 ROUND: Final = 0.25  # seconds between two looks: how late a deadline may be noticed
 

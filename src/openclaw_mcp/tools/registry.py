@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Final
 from weakref import ref
 
-from ..core.bell import Bell
 from ..core.model import ToolSpec
 from ..core.ports import ToolSource
+from ..core.signal import Bell
 from .policy import APPS
 from .schema import Form, form_of, kept
 

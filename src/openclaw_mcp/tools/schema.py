@@ -14,8 +14,8 @@ import msgspec
 from ..core.errors import ToolArguments
 from ..core.model import Json
 from . import schema_nodes
+from .schema_cost import Work
 from .schema_nodes import refused
-from .schema_work import Work
 
 MOST_REASONS: Final = 3  # enough to act on; a long list buries the first mistake
 LONGEST_REASON: Final = 300

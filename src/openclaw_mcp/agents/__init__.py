@@ -1,1 +1,0 @@
-"""The workshop: agents that answer, and the runs in which they do."""

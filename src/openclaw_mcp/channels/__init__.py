@@ -1,1 +1,0 @@
-"""The mailroom: channels, who may write, the outbox."""

@@ -1,0 +1,33 @@
+"""The log of a server command: a file of bounded size in the state directory, which is what `logs.tail` reads."""
+
+import logging
+import os
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Final
+
+from ..net.files import open_to_append
+from .logging_setup import hush
+
+LOG_FILE: Final = "gateway.log"
+LOG_BYTES: Final = 5 << 20  # of one log file; KEPT_LOGS older ones stay beside it
+KEPT_LOGS: Final = 3
+
+
+class PrivateLog(RotatingFileHandler):
+    """For this user alone, and never written through a link."""
+
+    def _open(self) -> TextIOWrapper:
+        return os.fdopen(open_to_append(Path(self.baseFilename)), "a", encoding=self.encoding)
+
+
+def log_to(folder: Path, *, verbose: bool) -> None:
+    """Raises StateBroken when the log is a link or no file."""
+    file = PrivateLog(folder / LOG_FILE, maxBytes=LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8")
+    handlers: list[logging.Handler] = [file]
+    if verbose:
+        handlers.append(logging.StreamHandler())
+    layout = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=handlers, format=layout)
+    hush()

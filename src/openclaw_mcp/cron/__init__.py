@@ -1,1 +1,0 @@
-"""The clock: jobs, when they are due, what came of them."""

@@ -1,0 +1,1 @@
+"""Files that come with a message, turned into text an agent can read."""

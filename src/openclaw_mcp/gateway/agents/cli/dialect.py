@@ -1,0 +1,232 @@
+"""What the four have in common: what one is told, how its talk is read, how its failures are put into a sentence."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from msgspec import Struct
+
+from ....core.agent import AgentEvent, Partial, ToolOutcome, ToolUse, Usage
+from ....core.model import Json
+
+SERVER: Final = "remoteclaw"
+"""What our own MCP server is called in every CLI's configuration."""
+CONNECT_SECONDS: Final = 30  # a CLI gives our server this long to start
+CALL_SECONDS: Final = 300  # and this long for a call: a tool may wait for another agent's answer
+LONGEST_RESULT: Final = 256 << 10  # characters of a tool's answer that a transcript keeps
+
+
+class Entry(Struct, frozen=True):
+    """An MCP server to be started by the CLI. It holds no secret: it may stand on a command line."""
+
+    command: str
+    args: tuple[str, ...] = ()
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """One turn, as a CLI is told of it."""
+
+    prompt: str
+    about: str = ""
+    """What the agent must know besides: who writes, where, how to answer."""
+    session: str | None = None
+    model: str | None = None
+    effort: Literal["low", "medium", "high"] | None = None
+    files: tuple[tuple[Path, str], ...] = ()
+    """Attachments it can see, as files in `folder`, with their MIME types."""
+    server: Entry | None = None
+    strict: bool = True
+    """Whether ours is the only MCP server, whatever the CLI's user set up for it."""
+    folder: Path
+    """This run's own, private, gone after it."""
+    confined: Path | None = None
+    """Set when the CLI may have no tools but our server's and no settings but its login's: see `confinement`. A
+    private folder that is still there for the next such run, where sessions may lie."""
+    conversation: str = ""
+    """The name of a folder for the gateway's session alone, where such runs must not see each other's sessions."""
+    env: Mapping[str, str]
+    """What the CLI inherits."""
+    cwd: Path
+
+
+class Spoken(Struct, frozen=True, kw_only=True):
+    """What to start it with. `stdin` is the prompt in the CLI's own form."""
+
+    args: Sequence[str]
+    last: Sequence[str] = ()
+    """What must come after the arguments a person added."""
+    env: Mapping[str, str] = {}
+    stdin: bytes
+
+
+class Reader(Protocol):
+    """Reads one run's events. Fields are filled as they come."""
+
+    session: str | None
+    done: bool
+    """The CLI said that it answered to the end."""
+    error: str | None
+    """The last complaint; one that was overcome is taken back."""
+    stop_reason: str
+    usage: Usage | None
+    text: str | None
+    """The answer, where the CLI said it at the end and nowhere else."""
+
+    def hear(self, event: Json) -> Iterable[AgentEvent]: ...
+
+
+class Dialect(Protocol):
+    """One CLI: its command line, its configuration, its events."""
+
+    id: str
+    title: str
+    program: str
+    install: str
+    sign_in: str
+    """How a person lets it use its model."""
+    takes: tuple[str, ...]
+    adds_up: tuple[str, ...]
+    """Fields of `Usage` that it counts for a whole session, not for a turn."""
+    note: str
+    """The file of a workspace that holds instructions for it."""
+    own_variables: re.Pattern[str]
+    """How names of variables begin that tell this CLI what to do."""
+    kept_variables: re.Pattern[str]
+    """Those of them that a confined run keeps: how the model is reached, and what makes the CLI do less."""
+
+    def speak(self, order: Order) -> Spoken: ...
+
+    def listen(self, order: Order) -> Reader: ...
+
+    def after(self, order: Order) -> None:
+        """The run is over, its folder still there: bring home what belongs to the user."""
+
+
+def composed(order: Order) -> bytes:
+    """The prompt for a CLI that takes no instructions beside it."""
+    told = f"<instructions>\n{order.about}\n</instructions>\n\n" if order.about else ""
+    return (told + order.prompt).encode()
+
+
+class Listening:
+    """What every reader keeps."""
+
+    provider = ""
+
+    def __init__(self) -> None:
+        self.session: str | None = None
+        self.done = False
+        self.error: str | None = None
+        self.stop_reason = "stop"
+        self.usage: Usage | None = None
+        self.text: str | None = None
+        self._spoke = False
+        self._apart = False
+        self._names: dict[str, str] = {}
+
+    def say(self, text: Any) -> Iterator[AgentEvent]:
+        if isinstance(text, str) and text:
+            yield Partial(("\n\n" if self._spoke and self._apart else "") + text)
+            self._spoke, self._apart = True, False
+
+    def pause(self) -> None:
+        """What is said next is a paragraph of its own."""
+        self._apart = True
+
+    def use(self, id: str, name: Any, arguments: Any) -> Iterator[AgentEvent]:
+        self.pause()
+        self._names[id] = str(name or "tool")
+        yield ToolUse(id, self._names[id], arguments if isinstance(arguments, dict) else {"input": arguments})
+
+    def outcome(self, id: str, content: Any, *, failed: bool) -> Iterator[AgentEvent]:
+        yield ToolOutcome(id, self._names.get(id, "tool"), blocks(content), failed=failed)
+
+
+def own_name(name: Any, *prefixes: str) -> str:
+    """A tool's name; of our own server's tools, without what the CLI puts before it."""
+    text = str(name or "tool")
+    for prefix in prefixes:
+        if text.startswith(prefix):
+            return text[len(prefix) :]
+    return text
+
+
+def blocks(content: Any) -> tuple[Json, ...]:
+    """A tool's answer in whatever shape, as MCP content blocks."""
+    if content is None:
+        return ()
+    if isinstance(content, list):
+        return tuple(block for item in content for block in blocks(item))
+    if isinstance(content, dict):
+        return (_block(content),)
+    return ({"type": "text", "text": str(content)[:LONGEST_RESULT]},)
+
+
+def _block(item: Json) -> Json:
+    kind, source = item.get("type"), item.get("source")
+    if kind == "text":
+        return {"type": "text", "text": str(item.get("text", ""))[:LONGEST_RESULT]}
+    if kind in ("image", "audio") and isinstance(item.get("data"), str):
+        return {"type": kind, "data": item["data"], "mimeType": item.get("mimeType", "application/octet-stream")}
+    if kind == "image" and isinstance(source, dict) and isinstance(source.get("data"), str):
+        return {"type": "image", "data": source["data"], "mimeType": source.get("media_type", "image/png")}
+    return {"type": "text", "text": str(item)[:LONGEST_RESULT]}
+
+
+def count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def part(value: Any, name: str) -> Json:
+    """The object at a name; empty where there is none."""
+    inner = value.get(name) if isinstance(value, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
+def text_at(value: Any, *names: str) -> str | None:
+    """The first of the names that holds a text."""
+    found = (value.get(name) for name in names) if isinstance(value, dict) else ()
+    return next((text for text in found if isinstance(text, str) and text), None)
+
+
+# ---- failures --------------------------------------------------------------------------------------------------------
+
+Trouble = Literal["store", "resume", "context", "rate", "auth", "network", "server", "other"]
+
+_SIGNS: Final[tuple[tuple[Trouble, str], ...]] = (
+    ("store", r"failed query:\s*(?:create|alter|drop)\s|database is locked"),  # two first starts of OpenCode at once
+    (
+        "resume",
+        r"no conversation found|session not found|no (?:saved )?session|no rollout|error resuming|"
+        r"invalid session identifier|could not find session|thread not found|conversation not found",
+    ),
+    (
+        "context",
+        r"context[ _-]?(?:length|window|overflow)|prompt is too long|too many tokens|maximum context|"
+        r"token (?:count|limit)|input is too long",
+    ),
+    (
+        "rate",
+        r"rate[ _-]?limit|\b429\b|\b529\b|\b503\b|quota|resource[ _]?exhausted|too many requests|overloaded|"
+        r"usage limit|high demand",
+    ),
+    (
+        "auth",
+        r"\b401\b|\b403\b|unauthori[sz]ed|forbidden|invalid (?:x-)?api[ _-]?key|incorrect api key|"
+        r"api key not valid|authentication|not logged in|please run /login|set an auth method|auth method|"
+        r"permission_error|missing environment variable",
+    ),
+    ("server", r"required mcp servers? failed"),
+    (
+        "network",
+        r"econnrefused|econnreset|etimedout|enotfound|connection (?:refused|reset|error)|network|fetch failed|"
+        r"error sending request|socket hang up|unable to connect",
+    ),
+)
+_TROUBLES: Final = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _SIGNS)
+
+
+def trouble(text: str) -> Trouble:
+    """What a complaint is about; the first that fits."""
+    return next((kind for kind, pattern in _TROUBLES if pattern.search(text)), "other")

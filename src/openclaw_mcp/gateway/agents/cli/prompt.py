@@ -1,0 +1,86 @@
+"""What a CLI agent is told besides the message: where it is, how its answer travels, what was said before."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ....core.agent import Turn
+from ....core.model import Grant, Json
+
+RECALLED: Final = 30  # messages a CLI that begins anew in an old conversation is told of
+RECALLED_TEXT: Final = 8000  # characters of them, the newest first
+LONGEST_HINTS: Final = 2000  # characters of what a channel says about its formatting
+
+MESSAGING: Final = """\
+## Messaging
+What you answer is delivered to the conversation the message came from; no tool is needed for that. To write somewhere
+else, or to send a file, use the message_* tools. What you have sent with them to this conversation is not sent again.
+A block that begins with "System:" comes from the gateway and not from the person: act on it, don't quote it."""
+
+REPLIES: Final = """\
+## Replying to a message
+Begin with [[reply_to_current]] to answer the newest message as a reply, or with [[reply_to:ID]] for another one. The
+tag must be the first thing you write and is removed before sending."""
+
+SILENCE: Final = """\
+## Saying nothing
+If nothing should be sent, answer with NO_REPLY and not a word more."""
+
+
+def about(turn: Turn, instructions: Sequence[str | None]) -> str:
+    """The sections, each where it applies; `instructions` are the house's and the caller's own."""
+    grant = turn.caller.grant
+    sections = [text.strip() for text in instructions if text and text.strip()]
+    if grant is not None and grant.channel:
+        sections.append(MESSAGING)
+        hints = turn.settings.get("messageToolHints")
+        if hints:
+            sections.append(f"## Formatting\n{_hints(hints)}")
+        sections += [REPLIES, SILENCE, f"## This conversation\n{_place(grant, turn.settings)}"]
+    return "\n\n".join(sections)
+
+
+def _hints(hints: Any) -> str:
+    text = "\n".join(str(hint) for hint in hints) if isinstance(hints, list) else str(hints)
+    return text[:LONGEST_HINTS]
+
+
+def _place(grant: Grant, settings: Json) -> str:
+    sender = grant.sender
+    parts = {
+        "channel": grant.channel,
+        "account": grant.account,
+        "conversation": None if grant.handed_on else grant.to,
+        "thread": None if grant.handed_on else grant.thread,
+        "user": (sender.name or sender.username or sender.id) if sender is not None else None,
+        "timezone": settings.get("timezone"),
+    }
+    return " | ".join(f"{name}={' '.join(str(value).split())}" for name, value in parts.items() if value)
+
+
+async def earlier(turn: Turn) -> str:
+    """What was said before, for a CLI that does not remember it; empty in a new conversation."""
+    if turn.recall is None:
+        return ""
+    lines: list[str] = []
+    room = RECALLED_TEXT
+    for message in reversed(await turn.recall(RECALLED)):
+        text = _text(message).strip()
+        if message.get("role") not in ("user", "assistant") or not text:
+            continue
+        line = f"{'Person' if message['role'] == 'user' else 'You'}: {text}"
+        if len(line) > room:
+            break
+        lines.append(line)
+        room -= len(line)
+    return "\n".join(reversed(lines))
+
+
+def _text(message: Json) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    # That a tool was called is said too, or what a cut turn has done already would be done again.
+    called = [f"(called {block.get('name')})" for block in content if block.get("type") == "toolCall"]
+    return "\n".join([*called, *(str(block.get("text", "")) for block in content if block.get("type") == "text")])

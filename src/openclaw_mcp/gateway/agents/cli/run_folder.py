@@ -1,0 +1,81 @@
+"""A run's own folder: for this user alone, gone with the run; what a crash left is swept at the next start."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from ....net.files import private_folder
+
+LOCK: Final = "lock"  # in each owner's folder, held while the owner lives: no pid to be mistaken for another's
+
+
+class Folders:
+    """Folders of one process, below `base`. Made at first use; `close` removes them all."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._own: Path | None = None
+        self._lock: int | None = None
+
+    @contextlib.contextmanager
+    def new(self) -> Iterator[Path]:
+        """An empty folder for one run."""
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._mine()))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _mine(self) -> Path:
+        if self._own is None:
+            private_folder(self._base)
+            with _held(self._base / LOCK):
+                _sweep(self._base)
+                self._own = Path(tempfile.mkdtemp(prefix="owner-", dir=self._base))
+                self._lock = os.open(self._own / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+        return self._own
+
+    def close(self) -> None:
+        if self._own is not None and self._lock is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
+            os.close(self._lock)
+            self._own = self._lock = None
+
+
+def sweep(base: Path) -> int:
+    """Remove what processes that are gone left; how many they were."""
+    if not base.exists():
+        return 0
+    with _held(base / LOCK):
+        return _sweep(base)
+
+
+def _sweep(base: Path) -> int:
+    swept = 0
+    for owner in base.glob("owner-*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(owner / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(owner, ignore_errors=True)
+                swept += 1
+            finally:
+                os.close(descriptor)
+    return swept
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """One process at a time: between a folder and its lock nobody looks."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,118 @@
+"""The demo agent: built in, no model. It says so, echoes, streams, and does what lines beginning with `!` tell it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+
+from ...core.agent import AgentEvent, Block, Failed, Media, Model, Partial, Thinking, ToolOutcome, ToolUse, Turn, Usage
+from ...core.agent import Final as Answered
+from ...core.errors import ToolError
+from ...core.model import ToolCall
+from ...core.ports import SILENCE
+
+PROVIDER, MODEL = "demo", "demo-echo"
+LONGEST_SLEEP: Final = 3600.0  # a scripted pause is for tests and demonstrations
+GREETING: Final = "This is the demo agent (no model is configured). You said: "
+
+
+class DemoAgent:
+    """An `AgentRuntime`. Scripts, one order a line:
+
+    `!say TEXT`, `!think TEXT`, `!block TEXT`, `!sleep SECONDS`, `!tool NAME {json}`, `!return` (sends the attachments
+    back), `!fail REASON`. Any other line is echoed.
+    """
+
+    id = "demo"
+    takes: tuple[str, ...] = ("",)
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Model(PROVIDER, MODEL)
+        orders = [line.strip() for line in turn.prompt.splitlines() if line.strip().startswith("!")]
+        said: list[str] = []
+        if not orders:
+            orders = [f"!say {GREETING}{turn.prompt}{_attached(turn)}"]
+        for number, order in enumerate(orders, 1):
+            name, _, rest = order.removeprefix("!").partition(" ")
+            if name == "fail":
+                yield Failed(message=rest or "the demo agent was told to fail")
+                return
+            async for event in _obey(turn, name, rest, number):
+                if isinstance(event, Partial):
+                    said.append(event.text)
+                yield event
+        text = "".join(said)
+        usage = Usage(input=len(turn.prompt.split()), output=len(text.split()))
+        yield usage
+        yield Answered(text=text, usage=usage)
+
+
+def _attached(turn: Turn) -> str:
+    if not turn.attachments:
+        return ""
+    names = ", ".join(f"{a.name or a.kind} ({a.mime_type}, {len(a.data or b'')} bytes)" for a in turn.attachments)
+    return f"\nAttached: {names}"
+
+
+async def _obey(turn: Turn, name: str, rest: str, number: int) -> AsyncIterator[AgentEvent]:
+    match name:
+        case "say":
+            for word in _words(rest):
+                yield Partial(word)
+                await asyncio.sleep(0)
+        case "think":
+            yield Thinking(rest)
+        case "block":
+            yield Partial(rest)
+            yield Block(rest)
+        case "sleep":
+            await asyncio.sleep(_seconds(rest))
+        case "return":
+            for attachment in turn.attachments:
+                yield Media(attachment)
+        case "tool":
+            async for event in _use(turn, rest, number):
+                yield event
+        case _:
+            yield Partial(f"There is no demo order !{name}. ")
+
+
+def _words(text: str) -> list[str]:
+    """`text` in pieces of a word, so that it streams."""
+    words = text.split(" ")
+    return [word if index == 0 else f" {word}" for index, word in enumerate(words)]
+
+
+def _seconds(text: str) -> float:
+    try:
+        return min(max(float(text), 0.0), LONGEST_SLEEP)
+    except ValueError:
+        return 0.0
+
+
+async def _use(turn: Turn, rest: str, number: int) -> AsyncIterator[AgentEvent]:
+    tool, _, written = rest.partition(" ")
+    id = f"call_{number}"
+    try:
+        arguments = json.loads(written or "{}")
+    except ValueError:
+        arguments = None
+    yield ToolUse(id, tool, arguments if isinstance(arguments, dict) else {})
+    content, failed = await _call(turn, tool, arguments)
+    yield ToolOutcome(id, tool, content, failed)
+    yield Partial(" ".join(str(block.get("text", block["type"])) for block in content))
+
+
+async def _call(turn: Turn, tool: str, arguments: Any) -> tuple[tuple[dict[str, Any], ...], bool]:
+    if not isinstance(arguments, dict):
+        return ({"type": "text", "text": "the arguments are no JSON object"},), True
+    if turn.tools is None:
+        return ({"type": "text", "text": f"Unknown tool: {tool}"},), True
+    call = ToolCall(caller=turn.caller, name=tool, arguments=arguments, line=SILENCE)
+    try:
+        result = await turn.tools.call(call)
+    except ToolError as exc:
+        return ({"type": "text", "text": str(exc)},), True
+    return tuple(msgspec.to_builtins(block) for block in result.content), result.failed

@@ -1,0 +1,1 @@
+"""Agents behind a model API: OpenAI-compatible, Anthropic, or another gateway."""

@@ -1,0 +1,109 @@
+"""Keys: read from where the config says they are, taken in turns, rested when a provider turns one down."""
+
+import asyncio
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from .errors import ModelTrouble
+from .settings import KeySource, Provider
+
+REST_AFTER_REFUSAL: Final = 300.0  # seconds before a key that was turned down is the first choice again
+REST_AFTER_RATE: Final = 30.0  # seconds, when the provider does not say how long
+LONGEST_KEY: Final = 16 << 10  # bytes; a larger file is no key
+
+
+class KeyRing:
+    """The keys of a provider. What was read is kept until it is turned down."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self._read: dict[KeySource, str] = {}
+        self._rests: dict[KeySource, float] = {}
+
+    def order(self) -> list[KeySource | None]:
+        """Every key, the rested first; a resting one is still better than none. [None]: no key is needed."""
+        now = time.monotonic()
+        sources = sorted(self._provider.keys, key=lambda source: max(self._rests.get(source, 0.0), now))
+        return list(sources) or [None]
+
+    async def read(self, source: KeySource | None) -> str | None:
+        """Raises ModelTrouble that says what to set, and never the key."""
+        if source is None:
+            return None
+        if source not in self._read:
+            self._read[source] = await self._fetch(source)
+        return self._read[source]
+
+    async def _fetch(self, source: KeySource) -> str:
+        place = f"models.providers.{self._provider.name}.apiKey"
+        match source.kind:
+            case "value":
+                key, trouble = source.where, ""
+            case "env":
+                key = os.environ.get(source.where, "").strip()
+                trouble = f"the environment variable {source.where} is not set"
+            case "file":
+                key, trouble = await asyncio.to_thread(_from_file, source)
+            case "keyring":
+                key, trouble = await asyncio.to_thread(_from_keyring, source)
+        if not key:
+            raise ModelTrouble(f"there is no key for it: {trouble} ({place})", kind="auth")
+        if not key.isascii() or not key.isprintable():
+            raise ModelTrouble(f"its key must be one line of plain characters ({place})", kind="auth")
+        return key
+
+    def refuse(self, source: KeySource | None) -> None:
+        """The provider does not take this key: read it anew when its turn comes."""
+        if source is not None:
+            self._read.pop(source, None)
+            self._rests[source] = time.monotonic() + REST_AFTER_REFUSAL
+
+    def rest(self, source: KeySource | None, seconds: float | None) -> None:
+        if source is not None:
+            self._rests[source] = time.monotonic() + (REST_AFTER_RATE if seconds is None else seconds)
+
+
+def _from_file(source: KeySource) -> tuple[str, str]:
+    """The key, or what is wrong. A file others may read is no place for one."""
+    path = Path(source.where).expanduser()
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as exc:
+        return "", f"{path} can't be read ({exc.strerror})"
+    with os.fdopen(descriptor, "rb") as file:
+        if os.name == "posix" and stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
+            return "", f"{path} may be read by others; chmod 600 it"
+        data = file.read(LONGEST_KEY + 1)
+    if len(data) > LONGEST_KEY:
+        return "", f"{path} is larger than {LONGEST_KEY} bytes"
+    if source.entry in ("", "value"):
+        return data.decode("utf-8", "replace").strip(), f"{path} is empty"
+    return _pointed(data, source.entry), f"{path} holds no text at {source.entry}"
+
+
+def _pointed(data: bytes, pointer: str) -> str:
+    try:
+        value: Any = msgspec.json.decode(data)
+        for step in pointer.removeprefix("/").split("/"):
+            name = step.replace("~1", "/").replace("~0", "~")
+            value = value[int(name)] if isinstance(value, list) else value[name]
+    except (msgspec.DecodeError, KeyError, IndexError, TypeError, ValueError):
+        return ""
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _from_keyring(source: KeySource) -> tuple[str, str]:
+    try:
+        import keyring  # here for start-up: an optional package, for those whose keys are there
+    except ImportError:
+        return "", "the keyring needs the package keyring (pip install 'openclaw-mcp[node]')"
+    try:
+        found = keyring.get_password(source.where, source.entry)
+    except keyring.errors.KeyringError as exc:
+        return "", f"the keyring can't be read ({type(exc).__name__})"
+    return found or "", f'the keyring holds nothing for service "{source.where}", account "{source.entry}"'

@@ -1,0 +1,1 @@
+"""Sub-agents and messages between sessions: spawning, announcing results, who may see which session."""

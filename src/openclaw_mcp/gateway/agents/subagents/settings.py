@@ -1,0 +1,121 @@
+"""What the config says about sub-agents and about sessions that look at each other. Pure."""
+
+from fnmatch import fnmatchcase
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from ....core.model import Json
+from ....core.providers import has_provider_rules
+from ....core.rpc import Fault
+
+DEEPEST: Final = 5  # spawns under one another, whatever the config says: each multiplies the work
+MOST_CHILDREN: Final = 100  # of one session at once, likewise
+MOST_TURNS: Final = 5  # between two agents after a message
+
+Visibility = Literal["self", "tree", "agent", "all"]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class Spawning(Struct, frozen=True, kw_only=True, rename="camel"):
+    """`agents.defaults.subagents`."""
+
+    max_spawn_depth: Annotated[int, Meta(ge=0, le=DEEPEST)] = 1
+    max_children_per_agent: Annotated[int, Meta(ge=0, le=MOST_CHILDREN)] = 5
+    allow_agents: tuple[str, ...] = ()
+    run_timeout_seconds: Count = 0
+    archive_after_minutes: Count = 60
+    model: str | None = None
+
+
+class _Own(Struct, frozen=True, kw_only=True, rename="camel"):
+    allow_agents: tuple[str, ...] | None = None
+    model: str | None = None
+
+
+class _Agent(Struct, frozen=True, kw_only=True):
+    id: str
+    subagents: _Own = _Own()
+
+
+class _Defaults(Struct, frozen=True, kw_only=True):
+    subagents: Spawning = Spawning()
+
+
+class _Agents(Struct, frozen=True, kw_only=True):
+    defaults: _Defaults = _Defaults()
+    list: tuple[_Agent, ...] = ()
+
+
+class _Sessions(Struct, frozen=True, kw_only=True):
+    visibility: Visibility = "tree"
+
+
+class _AgentToAgent(Struct, frozen=True, kw_only=True):
+    enabled: bool = False
+    allow: tuple[str, ...] = ()
+
+
+class _Tools(Struct, frozen=True, kw_only=True, rename="camel"):
+    sessions: _Sessions = _Sessions()
+    agent_to_agent: _AgentToAgent = _AgentToAgent()
+
+
+class _PingPong(Struct, frozen=True, kw_only=True, rename="camel"):
+    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=MOST_TURNS)] = MOST_TURNS
+
+
+class _Session(Struct, frozen=True, kw_only=True, rename="camel"):
+    agent_to_agent: _PingPong = _PingPong()
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    agents: _Agents = _Agents()
+    tools: _Tools = _Tools()
+    session: _Session = _Session()
+    provider_rules: bool = field(default=False, name="(provider rules)")  # a name no config has
+    """Whether rules about tools go by the model's provider."""
+
+    @property
+    def spawning(self) -> Spawning:
+        return self.agents.defaults.subagents
+
+    @property
+    def visibility(self) -> Visibility:
+        return self.tools.sessions.visibility
+
+    @property
+    def turns(self) -> int:
+        return self.session.agent_to_agent.max_ping_pong_turns
+
+    def helpers(self, agent: str) -> tuple[str, ...]:
+        """The agents besides itself that this one may spawn; `*` = any."""
+        own = self._own(agent).allow_agents
+        return tuple(word.strip().lower() for word in (self.spawning.allow_agents if own is None else own))
+
+    def model(self, agent: str) -> str | None:
+        """What a sub-agent of that kind works with, unless asked otherwise."""
+        return self._own(agent).model or self.spawning.model
+
+    def why_apart(self, one: str, other: str) -> str | None:
+        """Why sessions of two agents may not see each other; None = they may."""
+        open = self.tools.agent_to_agent
+        if one == other:
+            return None
+        if self.visibility != "all" or not open.enabled:
+            return "another agent's sessions need tools.sessions.visibility all and tools.agentToAgent.enabled true"
+        closed = [id for id in (one, other) if not any(fnmatchcase(id, word.strip().lower()) for word in open.allow)]
+        return f"tools.agentToAgent.allow does not name {' or '.join(closed)}" if closed else None
+
+    def _own(self, agent: str) -> _Own:
+        return next((entry.subagents for entry in self.agents.list if entry.id == agent), _Own())
+
+
+def read(config: Json) -> Settings:
+    """Raises Fault when they can't be understood: then nothing is handed on."""
+    try:
+        found = msgspec.convert(config, Settings)
+        return msgspec.structs.replace(found, provider_rules=has_provider_rules(config))
+    except msgspec.ValidationError as exc:
+        raise Fault(f"openclaw.json: {exc}; until that is put right no work is handed on", kind="UNAVAILABLE") from None

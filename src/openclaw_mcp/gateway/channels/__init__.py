@@ -1,0 +1,1 @@
+"""Messaging channels: accounts, the inbox, the outbox, and message actions."""

@@ -1,0 +1,26 @@
+"""Channels on other people's servers, made when an account of one is configured. Each is a folder of its own."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ...core.channel import Channel
+from ...core.model import Json
+from .account_runner import Maker
+
+
+def matrix(account: str, settings: Json, folder: Path) -> Channel:
+    # Imported here for start-up: an HTTP client and a Markdown reader that most gateways never need.
+    from .matrix import Matrix, MatrixSettings
+
+    return Matrix(MatrixSettings.read(settings), account=account, folder=folder)
+
+
+def telegram(account: str, settings: Json, folder: Path) -> Channel:
+    # Imported here for start-up, as above. A bot keeps nothing: Telegram remembers what was fetched.
+    from .telegram import Telegram, TelegramSettings
+
+    return Telegram(TelegramSettings.read(settings), account=account)
+
+
+KINDS: Final[Mapping[str, Maker]] = {"matrix": matrix, "telegram": telegram}

@@ -1,0 +1,59 @@
+"""Orders people write to us rather than to the agent: `/new`, `/reset`, `/stop`, `/status`, `/whoami`, `/help`."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from msgspec import Struct
+
+from ...core.channel import Heard
+from ...core.ports import Runner
+
+WORDS: Final = {
+    "/new": "begin a new conversation; words after it are its first message",
+    "/reset": "the same",
+    "/stop": "stop what the agent is doing",
+    "/status": "which session this is",
+    "/whoami": "who you are to us",
+    "/help": "this list",
+}
+
+OWNERS: Final = frozenset({"/new", "/reset", "/stop"})
+"""Orders about everybody's conversation: in the main session, which others may share, they are the owner's."""
+NOT_YOURS: Final = "This conversation is shared with the owner, who alone may stop it or begin it anew."
+
+
+class Command(Struct, frozen=True):
+    name: str
+    rest: str
+    """What is for the agent after all."""
+
+
+def read(text: str) -> Command | None:
+    """The command a message is; None: it is for the agent. `/stop@bot` is `/stop`."""
+    first, _, rest = text.strip().partition(" ")
+    name = first.lower().partition("@")[0]
+    if name not in WORDS or (rest.strip() and name not in ("/new", "/reset")):
+        return None
+    return Command(name, rest.strip())
+
+
+def is_urgent(text: str) -> bool:
+    command = read(text)
+    return command is not None and command.name == "/stop"
+
+
+async def obey(
+    command: Command, heard: Heard, session: str, runner: Runner, reset: Callable[[str], Awaitable[object]]
+) -> str:
+    """Do it; what to answer."""
+    match command.name:
+        case "/stop":
+            return "Stopped." if await runner.abort(session) else "Nothing was going on."
+        case "/new" | "/reset":
+            await reset(session)
+            return "A new conversation begins."
+        case "/status":
+            return f"Session {session} on {heard.address.channel}."
+        case "/whoami":
+            return f"You are {heard.sender.id} on {heard.address.channel}, account {heard.address.account}."
+    return "\n".join(f"{name}  {meaning}" for name, meaning in WORDS.items())

@@ -1,0 +1,177 @@
+"""The Matrix client-server API over HTTP: requests out, JSON or one of the channel's errors back."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from ....core.channel import ChannelBusy, ChannelError, ChannelRefused
+from ....core.model import Json
+from ....core.numbers import whole
+
+CONNECT_WAIT: Final = 10.0  # seconds until we take a server for unreachable
+ANSWER_WAIT: Final = 60.0  # joining a large room takes a homeserver this long
+UPLOAD_WAIT: Final = 300.0  # seconds for the largest attachment over a slow line
+ANSWER_LIMIT: Final = 128 * 1024 * 1024  # bytes; the first sync of an account in thousands of rooms stays below
+BUSY_WAIT: Final = 5.0  # seconds, when a server is busy and does not say for how long
+
+CLIENT: Final = "/_matrix/client/v3"
+MEDIA: Final = "/_matrix/client/v1/media"
+
+WORDS: Final[Mapping[str, str]] = {
+    "M_FORBIDDEN": "this account may not do that in the room: is it a member, with the power to do so?",
+    "M_NOT_FOUND": "there is no such room or message",
+    "M_USER_DEACTIVATED": "the account is deactivated",
+    "M_USER_SUSPENDED": "the account is suspended",
+    "M_TOO_LARGE": "the homeserver finds it too large",
+    "M_INVALID_PARAM": "the homeserver does not accept it: check the target's spelling",
+    "M_BAD_JSON": "the homeserver does not accept the message's form",
+    "M_GUEST_ACCESS_FORBIDDEN": "guests may not do that",
+}
+
+
+class MatrixRefused(ChannelRefused):
+    """A refusal, with the server's own code for those who can act on it."""
+
+    def __init__(self, message: str, errcode: str, status: int) -> None:
+        super().__init__(message)
+        self.errcode = errcode
+        self.status = status
+
+
+class LoggedOut(ChannelError):
+    """The server does not know our token. What is to be sent waits until we are in again."""
+
+
+class Homeserver:
+    """One connection pool to one homeserver. `token` may be set later: logging in needs none."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self.token: str | None = None
+        limits = httpx.Limits(max_connections=16)  # a sync, and a few sends and downloads beside it
+        self._http = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_WAIT, connect=CONNECT_WAIT), limits=limits)
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def get(self, path: str, params: Json | None = None, *, wait: float = ANSWER_WAIT) -> Json:
+        """`params` that are None are left out."""
+        return await self._json("GET", path, params=params, wait=wait)
+
+    async def put(self, path: str, body: Json) -> Json:
+        return await self._json("PUT", path, body=body)
+
+    async def post(self, path: str, body: Json) -> Json:
+        return await self._json("POST", path, body=body)
+
+    async def upload(self, data: bytes, *, mime_type: str, name: str | None) -> str:
+        """Its mxc URI."""
+        params = {"filename": name} if name else {}
+        headers = {"Content-Type": mime_type}
+        raw = await self._request(
+            "POST", "/_matrix/media/v3/upload", params=params, data=data, headers=headers, wait=UPLOAD_WAIT
+        )
+        return str(_object(raw).get("content_uri", ""))
+
+    async def download(self, uri: str, *, limit: int) -> bytes:
+        """The bytes behind an mxc URI. Raises ChannelRefused when there are more than `limit`, or none."""
+        server, _, media = uri.removeprefix("mxc://").partition("/")
+        if not uri.startswith("mxc://") or not server or not media:
+            raise ChannelRefused("that attachment has no address on a Matrix server")
+        path = f"{MEDIA}/download/{part(server)}/{part(media)}"
+        return await self._request("GET", path, wait=UPLOAD_WAIT, limit=limit)
+
+    async def _json(
+        self, method: str, path: str, *, params: Json | None = None, body: Json | None = None, wait: float = ANSWER_WAIT
+    ) -> Json:
+        data = None if body is None else msgspec.json.encode(body)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        return _object(await self._request(method, path, params=params, data=data, headers=headers, wait=wait))
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Json | None = None,
+        data: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        wait: float = ANSWER_WAIT,
+        limit: int = ANSWER_LIMIT,
+    ) -> bytes:
+        sent = dict(headers or {})
+        if self.token is not None:
+            sent["Authorization"] = f"Bearer {self.token}"
+        timeout = httpx.Timeout(wait, connect=CONNECT_WAIT)
+        try:
+            async with self._http.stream(
+                method,
+                self.url + path,
+                params={key: value for key, value in (params or {}).items() if value is not None},
+                content=data,
+                headers=sent,
+                timeout=timeout,
+                follow_redirects=method == "GET",  # a media server elsewhere; httpx drops the token on the way there
+            ) as response:
+                raw = await _bounded(response, limit)
+        except httpx.HTTPError as exc:
+            raise ChannelError(f"the homeserver did not answer ({type(exc).__name__})") from exc
+        if not response.is_success:
+            raise refusal(response, raw)
+        return raw
+
+
+async def _bounded(response: httpx.Response, limit: int) -> bytes:
+    parts, size = [], 0
+    async for chunk in response.aiter_bytes():
+        size += len(chunk)
+        if size > limit:
+            raise ChannelRefused(f"the homeserver's answer is larger than {limit} bytes")
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def refusal(response: httpx.Response, raw: bytes) -> ChannelError:
+    """What an unsuccessful answer means here."""
+    try:
+        answer = _object(raw)
+    except ChannelError:
+        answer = {}
+    code = str(answer.get("errcode", ""))
+    if response.status_code == 429 or code == "M_LIMIT_EXCEEDED":
+        return ChannelBusy("the homeserver asks us to slow down", _wait(response, answer))
+    if response.status_code >= 500:
+        return ChannelError(f"the homeserver failed with status {response.status_code}")
+    if code in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"):
+        return LoggedOut("the access token of channels.matrix is no longer valid: set a new one")
+    words = WORDS.get(code) or f"the homeserver refused with {code or response.status_code}"
+    return MatrixRefused(words, code, response.status_code)
+
+
+def _wait(response: httpx.Response, answer: Json) -> float:
+    asked = answer.get("retry_after_ms")
+    if isinstance(asked, int | float):
+        return float(asked) / 1000
+    seconds = whole(response.headers.get("Retry-After", ""))
+    return BUSY_WAIT if seconds is None else float(seconds)
+
+
+def _object(raw: bytes) -> Json:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.DecodeError as exc:
+        raise ChannelError("the homeserver's answer is no JSON object: is the URL right?") from exc
+
+
+def part(text: str) -> str:
+    """`text` as one step of a path."""
+    return quote(text, safe="")
+
+
+def transaction(key: str) -> str:
+    """The transaction id for a key: the same event however often it is sent."""
+    return "openclaw-" + hashlib.sha256(key.encode()).hexdigest()[:40]

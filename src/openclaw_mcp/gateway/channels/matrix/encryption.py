@@ -1,0 +1,155 @@
+"""End-to-end encryption by matrix-nio's Olm machine (the `matrix` extra). We carry its requests; it holds the keys.
+
+Devices are trusted when first seen: a bot has nobody who compares emoji. Keys lie in the account's folder.
+"""
+
+import json
+import logging
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+# nio takes a second to import; only an account with encryption switched on comes here.
+from nio.crypto import Olm, decrypt_attachment, encrypt_attachment
+from nio.events import BadEvent, EncryptedToDeviceEvent, MegolmEvent, ToDeviceEvent, UnknownBadEvent
+from nio.exceptions import EncryptionError
+from nio.responses import KeysClaimResponse, KeysQueryResponse, KeysUploadResponse
+from nio.store import SqliteStore
+
+from ....core.channel import ChannelError, ChannelRefused
+from ....core.model import Json
+from ....net.files import keep_once
+from .api import CLIENT, Homeserver
+
+SHARE_ROUNDS: Final = 100  # to-device requests for one room key, twenty devices each: two thousand devices
+KEY_WAIT: Final = 10_000  # milliseconds the homeserver may ask other servers for keys
+
+logger = logging.getLogger(__name__)
+
+
+class Sealing:
+    """A `Sealer`: seals what goes into encrypted rooms and opens what comes out, for one device."""
+
+    can = True
+
+    def __init__(self, server: Homeserver, folder: Path, *, user: str, device: str) -> None:
+        pickle = keep_once(folder / "pickle.key", secrets.token_hex(32).encode()).decode()
+        store = SqliteStore(user, device, str(folder), pickle_key=pickle, database_name="keys.sqlite")
+        self._olm = Olm(user, device, store)
+        self._server = server
+        self._user = user
+
+    async def aclose(self) -> None:
+        self._olm.store.database.close()
+
+    async def take(self, sync: Json) -> bool:
+        """What a sync brings for the keys, before its messages are opened; whether there are new keys."""
+        fresh = False
+        for raw in _events(sync.get("to_device")):
+            fresh = self._to_device(raw) or fresh
+        counts = sync.get("device_one_time_keys_count")
+        if isinstance(counts, dict):
+            self._olm.uploaded_key_count = int(counts.get("signed_curve25519", 0))
+        lists = sync.get("device_lists")
+        changed = set(lists.get("changed") or ()) if isinstance(lists, dict) else set()
+        if changed & self._olm.tracked_users:
+            self._olm.add_changed_users(changed & self._olm.tracked_users)
+            self._olm.outbound_group_sessions.clear()  # somebody has another device: it gets the next key, not this
+        await self.publish()
+        return fresh
+
+    async def publish(self) -> None:
+        """Have our own keys on the server, with enough one-time keys among them."""
+        if self._olm.should_upload_keys:
+            answer = await self._server.post(f"{CLIENT}/keys/upload", self._olm.share_keys())
+            self._olm.handle_response(KeysUploadResponse.from_dict(answer))
+
+    def forget(self, room: str) -> None:
+        """Somebody came or went: what is said from now on has a key of its own."""
+        self._olm.outbound_group_sessions.pop(room, None)
+
+    def open(self, event: Json, room: str) -> Json | None:
+        """The event inside an encrypted one; None while its key has not come."""
+        sealed = MegolmEvent.from_dict({**event, "room_id": room})
+        if not isinstance(sealed, MegolmEvent):
+            return None
+        try:
+            inner = self._olm.decrypt_megolm_event(sealed, room)
+        except Exception as exc:  # noqa: BLE001  (a stranger's bytes; whatever they trip over must not deafen us)
+            if not isinstance(exc, EncryptionError):
+                logger.warning("matrix: an encrypted message makes no sense (%s)", type(exc).__name__)
+            return None
+        if isinstance(inner, BadEvent | UnknownBadEvent):
+            return None
+        source: Json = inner.source
+        return {**event, "type": source.get("type"), "content": source.get("content")}
+
+    async def seal(self, room: str, kind: str, content: Json, people: Sequence[str]) -> Json:
+        """The content of an `m.room.encrypted` event that `people` can open."""
+        await self._know(people)
+        if self._olm.should_share_group_session(room):
+            await self._share(room, people)
+        place = content.get("m.relates_to")  # outside, where the server needs it
+        inside = {name: value for name, value in content.items() if name != "m.relates_to"}
+        sealed: Json = self._olm.group_encrypt(room, {"type": kind, "content": inside})
+        return {**sealed, "m.relates_to": place} if place is not None else sealed
+
+    def seal_file(self, data: bytes) -> tuple[bytes, Json]:
+        sealed: tuple[bytes, Json] = encrypt_attachment(data)
+        return sealed
+
+    def open_file(self, data: bytes, sealed: Json) -> bytes:
+        try:
+            opened: bytes = decrypt_attachment(data, sealed["key"]["k"], sealed["hashes"]["sha256"], sealed["iv"])
+        except (EncryptionError, KeyError, TypeError) as exc:
+            raise ChannelRefused("the attachment can't be opened with the key that came with it") from exc
+        return opened
+
+    def _to_device(self, raw: Json) -> bool:
+        event = ToDeviceEvent.parse_event(raw)
+        if not isinstance(event, EncryptedToDeviceEvent):
+            return False
+        try:
+            return self._olm.handle_to_device_event(event) is not None
+        except Exception as exc:  # noqa: BLE001  (as above)
+            logger.warning("matrix: a message to this device makes no sense (%s)", type(exc).__name__)
+            return False
+
+    async def _know(self, people: Sequence[str]) -> None:
+        """Have the device keys of everybody here."""
+        unknown = (set(people) - self._olm.tracked_users) | (self._olm.users_for_key_query & set(people))
+        if unknown:
+            body = {"timeout": KEY_WAIT, "device_keys": {user: [] for user in sorted(unknown)}}
+            answer = await self._server.post(f"{CLIENT}/keys/query", body)
+            response = KeysQueryResponse.from_dict(answer)
+            if not isinstance(response, KeysQueryResponse):
+                raise ChannelError("the homeserver's answer about device keys makes no sense")
+            self._olm.handle_response(response)
+
+    async def _share(self, room: str, people: Sequence[str]) -> None:
+        """Give every device here the room's key, one by one over Olm."""
+        missing = self._olm.get_missing_sessions(list(people))
+        if missing:
+            wanted = {user: dict.fromkeys(devices, "signed_curve25519") for user, devices in missing.items()}
+            answer = await self._server.post(f"{CLIENT}/keys/claim", {"timeout": KEY_WAIT, "one_time_keys": wanted})
+            response = KeysClaimResponse.from_dict(answer)
+            if isinstance(response, KeysClaimResponse):
+                self._olm.handle_response(response)
+        for _ in range(SHARE_ROUNDS):
+            shared, messages = self._olm.share_group_session(
+                room, list(people), ignore_missing_sessions=True, ignore_unverified_devices=True
+            )
+            session = self._olm.outbound_group_sessions[room]
+            if not shared:
+                session.mark_as_shared()
+                return
+            path = f"{CLIENT}/sendToDevice/m.room.encrypted/{secrets.token_hex(16)}"
+            await self._server.put(path, json.loads(json.dumps(messages)))
+            session.users_shared_with.update(shared)
+        raise ChannelRefused("the room has more devices than a key can be given to")
+
+
+def _events(part: Any) -> list[Json]:
+    events = part.get("events") if isinstance(part, dict) else None
+    return [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []

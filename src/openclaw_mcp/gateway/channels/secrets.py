@@ -1,0 +1,29 @@
+"""Where a channel's secrets come from: the config, a file, the environment; in that order."""
+
+import os
+from pathlib import Path
+
+from ...core.channel import ChannelRefused
+
+DEFAULT = "default"  # the account there is without naming one
+LARGEST = 64 * 1024  # bytes; a file beyond this holds something else than a token
+
+
+def secret(value: str | None, file: str | None, variable: str | None) -> str | None:
+    """The secret, or None where none of the three says one. A file that is named must be readable and not empty."""
+    if value:
+        return value
+    if file:
+        return _from(Path(file).expanduser())
+    return (os.environ.get(variable) if variable else None) or None
+
+
+def _from(path: Path) -> str:
+    try:
+        with path.open("rb") as opened:
+            text = opened.read(LARGEST).decode().strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ChannelRefused(f"the secret in {path} can't be read: make it a readable text file") from exc
+    if not text:
+        raise ChannelRefused(f"{path} is empty: write the secret into it")
+    return text

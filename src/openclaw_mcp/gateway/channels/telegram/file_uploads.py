@@ -1,0 +1,68 @@
+"""Files on their way to Telegram: by which method each goes, and which go together as an album. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from ....core.agent import Attachment
+from ....core.mime import suffix_of
+
+ALBUM: Final = 10  # files Telegram shows as one
+PHOTO_LIMIT: Final = 10 << 20  # bytes; a larger picture goes as a document
+METHODS: Final = {
+    "photo": "sendPhoto",
+    "video": "sendVideo",
+    "audio": "sendAudio",
+    "voice": "sendVoice",
+    "animation": "sendAnimation",
+    "document": "sendDocument",
+}
+TOGETHER: Final = {"photo": "pictures", "video": "pictures", "document": "documents", "audio": "audio"}
+"""What may share an album with what; the rest goes alone."""
+
+
+class Parcel(Struct, frozen=True, kw_only=True):
+    kind: str
+    attachment: Attachment
+
+    @property
+    def name(self) -> str:
+        return self.attachment.name or f"{self.kind}{suffix_of(self.attachment.mime_type)}"
+
+
+def parcel(attachment: Attachment) -> Parcel:
+    return Parcel(kind=_kind(attachment), attachment=attachment)
+
+
+def as_document(one: Parcel) -> Parcel:
+    return Parcel(kind="document", attachment=one.attachment)
+
+
+def albums(attachments: Sequence[Attachment]) -> list[list[Parcel]]:
+    """In order; neighbours that fit are one album."""
+    groups: list[list[Parcel]] = []
+    for one in map(parcel, attachments):
+        family = TOGETHER.get(one.kind)
+        last = groups[-1] if groups else []
+        if last and family is not None and TOGETHER.get(last[0].kind) == family and len(last) < ALBUM:
+            last.append(one)
+        else:
+            groups.append([one])
+    return groups
+
+
+def _kind(attachment: Attachment) -> str:
+    size = len(attachment.data or b"")
+    match attachment.mime_type:
+        case "image/jpeg" | "image/png" | "image/webp" if size <= PHOTO_LIMIT:
+            return "photo"
+        case "image/gif":
+            return "animation"
+        case "video/mp4":
+            return "video"
+        case "audio/mpeg" | "audio/mp4" | "audio/x-m4a":
+            return "audio"
+        case "audio/ogg" | "audio/opus":
+            return "voice"
+    return "document"

@@ -1,0 +1,1 @@
+"""Scheduled jobs: when they are due, running them, delivering what came of them."""

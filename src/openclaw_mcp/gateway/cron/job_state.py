@@ -1,0 +1,138 @@
+"""What a job's next state is: after it was claimed, after it ran, after it was changed. Pure: no clock, no store."""
+
+import logging
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from ...core.errors import BadRequest
+from ...core.jobs import At, DeliveryStatus, Firing, Job, OnExit, Status, Stream, replaced
+from ...core.model import Json
+from ...core.sessions import Run
+from .schedule import at_ms, next_due, recurring
+
+logger = logging.getLogger(__name__)
+
+BACK_OFF_MS: Final = (30_000, 60_000, 300_000, 900_000, 3_600_000)  # after the first, second… failure in a row
+STREAM_GAP_MS: Final = 30_000  # between two firings of a stream, as the reference has it: what is said meanwhile waits
+REFIRE_GAP_MS: Final = 2000  # between two firings of one job: a schedule of every millisecond must not be a busy loop
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """How a firing ended."""
+
+    status: Status
+    error: str | None = None
+    summary: str | None = None
+    completion: Literal["succeeded", "failed", "unknown"] = "succeeded"
+    delivered: bool | None = None
+    delivery_status: DeliveryStatus = "not-requested"
+    delivery_error: str | None = None
+    suppressed: str | None = None
+    delivery: Json | None = None
+    alert: Json | None = None
+    """`{delivered, status, error?}` of the notice that it failed, when one was sent."""
+    diagnostics: tuple[Json, ...] = ()
+    session_key: str | None = None
+    session_id: str | None = None
+    more: Json = {}
+    """`model`, `provider`, `usage`."""
+    run: Run | None = None
+    """The agent's, where it was an agent's work."""
+
+
+def planned(job: Job, now: int) -> int | None:
+    """When a job claimed now is due next. A schedule that can't be computed is settled after the run."""
+    try:
+        due = _following(job, now) if recurring(job.spec.schedule) else None
+    except BadRequest:
+        logger.exception("cron job %s: its schedule can't be computed", job.id)
+        return None
+    return None if due is None else max(due, now + REFIRE_GAP_MS)
+
+
+def armed(job: Job, now: int, *, activated: bool) -> Job:
+    """The job with its next time worked out anew; `activated` because its schedule or its being enabled changed."""
+    due = _first(job, now) if job.spec.enabled else None
+    state: dict[str, Any] = {"next_run_at_ms": due}
+    if activated:
+        state |= {"schedule_activated_at_ms": now, "auto_disabled": None}
+        if job.spec.enabled:
+            state |= {"consecutive_errors": 0}
+    return replaced(job, **state)
+
+
+def _first(job: Job, now: int) -> int | None:
+    if isinstance(job.spec.schedule, At):
+        due = at_ms(job.spec.schedule.at)
+        return None if (job.state.last_run_at_ms or -1) >= due else due
+    if isinstance(job.spec.schedule, OnExit | Stream):
+        return now  # its command is to be started, and waited for
+    return next_due(job.spec.schedule, now, job_id=job.id)
+
+
+def _following(job: Job, now: int) -> int | None:
+    if isinstance(job.spec.schedule, Stream):
+        return now + STREAM_GAP_MS
+    return next_due(job.spec.schedule, now, job_id=job.id)
+
+
+def settled(job: Job, firing: Firing, result: Result, now: int) -> Job | None:
+    """The job after a firing of it; None when it has done what it was for and is to go."""
+    job = msgspec.structs.replace(
+        replaced(job, **_history(job, firing, result, now)), updated_at=max(now, job.updated_at + 1)
+    )
+    if isinstance(job.spec.schedule, At | OnExit):
+        expected = firing.job.state.next_run_at_ms if firing.manual else None
+        if job.state.next_run_at_ms != expected or not job.spec.enabled:
+            return job  # it was given another time meanwhile, or was off and only tried
+        if job.spec.delete_after_run and result.status == "ok" and result.completion == "succeeded":
+            return None
+        return replaced(job, {"enabled": False}, next_run_at_ms=None)
+    if not recurring(job.spec.schedule) or not job.spec.enabled:
+        return job
+    return _rescheduled(job, firing, result, now)
+
+
+def _rescheduled(job: Job, firing: Firing, result: Result, now: int) -> Job:
+    due = job.state.next_run_at_ms
+    if due is None or due <= now:
+        try:
+            due = _following(job, now)
+        except BadRequest as exc:
+            gave_up = {"reason": "schedule-errors", "atMs": now, "consecutiveErrors": 1}
+            return replaced(job, {"enabled": False}, next_run_at_ms=None, auto_disabled=gave_up, last_error=str(exc))
+    if due is not None and result.status == "error" and not firing.manual:
+        streak = job.state.consecutive_errors or 1
+        due = max(due, now + BACK_OFF_MS[min(streak, len(BACK_OFF_MS)) - 1])
+    return replaced(job, next_run_at_ms=None if due is None else max(due, firing.at + REFIRE_GAP_MS))
+
+
+def _history(job: Job, firing: Firing, result: Result, now: int) -> dict[str, Any]:
+    state = job.state
+    failed, skipped = result.status == "error", result.status == "skipped"
+    errors = state.consecutive_errors or 0
+    told: dict[str, Any] = {"last_failure_notification_delivery_status": "not-requested"}
+    if result.alert is not None:
+        told = {
+            "last_failure_alert_at_ms": now,
+            "last_failure_notification_delivered": result.alert["delivered"],
+            "last_failure_notification_delivery_status": result.alert["status"],
+            "last_failure_notification_delivery_error": result.alert.get("error"),
+        }
+    return {
+        "running_at_ms": None,
+        "last_run_at_ms": firing.at,
+        "last_run_status": result.status,
+        "last_status": result.status,
+        "last_error": result.error,
+        "last_duration_ms": max(0, now - firing.at),
+        "consecutive_errors": errors + 1 if failed else errors if skipped else 0,
+        "consecutive_skipped": (state.consecutive_skipped or 0) + 1 if skipped else 0,
+        "last_delivered": result.delivered,
+        "last_delivery_status": result.delivery_status,
+        "last_delivery_error": result.delivery_error,
+        "delivery_suppression_reason": result.suppressed,
+        **told,
+    }

@@ -1,0 +1,1 @@
+"""Nodes connected to the gateway: registry, calls, approvals, their tools."""

@@ -1,0 +1,105 @@
+"""Small errands a node fetches when it next looks: `node.pending.*`."""
+
+import uuid
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct
+
+from ...core.model import Json
+from ...core.rpc import WRITE, Fault, Method, RpcCall, read_params
+from ...core.sessions import now_ms
+from .registry import Roll
+
+MOST_ERRANDS: Final = 64  # for one node; a sleeping one must not gather them for ever
+KEPT_MS: Final = 86_400_000  # unless the operator says otherwise
+MOST_AT_ONCE: Final = 10
+BASELINE: Final[Json] = {"id": "baseline-status", "type": "status.request", "priority": "default"}
+"""What every node is asked whenever it fetches."""
+
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class _Enqueue(Struct, frozen=True, rename="camel"):
+    node_id: Text
+    type: Literal["status.request", "location.request"]
+    priority: Literal["normal", "high"] = "normal"
+    expires_in_ms: Annotated[int, Meta(ge=1000, le=KEPT_MS)] = KEPT_MS
+
+
+class _Drain(Struct, frozen=True, rename="camel"):
+    max_items: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = MOST_AT_ONCE
+
+
+class _Ack(Struct, frozen=True):
+    ids: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=MOST_ERRANDS)]
+
+
+class Errands:
+    """In memory: an errand is a hint, and the node's next connect says as much."""
+
+    def __init__(self, roll: Roll) -> None:
+        self._roll = roll
+        self._waiting: dict[str, list[Json]] = {}
+        self._revision: dict[str, int] = {}
+
+    def methods(self) -> tuple[Method, ...]:
+        return (
+            Method("node.pending.enqueue", WRITE, self._enqueue),
+            Method("node.pending.pull", None, self._pull, role="node"),
+            Method("node.pending.drain", None, self._drain, role="node"),
+            Method("node.pending.ack", None, self._ack, role="node"),
+        )
+
+    def forget(self, node_id: str) -> None:
+        self._waiting.pop(node_id, None)
+        self._revision.pop(node_id, None)
+
+    async def _enqueue(self, call: RpcCall) -> Json:
+        wanted = read_params(call.params, _Enqueue, call.method)
+        if self._roll.find(wanted.node_id) is None:
+            raise Fault("unknown nodeId", kind="UNAVAILABLE")
+        waiting = self._current(wanted.node_id)
+        queued = next((errand for errand in waiting if errand["type"] == wanted.type), None)
+        if queued is None:
+            if len(waiting) >= MOST_ERRANDS:
+                raise Fault("too many errands wait for this node already", kind="UNAVAILABLE", retryable=True)
+            at = now_ms()
+            queued = {
+                "id": str(uuid.uuid4()),
+                "type": wanted.type,
+                "priority": wanted.priority,
+                "createdAtMs": at,
+                "expiresAtMs": at + wanted.expires_in_ms,
+            }
+            waiting.append(queued)
+            self._revision[wanted.node_id] = self._revision.get(wanted.node_id, 0) + 1
+        revision = self._revision.get(wanted.node_id, 0)
+        return {"nodeId": wanted.node_id, "revision": revision, "queued": queued, "wakeTriggered": False}
+
+    async def _pull(self, call: RpcCall) -> Json:
+        return {"nodeId": call.caller.name, "actions": []}
+
+    async def _drain(self, call: RpcCall) -> Json:
+        most = read_params(call.params, _Drain, call.method).max_items
+        node_id = call.caller.name
+        waiting = self._current(node_id)
+        waiting.sort(key=lambda errand: errand["priority"] != "high")
+        taken, self._waiting[node_id] = waiting[:most], waiting[most:]
+        items: list[Any] = [*taken]
+        if len(items) < most:
+            items.append({**BASELINE, "createdAtMs": now_ms(), "expiresAtMs": None})
+        left = len(self._waiting[node_id])
+        return {"nodeId": node_id, "revision": self._revision.get(node_id, 0), "items": items, "hasMore": left > 0}
+
+    async def _ack(self, call: RpcCall) -> Json:
+        ids = read_params(call.params, _Ack, call.method).ids
+        node_id = call.caller.name
+        kept = [errand for errand in self._current(node_id) if errand["id"] not in ids]
+        self._waiting[node_id] = kept
+        return {"nodeId": node_id, "ackedIds": ids, "remainingCount": len(kept)}
+
+    def _current(self, node_id: str) -> list[Json]:
+        now = now_ms()
+        waiting = [errand for errand in self._waiting.get(node_id, []) if errand["expiresAtMs"] > now]
+        self._waiting[node_id] = waiting
+        return waiting

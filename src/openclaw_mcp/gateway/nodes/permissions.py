@@ -1,0 +1,54 @@
+"""The second gate: which commands may be asked for, who may approve them, who may use them. Pure."""
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from ...core.rpc import ADMIN, PAIRING, WRITE
+
+MOST_COMMANDS: Final = 512  # a node with every capability has some forty
+_COMMAND: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+HARMLESS: Final = (
+    "canvas.*", "device.*", "tts.*", "stt.*", "system.notify", "camera.list", "location.get",
+)  # fmt: skip
+"""Commands an operator without admin rights may approve; what is not named here may do anything."""
+FOR_ADMINS: Final = frozenset({"browser.proxy", "browser.proxy.upload.v1", "fs.listDir", "terminal.upload"})
+"""Commands that reach past the node's own rules: only admins invoke them."""
+RULES: Final = ("system.execApprovals.get", "system.execApprovals.set")
+"""A node's rules have methods of their own: `exec.approvals.node.*`."""
+
+
+def declared(commands: Iterable[str], denied: Iterable[str]) -> tuple[str, ...]:
+    """Those that are well-formed and not denied by the config, each once, in order."""
+    patterns = tuple(denied)
+    kept = (name for name in commands if _COMMAND.fullmatch(name) and not matches(name, patterns))
+    return tuple(dict.fromkeys(kept))[:MOST_COMMANDS]
+
+
+def matches(command: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(command, pattern) for pattern in patterns)
+
+
+def scopes_to_approve(commands: Iterable[str]) -> tuple[str, ...]:
+    wanted = tuple(commands)
+    if not wanted:
+        return (PAIRING,)
+    return (PAIRING, WRITE if all(matches(name, HARMLESS) for name in wanted) else ADMIN)
+
+
+def scope_to_invoke(command: str) -> str:
+    return ADMIN if command in FOR_ADMINS else WRITE
+
+
+def denied_in(config: Any) -> tuple[str, ...]:
+    """`gateway.nodes.commands.deny` of a config, or its older name; * and ? are wildcards."""
+    nodes = _section(_section(config, "gateway"), "nodes")
+    listed = _section(nodes, "commands").get("deny", nodes.get("denyCommands"))
+    return tuple(word for word in listed if isinstance(word, str)) if isinstance(listed, list) else ()
+
+
+def _section(value: Any, name: str) -> dict[str, Any]:
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}

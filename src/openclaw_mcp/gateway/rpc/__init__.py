@@ -1,0 +1,1 @@
+"""The gateway's WebSocket RPC server: handshake, devices, pairing, grants, methods, events."""

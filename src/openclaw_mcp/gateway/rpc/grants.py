@@ -1,0 +1,214 @@
+"""Run grants: short-lived credentials for programs a run starts, and what such a program may ask of the gateway.
+
+A grant stands for the run's caller. Whoever connects with it may call the methods behind the run's tools and no other,
+each decided by the same rules as the tool itself, for the run's own session; it hears no events. Which other sessions
+a run may look into is for the rooms to say: they see a caller of kind `agent`. Grants live in memory: they end with
+the run, with their time, or with the gateway.
+"""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...core.claw_methods import GRANT_PREFIX, SERVED, STEPS, WAYS, Judge, tools_behind
+from ...core.effects import Effects
+from ...core.errors import ToolBusy
+from ...core.model import Caller, Grant, Json
+from ...core.rpc import READ, WRITE, Fault, Method, RpcCall
+from ...core.signal import Bell
+from ...net.gateway_client.acting_headers import TOOLS_CHANGED, is_grant
+from .grant_effects import Record, Witness
+
+MOST_GRANTS: Final = 4096  # at once; a gateway runs tens of agents, not thousands
+LONGEST: Final = 24 * 3600.0  # seconds a grant may last: no run does
+REFUSED: Final = "FORBIDDEN"
+SCOPES: Final = frozenset({READ, WRITE})
+HEARS: Final = frozenset({"tick", "shutdown", TOOLS_CHANGED})
+"""Events a program of a run needs to keep its connection. Even `health` names sessions that are not its business."""
+MESSAGING: Final = frozenset({"send"}) | {method for method in SERVED if method.startswith("message:")}
+SPEAKS_FOR: Final = MESSAGING | {"message.action", "sessions.spawn", "sessions.subagents"}
+"""Methods whose `sessionKey` says for whom: under a grant it is always the run's own."""
+
+logger = logging.getLogger(__name__)
+
+Clerk = Callable[[Caller, str, Json, str, float], None]
+"""Hears of each use of a tool when it has ended: who, which, with what, how it ended, after how many seconds."""
+
+
+def refuse_all(caller: Caller, tool: str) -> str | None:
+    return f"{tool} is refused: no rules were given"
+
+
+def look_away(caller: Caller, tool: str, arguments: Json, outcome: str, seconds: float) -> None:
+    """Keep no record."""
+
+
+class Held(Struct, frozen=True, kw_only=True):
+    """A grant as the office keeps it: never the token itself."""
+
+    id: str
+    caller: Caller
+    until: float
+    record: Record
+
+
+class Grants:
+    """A `GrantOffice`, and the guard of the connections its grants open."""
+
+    def __init__(
+        self, *, judge: Judge = refuse_all, clerk: Clerk = look_away, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.judge = judge
+        """The house rules; set by the caretaker."""
+        self._clerk = clerk
+        self.ended: Bell[str] = Bell()
+        """Rings with the id of each grant that ended."""
+        self._clock = clock
+        self._held: dict[str, Held] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    # ---- the office ----------------------------------------------------------------------------------------------
+
+    def issue(self, caller: Caller, *, seconds: float) -> str:
+        """A token that stands for this caller until revoked or the time is up. Raises ToolBusy."""
+        self._sweep()
+        if len(self._held) >= MOST_GRANTS:
+            raise ToolBusy(f"there are {MOST_GRANTS} grants already; wait for runs to end")
+        token = GRANT_PREFIX + secrets.token_urlsafe(32)
+        id = _id(token)
+        seconds = min(seconds, LONGEST)
+        self._held[id] = Held(id=id, caller=caller, until=self._clock() + seconds, record=Record())
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return token  # nobody can connect while no loop runs; the time is looked at again whenever it is used
+        self._timers[id] = loop.call_later(seconds, self._end, id)
+        return token
+
+    def revoke(self, token: str) -> None:
+        self._end(_id(token))
+
+    async def settle(self, token: str) -> Effects:
+        held = self._held.get(_id(token))
+        self._end(_id(token))  # first: what is begun after we look would be missed
+        return Effects() if held is None else await held.record.settled()
+
+    def holder(self, token: str) -> Caller | None:
+        held = self.find(token)
+        return None if held is None else held.caller
+
+    def find(self, token: str | None) -> Held | None:
+        """By its digest: how long that takes says nothing about the token."""
+        if not is_grant(token):
+            return None
+        assert token is not None
+        held = self._held.get(_id(token))
+        if held is not None and held.until <= self._clock():
+            self._end(held.id)
+            return None
+        return held
+
+    def close(self) -> None:
+        for id in list(self._held):
+            self._end(id)
+
+    def _end(self, id: str) -> None:
+        timer = self._timers.pop(id, None)
+        if timer is not None:
+            timer.cancel()
+        if self._held.pop(id, None) is not None:
+            self.ended.ring(id)
+
+    def _sweep(self) -> None:
+        now = self._clock()
+        for held in [held for held in self._held.values() if held.until <= now]:
+            self._end(held.id)
+
+    # ---- the guard -----------------------------------------------------------------------------------------------
+
+    def menu(self, caller: Caller) -> Sequence[str]:
+        """The tools this caller may use, of the 29."""
+        return tuple(tool for tool in WAYS if self.judge(caller, tool) is None)
+
+    def narrowed(self, method: Method, call: RpcCall) -> RpcCall:
+        """The call as the grant allows it: for its own session, with just the scope it needs. Raises Fault."""
+        caller = call.caller
+        self.permit(caller, call)
+        params = _own(call)
+        scopes = caller.scopes if method.scope is None else caller.scopes | {method.scope}
+        return replace(call, params=params, caller=replace(caller, scopes=scopes))
+
+    def ended_call(self, caller: Caller, method: str, params: Json, *, outcome: str, seconds: float) -> None:
+        """Have a request under a grant put on record as the tool call it is, made or refused; once for each."""
+        tools = _in_order(method, params)
+        refused = outcome == REFUSED
+        if (method in STEPS or not tools) and not refused:
+            return
+        allowed = [tool for tool in tools if self.judge(caller, tool) is None]
+        tool = next(iter(allowed or tools), method)
+        self._clerk(caller, tool, params, outcome, seconds)
+
+    def witness(self, id: str, call: RpcCall) -> AbstractContextManager[Witness]:
+        """Around a call under this grant: what it does to others is kept for whoever settles it. Raises Fault."""
+        held = self._held.get(id)
+        if held is None:
+            raise Fault("this run's token has ended", kind=REFUSED, details={"code": "AUTH_GRANT_ENDED"})
+        return held.record.of(call)
+
+    def permit(self, caller: Caller, call: RpcCall) -> None:
+        """Nothing, when the rules allow this caller a tool the method is behind. Raises Fault."""
+        reasons = [self.judge(caller, tool) for tool in _in_order(call.method, call.params)]
+        if None in reasons:
+            return
+        reason = next(iter(reasons), None) or f"{call.method} is refused: it is behind no tool of this session"
+        logger.info("%s: %s", caller.name, reason)
+        raise Fault(reason, kind=REFUSED, details={"code": "TOOL_DENIED", "method": call.method})
+
+
+def _in_order(method: str, params: Json) -> list[str]:
+    """The tools a request may be for. The one that is just this method comes first: its refusal is the one to tell."""
+    return sorted(tools_behind(method, params), key=lambda tool: (len(WAYS[tool][0]), tool))
+
+
+def granted(caller: Caller) -> Caller:
+    """As whom a connection under a grant calls: the run's agent, with the scopes of the wire instead of its own."""
+    return replace(caller, kind="agent", scopes=SCOPES, door="mcp", grant=caller.grant or Grant())
+
+
+def _id(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _own(call: RpcCall) -> Json:
+    """The parameters, speaking for the run's session; what is said without a place is said in its conversation."""
+    if call.method not in SPEAKS_FOR:
+        return call.params
+    params: Json = {**call.params, "sessionKey": call.caller.session}
+    grant = call.caller.grant
+    if grant is None or call.method.startswith("sessions."):
+        return params
+    params.pop("agentId", None)
+    if not params.get("channel"):
+        params |= {name: word for name, word in (("channel", grant.channel), ("accountId", grant.account)) if word}
+    if params.get("channel") == grant.channel and grant.to and not grant.handed_on:  # else it is where its session is
+        _at_home(params, grant)
+    return params
+
+
+def _at_home(params: Json, grant: Grant) -> None:
+    """Fill in the run's own conversation where none is named. `message.action` has it among its inner parameters."""
+    inner = params.get("params")
+    place: Json = dict(inner) if isinstance(inner, dict) else params
+    named = any(place.get(name) for name in ("to", "target", "targets", "channelId"))
+    if not named:
+        place |= {"to": grant.to} | ({"threadId": grant.thread} if grant.thread and not place.get("threadId") else {})
+    if place is not params:
+        params["params"] = place

@@ -1,0 +1,68 @@
+"""`logs.tail`: the end of this gateway's log file, and what was added since."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from ...core.model import Json
+from ...core.rpc import READ, SAFE_INTEGER, Fault, Method, RpcCall, read_params
+from ...net.files import StateBroken, open_own
+
+DEFAULT_LINES: Final = 500
+DEFAULT_BYTES: Final = 250_000  # one answer's worth of text
+
+
+class _Wanted(Struct, frozen=True, rename="camel"):
+    cursor: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=5000)] = DEFAULT_LINES
+    max_bytes: Annotated[int, Meta(ge=1, le=1_000_000)] = DEFAULT_BYTES
+
+
+class Logs:
+    """A `Room`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def methods(self) -> Sequence[Method]:
+        return (Method("logs.tail", READ, self._tail),)
+
+    async def _tail(self, call: RpcCall) -> Json:
+        wanted = read_params(call.params, _Wanted, call.method)
+        try:
+            return await asyncio.to_thread(self._read, wanted)
+        except FileNotFoundError:
+            return {"file": str(self._path), "cursor": 0, "size": 0, "lines": [], "truncated": False, "reset": False}
+        except StateBroken as exc:
+            raise Fault(str(exc), kind="UNAVAILABLE") from None
+        except OSError as exc:
+            raise Fault(f"the log can't be read: {exc.strerror}", kind="UNAVAILABLE") from exc
+
+    def _read(self, wanted: _Wanted) -> Json:
+        with os.fdopen(open_own(self._path, os.O_RDONLY), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            reset = wanted.cursor is not None and wanted.cursor > size
+            begin = 0 if wanted.cursor is None or reset else wanted.cursor
+            earliest = max(begin, size - wanted.max_bytes)
+            file.seek(earliest)
+            data = file.read(size - earliest)
+        whole, newline, _ = data.rpartition(b"\n")
+        end = earliest + len(whole) + len(newline)
+        lines = whole.decode(errors="replace").split("\n") if whole else []
+        truncated = earliest > begin
+        if truncated and lines:
+            lines = lines[1:]  # its beginning was cut off
+        if len(lines) > wanted.limit:
+            truncated, lines = True, lines[-wanted.limit :]
+        return {
+            "file": str(self._path),
+            "cursor": end,
+            "size": size,
+            "lines": lines,
+            "truncated": truncated,
+            "reset": reset,
+        }

@@ -1,0 +1,1 @@
+"""Gateway methods and events about sessions and chats."""

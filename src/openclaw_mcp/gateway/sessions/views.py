@@ -1,0 +1,234 @@
+"""Sessions, messages and runs as the gateway's clients know them. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ...core.agents import Roster
+from ...core.model import Json
+from ...core.sessions import Message, Run, Session, now_ms
+
+PREVIEW: Final = 120  # characters of a list's titles and last messages
+NOT_PLACED: Final = {"cloudPlacementSupported": False, "devicePlacementSupported": False}
+INLINE: Final = ("image", "audio", "video", "file")
+
+
+def session_row(
+    session: Session, roster: Roster, *, active: Iterable[str] = (), titles: bool = False, last: bool = False
+) -> Json:
+    ids = list(active)
+    row: Json = {**session.entry, **_nature(session), **_counts(session), **_times(session)}
+    row |= choices(session.agent_id, roster)
+    row |= {"hasActiveRun": bool(ids), "activeRunIds": ids, "snapshotAt": now_ms(), "effectiveQueueMode": "steer"}
+    row |= {
+        name: value
+        for name, value in (
+            ("label", session.label),
+            ("displayName", session.display_name or session.label),
+            ("derivedTitle", _cut(session.title or session.label) if titles else None),
+            ("lastMessagePreview", _cut(session.preview) if last else None),
+            ("lastInteractionAt", session.last_interaction_at),
+            ("lastRunId", session.last_run_id),
+            ("modelProvider", session.model_provider),
+            ("model", session.entry.get("model") or session.model),
+            ("modelOverrideSource", "user" if session.entry.get("model") else None),
+            ("parentSessionKey", session.parent_key),
+            ("spawnedBy", session.spawned_by),
+            ("spawnDepth", session.spawn_depth or 0),
+        )
+        if value is not None
+    }
+    row.pop("resume", None)
+    return row
+
+
+def _nature(session: Session) -> Json:
+    group = session.classification == "group"
+    return {
+        "key": session.key,
+        "sessionId": session.session_id,
+        "agentId": session.agent_id,
+        "kind": "group" if group else "direct",
+        "classification": session.classification,
+        "chatType": "group" if group else "direct",
+        "isMain": session.classification == "main",
+        "isBackground": session.classification in ("subagent", "cron", "hook"),
+        "visibility": "shared",
+        "sharingRole": "admin",
+        "archived": session.archived,
+        "pinned": session.pinned,
+        "unread": session.unread,
+        "lifecycleRevision": session.revision,
+        "abortedLastRun": session.status == "killed",
+    }
+
+
+def _counts(session: Session) -> Json:
+    return {
+        "inputTokens": session.input_tokens,
+        "outputTokens": session.output_tokens,
+        "totalTokens": session.input_tokens + session.output_tokens,
+        "totalTokensFresh": True,
+    }
+
+
+def choices(agent_id: str, roster: Roster) -> Json:
+    """What a session of this agent works with unless it says otherwise."""
+    card = next((card for card in roster.agents if card.id == agent_id), None)
+    provider, _, model = ((card and card.model) or "demo/demo-echo").partition("/")
+    return {
+        "modelProvider": provider,
+        "model": model,
+        "modelOverrideSource": None,
+        "agentRuntime": {"id": card.runtime if card else "demo", "source": "implicit", **NOT_PLACED},
+        "runtimeSelectionLocked": False,
+        "thinkingLevels": [{"id": "off", "label": "off"}],
+        "thinkingOptions": ["off"],
+        "thinkingDefault": "off",
+        "effectiveFastMode": False,
+        "effectiveFastModeSource": "default",
+        "fastAutoOnSeconds": 60,
+        "effectiveResponseUsage": "off",
+        "permissionModePending": False,
+        "createdVia": "operator",
+    }
+
+
+def nobody(key: str, classification: str, roster: Roster) -> Json:
+    """The row of a session that has yet to come into being."""
+    row: Json = {"key": key, "agentId": key.split(":")[1], "kind": "direct", "classification": classification}
+    row |= {"isMain": classification == "main", "isBackground": False, "archived": False, "pinned": False}
+    row |= {"unread": False, "updatedAt": None, "totalTokensFresh": False, "effectiveQueueMode": "steer"}
+    return {**row, **choices(row["agentId"], roster), "hasActiveRun": False, "activeRunIds": [], "snapshotAt": now_ms()}
+
+
+def _times(session: Session) -> Json:
+    times: Json = {"createdAt": session.created_at, "updatedAt": session.updated_at}
+    if session.status is not None:
+        times["status"] = session.status
+    if session.run_started_at is not None:
+        times["startedAt"] = session.run_started_at
+        if session.run_ended_at is not None:
+            times |= {"endedAt": session.run_ended_at, "runtimeMs": session.run_ended_at - session.run_started_at}
+    return times
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else text[:PREVIEW]
+
+
+def defaults(roster: Roster) -> Json:
+    """What a session starts with."""
+    chosen = choices(roster.default_id, roster)
+    names = ("modelProvider", "model", "agentRuntime", "thinkingLevels", "thinkingOptions", "thinkingDefault")
+    return {**{name: chosen[name] for name in names}, "contextTokens": None, "modelSelectionTarget": "session"}
+
+
+def resolved(agent_id: str, roster: Roster) -> Json:
+    chosen = choices(agent_id, roster)
+    return {name: chosen[name] for name in ("modelProvider", "model", "agentRuntime", "runtimeSelectionLocked")}
+
+
+def message(message: Message, *, max_chars: int | None = None, inline: bool = False) -> Json:
+    """A transcript's message. `inline` keeps the bytes of pictures and sounds."""
+    shaped = dict(message.body)
+    content = shaped.get("content")
+    if isinstance(content, list):
+        shaped["content"] = [_block(block, max_chars, inline=inline) for block in content]
+    elif isinstance(content, str) and max_chars is not None:
+        shaped["content"] = content[:max_chars]
+    shaped["timestamp"] = message.at
+    if message.idempotency_key is not None:
+        shaped["idempotencyKey"] = message.idempotency_key
+    place: Json = {"id": message.uid, "seq": message.seq, "recordTimestampMs": message.at}
+    place["transcriptPosition"] = {"source": str(message.epoch), "rawSeq": message.seq}
+    if message.run_id is not None:
+        place["runId"] = message.run_id
+    shaped["__openclaw"] = place
+    return shaped
+
+
+def _block(block: Json, max_chars: int | None, *, inline: bool) -> Json:
+    if block.get("type") in INLINE and not inline and "data" in block:
+        return {**{name: value for name, value in block.items() if name != "data"}, "omitted": True}
+    if max_chars is not None and isinstance(block.get("text"), str):
+        return {**block, "text": block["text"][:max_chars]}
+    return block
+
+
+def text_of(body: Mapping[str, Any]) -> str:
+    content = body.get("content")
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(block["text"]) for block in content or () if block.get("type") == "text")
+
+
+# ---- runs --------------------------------------------------------------------------------------------------------
+
+
+def reply(run: Run) -> Json:
+    """What the run has to show: `visible` text, or nothing."""
+    text = (run.result or {}).get("text")
+    return {"disposition": "visible", "text": text} if text else {"disposition": "silent"}
+
+
+def receipt(run: Run) -> Json:
+    result = run.result or {}
+    model = {"provider": result.get("provider"), "model": result.get("model")}
+    return {
+        "runId": run.run_id,
+        "sessionId": run.session_id,
+        "turnId": run.run_id,
+        "requested": model,
+        "effective": {**model, "responseModel": result.get("model")},
+        "successfulToolNames": result.get("tools", []),
+        "rerouted": False,
+        "terminalDisposition": reply(run)["disposition"],
+    }
+
+
+def waited(run: Run) -> Json:
+    """The answer of `agent.wait`."""
+    ended: Json = {"runId": run.run_id, "endedAt": run.ended_at, "stopReason": run.stop_reason}
+    if run.started_at is not None:
+        ended["startedAt"] = run.started_at
+    if run.status != "ok":
+        return {**ended, "status": "error", "error": run.error or "aborted"}
+    ok: Json = {**ended, "status": "ok", "livenessState": "working"}
+    return {**ok, "terminalReceipt": receipt(run), "terminalReply": reply(run)}
+
+
+def agent_result(run: Run) -> Json:
+    """The second answer of `agent`."""
+    result = run.result or {}
+    if run.status != "ok":
+        return {
+            "runId": run.run_id,
+            "status": "error",
+            "summary": run.error or "aborted",
+            "stopReason": run.stop_reason,
+        }
+    text, media = result.get("text"), result.get("media", [])
+    payloads: list[Json] = [{"text": text, "mediaUrl": None}] if text else []
+    payloads += [{"text": None, "mediaUrl": block.get("url"), "media": block} for block in media]
+    usage = result.get("usage", {})
+    meta: Json = {"sessionId": run.session_id, "provider": result.get("provider"), "model": result.get("model")}
+    meta["usage"] = {
+        "input": usage.get("input", 0),
+        "output": usage.get("output", 0),
+        "total": usage.get("totalTokens", 0),
+    }
+    took = (run.ended_at or 0) - (run.started_at or run.accepted_at)
+    return {
+        "runId": run.run_id,
+        "status": "ok",
+        "summary": "completed" if run.stop_reason != "steered" else "answered by a later run",
+        "result": {"payloads": payloads, "meta": {"durationMs": took, "aborted": False, "agentMeta": meta}},
+    }
+
+
+def pending(waiting: Iterable[Run]) -> Json:
+    items = [
+        {"runId": run.run_id, "text": run.message, "queueMode": run.mode, "acceptedAt": run.accepted_at}
+        for run in waiting
+    ]
+    return {"items": items, "total": len(items)}

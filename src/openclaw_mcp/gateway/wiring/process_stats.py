@@ -1,0 +1,92 @@
+"""How this process is doing: memory, processor time, the event loop's delay."""
+
+import asyncio
+import os
+import platform
+import resource
+import shutil
+import socket
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from ...core.model import Json
+
+LOOK_EVERY: Final = 5.0  # seconds between looks at the loop; an idle gateway should stay idle
+KEPT_LOOKS: Final = 24
+LATE: Final = 1.0  # seconds of delay that make the loop count as degraded
+PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+class Vitals:
+    """`watch()` is to run as long as the gateway does."""
+
+    def __init__(self) -> None:
+        self._delays: deque[float] = deque(maxlen=KEPT_LOOKS)
+        self._load = 0.0
+        self._interval = LOOK_EVERY
+
+    async def watch(self) -> None:
+        while True:
+            began, used = time.monotonic(), time.process_time()
+            await asyncio.sleep(LOOK_EVERY)
+            self._interval = time.monotonic() - began
+            self._delays.append(max(0.0, self._interval - LOOK_EVERY))
+            self._load = (time.process_time() - used) / self._interval
+
+    def event_loop(self) -> Json:
+        worst = max(self._delays, default=0.0)
+        return {
+            "degraded": worst > LATE,
+            "degradedSinceMs": None,
+            "reasons": ["event_loop_delay"] if worst > LATE else [],
+            "intervalMs": round(self._interval * 1000, 1),
+            "delayP99Ms": round(worst * 1000, 1),
+            "delayMaxMs": round(worst * 1000, 1),
+            "utilization": round(min(1.0, self._load), 3),
+            "cpuCoreRatio": round(self._load, 3),
+        }
+
+
+def memory() -> int:
+    """Bytes this process holds in memory."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+    except (OSError, IndexError, ValueError):
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return used if sys.platform == "darwin" else used * 1024
+
+
+def machine(folder: Path) -> Json:
+    """What `system.info` says of the machine."""
+    system, release = platform.system(), platform.release()
+    disk = shutil.disk_usage(folder)
+    pages = os.sysconf("SC_PHYS_PAGES") * PAGE
+    free = os.sysconf("SC_AVPHYS_PAGES") * PAGE if "SC_AVPHYS_PAGES" in os.sysconf_names else 0
+    return {
+        "machineName": socket.gethostname(),
+        "hostname": socket.gethostname(),
+        "platform": sys.platform,
+        "release": release,
+        "arch": {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+        "osLabel": f"{system} {release}",
+        "nodeVersion": f"python {platform.python_version()}",
+        "pid": os.getpid(),
+        "cpuCount": os.cpu_count() or 1,
+        "loadAverage": list(os.getloadavg()),
+        "memoryTotalBytes": pages,
+        "memoryFreeBytes": free,
+        "disks": [{"path": str(folder), "totalBytes": disk.total, "availableBytes": disk.free}],
+        "diskTotalBytes": disk.total,
+        "diskAvailableBytes": disk.free,
+        "diskPath": str(folder),
+    }
+
+
+def names() -> frozenset[str]:
+    """What other machines call this one, as far as it knows."""
+    name = socket.gethostname().lower()
+    short = name.partition(".")[0]
+    return frozenset({name, short, f"{short}.local"})

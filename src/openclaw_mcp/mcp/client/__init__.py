@@ -1,0 +1,1 @@
+"""Other people's MCP servers as tool sources."""

@@ -1,0 +1,1 @@
+"""Generated first replies of the stdio servers, sent before anything heavy is imported."""

@@ -1,0 +1,1 @@
+"""MCP of both eras in front of any Toolbox, over stdio and HTTP."""

@@ -1,0 +1,209 @@
+"""One request being answered: who asks, on which wire, and the way back to them."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ...core.errors import CannotAsk, InputRequired, ToolError, ToolUnavailable
+from ...core.model import Ask, Caller, Json
+from ...core.ports import LogLevel
+from ...protocol import jsonrpc, mcp
+from ...protocol.jsonrpc import Id, RpcError
+
+if TYPE_CHECKING:
+    from .request_state import Answers
+
+ANSWER_WAIT: Final = 600.0  # a person may be slow to answer a question; the tool's own deadline still counts
+MOST_QUESTIONS: Final = 64  # questions of ours a client may leave unanswered at once
+
+Write = Callable[[bytes], Awaitable[None]]
+
+
+class Peer:
+    """What a handshake-era connection remembers of its client. The stateless era never looks here."""
+
+    __slots__ = ("_waiting", "answers_us", "capabilities", "log_level", "subscriptions", "version")
+
+    def __init__(self, *, version: str = mcp.ASSUMED_OVER_HTTP, answers_us: bool = False) -> None:
+        self.version = version
+        self.capabilities: Json = {}
+        self.log_level: str | None = None
+        self.subscriptions: set[str] = set()
+        self.answers_us = answers_us
+        self._waiting: dict[Any, asyncio.Future[Json]] = {}
+
+    def introduce(self, params: Json) -> None:
+        """Remember what `initialize` said."""
+        self.version = mcp.negotiated(params)
+        capabilities = params.get("capabilities")
+        self.capabilities = capabilities if type(capabilities) is dict else {}
+
+    async def request(self, method: str, params: Json, *, write: Write) -> Json:
+        """Ask the client something and wait for its answer."""
+        if len(self._waiting) >= MOST_QUESTIONS:
+            raise ToolUnavailable("The client has left too many questions unanswered")
+        id = int.from_bytes(os.urandom(6))  # a number every client can hold, and nobody can guess
+        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._waiting[id] = answer
+        try:
+            await write(jsonrpc.request(id, method, params))
+            async with asyncio.timeout(ANSWER_WAIT):
+                return await answer
+        except TimeoutError:
+            raise ToolUnavailable(f"The client did not answer {method} within {ANSWER_WAIT:g} s") from None
+        finally:
+            self._waiting.pop(id, None)
+
+    def hear(self, response: jsonrpc.Response) -> None:
+        """Take the client's answer to a question of ours; one nobody waits for is dropped."""
+        try:
+            answer = self._waiting.get(response.id)
+        except TypeError:  # an id that is a list or an object
+            return
+        if answer is None or answer.done():
+            return
+        if type(response.result) is dict:
+            answer.set_result(response.result)
+            return
+        said = response.error.get("message") if type(response.error) is dict else None
+        reason = said if type(said) is str else "no result"
+        answer.set_exception(ToolError(f"The client refused the question: {reason[:300]}"))
+
+
+class Exchange:
+    """Carries one request to its answer. A `Line` for the tool that serves it."""
+
+    __slots__ = (
+        "_asked",
+        "_hang_up",
+        "_last_progress",
+        "answers",
+        "caller",
+        "envelope",
+        "headers",
+        "id",
+        "peer",
+        "unanswered",
+        "write",
+    )
+
+    def __init__(
+        self,
+        id: Id,
+        envelope: mcp.Envelope,
+        caller: Caller,
+        *,
+        peer: Peer,
+        write: Write,
+        headers: Mapping[str, str] | None = None,
+        hang_up: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.id = id
+        self.envelope = envelope
+        self.caller = caller
+        self.peer = peer
+        self.headers = headers
+        """The HTTP headers, lower-case, when the request came over HTTP."""
+        self.answers: Answers | None = None
+        """Answers that came with a repeated call of the stateless era and the state that asked for them."""
+        self.unanswered: Mapping[str, Ask] = {}
+        self._asked: set[str] = set()
+        self.write = write
+        self._hang_up = hang_up
+        self._last_progress: float | None = None
+
+    async def notify(self, method: str, params: Json) -> None:
+        await self.write(jsonrpc.notification(method, params))
+
+    # ---- Line ----
+
+    async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
+        token = self.envelope.meta.get("progressToken")
+        if type(token) not in (str, int) or (self._last_progress is not None and value <= self._last_progress):
+            return
+        self._last_progress = value
+        params: Json = {"progressToken": token, "progress": value}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        await self.notify("notifications/progress", params)
+
+    async def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
+        wanted = self.envelope.meta.get(mcp.LOG_LEVEL) if self.envelope.stateless else self.peer.log_level or "info"
+        if wanted is None or mcp.LOG_LEVELS.index(level) < mcp.LOG_LEVELS.index(wanted):
+            return
+        params: Json = {"level": level, "data": data}
+        if logger is not None:
+            params["logger"] = logger
+        await self.notify("notifications/message", params)
+
+    def can_ask(self, capability: str, mode: str = "") -> bool:
+        if not self.envelope.stateless and not self.peer.answers_us:
+            return False
+        declared = self.envelope.capabilities.get(capability)
+        if type(declared) is not dict:
+            return False
+        # Before there were modes, `{}` meant the form; it still does.
+        return mode != "url" or "url" in declared
+
+    def require(self, questions: Mapping[str, Ask]) -> None:
+        """Raise CannotAsk unless the client can be asked all of this."""
+        for question in questions.values():
+            if not self.can_ask(question.capability, question.params.get("mode", "")):
+                reason = f"This tool needs a client that declares the capability {question.capability!r}"
+                raise CannotAsk(reason, capability=question.capability)
+
+    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+        self.require(questions)
+        if not self.envelope.stateless:
+            return {
+                key: await self.peer.request(question.method, _legacy_params(question), write=self.write)
+                for key, question in questions.items()
+            }
+        keys, said = self._answered(questions)
+        if len(said) < len(questions):
+            self.unanswered = {keys[key]: question for key, question in questions.items() if key not in said}
+            raise InputRequired("the call needs answers from the client")
+        return said
+
+    def answered(self, questions: Mapping[str, Ask]) -> Mapping[str, Json] | None:
+        """The answers this call came with, if it came with all of these."""
+        if self.answers is None:
+            return None
+        said = self._answered(questions)[1]
+        return said if len(said) == len(questions) else None
+
+    def _answered(self, questions: Mapping[str, Ask]) -> tuple[Mapping[str, str], dict[str, Json]]:
+        """The key each question has on the wire, and what was answered to those that were asked before."""
+        keys = {key: fresh_key(key, self._asked) for key in questions}
+        if self.answers is None:
+            return keys, {}
+        found = {key: self.answers.find(keys[key], question) for key, question in questions.items()}
+        return keys, {key: said for key, said in found.items() if said is not None}
+
+    async def detach(self) -> None:
+        if self._hang_up is not None:
+            await self._hang_up()
+
+
+def fresh_key(key: str, asked: set[str]) -> str:
+    """A key never used before in this call, remembered in `asked`: no two questions have one answer."""
+    fresh, number = key, 1
+    while fresh in asked:
+        number += 1
+        fresh = f"{key}-{number}"
+    asked.add(fresh)
+    return fresh
+
+
+def _legacy_params(question: Ask) -> Json:
+    # `mode` came late; older clients reject a form that names it.
+    if question.params.get("mode") == "form":
+        return {key: value for key, value in question.params.items() if key != "mode"}
+    return question.params
+
+
+def invalid_params(reason: str) -> RpcError:
+    return RpcError(jsonrpc.INVALID_PARAMS, f"Invalid params: {reason}")

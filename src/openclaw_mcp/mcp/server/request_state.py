@@ -1,0 +1,124 @@
+"""The stateless era's memory of a call in progress, kept by the client and signed by us.
+
+`requestState` is in the client's hands, so it is signed, bound to the caller and the exact call, expires, and is
+good for one use. It names the questions that were asked, by a digest of each as it was shown, and carries the answers
+given so far, which lets a tool ask in several rounds. An answer counts for the question it was given to and no other.
+"""
+
+import hashlib
+import hmac
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...core.model import Ask, Caller, Json
+from ...protocol.jsonrpc import INTERNAL_ERROR, RpcError
+from .exchange import invalid_params
+
+LIFETIME: Final = 900.0  # seconds a person has to answer
+MOST_REMEMBERED: Final = 20_000  # used states remembered until they expire
+LONGEST: Final = 1 << 20
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Given(Struct, frozen=True, array_like=True):
+    """One answer, and the digest of the question it was given to."""
+
+    question: str
+    answer: Json
+
+
+class _State(Struct, frozen=True, array_like=True):
+    nonce: str
+    expires: float
+    digest: str
+    asked: dict[str, str]
+    """The questions this state was handed out with, by their digests."""
+    answers: dict[str, Given]
+
+
+_decode = msgspec.json.Decoder(_State).decode
+
+
+class Answers:
+    """What a client has answered, over all rounds of one call."""
+
+    __slots__ = ("_given", "counted")
+
+    def __init__(self, given: Mapping[str, Given]) -> None:
+        self._given = given
+        self.counted: dict[str, Given] = {}
+        """Those whose question came up again, word for word."""
+
+    def find(self, key: str, question: Ask) -> Json | None:
+        """The answer to this very question; None when it was not asked, not answered, or reads otherwise by now."""
+        given = self._given.get(key)
+        if given is None or given.question != question_digest(question):
+            return None
+        self.counted[key] = given
+        return given.answer
+
+
+class Seal:
+    """Servers that share one serve each other's repeats: the key and the memory of what was used go together."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._key = os.urandom(32)
+        self._used: dict[str, float] = {}
+
+    def close(self, caller: Caller, call: Json, questions: Mapping[str, Ask], answers: Answers | None = None) -> str:
+        """The state to hand out with `questions`."""
+        asked = {key: question_digest(question) for key, question in questions.items()}
+        earlier = {} if answers is None else answers.counted
+        state = _State(os.urandom(12).hex(), self._clock() + LIFETIME, _digest(caller, call), asked, earlier)
+        body = _encode(state)
+        return f"{self._sign(body)}.{body.hex()}"
+
+    def open(self, sealed: Any, caller: Caller, call: Json, responses: Mapping[str, Json]) -> Answers:
+        """Earlier answers, and those `responses` that answer what this state asked.
+
+        Raises RpcError when the state is not ours, not for this, or spent.
+        """
+        if type(sealed) is not str or len(sealed) > LONGEST:
+            raise invalid_params("`requestState` must be the string this server gave")
+        signature, _, hexed = sealed.partition(".")
+        try:
+            body = bytes.fromhex(hexed)
+        except ValueError:
+            body = b""
+        if not hmac.compare_digest(signature.encode(errors="replace"), self._sign(body).encode()):
+            raise invalid_params("`requestState` was altered or is not this server's; send the call without it")
+        state = _decode(body)
+        if state.digest != _digest(caller, call):
+            raise invalid_params("`requestState` belongs to another call; send this one without it")
+        now = self._clock()
+        if state.expires <= now or state.nonce in self._used:
+            raise invalid_params("`requestState` has expired or was used already; send the call without it")
+        self._remember(state, now)
+        fresh = {key: Given(state.asked[key], said) for key, said in responses.items() if key in state.asked}
+        return Answers(state.answers | fresh)
+
+    def _remember(self, state: _State, now: float) -> None:
+        if len(self._used) >= MOST_REMEMBERED:
+            self._used = {nonce: until for nonce, until in self._used.items() if until > now}
+        if len(self._used) >= MOST_REMEMBERED:  # forgetting one early would let it be used twice
+            raise RpcError(INTERNAL_ERROR, "Too many questions were answered just now; try again in a few minutes")
+        self._used[state.nonce] = state.expires
+
+    def _sign(self, body: bytes) -> str:
+        return hmac.new(self._key, body, hashlib.sha256).hexdigest()
+
+
+def question_digest(question: Ask) -> str:
+    """Of all the client is shown, and of what its answer is bound to: another word is another question."""
+    return hashlib.sha256(_encode([question.method, question.params, question.binding])).hexdigest()
+
+
+def _digest(caller: Caller, call: Json) -> str:
+    return hashlib.sha256(_encode([caller, call])).hexdigest()

@@ -1,0 +1,354 @@
+"""MCP, knowing nothing of transports: one request in, one result out, the caller known.
+
+Each request is served in the era it speaks, whatever came before it on the same connection.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from ...core.errors import BadRequest, CannotAsk, InputRequired, OpenClawError, ToolNotFound
+from ...core.model import Json, ToolCall, ToolSpec, said
+from ...core.ports import Completer, Line, PromptBook, Shelf, Toolbox
+from ...protocol import header_params, jsonrpc, mcp
+from ...protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError
+from .exchange import Exchange, invalid_params
+from .prompts_and_resources import Completions, Prompts, Resources, paged
+from .subscriptions import Listener, Subscriptions, Wish
+from .tasks import Tasks
+
+if TYPE_CHECKING:
+    from .request_state import Seal
+
+logger = logging.getLogger(__name__)
+
+PAGE: Final = 500  # items a list answers at once
+
+Handler = Callable[[Exchange, Json], Awaitable[Json]]
+
+_HANDSHAKE, _STATELESS, _BOTH = 1, 2, 3
+
+
+class Info(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """How the server introduces itself."""
+
+    name: str
+    version: str
+    title: str | None = None
+    description: str | None = None
+    website_url: str | None = None
+    icons: list[Json] | None = None
+
+
+class CacheHint(Struct, frozen=True):
+    """How long, and for whom, a client may keep what it was told."""
+
+    milliseconds: int = 0
+    scope: Literal["public", "private"] = "private"
+
+
+class _Menu:
+    """A tool list as it goes over the wire, made once for each list object the toolbox hands out."""
+
+    __slots__ = ("_mirrored", "_shapes", "by_name", "specs")
+
+    def __init__(self, specs: Sequence[ToolSpec]) -> None:
+        self.specs = specs
+        self.by_name = {spec.name: spec for spec in specs}
+        self._shapes: dict[str, msgspec.Raw] = {}
+        self._mirrored: dict[str, header_params.Mirrored] = {}
+
+    def shape(self, spec: ToolSpec) -> msgspec.Raw:
+        shape = self._shapes.get(spec.name)
+        if shape is None:
+            shape = self._shapes[spec.name] = msgspec.Raw(jsonrpc.encode(mcp.tool_shape(spec)))
+        return shape
+
+    def mirrored(self, spec: ToolSpec) -> header_params.Mirrored:
+        found = self._mirrored.get(spec.name)
+        if found is None:
+            found = self._mirrored[spec.name] = header_params.mirrored_arguments(spec.input_schema)
+        return found
+
+
+class McpServer:
+    """Serves a toolbox, and optionally a shelf of resources and a book of prompts, in both eras."""
+
+    def __init__(
+        self,
+        info: Info,
+        toolbox: Toolbox | None = None,
+        *,
+        resources: Shelf | None = None,
+        prompts: PromptBook | None = None,
+        completer: Completer | None = None,
+        instructions: str | None = None,
+        cache: CacheHint = CacheHint(),
+        page: int = PAGE,
+        seal: "Seal | None" = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._info = msgspec.to_builtins(info)
+        self._toolbox = toolbox
+        self._resources = resources
+        self._prompts = prompts
+        self._completer = completer
+        self._instructions = instructions
+        self._cache = cache
+        self._page = page
+        self._clock = clock
+        self._made_seal = seal
+        self._menu = _Menu(())
+        self.subscriptions = Subscriptions()
+        self.tasks = Tasks(self.subscriptions.task_changed, clock=clock)
+        self._methods = self._routes()
+        self._listen()
+
+    async def answer(self, exchange: Exchange, method: str, params: Json) -> Json:
+        """The result of one request. Raises RpcError, and nothing else: the only exception-to-wire boundary."""
+        route = self._methods.get(method)
+        if route is None or not route[0] & (_STATELESS if exchange.envelope.stateless else _HANDSHAKE):
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method[:100]}")
+        try:
+            if exchange.envelope.stateless and "requestState" in params:
+                self._recall(exchange, method, params)
+            result = await route[1](exchange, params)
+        except RpcError:
+            raise
+        except InputRequired:
+            result = self._questions(exchange, method, params)
+        except CannotAsk as exc:
+            data: Json = {"requiredCapabilities": {exc.capability: {}}}
+            raise RpcError(mcp.MISSING_CAPABILITY, str(exc), data) from exc
+        except OpenClawError as exc:
+            raise RpcError(INTERNAL_ERROR, str(exc), {"code": exc.code}) from exc
+        except Exception:
+            logger.exception("%s failed", method)
+            raise RpcError(INTERNAL_ERROR, "Internal error; the server's log says more") from None
+        if exchange.envelope.stateless:
+            self._stamp(method, result)
+        return result
+
+    @property
+    def list_changes(self) -> Sequence[str]:
+        """Which list changes a client may ask to hear of, in `subscriptions/listen` words."""
+        offered = {
+            "toolsListChanged": self._toolbox,
+            "promptsListChanged": self._prompts,
+            "resourcesListChanged": self._resources,
+        }
+        return [key for key, offer in offered.items() if offer is not None]
+
+    async def aclose(self) -> None:
+        """Stop the tasks that outlive their requests."""
+        await self.tasks.aclose()
+
+    # ---- opening ----
+
+    def capabilities(self, *, stateless: bool) -> Json:
+        declared: Json = {"logging": {}}
+        if self._toolbox is not None:
+            declared["tools"] = {"listChanged": True}
+        if self._prompts is not None:
+            declared["prompts"] = {"listChanged": True}
+        if self._resources is not None:
+            declared["resources"] = {"listChanged": True, "subscribe": True}
+        if self._completer is not None:
+            declared["completions"] = {}
+        if stateless:
+            declared["extensions"] = {mcp.TASKS: {}}
+        return declared
+
+    async def _discover(self, exchange: Exchange, params: Json) -> Json:
+        result: Json = {
+            "supportedVersions": list(mcp.STATELESS_VERSIONS),
+            "capabilities": self.capabilities(stateless=True),
+        }
+        return self._with_instructions(result)
+
+    async def _initialize(self, exchange: Exchange, params: Json) -> Json:
+        result: Json = {
+            "protocolVersion": mcp.negotiated(params),
+            "capabilities": self.capabilities(stateless=False),
+            "serverInfo": self._info,
+        }
+        return self._with_instructions(result)
+
+    def _with_instructions(self, result: Json) -> Json:
+        if self._instructions:
+            result["instructions"] = self._instructions
+        return result
+
+    async def _ping(self, exchange: Exchange, params: Json) -> Json:
+        return {}
+
+    async def _set_level(self, exchange: Exchange, params: Json) -> Json:
+        level = params.get("level")
+        if level not in mcp.LOG_LEVELS:
+            raise invalid_params(f"`level` must be one of {', '.join(mcp.LOG_LEVELS)}")
+        exchange.peer.log_level = level
+        return {}
+
+    # ---- tools ----
+
+    async def _tools_list(self, exchange: Exchange, params: Json) -> Json:
+        menu = self._menu_for(() if self._toolbox is None else await self._toolbox.list(exchange.caller))
+        specs, following = paged(menu.specs, params, lambda spec: spec.name, self._page)
+        return {"tools": [menu.shape(spec) for spec in specs], **following}
+
+    async def _tools_call(self, exchange: Exchange, params: Json) -> Json:
+        name, arguments = params.get("name"), params.get("arguments")
+        if type(name) is not str:
+            raise invalid_params("`name` must be a string")
+        if arguments is None:
+            arguments = {}
+        if type(arguments) is not dict:
+            raise invalid_params("`arguments` must be an object")
+        if exchange.envelope.stateless and self._toolbox is not None:
+            spec = self._prepare(exchange, name, arguments, await self._toolbox.list(exchange.caller))
+            if spec is not None and self.tasks.declared(exchange):
+                return await self.tasks.run(exchange, spec, lambda line: self._call(exchange, name, arguments, line))
+        return await self._call(exchange, name, arguments, exchange)
+
+    def _prepare(self, exchange: Exchange, name: str, arguments: Json, specs: Sequence[ToolSpec]) -> ToolSpec | None:
+        """What the stateless era needs to know of a tool beforehand: its mirrored headers, and if it is long."""
+        menu = self._menu_for(specs)
+        spec = menu.by_name.get(name)
+        if spec is None:
+            return None
+        self.tasks.require(exchange, spec)
+        if exchange.headers is not None:
+            header_params.check_arguments(exchange.headers, menu.mirrored(spec), arguments)
+        return spec
+
+    async def _call(self, exchange: Exchange, name: str, arguments: Json, line: Line) -> Json:
+        assert self._toolbox is not None
+        call = ToolCall(caller=exchange.caller, name=name, arguments=arguments, line=line)
+        try:
+            result = await self._toolbox.call(call)
+        except (ToolNotFound, BadRequest) as exc:
+            raise RpcError(jsonrpc.INVALID_PARAMS, str(exc)) from exc
+        except InputRequired:
+            raise
+        except CannotAsk as exc:
+            if exchange.envelope.stateless:
+                raise
+            result = said(str(exc), failed=True)
+        except OpenClawError as exc:
+            # What keeps a tool from working is an answer the model can read and act on.
+            result = said(str(exc), failed=True)
+        except Exception:
+            logger.exception("tool %s failed", name)
+            result = said(f"{name} failed inside the server; its log says more", failed=True)
+        return mcp.tool_result_shape(result)
+
+    def _menu_for(self, specs: Sequence[ToolSpec]) -> _Menu:
+        if specs is not self._menu.specs:
+            self._menu = _Menu(specs)
+        return self._menu
+
+    async def _subscriptions_listen(self, exchange: Exchange, params: Json) -> Json:
+        """Ends only when the client does; everything it hears goes down this request's own stream."""
+        wish = Wish.read(params, offers=self.list_changes)
+        wish = wish.narrowed(self.tasks.may_watch(exchange, wish.tasks))
+        listener = Listener(exchange.id, wish)
+        with self.subscriptions.opened(listener):
+            while True:
+                await exchange.write(await listener.next())
+
+    # ---- what every method shares ----
+
+    def _recall(self, exchange: Exchange, method: str, params: Json) -> None:
+        """Give the exchange the answers that came with a repeated call, in this round and in earlier ones.
+
+        Only what the call's state asked counts: answers without a state answer nothing, and are asked for.
+        """
+        call = _identity(method, params)
+        exchange.answers = self._seal.open(params["requestState"], exchange.caller, call, _answers(params))
+
+    def _questions(self, exchange: Exchange, method: str, params: Json) -> Json:
+        """The result that asks the client to send the call again with answers."""
+        call = _identity(method, params)
+        state = self._seal.close(exchange.caller, call, exchange.unanswered, exchange.answers)
+        questions = {key: {"method": ask.method, "params": ask.params} for key, ask in exchange.unanswered.items()}
+        return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
+
+    @property
+    def _seal(self) -> "Seal":
+        if self._made_seal is None:
+            # Here for start-up: signing loads OpenSSL, and a server whose tools ask nothing never signs.
+            from .request_state import Seal
+
+            self._made_seal = Seal(clock=self._clock)
+        return self._made_seal
+
+    def _stamp(self, method: str, result: Json) -> None:
+        if result.setdefault("resultType", "complete") == "complete" and method in mcp.CACHEABLE:
+            result["ttlMs"] = self._cache.milliseconds
+            result["cacheScope"] = self._cache.scope
+        meta = result.setdefault("_meta", {})
+        meta[mcp.SERVER_INFO] = self._info
+
+    def _routes(self) -> Mapping[str, tuple[int, Handler]]:
+        routes: dict[str, tuple[int, Handler]] = {
+            "initialize": (_HANDSHAKE, self._initialize),
+            "ping": (_HANDSHAKE, self._ping),
+            "logging/setLevel": (_HANDSHAKE, self._set_level),
+            "server/discover": (_STATELESS, self._discover),
+            "subscriptions/listen": (_STATELESS, self._subscriptions_listen),
+            "tasks/get": (_STATELESS, self.tasks.get),
+            "tasks/update": (_STATELESS, self.tasks.update),
+            "tasks/cancel": (_STATELESS, self.tasks.cancel),
+        }
+        if self._toolbox is not None:
+            routes["tools/list"] = (_BOTH, self._tools_list)
+            routes["tools/call"] = (_BOTH, self._tools_call)
+        if self._prompts is not None:
+            prompts = Prompts(self._prompts, self._page)
+            routes["prompts/list"] = (_BOTH, prompts.list)
+            routes["prompts/get"] = (_BOTH, prompts.get)
+        if self._resources is not None:
+            resources = Resources(self._resources, self._page)
+            routes["resources/list"] = (_BOTH, resources.list)
+            routes["resources/templates/list"] = (_BOTH, resources.templates)
+            routes["resources/read"] = (_BOTH, resources.read)
+            routes["resources/subscribe"] = (_HANDSHAKE, resources.subscribe)
+            routes["resources/unsubscribe"] = (_HANDSHAKE, resources.unsubscribe)
+        if self._completer is not None:
+            routes["completion/complete"] = (_BOTH, Completions(self._completer).complete)
+        return routes
+
+    def _listen(self) -> None:
+        announce = self.subscriptions.list_changed
+        for key, offer in (
+            ("toolsListChanged", self._toolbox),
+            ("promptsListChanged", self._prompts),
+            ("resourcesListChanged", self._resources),
+        ):
+            if offer is not None:
+                method = mcp.LIST_CHANGES[key]
+                offer.changed.listen(partial(_announce, announce, method))
+        if self._resources is not None:
+            self._resources.updated.listen(self.subscriptions.resource_updated)
+
+
+def _announce(announce: Callable[[str], None], method: str, _: None) -> None:
+    announce(method)
+
+
+def _answers(params: Json) -> dict[str, Json]:
+    """What a repeated call answers. An answer that is no object counts as not given."""
+    responses = params.get("inputResponses")
+    if type(responses) is not dict:
+        return {}
+    return {key: value for key, value in responses.items() if type(value) is dict}
+
+
+def _identity(method: str, params: Json) -> Json:
+    """What makes two calls the same call, whatever answers they carry."""
+    return {"method": method, **{key: params[key] for key in ("name", "arguments", "uri") if key in params}}

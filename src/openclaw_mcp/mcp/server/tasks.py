@@ -1,0 +1,267 @@
+"""The Tasks extension of the stateless era: a long call becomes a task, and the client polls it.
+
+A task belongs to the caller who started it; to anybody else it does not exist.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal
+
+from ...core.errors import ToolBusy
+from ...core.model import Ask, Json, ToolSpec
+from ...core.ports import LogLevel
+from ...protocol import jsonrpc, mcp
+from ...protocol.jsonrpc import RpcError
+from .exchange import Exchange, fresh_key, invalid_params
+
+logger = logging.getLogger(__name__)
+
+LIFETIME: Final = 3600.0  # seconds a task can be read, from its making
+POLL_EVERY: Final = 500  # milliseconds we suggest between two polls
+MOST_TASKS: Final = 1000  # tasks kept at once, running or done
+
+Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+Announce = Callable[[str, Json], bool]
+"""Tell whoever watches a task how it stands; whether anybody does."""
+Clock = Callable[[], float]
+Make = Callable[["_Task"], Awaitable[Json]]
+
+
+class _Task:
+    """One call that goes on after its request was answered. A `Line` for the tool."""
+
+    def __init__(self, exchange: Exchange, announce: Announce, clock: Clock) -> None:
+        self.id = os.urandom(16).hex()
+        self.caller = exchange.caller
+        self.status: Status = "working"
+        self.message: str | None = None
+        self.result: Json | None = None
+        self.error: RpcError | None = None
+        self.questions: dict[str, Ask] = {}
+        self.expires = clock() + LIFETIME
+        self.work: asyncio.Task[Json] | None = None
+        self.detached = asyncio.Event()
+        self._exchange = exchange
+        self._announce = announce
+        self._asked: set[str] = set()
+        self._shown: set[str] = set()
+        """Questions the client has been sent: one it never saw it can't have answered."""
+        self._answers: dict[str, asyncio.Future[Json]] = {}
+        self._clock = clock
+        self._made = self._changed = clock()
+
+    def shape(self) -> Json:
+        shape: Json = {
+            "taskId": self.id,
+            "status": self.status,
+            "createdAt": _stamp(self._made),
+            "lastUpdatedAt": _stamp(self._changed),
+            "ttlMs": int(LIFETIME * 1000),
+            "pollIntervalMs": POLL_EVERY,
+        }
+        if self.message is not None:
+            shape["statusMessage"] = self.message
+        return shape
+
+    def detail(self) -> Json:
+        shape = self.shape()
+        if self.status == "input_required":
+            shape["inputRequests"] = {key: _question(ask) for key, ask in self.questions.items()}
+        elif self.status == "completed":
+            shape["result"] = self.result
+        elif self.error is not None:
+            shape["error"] = {"code": self.error.code, "message": self.error.message}
+            if self.error.data is not None:
+                shape["error"]["data"] = self.error.data
+        return shape
+
+    def hear(self, responses: Json) -> None:
+        """Take answers; keys nobody asked for, never shown, or answered already, are ignored."""
+        for key, response in responses.items():
+            answer = self._answers.get(key)
+            if answer is None or answer.done() or key not in self._shown:
+                continue
+            if type(response) is not dict:
+                raise invalid_params(f"`inputResponses.{key[:100]}` must be an object")
+            answer.set_result(response)
+            self.questions.pop(key, None)
+        if self.status == "input_required" and not self.questions:
+            self._become("working")
+
+    def finish(self, work: asyncio.Task[Json]) -> None:
+        if not self.detached.is_set():  # the request itself is still there to be answered
+            return
+        if work.cancelled():
+            self._become("cancelled")
+            return
+        error = work.exception()
+        if error is None:
+            self.result = work.result()
+            self._become("completed")
+            return
+        if not isinstance(error, RpcError):
+            logger.error("task failed", exc_info=error)
+            error = RpcError(jsonrpc.INTERNAL_ERROR, "Internal error; the server's log says more")
+        self.error = error
+        self._become("failed")
+
+    def _become(self, status: Status) -> None:
+        self.status = status
+        self._changed = self._clock()
+        if self.detached.is_set() and self._announce(self.id, self.detail()):
+            self._shown.update(self.questions)
+
+    def show(self) -> Json:
+        """As `detail`, for the client itself: from now on it may answer what it sees."""
+        self._shown.update(self.questions)
+        return self.detail()
+
+    # ---- Line: until it is detached, the call speaks as any other ----
+
+    async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
+        if not self.detached.is_set():
+            await self._exchange.progress(value, total=total, message=message)
+        elif message is not None:
+            self.message = message
+            self._become(self.status)
+
+    async def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
+        if not self.detached.is_set():
+            await self._exchange.log(level, data, logger=logger)
+
+    def can_ask(self, capability: str, mode: str = "") -> bool:
+        return self._exchange.can_ask(capability, mode)
+
+    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+        if not self.detached.is_set():
+            return await self._exchange.ask(questions)
+        self._exchange.require(questions)
+        given = self._exchange.answered(questions)
+        if given is not None:
+            return given
+        loop = asyncio.get_running_loop()
+        keys = {key: fresh_key(key, self._asked) for key in questions}
+        for key, question in questions.items():
+            self.questions[keys[key]] = question
+            self._answers[keys[key]] = loop.create_future()
+        self._become("input_required")
+        try:
+            return {key: await self._answers[keys[key]] for key in questions}
+        finally:
+            for fresh in keys.values():
+                self._answers.pop(fresh, None)
+                self.questions.pop(fresh, None)
+
+    async def detach(self) -> None:
+        self.detached.set()
+        # Lets the request be answered with the task before the long part begins.
+        await asyncio.sleep(0)
+
+
+class Tasks:
+    """The tasks of one server."""
+
+    def __init__(self, announce: Announce, *, clock: Clock = time.time) -> None:
+        self._announce = announce
+        self._clock = clock
+        self._kept: dict[str, _Task] = {}
+
+    def declared(self, exchange: Exchange) -> bool:
+        """Whether this very request says its client can poll tasks."""
+        extensions = exchange.envelope.capabilities.get("extensions")
+        return type(extensions) is dict and mcp.TASKS in extensions
+
+    async def run(self, exchange: Exchange, spec: ToolSpec, make: Make) -> Json:
+        """Make the call; its result, or the task it turned into. Only for clients that declared the extension."""
+        task = _Task(exchange, self._announce, self._clock)
+        if spec.task != "inline":
+            task.detached.set()
+        work = task.work = asyncio.ensure_future(make(task))
+        work.add_done_callback(task.finish)
+        if not task.detached.is_set():
+            flag = asyncio.ensure_future(task.detached.wait())
+            try:
+                await asyncio.wait((work, flag), return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                work.cancel()
+                raise
+            finally:
+                flag.cancel()
+            if not task.detached.is_set():
+                return await work
+        self._keep(task)
+        return {"resultType": "task", **task.shape()}
+
+    async def get(self, exchange: Exchange, params: Json) -> Json:
+        return self._find(exchange, params).show()
+
+    async def update(self, exchange: Exchange, params: Json) -> Json:
+        task = self._find(exchange, params)
+        responses = params.get("inputResponses")
+        if type(responses) is not dict:
+            raise invalid_params("`inputResponses` must be an object")
+        task.hear(responses)
+        return {}
+
+    async def cancel(self, exchange: Exchange, params: Json) -> Json:
+        task = self._find(exchange, params)
+        if task.work is not None and not task.work.done():
+            task.work.cancel()
+            # The answer promises that the work has been told; it may still be cleaning up.
+            await asyncio.sleep(0)
+        return {}
+
+    def may_watch(self, exchange: Exchange, ids: frozenset[str]) -> frozenset[str]:
+        """Those of `ids` that are this caller's own."""
+        if ids and not self.declared(exchange):
+            raise _undeclared()
+        return frozenset(id for id in ids if (task := self._kept.get(id)) and task.caller == exchange.caller)
+
+    def require(self, exchange: Exchange, spec: ToolSpec) -> None:
+        if spec.task == "required" and not self.declared(exchange):
+            raise _undeclared()
+
+    async def aclose(self) -> None:
+        """Stop every running task and wait until each has ended."""
+        works = [task.work for task in self._kept.values() if task.work is not None and not task.work.done()]
+        for work in works:
+            work.cancel()
+        if works:
+            await asyncio.wait(works)
+
+    def _find(self, exchange: Exchange, params: Json) -> _Task:
+        if not self.declared(exchange):
+            raise _undeclared()
+        id = params.get("taskId")
+        task = self._kept.get(id) if type(id) is str else None
+        if task is None or task.expires < self._clock() or task.caller != exchange.caller:
+            raise invalid_params("`taskId` names no task of yours; it may have expired")
+        return task
+
+    def _keep(self, task: _Task) -> None:
+        now = self._clock()
+        for id, kept in list(self._kept.items()):
+            if kept.expires > now:  # in the order they were made, and all live as long
+                break
+            del self._kept[id]
+        if len(self._kept) >= MOST_TASKS:
+            assert task.work is not None
+            task.work.cancel()
+            raise ToolBusy(f"{MOST_TASKS} tasks are kept already; try again later")
+        self._kept[task.id] = task
+
+
+def _question(ask: Ask) -> Json:
+    return {"method": ask.method, "params": ask.params}
+
+
+def _undeclared() -> RpcError:
+    data: Json = {"requiredCapabilities": {"extensions": {mcp.TASKS: {}}}}
+    return RpcError(mcp.MISSING_CAPABILITY, f"This needs a client that declares the extension {mcp.TASKS}", data)
+
+
+def _stamp(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"

@@ -1,1 +1,0 @@
-"""Model runtimes: agents behind an API."""

@@ -1,0 +1,1 @@
+"""Shared machinery: processes, HTTP, WebSockets, background tasks, atomic files."""

@@ -1,0 +1,1 @@
+"""The client side of the gateway protocol: connect, sign in, call methods, receive events."""

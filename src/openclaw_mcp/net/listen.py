@@ -1,0 +1,205 @@
+"""Put an ASGI app on a port: bound before anything else starts, ready means answering."""
+
+import asyncio
+import contextlib
+import errno
+import gc
+import signal
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
+
+import uvicorn
+
+if sys.platform == "win32":
+    from asyncio import new_event_loop
+else:
+    import resource
+
+    from uvloop import new_event_loop
+
+from ..core.errors import OpenClawError
+from .coalesced_http import CorkedHttp
+from .http_limits import Bounds
+from .http_protocol import Config
+from .listening_ports import holder
+
+BACKLOG: Final = 2048
+GRACE: Final = 5  # seconds open requests get after a stop was asked for
+KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most clients' pools
+LOOK_FOR_CYCLES: Final = (20_000, 20, 20)  # new objects between two looks, and looks between two deeper ones
+MOST_FILES: Final = 65_536  # open files we ask for: a connection each,
+OWN_FILES: Final = 256  # but so many, or a quarter of all, are kept for what is no connection
+DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
+
+T = TypeVar("T")
+Upgrade = Callable[..., asyncio.Protocol]
+"""Makes the protocol of a connection that asks to become a WebSocket."""
+
+
+class CannotListen(OpenClawError):
+    code = "cannot_listen"
+
+
+class PortTaken(CannotListen):
+    code = "port_taken"
+
+
+def bind(host: str, port: int, *, option: str = "--port") -> socket.socket:
+    """A listening socket; port 0 takes any free one. `option` chooses another. Raises PortTaken, CannotListen."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol by its name: the loop turns off Nagle's delay only on sockets that say they are TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Inherited by what we accept: a peer that stopped reading can't hold its connection open for ever.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as exc:
+        listener.close()
+        if exc.errno == errno.EADDRINUSE:
+            who = holder(port)
+            taken = f"port {port} on {host} is taken{f' by {who}' if who else ''}"
+            raise PortTaken(f"{taken}; stop what holds it or choose another with {option}") from exc
+        raise CannotListen(
+            f"can't listen on {host}, port {port}: {exc.strerror}; choose what this machine has"
+        ) from exc
+    listener.setblocking(False)
+    return listener
+
+
+def run(life: Coroutine[Any, Any, T]) -> T:
+    """Run a server's whole life, on the fastest event loop this platform has, with as many connections as it allows."""
+    _allow_connections()
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(life)
+
+
+def _allow_connections() -> None:
+    """A process may have far more open files than it is given at first; each connection is one."""
+    if sys.platform != "win32":
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def most_connections() -> int:
+    """How many this process can have and still open a file."""
+    if sys.platform == "win32":
+        return MOST_FILES
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = MOST_FILES if soft == resource.RLIM_INFINITY else min(soft, MOST_FILES)
+    return files - min(OWN_FILES, files // 4)
+
+
+async def serve(
+    app: Any,
+    listener: socket.socket,
+    *,
+    ready: Callable[[], None] | None = None,
+    websockets: Upgrade | None = None,
+    bounds: Bounds = Bounds(),
+) -> None:
+    """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered.
+
+    Without `websockets` a request to become a WebSocket is served as the plain one it also is.
+    """
+    server = _Server(_config(app, websockets, bounds), ready)
+    try:
+        await server.serve(sockets=[listener])
+    except asyncio.CancelledError:
+        if server.started:
+            await server.shutdown(sockets=[listener])
+        raise
+    finally:
+        listener.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    app: Any, listener: socket.socket, *, websockets: Upgrade | None = None, bounds: Bounds = Bounds()
+) -> AsyncIterator[None]:
+    """Answer while the block runs; signals are the caller's affair. Leaving gives open requests their grace."""
+    ready = asyncio.Event()
+    server = _Quiet(_config(app, websockets, bounds), ready.set)
+    work = asyncio.ensure_future(server.serve(sockets=[listener]))
+    opening = asyncio.ensure_future(ready.wait())
+    try:
+        await asyncio.wait((work, opening), return_when=asyncio.FIRST_COMPLETED)
+        yield
+    finally:
+        opening.cancel()
+        server.should_exit = True
+        await work
+
+
+def _config(app: Any, websockets: Upgrade | None, bounds: Bounds) -> Config:
+    return Config(
+        app,
+        bounds=bounds,
+        most=most_connections(),
+        http=CorkedHttp,
+        ws=websockets or "none",
+        lifespan="off",
+        proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=GRACE,
+    )
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None] | None) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # What was loaded stays, and a request leaves hardly a cycle behind: looking for garbage less often is felt.
+        gc.freeze()
+        gc.set_threshold(*LOOK_FOR_CYCLES)
+        if self._ready is not None and not self.should_exit:
+            self._ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGINT, SIGTERM and SIGHUP end `serve`, and no more than that; one that is ignored stays so.
+
+        uvicorn would raise the signal again once it has stopped, which ends the process before its rooms are closed.
+        """
+        if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+            with super().capture_signals():
+                yield
+            return
+        loop = asyncio.get_running_loop()
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` means it
+            numbers.append(signal.SIGHUP)
+
+        def stop(number: signal.Signals) -> None:
+            self.handle_exit(number, None)
+            for once in numbers:  # the second one kills: somebody is in a hurry
+                loop.remove_signal_handler(once)
+                signal.signal(once, signal.SIG_DFL)
+
+        for number in numbers:
+            loop.add_signal_handler(number, stop, number)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+
+class _Quiet(_Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

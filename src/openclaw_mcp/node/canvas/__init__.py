@@ -1,0 +1,1 @@
+"""The canvas: a Chromium page an agent may show, script and photograph."""

@@ -1,0 +1,209 @@
+"""Chromium and the debugging pipe to it: a socket pair nobody else can reach, never a port."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ...core.model import Json
+from ..exec.child_process import end
+
+if sys.platform != "win32":
+    import fcntl
+
+ANSWER_WAIT: Final = 15.0  # seconds for one answer; longer and the page hangs
+LAUNCH_WAIT: Final = 30.0  # seconds for the first answer of a cold browser
+LEAVE_WAIT: Final = 2.0  # seconds to write its profile before it is killed
+MOST_MESSAGE: Final = 64 << 20  # bytes of one message; a large picture as base64
+FREE_DESCRIPTORS: Final = 10  # above what a launcher or shell uses itself
+
+NAMES: Final = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "microsoft-edge",
+    "microsoft-edge-stable",
+    "brave-browser",
+)
+MAC_APPS: Final = (
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
+)
+
+# Chromium reads commands from descriptor 3 and writes to 4, and subprocess can't renumber.
+LAUNCHER: Final = (
+    "import os,sys;s=int(sys.argv[1]);os.dup2(s,3);os.dup2(s,4);os.close(s);os.execv(sys.argv[2],sys.argv[2:])"
+)
+
+Hear = Callable[[str, Json, str], None]
+"""Method, parameters and session ("" = the browser itself) of an event. Called in order; must not block."""
+
+
+class Gone(Exception):
+    """The browser ended or hung up."""
+
+
+class Refused(Exception):
+    """The browser answered with an error."""
+
+
+def find(given: str | None = None) -> str | None:
+    """The browser to use: the one given, or the first one installed."""
+    if given:
+        return shutil.which(given)
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    return found or next((path for path in MAC_APPS if sys.platform == "darwin" and Path(path).exists()), None)
+
+
+class Chromium:
+    """A running browser. `aclose` ends it and every process it started."""
+
+    def __init__(
+        self,
+        process: Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        hear: Hear,
+        ended: Callable[[], None],
+    ) -> None:
+        self._process = process
+        self._writer = writer
+        self._hear = hear
+        self._ended = ended
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Json]] = {}
+        self._alive = True
+        self._reading = asyncio.create_task(self._read(reader))
+
+    @classmethod
+    async def launch(
+        cls,
+        browser: str,
+        options: Sequence[str],
+        *,
+        hear: Hear,
+        ended: Callable[[], None],
+        environ: Mapping[str, str],
+    ) -> "Chromium":
+        """`ended` is called when it hung up or was hung up on, perhaps more than once."""
+        assert sys.platform != "win32", "the pipe needs descriptors 3 and 4"
+        ours, theirs = socket.socketpair()
+        number = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, FREE_DESCRIPTORS)
+        argv = [sys.executable, "-ISc", LAUNCHER, str(number), browser, "--remote-debugging-pipe", *options]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=DEVNULL,
+                pass_fds=(number,),
+                start_new_session=True,
+                env=dict(environ),  # uvloop takes nothing that merely looks like one
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(number)
+        try:
+            reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_MESSAGE)
+        except BaseException:
+            ours.close()
+            await end(process)
+            raise
+        chromium = cls(process, reader, writer, hear=hear, ended=ended)
+        try:
+            await chromium.call("Browser.getVersion", wait=LAUNCH_WAIT)
+        except BaseException:
+            await chromium.kill()
+            raise
+        return chromium
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def call(self, method: str, *, session: str = "", wait: float = ANSWER_WAIT, **params: object) -> Json:
+        """The browser's answer. Raises Gone, Refused or TimeoutError."""
+        number = self.send(method, session=session, **params)
+        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            async with asyncio.timeout(wait):
+                return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    def send(self, method: str, *, session: str = "", **params: object) -> int:
+        """Give an order whose answer does not matter."""
+        if not self._alive:
+            raise Gone
+        number = next(self._numbers)
+        message: Json = {"id": number, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        self._writer.write(msgspec.json.encode(message) + b"\0")
+        return number
+
+    async def aclose(self) -> None:
+        """Ask it to leave, then make sure that it has."""
+        with contextlib.suppress(Gone, Refused, TimeoutError):
+            await self.call("Browser.close", wait=LEAVE_WAIT)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), LEAVE_WAIT)
+        await self.kill()
+
+    async def kill(self) -> None:
+        self.hang_up()
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        await end(self._process)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                data = await reader.readuntil(b"\0")
+                self._take(msgspec.json.decode(data[:-1]))
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, msgspec.DecodeError):
+            pass
+        finally:
+            self.hang_up()
+
+    def _take(self, message: Json) -> None:
+        number = message.get("id")
+        if number is None:
+            self._hear(message.get("method", ""), message.get("params", {}), message.get("sessionId", ""))
+            return
+        waiting = self._waiting.get(number)
+        if waiting is None or waiting.done():
+            return
+        if "error" in message:
+            waiting.set_exception(Refused(str(message["error"].get("message", "refused"))))
+        else:
+            waiting.set_result(message.get("result", {}))
+
+    def hang_up(self) -> None:
+        """Take it for gone: every waiting call ends with Gone."""
+        self._alive = False
+        self._writer.close()
+        self._ended()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Gone())

@@ -1,0 +1,336 @@
+"""The rules of exec approval: allow, deny or prompt, first match first. Pure."""
+
+import hashlib
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from ...core.errors import ToolDenied
+from .pattern_matching import Installed, may_match, names_of, program_of, surely_arguments, surely_program
+from .program_powers import Locate, name_of, starts_others
+from .shell_reader import Piece
+from .started_commands import may_be_started
+from .wrappers import WRAPPERS, Opened
+
+Action = Literal["allow", "prompt", "deny"]
+STRICTNESS: Final = {"allow": 0, "prompt": 1, "deny": 2}
+LONGEST_PATTERN: Final = 4096  # characters; "always allow" writes the whole command as one
+MOST_RULES: Final = 2000
+
+
+class Rule(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """`pattern` is a program and its arguments: `seq *`. `*` and `?` stand for anything and any one character."""
+
+    pattern: str
+    action: Action
+    shells: tuple[str, ...] | None = None
+    """Only commands started by one of these shells; None = all, directly started ones included."""
+    description: str | None = None
+    enabled: bool = True
+    cwd: str | None = None
+    """An allow rule: only in this folder, links resolved."""
+    files: dict[str, str] | None = None
+    """An allow rule: only while the command names these files and no others, by path and digest."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Remembered or written for one folder or some files: then it does not hold for what another command feeds."""
+        return self.cwd is not None or self.files is not None or self.description == REMEMBERED
+
+    @property
+    def binding(self) -> tuple[str | None, dict[str, str] | None, bool]:
+        """What it holds for besides its words. The last: remembered when nothing but the words was."""
+        unbound = self.cwd is None and self.files is None
+        return self.cwd, self.files, unbound and self.description == REMEMBERED
+
+
+REMEMBERED: Final = "always allowed by a person"
+"""The description of rules made by an answer."""
+
+
+class Bound(Struct, frozen=True):
+    """What a command is bound to: its folder, resolved, and each file it names, by path and digest."""
+
+    cwd: str
+    files: dict[str, str] | None
+    """None when not all can be told, or they may be others by the time it starts."""
+    program: str | None = None
+    """The file of a program that is not meant by its bare name; a rule names it so, since a path may be relative or a
+    link, and the PATH another."""
+
+
+Bind = Callable[[Piece], Bound | None]
+"""What a command is bound to where it would run; None when that can't be told."""
+
+
+class ExecPolicy(Struct, frozen=True, kw_only=True, rename="camel"):
+    default_action: Action
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def hash(self) -> str:
+        return "sha256:" + hashlib.sha256(msgspec.json.encode(self)).hexdigest()
+
+
+class Verdict(Struct, frozen=True):
+    action: Action
+    reason: str
+    pieces: tuple[Piece, ...] = ()
+    """The commands that were not allowed by a rule."""
+    certain: bool = True
+    """False when the text could not be read for certain: then nothing may be remembered from it."""
+
+
+def _allow(*patterns: str) -> list[Rule]:
+    return [Rule(pattern=pattern, action="allow") for pattern in patterns]
+
+
+def _deny(*patterns: str) -> list[Rule]:
+    return [Rule(pattern=pattern, action="deny") for pattern in patterns]
+
+
+DEFAULT_POLICY: Final = ExecPolicy(
+    default_action="prompt",
+    rules=(
+        *_allow("echo *", "uname *", "hostname", "whoami", "id", "date", "date +*", "uptime", "df *", "ls *", "pwd"),
+        *_allow("which *", "true", "false", "nproc", "arch"),
+        *_deny("rm *", "shred *", "dd *", "mkfs* *", "fdisk *", "parted *", "shutdown *", "reboot *", "poweroff *"),
+        *_deny("halt *", "init *", "sudo *", "su *", "doas *", "pkexec *", "chown *", "mount *", "umount *"),
+    ),
+)
+"""Looking around is fine, breaking things is not, everything else is for a person to say."""
+
+
+class _View(Struct, frozen=True):
+    """How a piece is looked at."""
+
+    locate: Locate
+    sure: Locate
+    installed: Installed
+    bind: Bind
+
+
+def judge(
+    policy: ExecPolicy,
+    reading: Opened,
+    *,
+    locate: Locate,
+    bind: Bind = lambda _: None,
+    sure: Locate | None = None,
+    installed: Installed = lambda program: "/" not in program,
+) -> Verdict:
+    """The strictest verdict over all pieces; text that can't be read for certain needs a person at least. `sure`: the
+    file as which a program is started, where that is not the one it is."""
+    view = _View(locate, sure or locate, installed, bind)
+    action: Action = "allow"
+    reason = "every command is allowed by a rule"
+    held: list[Piece] = []
+    for piece in reading.pieces:
+        decided, why = _judge_piece(policy, piece, view)
+        if decided != "allow":
+            held.append(piece)
+        if STRICTNESS[decided] > STRICTNESS[action]:
+            action, reason = decided, why
+    for piece in reading.seen:
+        decided, why = _forbidden(policy.rules, piece, view)
+        if STRICTNESS[decided] > STRICTNESS[action]:
+            action, reason = decided, why
+    if reading.doubts or not reading.pieces:
+        doubt = reading.doubts[0] if reading.doubts else "there is no command in it"
+        floor: Action = "deny" if policy.default_action == "deny" else "prompt"
+        if STRICTNESS[floor] > STRICTNESS[action]:
+            action, reason = floor, f"no rule can vouch for it: {doubt}"
+    return Verdict(action, reason, tuple(held), certain=not reading.doubts)
+
+
+def _judge_piece(policy: ExecPolicy, piece: Piece, view: _View) -> tuple[Action, str]:
+    """The first rule that fits; one that only might fit makes the verdict stricter and the search goes on."""
+    floor: tuple[Action, str] = ("allow", "")
+    for at, rule in enumerate(policy.rules):
+        fits = _fits(rule, piece, view) if rule.enabled else "no"
+        said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_name(piece)}")
+        if fits == "yes":
+            return _with_what_it_starts(_stricter(floor, said), policy.rules[:at], piece, view)
+        if fits == "maybe":
+            floor = _stricter(floor, said)
+    by_default = (policy.default_action, f"no rule covers {_name(piece)}")
+    return _with_what_it_starts(_stricter(floor, by_default), policy.rules, piece, view)
+
+
+def _with_what_it_starts(
+    decided: tuple[Action, str], rules: Sequence[Rule], piece: Piece, view: _View
+) -> tuple[Action, str]:
+    """What was decided of a piece, or what a rule before has against a command its words may tell it to start. Where a
+    word of a program that starts others only names what a rule is against, a person is asked."""
+    first = piece.words[0].text
+    names = [first, view.locate(first) or first]
+    if decided[0] == "deny" or name_of(first) in WRAPPERS or not any(map(starts_others, names)):
+        return decided
+    against = [rule for rule in rules if rule.action != "allow" and rule.enabled]
+    if not against:
+        return decided
+    started = may_be_started(piece, names)
+    for each in started.pieces:
+        decided = _stricter(_forbidden(rules, each, view), decided)
+    if decided[0] != "allow":
+        return decided
+    if not started.certain:
+        return "prompt", f"what {_name(piece)} starts is decided only when it runs"
+    rule = next((rule for rule in against if program_of(rule.pattern)[0] in started.named), None)
+    if rule is None:
+        return decided
+    return (
+        "prompt",
+        f"{_name(piece)} may start others, and the rule {rule.action} {rule.pattern[:80]!r} names one of its words",
+    )
+
+
+def _forbidden(rules: Sequence[Rule], piece: Piece, view: _View) -> tuple[Action, str]:
+    """What rules say against a piece that needs no rule for it. A rule for whatever program it may be says nothing."""
+    first = piece.words[0].text
+    names = names_of(first, view.locate(first))
+    floor: tuple[Action, str] = ("allow", "")
+    for at, rule in enumerate(rules):
+        if rule.action == "allow" or not rule.enabled:
+            continue
+        program, other_names = program_of(rule.pattern)
+        if not program.strip("*?") or (program not in names and not other_names and "/" not in first):
+            continue
+        fits = _fits(rule, piece, view)
+        if fits == "no":
+            continue
+        before = (each for each in rules[:at] if each.action == "allow" and each.enabled)
+        if any(_fits(each, piece, view) == "yes" for each in before):
+            break
+        said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_name(piece)}")
+        if fits == "yes":
+            return _stricter(floor, said)
+        floor = _stricter(floor, said)
+    return floor
+
+
+def _stricter(one: tuple[Action, str], other: tuple[Action, str]) -> tuple[Action, str]:
+    return one if STRICTNESS[one[0]] > STRICTNESS[other[0]] else other
+
+
+def _name(piece: Piece) -> str:
+    return repr(piece.words[0].text[:80])
+
+
+def _fits(rule: Rule, piece: Piece, view: _View) -> Literal["yes", "maybe", "no"]:
+    program, _, arguments = rule.pattern.strip().partition(" ")
+    if not program or (rule.shells and piece.shell not in rule.shells):
+        return "no"
+    if (
+        rule.action != "deny"
+        and surely_program(program, piece, view.locate, view.sure, view.installed)
+        and surely_arguments(arguments.strip(), piece, program)
+        and (rule.binding == _ANYWHERE or rule.action != "allow" or _holds(rule, piece, view.bind))
+    ):
+        return "yes"
+    if rule.action != "allow" and may_match(rule.pattern.strip(), program, arguments.strip(), piece, view.locate):
+        return "yes" if rule.action == "deny" else "maybe"
+    return "no"
+
+
+_ANYWHERE: Final = (None, None, False)
+
+
+def _holds(rule: Rule, piece: Piece, bind: Bind) -> bool:
+    """Whether everything the rule is bound to is as it was. Asked only where the words fit: it reads files."""
+    found = bind(piece)
+    if found is None:
+        return False
+    cwd, files, words_alone = rule.binding
+    if words_alone:  # an older answer, that forgot where: good for what names no file
+        return found.files == {}
+    return cwd in (None, found.cwd) and files in (None, found.files)
+
+
+# ---- changing rules --------------------------------------------------------------------------------------------------
+
+
+def remembered(policy: ExecPolicy, pieces: Sequence[Piece], bounds: Sequence[Bound | None]) -> ExecPolicy | None:
+    """The policy with each piece allowed exactly as it is, where it is, with the files it names as they are; None when
+    some piece can't be written as a rule."""
+    fresh: list[Rule] = []
+    for piece, bound in zip(pieces, bounds, strict=True):
+        if bound is None or bound.files is None:
+            return None
+        if any(word.open for word in piece.words):
+            return None
+        program = bound.program or piece.words[0].text
+        pattern = shlex.join([program, *(word.text for word in piece.words[1:])])
+        if "*" in pattern or "?" in pattern or pattern.split(" ")[0] != program:
+            return None
+        if len(pattern) > LONGEST_PATTERN or "\n" in pattern:
+            return None
+        shells = (piece.shell,) if piece.shell else None
+        rule = Rule(
+            pattern=pattern, action="allow", shells=shells, description=REMEMBERED, cwd=bound.cwd, files=bound.files
+        )
+        fresh.append(rule)
+    replaced = {_answer(rule) for rule in fresh}
+    kept = (rule for rule in policy.rules if rule.description != REMEMBERED or _answer(rule) not in replaced)
+    return msgspec.structs.replace(policy, rules=(*fresh, *kept))
+
+
+def _answer(rule: Rule) -> tuple[str, tuple[str, ...] | None, str | None]:
+    """Two remembered answers with the same of this are one: the later counts."""
+    return rule.pattern, rule.shells, rule.cwd
+
+
+def check_tighter(old: ExecPolicy, new: ExecPolicy) -> None:
+    """Raise ToolDenied unless everything `new` allows, `old` allowed, and everything it prompts for was not denied.
+
+    Read in order: a rule may be made stricter, an allow rule may go, a deny rule may come anywhere. Nothing else. One
+    that allows in some folder or with some files stays as it is, goes, or denies.
+    """
+    if STRICTNESS[new.default_action] < STRICTNESS[old.default_action]:
+        raise ToolDenied("the default action may only become stricter from here; use openclaw approvals to loosen it")
+    before = [rule for rule in old.rules if rule.enabled]
+    at = 0
+    for rule in (rule for rule in new.rules if rule.enabled):
+        follows = _position(before, at, rule)
+        if follows is not None:
+            at = follows + 1
+        elif rule.action != "deny":
+            raise ToolDenied(
+                f"the rule {rule.action} {rule.pattern[:80]!r} is new, looser or moved; "
+                "from here rules may only become stricter; use openclaw approvals to loosen them"
+            )
+    lost = next((rule for rule in before[at:] if rule.action != "allow"), None)
+    if lost is not None:
+        raise _lost(lost)
+
+
+def _position(before: Sequence[Rule], at: int, rule: Rule) -> int | None:
+    """Where `rule` stands among the old rules from `at` on, if only allow rules are dropped on the way to it."""
+    for index in range(at, len(before)):
+        old = before[index]
+        if _is_as_strict(rule, old):
+            return index
+        if old.action != "allow":
+            return None
+    return None
+
+
+def _is_as_strict(rule: Rule, old: Rule) -> bool:
+    """Whether `rule` may stand where `old` stood: it covers nothing `old` did not, except what it denies."""
+    if (old.pattern, old.shells or None) != (rule.pattern, rule.shells or None):
+        return False
+    if STRICTNESS[rule.action] < STRICTNESS[old.action]:
+        return False
+    if rule.action == "deny" or old.action != "allow":
+        return True
+    # Only an allow rule asks what it is bound to: as a prompt it would hold everywhere, and before the denies after it.
+    return rule.binding == old.binding and (rule.action == "allow" or old.binding == _ANYWHERE)
+
+
+def _lost(rule: Rule) -> ToolDenied:
+    return ToolDenied(
+        f"the rule {rule.action} {rule.pattern[:80]!r} is missing or moved; from here rules may only become stricter"
+    )

@@ -1,0 +1,1 @@
+"""Screen, camera, microphone and speech."""

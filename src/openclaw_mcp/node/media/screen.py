@@ -1,0 +1,244 @@
+"""The screen: a picture of it, or a film."""
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+from ...core.errors import ToolArguments, ToolError, ToolUnavailable
+from ...core.model import Json, ToolCall, ToolResult, ToolSpec
+from .. import arguments, desktop_session
+from ..capability import Command, Consent, Missing
+from ..exec.child_process import run
+from . import ffmpeg, sound
+from .results import filmed, pictured
+
+if TYPE_CHECKING:
+    from .pixels import Area, Picture, Wanted
+
+SNAPSHOT_DEADLINE: Final = 30.0  # seconds; a grab takes milliseconds, a dead display up to its own timeout
+ASK_WAIT: Final = 310.0  # seconds a person may take to consent, before the work itself
+LONGEST_FILM: Final = 60_000  # milliseconds; what fits into one answer in a quality worth having
+SHORTEST_FILM: Final = 250
+GRIM_WAIT: Final = 10.0  # seconds for the Wayland screenshot program
+GRIM_MOST: Final = 512 << 20  # bytes; raw pixels of several large screens
+TELL_EVERY: Final = 10.0  # seconds between two notices that the screen was looked at
+
+FORMATS: Final = {"": "png", "png": "png", "jpeg": "jpeg", "jpg": "jpeg"}
+
+INDEX: Final[Json] = {"type": "integer", "description": "Which screen; 0, the default, is the primary one."}
+
+SNAPSHOT = ToolSpec(
+    name="screen.snapshot",
+    title="Take a screenshot",
+    description="Take a picture of the screen and return it as an image.",
+    input_schema=arguments.schema(
+        {
+            "format": {"type": "string", "description": "png (default) or jpeg."},
+            "maxWidth": {"type": "integer", "description": "Scale down to this width, 16 to 7680; default 1920."},
+            "quality": {"type": "number", "description": "JPEG quality, 1 to 100 or a share up to 1; default 80."},
+            "screenIndex": INDEX,
+            "monitor": {"type": "integer", "description": "Another name for screenIndex."},
+            "includePointer": {"type": "boolean", "description": "Draw the mouse pointer; default true."},
+        }
+    ),
+    annotations={"readOnlyHint": True, "openWorldHint": False},
+    deadline=SNAPSHOT_DEADLINE,
+)
+RECORD = ToolSpec(
+    name="screen.record",
+    title="Record the screen",
+    description="Film the screen for a while and return an MP4. Needs the person's consent.",
+    input_schema=arguments.schema(
+        {
+            "durationMs": {"type": "integer", "description": "Length, 250 to 60000 ms; default 10000."},
+            "fps": {"type": "number", "description": "Pictures a second, 1 to 60; default 10."},
+            "screenIndex": INDEX,
+            "monitor": {"type": "integer", "description": "Another name for screenIndex."},
+            "includeAudio": {"type": "boolean", "description": "Record the microphone too; default false."},
+            "format": {"type": "string", "description": "mp4, the only one."},
+        }
+    ),
+    annotations={"readOnlyHint": True, "openWorldHint": False},
+    deadline=ASK_WAIT + LONGEST_FILM / 1000 + ffmpeg.START_GRACE,
+    task="offered",
+)
+
+
+class Screen:
+    """`screen.snapshot` and `screen.record`. Films wait for `consent`; `tell` hears when the screen is looked at."""
+
+    name = "screen"
+
+    def __init__(
+        self,
+        *,
+        consent: Consent,
+        tell: Callable[[str], None] = lambda _: None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._consent = consent
+        self._tell = tell
+        self._told = float("-inf")
+        self._environ = environ
+        self._pixels: ModuleType | None = None
+        # One thread: a display connection belongs to the thread that opened it, and two grabs gain nothing.
+        self._hands = ThreadPoolExecutor(1, "openclaw-screen")
+
+    def commands(self) -> Sequence[Command]:
+        return (Command(spec=SNAPSHOT, run=self._snapshot), Command(spec=RECORD, run=self._record, danger="private"))
+
+    def missing(self, command: str) -> Missing | None:
+        desktop = desktop_session.kind(self._environ)
+        if desktop == "none":
+            return Missing(
+                "There is no screen here: DISPLAY and WAYLAND_DISPLAY name no running display.",
+                "Start the node inside the desktop session, or give it a virtual screen: xvfb-run openclaw node.",
+            )
+        if find_spec("mss") is None or find_spec("PIL") is None:
+            return Missing(
+                "The Python packages mss and Pillow are not installed.", "Run: pip install 'openclaw-mcp[node]'."
+            )
+        if command == RECORD.name:
+            if desktop == "wayland":
+                return Missing("A Wayland desktop lets no program film it unasked.", "Log in to an X11 session.")
+            return None if ffmpeg.found() else ffmpeg.MISSING
+        if desktop == "wayland" and shutil.which("grim") is None:
+            return Missing(
+                "On Wayland the screen is read with the program grim, which is not installed.",
+                "Install grim (wlroots desktops such as Sway), or log in to an X11 session.",
+            )
+        return None
+
+    async def aclose(self) -> None:
+        self._hands.shutdown(wait=False, cancel_futures=True)
+
+    async def _snapshot(self, call: ToolCall) -> ToolResult:
+        form = FORMATS.get((arguments.text(call.arguments, "format") or "").lower())
+        if form is None:
+            raise ToolArguments("Unsupported screen snapshot format. Supported formats: png, jpeg.")
+        self._require(SNAPSHOT.name)
+        pixels = await self._ready()
+        wanted = pixels.Wanted(
+            png=form == "png",
+            width=arguments.whole(call.arguments, "maxWidth", default=1920, least=16, most=7680),
+            quality=arguments.percent(call.arguments, "quality", default=80),
+        )
+        index = arguments.whole(call.arguments, "screenIndex", "monitor", default=0, least=0, most=32)
+        pointer = arguments.flag(call.arguments, "includePointer", default=True)
+        picture = await self._photograph(index, pointer, wanted)
+        self._mention("The screen was captured.")
+        value = {"format": form, "width": picture.width, "height": picture.height}
+        return pictured(value, picture.data, f"image/{form}", data_url=True)
+
+    async def _photograph(self, index: int, pointer: bool, wanted: "Wanted") -> "Picture":
+        pixels = await self._ready()
+        loop = asyncio.get_running_loop()
+        if desktop_session.kind(self._environ) == "wayland":
+            argv = ["grim", "-t", "ppm", *(["-c"] if pointer else []), "-"]
+            shot = await run(argv, seconds=GRIM_WAIT, most=GRIM_MOST, env=self._environ)
+            if shot.code:
+                raise ToolUnavailable(f"Capture failed: this desktop refused grim ({shot.complaint})")
+            picture: Picture = await loop.run_in_executor(self._hands, pixels.developed, shot.output, wanted)
+            return picture
+        try:
+            picture = await loop.run_in_executor(
+                self._hands,
+                lambda: pixels.photograph(self._display(), index=index, pointer=pointer, wanted=wanted),
+            )
+        except pixels.NoScreen:
+            raise ToolUnavailable("Capture failed: the display does not answer or refuses us") from None
+        return picture
+
+    async def _record(self, call: ToolCall) -> ToolResult:
+        if (arguments.text(call.arguments, "format") or "mp4").lower() != "mp4":
+            raise ToolArguments("Unsupported screen recording format. Only mp4 is supported.")
+        self._require(RECORD.name)
+        lasting = arguments.whole(call.arguments, "durationMs", default=10_000, least=SHORTEST_FILM, most=LONGEST_FILM)
+        fps = arguments.number(call.arguments, "fps", default=10, least=1, most=60)
+        index = arguments.whole(call.arguments, "screenIndex", "monitor", default=0, least=0, most=32)
+        area = await self._area(index)
+        microphone = sound.microphone(self._environ) if call.arguments.get("includeAudio") is True else None
+        await self._consent(call, f"film screen {index} for {lasting / 1000:g} s{' with sound' if microphone else ''}")
+        self._tell("Recording of the screen has started.")
+        try:
+            video = grabbing(area, index=index, fps=fps, display=self._display())
+            film = await ffmpeg.film(
+                call, video=video, audio=microphone, seconds=lasting / 1000, fps=fps, environ=self._environ
+            )
+        finally:
+            self._tell("Recording of the screen has ended.")
+        value = {
+            "format": "mp4",
+            "durationMs": lasting,
+            "fps": fps,
+            "screenIndex": index,
+            "hasAudio": microphone is not None,
+        }
+        return filmed(value, film, uri="openclaw://screen/record.mp4")
+
+    async def _area(self, index: int) -> "Area":
+        pixels = await self._ready()
+        loop = asyncio.get_running_loop()
+        try:
+            found: list[Area] = await loop.run_in_executor(self._hands, pixels.areas, self._display())
+        except pixels.NoScreen:
+            raise ToolUnavailable("Recording failed: the display does not answer or refuses us") from None
+        if index >= len(found):
+            raise ToolArguments(f"screenIndex {index} names no screen: there are {len(found)}, counted from 0")
+        return found[index]
+
+    def _require(self, command: str) -> None:
+        missing = self.missing(command)
+        if missing is not None:
+            raise ToolUnavailable(f"{command} is not available: {missing.reason} {missing.remedy}")
+
+    async def _ready(self) -> ModuleType:
+        if self._pixels is None:
+            self._pixels = await asyncio.get_running_loop().run_in_executor(self._hands, _load)
+        return self._pixels
+
+    def _display(self) -> str | None:
+        return self._environ.get("DISPLAY") if sys.platform not in ("darwin", "win32") else None
+
+    def _mention(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._told >= TELL_EVERY:
+            self._told = now
+            self._tell(text)
+
+
+def _load() -> ModuleType:
+    # Here for start-up and idle memory: most nodes are never asked for a picture.
+    from . import pixels
+
+    return pixels
+
+
+def grabbing(
+    area: "Area", *, index: int, fps: float, display: str | None, platform: str = sys.platform
+) -> Sequence[str]:
+    """ffmpeg's input options for one screen."""
+    if platform == "darwin":
+        return (
+            "-f",
+            "avfoundation",
+            "-framerate",
+            f"{fps:g}",
+            "-capture_cursor",
+            "1",
+            "-i",
+            f"Capture screen {index}:none",
+        )
+    place = ("-framerate", f"{fps:g}", "-video_size", f"{area.width}x{area.height}")
+    if platform == "win32":
+        return ("-f", "gdigrab", *place, "-offset_x", str(area.left), "-offset_y", str(area.top), "-i", "desktop")
+    if display is None:
+        raise ToolError("Recording failed: DISPLAY is not set")
+    return ("-f", "x11grab", *place, "-draw_mouse", "1", "-i", f"{display}+{area.left},{area.top}")

@@ -1,1 +1,0 @@
-"""The machine room: nodes that joined the gateway, their commands, and approvals."""

@@ -1,1 +1,0 @@
-"""The opening answers of each stdio surface, generated from the real server by `make openings`."""

@@ -1,0 +1,67 @@
+"""How fast somebody may ask: token buckets, and how a limit is written."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from ...core.errors import BadRequest
+
+MOST_BUCKETS: Final = 100_000  # buckets kept; full ones are forgotten first, they say nothing
+UNCLAIMED: Final = 10.0  # seconds after which a session that no app has come for gives way where there is no room
+_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_RATE = re.compile(r"([0-9]{1,15})/([smh])(?::([0-9]{1,15}))?")
+
+
+class Rate(Struct, frozen=True):
+    per_second: float
+    burst: float
+    """How many may come at once after a pause."""
+
+
+class Bucket(Struct, frozen=True):
+    name: str
+    rate: Rate
+
+
+def parse(text: str) -> Rate | None:
+    """`100/s`, `600/m`, `5/h`, with a burst `100/s:500`; empty or `off` is no limit. Raises BadRequest."""
+    if text in ("", "off"):
+        return None
+    found = _RATE.fullmatch(text)
+    if found is None or int(found[1]) == 0 or found[3] == "0":
+        raise BadRequest(f"{text!r} is no rate; write 100/s, 600/m or 100/s:500 for a burst of 500")
+    return Rate(int(found[1]) / _SECONDS[found[2]], float(found[3] or found[1]))
+
+
+class Buckets:
+    """Token buckets in this process's memory."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._levels: dict[str, tuple[float, float]] = {}
+
+    def take(self, buckets: Sequence[Bucket]) -> float:
+        """Take one token from each bucket, or none at all: 0, or the seconds until there is one in each."""
+        now = self._clock()
+        levels = []
+        wait = 0.0
+        for bucket in buckets:
+            level, at = self._levels.get(bucket.name, (bucket.rate.burst, now))
+            level = min(bucket.rate.burst, level + (now - at) * bucket.rate.per_second)
+            levels.append(level)
+            wait = max(wait, (1 - level) / bucket.rate.per_second)
+        if wait > 0:
+            return wait
+        for bucket, level in zip(buckets, levels, strict=True):
+            self._levels[bucket.name] = (level - 1, now)
+        if len(self._levels) > MOST_BUCKETS:
+            self._prune(now)
+        return 0.0
+
+    def _prune(self, now: float) -> None:
+        """Forget the oldest half: at these sizes they have long filled up again."""
+        oldest = sorted(self._levels, key=lambda name: self._levels[name][1])
+        for name in oldest[: len(oldest) // 2]:
+            del self._levels[name]

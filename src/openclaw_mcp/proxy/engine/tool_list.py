@@ -1,0 +1,138 @@
+"""The tools an app registers: read, checked, and shared between sessions that register the same."""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from ...core.errors import BadRequest, OpenClawError
+from ...core.json_nesting import TOO_DEEP, decode
+from ...core.model import Json, ToolSpec
+from .frames import short
+
+NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")  # what every MCP client takes, and `/` for apps that use paths
+KEPT_SCHEMAS: Final = 1024  # distinct schemas kept parsed; equal ones are one object
+LARGEST_SHARED: Final = 4 << 10  # bytes of a schema worth keeping for others; parsed it takes some ten times as many
+
+Check = Callable[[Json], object]
+"""Raises OpenClawError when the schema can't be used."""
+
+
+class BadTools(BadRequest):
+    code = "bad_tools"
+
+
+class Menu(Struct, frozen=True, weakref=True):
+    raw: bytes
+    """The list as the app wrote it, unknown fields included."""
+    specs: tuple[ToolSpec, ...]
+    camel: bool | None = None
+    """Whether its schemas are called `inputSchema`, all of them; None when there are none."""
+
+
+class _Tool(Struct, frozen=True):
+    name: str
+    title: str | None = None
+    description: str | None = None
+    input_schema: Raw | UnsetType = UNSET
+    camel_input_schema: Raw | UnsetType = field(default=UNSET, name="inputSchema")
+    output_schema: Raw | UnsetType = UNSET
+    camel_output_schema: Raw | UnsetType = field(default=UNSET, name="outputSchema")
+    annotations: Json | None = None
+    icons: list[Json] | None = None
+    meta: Json | None = field(default=None, name="_meta")
+
+
+_tools = msgspec.json.Decoder(list[_Tool]).decode
+_known: WeakValueDictionary[bytes, Menu] = WeakValueDictionary()
+"""Every menu somebody holds, by its text: sessions of one app share one."""
+
+
+def read_menu(raw: bytes, *, most: int, check: Check) -> Menu:
+    """The tools in a JSON list. Raises BadTools naming the first mistake."""
+    menu = _known.get(raw)
+    if menu is not None and len(menu.specs) <= most:
+        return menu
+    try:
+        tools = _tools(raw)
+    except RecursionError:
+        raise BadTools(f"tools: {TOO_DEEP}") from None
+    except ValueError as exc:
+        raise BadTools(f"tools: {short(exc)}") from None
+    if len(tools) > most:
+        raise BadTools(f"tools: {len(tools)} are too many; a session may have {most}")
+    seen: set[str] = set()
+    for index, tool in enumerate(tools):
+        if not NAME.fullmatch(tool.name):
+            raise BadTools(f"tools[{index}].name: use 1 to 128 letters, digits, `_`, `-`, `.` or `/`")
+        if tool.name in seen:
+            raise BadTools(f"tools[{index}].name: {tool.name!r} is there twice; names must be unique in a session")
+        seen.add(tool.name)
+    menu = Menu(raw, tuple(_spec(tool, index, check) for index, tool in enumerate(tools)), _camel(tools))
+    try:
+        decode(raw)  # all of it, known or not: all of it is kept and shown again
+    except ValueError as exc:
+        raise BadTools(f"tools: {short(exc)}") from None
+    _known[raw] = menu
+    return menu
+
+
+EMPTY: Final = Menu(b"[]", ())
+
+
+def _camel(tools: list[_Tool]) -> bool | None:
+    if any(isinstance(tool.input_schema, Raw) for tool in tools):
+        return False
+    return True if any(isinstance(tool.camel_input_schema, Raw) for tool in tools) else None
+
+
+def _spec(tool: _Tool, index: int, check: Check) -> ToolSpec:
+    given = tool.input_schema if isinstance(tool.input_schema, Raw) else tool.camel_input_schema
+    output = tool.output_schema if isinstance(tool.output_schema, Raw) else tool.camel_output_schema
+    return ToolSpec(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description or "",
+        input_schema=_schema(given, f"tools[{index}].input_schema", check) or {"type": "object"},
+        output_schema=_schema(output, f"tools[{index}].output_schema", check),
+        annotations=tool.annotations,
+        icons=tool.icons,
+        meta=tool.meta,
+        effect="run",
+    )
+
+
+def _schema(raw: Raw | UnsetType, where: str, check: Check) -> Json | None:
+    if not isinstance(raw, Raw):
+        return None
+    text = bytes(raw)
+    if text == b"null":
+        return None
+    try:
+        schema = _shared(text) if len(text) <= LARGEST_SHARED else _parsed(text)
+    except ValueError as exc:
+        raise BadTools(f"{where}: {short(exc)}") from None
+    if type(schema) is not dict:
+        raise BadTools(f"{where}: must be a JSON Schema object")
+    if schema["type"] != "object":
+        raise BadTools(f'{where}: its `type` must be "object"')
+    try:
+        check(schema)
+    except OpenClawError as exc:
+        raise BadTools(f"{where}: {exc}") from None
+    return schema
+
+
+def _parsed(raw: bytes) -> Any:
+    """A schema without `type` gets it: clients refuse a whole list for one such tool."""
+    schema = decode(raw)
+    if type(schema) is dict:
+        schema.setdefault("type", "object")
+    return schema
+
+
+_shared = lru_cache(maxsize=KEPT_SCHEMAS)(_parsed)

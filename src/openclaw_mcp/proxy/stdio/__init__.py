@@ -1,0 +1,1 @@
+"""`openclaw proxy --stdio`: one session of a proxy elsewhere, over stdin and stdout."""

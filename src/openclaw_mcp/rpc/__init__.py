@@ -1,1 +1,0 @@
-"""The intercom: handshake, device identity, pairing, the client that redials, the server that fans out."""

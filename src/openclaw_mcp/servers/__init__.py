@@ -1,1 +1,0 @@
-"""Other people's MCP servers, named in the config, as tool sources of ours."""

@@ -1,1 +1,0 @@
-"""The library: sessions, their transcripts, and the chat that goes on in them."""

@@ -1,0 +1,108 @@
+"""Who is alive? Each process holds a lock that falls when it dies, however it dies: its runs are known at once."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Protocol
+
+from sqlalchemy import Connection, Engine, text
+
+from ..net.files import open_own
+
+try:
+    import fcntl
+except ImportError:  # Windows: one process per store
+    fcntl = None  # type: ignore[assignment]  # stands for "no such module"
+
+
+class Pulse(Protocol):
+    def beat(self) -> None:
+        """Take the lock, or take it again after it was lost."""
+
+    def alive(self, connection: Connection, instance: str) -> bool: ...
+
+    def stop(self) -> None: ...
+
+
+class FilePulse:
+    """A locked file beside the SQLite database."""
+
+    def __init__(self, database: Path, instance: str) -> None:
+        self._folder = database.with_name(database.name + "-live")
+        self._instance = instance
+        self._held: int | None = None
+
+    def beat(self) -> None:
+        if self._held is not None:
+            return
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        path = self._folder / self._instance
+        while True:
+            descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Another may have swept the file away between the two calls above: then the lock is on nothing.
+            if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
+                self._held = descriptor
+                return
+            os.close(descriptor)
+
+    def alive(self, connection: Connection, instance: str) -> bool:
+        if instance == self._instance:
+            return True
+        path = self._folder / Path(instance).name
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+
+    def stop(self) -> None:
+        if self._held is not None:
+            (self._folder / self._instance).unlink(missing_ok=True)
+            os.close(self._held)
+            self._held = None
+
+
+class AdvisoryPulse:
+    """A PostgreSQL advisory lock, held by a connection of its own."""
+
+    def __init__(self, engine: Engine, instance: str) -> None:
+        self._engine = engine
+        self._instance = instance
+        self._held: Connection | None = None
+
+    def beat(self) -> None:
+        if self._held is not None:
+            try:
+                self._held.execute(text("SELECT 1"))
+                return
+            except Exception:  # noqa: BLE001  (lost, whatever the reason: begin anew)
+                self._held.invalidate()
+                self._held.close()
+        self._held = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        self._held.execute(text("SELECT pg_advisory_lock(:number)"), {"number": _number(self._instance)})
+
+    def alive(self, connection: Connection, instance: str) -> bool:
+        if instance == self._instance:
+            return True
+        statement = text("SELECT pg_try_advisory_xact_lock(:number)")
+        return not connection.execute(statement, {"number": _number(instance)}).scalar()
+
+    def stop(self) -> None:
+        if self._held is not None:
+            self._held.invalidate()  # not merely back to the pool: the lock belongs to the connection
+            self._held.close()
+            self._held = None
+
+
+def _number(instance: str) -> int:
+    return int.from_bytes(hashlib.sha256(instance.encode()).digest()[:8], "big", signed=True)

@@ -1,0 +1,189 @@
+"""The smaller books: answers already given, devices, config history, audit."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, Table, delete, func, insert, select
+
+from ..core.model import CallRecord, Json
+from ..core.sessions import AuditQuery, ConfigChange, now_ms
+from .rows import from_json, to_json, upsert
+from .store import Store
+from .tables import answers, audit, config_history, devices, nodes
+
+ANSWERS_KEPT_MS: Final = 24 * 3600 * 1000  # a client that retries does so within minutes
+AUDIT_KEPT_MS: Final = 90 * 24 * 3600 * 1000
+AUDIT_MOST: Final = 1_000_000  # records, some 300 bytes each, however short the time in which they came
+TOOL_CALL: Final = "tool"
+LONGEST_NAME: Final = 256  # characters; the columns' own limit
+LONGEST_RULE: Final = 1000
+CONFIGS_KEPT: Final = 200  # each holds a whole file
+
+
+class Answers:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def recall(self, scope: str, key: str) -> Json | None:
+        statement = select(answers.c.answer).where(answers.c.scope == scope, answers.c.key == key)
+        found = await self._store.read(lambda connection: connection.execute(statement).scalar())
+        return None if found is None else from_json(found)
+
+    async def keep(self, scope: str, key: str, answer: Json) -> Json:
+        def work(connection: Connection) -> Json:
+            at = now_ms()
+            connection.execute(delete(answers).where(answers.c.at < at - ANSWERS_KEPT_MS))
+            new = upsert(connection, answers).values(scope=scope, key=key, at=at, answer=to_json(answer))
+            connection.execute(new.on_conflict_do_nothing(index_elements=["scope", "key"]))
+            kept = select(answers.c.answer).where(answers.c.scope == scope, answers.c.key == key)
+            stands: Json = from_json(connection.execute(kept).scalar_one())
+            return stands
+
+        return await self._store.write(work)
+
+
+class _Records:
+    """A `PairingBook` over one table: a record for each id."""
+
+    def __init__(self, store: Store, table: Table) -> None:
+        self._store = store
+        self._table = table
+        self._id = next(iter(table.primary_key.columns))
+
+    async def all(self) -> dict[str, Json]:
+        statement = select(self._id, self._table.c.record).order_by(self._table.c.updated_at)
+        return await self._store.read(lambda c: {id: from_json(record) for id, record in c.execute(statement)})
+
+    async def put(self, id: str, record: Json) -> None:
+        def work(connection: Connection) -> None:
+            values = {"updated_at": now_ms(), "record": to_json(record)}
+            statement = upsert(connection, self._table).values({self._id.name: id, **values})
+            connection.execute(statement.on_conflict_do_update(index_elements=[self._id.name], set_=values))
+
+        await self._store.write(work)
+
+    async def remove(self, id: str) -> bool:
+        statement = delete(self._table).where(self._id == id)
+        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+
+
+class Devices(_Records):
+    """Devices that were let in."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, devices)
+
+
+class Nodes(_Records):
+    """Nodes, and what was approved of each."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, nodes)
+
+
+class ConfigBook:
+    """A `ConfigHistory` over the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def add(self, change: ConfigChange) -> None:
+        def work(connection: Connection) -> None:
+            values = {name: getattr(change, name) for name in ("at", "hash", "actor", "method", "note", "raw")}
+            added = connection.execute(insert(config_history).values(**values, paths=to_json(change.paths)))
+            oldest = added.inserted_primary_key[0] - CONFIGS_KEPT  # type: ignore[index]  # one row was inserted
+            connection.execute(delete(config_history).where(config_history.c.id <= oldest))
+
+        await self._store.write(work)
+
+    async def last(self, limit: int = 20) -> Sequence[ConfigChange]:
+        statement = select(config_history).order_by(config_history.c.id.desc()).limit(limit)
+
+        def work(connection: Connection) -> Sequence[ConfigChange]:
+            return [
+                ConfigChange(
+                    **{name: getattr(row, name) for name in ("at", "hash", "actor", "method", "note", "raw")},
+                    paths=tuple(from_json(row.paths)),
+                )
+                for row in connection.execute(statement)
+            ]
+
+        return await self._store.read(work)
+
+
+class Audit:
+    """An `AuditTrail` over the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def record(
+        self, *, actor: str, action: str, target: str | None, outcome: str, detail: Json | None = None
+    ) -> None:
+        def work(connection: Connection) -> None:
+            at = now_ms()
+            text = None if detail is None else to_json(detail)
+            connection.execute(
+                insert(audit).values(at=at, actor=actor, action=action, target=target, outcome=outcome, detail=text)
+            )
+            connection.execute(delete(audit).where(audit.c.at < at - AUDIT_KEPT_MS))
+
+        await self._store.write(work)
+
+    async def add(self, records: Sequence[CallRecord]) -> None:
+        rows = [_row(record) for record in records]
+
+        def work(connection: Connection) -> None:
+            connection.execute(insert(audit), rows)
+            newest = connection.execute(select(func.max(audit.c.id))).scalar_one()
+            old = (audit.c.id <= newest - AUDIT_MOST) | (audit.c.at < now_ms() - AUDIT_KEPT_MS)
+            connection.execute(delete(audit).where(old))
+
+        await self._store.write(work)
+
+    async def find(self, query: AuditQuery) -> Sequence[Json]:
+        statement = select(audit).where(audit.c.action == TOOL_CALL)
+        wanted = ((audit.c.session, query.session), (audit.c.target, query.tool), (audit.c.outcome, query.outcome))
+        for column, value in wanted:
+            if value is not None:
+                statement = statement.where(column == value)
+        if query.since is not None:
+            statement = statement.where(audit.c.at >= query.since)
+        if query.before is not None:
+            statement = statement.where(audit.c.id < query.before)
+        statement = statement.order_by(audit.c.id.desc()).limit(query.limit)
+        return await self._store.read(lambda connection: [_told(row) for row in connection.execute(statement)])
+
+
+def _row(record: CallRecord) -> Json:
+    return {
+        "at": round(record.at * 1000),
+        "actor": record.caller[:LONGEST_NAME],
+        "action": TOOL_CALL,
+        "target": record.tool[:LONGEST_NAME],
+        "outcome": record.outcome,
+        "session": record.session and record.session[: 2 * LONGEST_NAME],
+        "door": record.door,
+        "source": record.source and record.source[:LONGEST_NAME],
+        "digest": record.digest,
+        "step": record.step,
+        "rule": record.rule[:LONGEST_RULE],
+        "ms": round(record.milliseconds, 3),
+    }
+
+
+def _told(row: Row[Any]) -> Json:
+    return {
+        "id": row.id,
+        "at": row.at,
+        "caller": row.actor,
+        "door": row.door,
+        "sessionKey": row.session,
+        "tool": row.target,
+        "source": row.source,
+        "digest": row.digest,
+        "step": row.step,
+        "rule": row.rule,
+        "outcome": row.outcome,
+        "ms": row.ms,
+    }

@@ -1,0 +1,146 @@
+"""Tools over the intercom: `tools.catalog`, `tools.effective`, `tools.invoke`. The desk decides, as everywhere."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Final
+
+from msgspec import UNSET, Meta, Struct, structs, to_builtins
+
+from ..core.errors import ToolArguments, ToolDenied, ToolError, ToolNotFound
+from ..core.model import Caller, Door, Grant, Json, ToolCall, ToolResult
+from ..core.ports import SILENCE, Toolbox
+from ..core.rpc import READ, WRITE, Method, RpcCall, read_params
+from ..core.session_target import Acting, Place, by_session
+from .tool_names import PROFILES
+
+Text = Annotated[str, Meta(min_length=1)]
+EVERYTHING: Final = frozenset({"*"})
+
+AsAgent = Callable[[str | None, str | None], Awaitable[Caller]]
+"""As whom the agent of a session, or of the default session of an agent, calls tools."""
+SessionOf = Callable[[str | None, str | None], str | None]
+"""The session an operator acts in who names a session, an agent (then its main session), both or neither.
+Raises Fault for an agent that is not there, and for two that contradict each other."""
+
+
+class _Invoke(Struct, frozen=True, rename="camel"):
+    name: Text
+    args: dict[str, Any] | None = None
+    session_key: Text | None = None
+    agent_id: Text | None = None
+
+
+class _Shown(Struct, frozen=True, rename="camel"):
+    session_key: Text | None = None
+    agent_id: Text | None = None
+
+
+class ToolMethods:
+    """A `Room`."""
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
+        self.as_agent: AsAgent = _nobodys
+        self.session_of: SessionOf = lambda session, agent: session
+        self.acting: Acting = by_session
+        """All set by the caretaker, who knows sessions."""
+
+    def methods(self) -> Sequence[Method]:
+        return (
+            Method("tools.catalog", READ, self._catalog),
+            Method("tools.effective", READ, self._effective),
+            Method("tools.invoke", WRITE, self._invoke),
+        )
+
+    async def _catalog(self, call: RpcCall) -> Json:
+        tools = await self._shown(asking(call.caller))
+        profiles = [{"id": name, "label": name.capitalize()} for name in PROFILES]
+        groups = [{"id": "openclaw", "label": "OpenClaw", "source": "core", "tools": tools}] if tools else []
+        return {"agentId": "main", "profiles": profiles, "groups": groups}
+
+    async def _effective(self, call: RpcCall) -> Json:
+        asked = read_params(call.params, _Shown, call.method)
+        if call.caller.kind == "agent":
+            caller = asking(call.caller)
+        else:
+            caller = await self.as_agent(asked.session_key, asked.agent_id)
+        tools = await self._shown(caller)
+        group = {"id": "core", "label": "Core", "source": "core", "tools": tools}
+        agent = (caller.grant and caller.grant.agent) or "main"
+        return {"agentId": agent, "profile": "full", "groups": [group] if tools else []}
+
+    async def _invoke(self, call: RpcCall) -> Json:
+        wanted = read_params(call.params, _Invoke, call.method)
+        caller = await self.placed(asking(call.caller), wanted.session_key, wanted.agent_id)
+        try:
+            result = await invoke(self._toolbox, wanted.name, wanted.args or {}, caller)
+        except ToolError as exc:
+            return {"ok": False, "toolName": wanted.name, "error": {"code": kind_of(exc), "message": str(exc)}}
+        return {"ok": True, "toolName": wanted.name, "output": result, "source": "core"}
+
+    async def placed(self, caller: Caller, session: str | None, agent: str | None) -> Caller:
+        """The caller in the session it names. One that is a session's agent already stays in that session, whatever it
+        names. Raises Fault for a session of nobody here."""
+        key = self.session_of(session, agent)
+        return caller if key is None or caller.bound else await self.acting(caller, Place(session=key))
+
+    async def _shown(self, caller: Caller) -> list[Json]:
+        return [
+            {
+                "id": spec.name,
+                "label": spec.title or spec.name,
+                "description": spec.description,
+                "source": "core",
+                "defaultProfiles": ["full"],
+            }
+            for spec in await self._toolbox.list(caller)
+        ]
+
+
+async def _nobodys(session: str | None, agent: str | None) -> Caller:
+    return Caller(kind="agent", name=agent or "main", scopes=EVERYTHING, session=session, door="agent")
+
+
+def asking(caller: Caller) -> Caller:
+    """An RPC caller as the desk knows it."""
+    if caller.kind == "agent":
+        return structs.replace(caller, scopes=EVERYTHING, door="rpc")
+    return operator(caller.name, door="rpc", owner=caller.owner)
+
+
+def operator(name: str, *, door: Door, owner: bool = True) -> Caller:
+    """Whoever holds the gateway's own credential: every tool of the house, as far as the house rules go."""
+    return Caller(kind="operator", name=name, scopes=EVERYTHING, door=door, grant=None if owner else Grant())
+
+
+async def invoke(toolbox: Toolbox, name: str, arguments: Json, caller: Caller) -> Json:
+    """The tool's output as the gateway's wire shows it. Raises ToolError."""
+    try:
+        result = await toolbox.call(ToolCall(caller=caller, name=name, arguments=arguments, line=SILENCE))
+    except ToolNotFound:
+        raise ToolNotFound(f"Tool not available: {name}") from None
+    except ToolDenied as exc:
+        if any(spec.name == name for spec in await toolbox.list(caller)):
+            raise  # the tool itself, or a person it asked, said no
+        raise ToolNotFound(f"Tool not available: {name} ({exc})") from None
+    if result.failed:
+        raise ToolError(_text(result) or f"{name} failed")
+    output: Json = {"content": to_builtins(result.content)}
+    if result.structured is not UNSET:
+        output["details"] = result.structured
+    return output
+
+
+def kind_of(error: ToolError) -> str:
+    """The wire's word for an error."""
+    if isinstance(error, ToolNotFound):
+        return "not_found"
+    if isinstance(error, ToolArguments):
+        return "invalid_request"
+    return "forbidden" if isinstance(error, ToolDenied) else "tool_error"
+
+
+def _text(result: ToolResult) -> str:
+    return "\n".join(block.text for block in result.content if hasattr(block, "text"))
+
+
+__all__ = ["ToolMethods", "asking", "invoke", "kind_of", "operator"]

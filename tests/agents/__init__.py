@@ -1,1 +1,0 @@
-"""CLI agents: scripted stand-ins here, the real ones in tests/interop."""

@@ -1,0 +1,87 @@
+"""A twin of the gateway as the tools see it: answers from a table, remembers what it was asked, fails on demand."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from openclaw_mcp.claw.catalogue import ClawTools, Front
+from openclaw_mcp.claw.settings import Settings
+from openclaw_mcp.claw.tool_context import CALL_WITHIN, Seat
+from openclaw_mcp.core.claw_methods import WAYS
+from openclaw_mcp.core.model import LOCAL, Json, Text, ToolCall, ToolResult
+from openclaw_mcp.core.ports import SILENCE
+from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.net.file_access import FileAccess
+from openclaw_mcp.net.side_effects_file import EffectsFile
+from openclaw_mcp.tools.dispatcher import Desk
+from openclaw_mcp.tools.registry import Registry
+
+OURS = frozenset(method for ways in WAYS.values() for method in ways[0]) | {"sessions.resolve"}
+REAL = (OURS - {"sessions.spawn", "sessions.subagents"}) | {"sessions.create", "sessions.abort"}
+"""What a real OpenClaw offers of it, and how it does the rest."""
+
+HOME = {"channel": "local", "account": "default", "to": "room-1", "thread": "t7"}
+
+
+class Twin:
+    """`answers`: method to its answer, to an exception to raise, or to a function of the parameters."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        offers: frozenset[str] = OURS,
+        home: Mapping[str, Any] | None = None,
+        files: FileAccess | None = None,
+        near: bool = True,
+    ) -> None:
+        self.asked: list[tuple[str, Json]] = []
+        self.again: dict[str, bool] = {}
+        self.answers: dict[str, Any] = {}
+        self.path = folder / "effects.ndjson"
+        self._offers = offers
+        told = {"url": "ws://x", "token": "t", "session_key": "agent:main:cli", "effects_file": str(self.path)}
+        run = Settings(**told | dict(home or {}))
+        effects = EffectsFile(self.path, provider=run.channel, account=run.account)
+        self.tools = ClawTools(Seat(self, run, effects, files=files or FileAccess(), near=near))
+        self.front = Front(Desk(Registry({"claw": self.tools})))
+
+    async def methods(self) -> frozenset[str]:
+        return self._offers
+
+    async def call(self, method: str, params: Json, *, within: float = CALL_WITHIN, again: bool = False) -> Any:
+        assert method in self._offers | {"sessions.steer", "config.schema.lookup"}, method
+        self.asked.append((method, params))
+        self.again[method] = again
+        answer = self.answers.get(method, {})
+        if isinstance(answer, list):
+            answer = answer.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer(params) if isinstance(answer, Callable) else answer  # type: ignore[arg-type]  # a function, then
+
+    def use(self, name: str, /, **arguments: Any) -> ToolResult:
+        call = ToolCall(caller=LOCAL, name=name, arguments=arguments, line=SILENCE)
+        return asyncio.run(self.front.call(call))
+
+    def works(self, name: str, /, **arguments: Any) -> Json:
+        """The tool's answer, which must not be a failure."""
+        result = self.use(name, **arguments)
+        assert not result.failed, result
+        assert isinstance(result.structured, dict)
+        return result.structured
+
+    def fails(self, name: str, /, **arguments: Any) -> str:
+        result = self.use(name, **arguments)
+        assert result.failed, result
+        (block,) = result.content
+        assert isinstance(block, Text)
+        return block.text
+
+    def last(self, method: str) -> Json:
+        return next(params for name, params in reversed(self.asked) if name == method)
+
+
+def refused(words: str, **more: Any) -> Fault:
+    return Fault(words, **more)

@@ -1,0 +1,148 @@
+"""`openclaw cron`: what a person types, and what they read."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ..gateway.wiring.test_gateway import WAIT, Served, environment, serving
+from ..running import OPENCLAW
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("state"), TZ="America/New_York") as house:
+        yield house
+
+
+def ran(served: Served, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [OPENCLAW, "cron", *words, "--port", served.port],
+        env=environment(served.folder, TZ="America/New_York"),
+        capture_output=True,
+        text=True,
+        timeout=WAIT * 2,
+        check=False,
+    )
+
+
+def cron(served: Served, *words: str, fails: int = 0) -> str:
+    done = ran(served, *words)
+    assert done.returncode == fails, (words, done.stdout, done.stderr)
+    return done.stderr if fails else done.stdout
+
+
+def asked(served: Served, *words: str) -> Any:
+    return json.loads(cron(served, *words, "--json"))
+
+
+def test_a_new_job_shows_its_next_five_times_in_its_own_zone(served: Served) -> None:
+    told = cron(served, "add", "--name", "morning", "--cron", "30 9 * * 1-5", "--tz", "Asia/Tokyo", "--message", "hi",
+                "--no-deliver")  # fmt: skip
+    times = re.findall(r"^    (Mon|Tue|Wed|Thu|Fri) \d{4}-\d\d-\d\d 09:30:00 JST$", told, re.MULTILINE)
+    assert len(times) == 5
+    assert re.findall(r"^    .* JST$", cron(served, "list"), re.MULTILINE)[:5] == told.splitlines()[1:6]
+    made = asked(served, "get", "morning")
+    assert made["schedule"] == {"kind": "cron", "expr": "30 9 * * 1-5", "tz": "Asia/Tokyo"}
+    assert made["delivery"] == {"mode": "none"}
+    edited = asked(
+        served, "edit", made["id"][:8], "--every", "1h30m", "--announce", "--channel", "telegram", "--to", "7"
+    )
+    assert edited["schedule"]["everyMs"] == 5_400_000
+    assert edited["delivery"] == {"mode": "announce", "channel": "telegram", "to": "7"}
+    assert len(cron(served, "get", "morning").splitlines()) == 6
+    assert "[disabled]" in cron(served, "disable", "morning")
+    assert "morning" not in cron(served, "list")
+    assert "morning" in cron(served, "list", "--all")
+    assert cron(served, "rm", "morning") == "removed\n"
+
+
+def test_a_job_without_a_zone_is_in_the_gateways(served: Served) -> None:
+    told = cron(served, "add", "--name", "local", "--cron", "0 9 1 7 *", "--message", "x", "--no-deliver")
+    assert re.search(r"-07-01 09:00:00 EDT", told)
+    once = asked(served, "add", "--at", "2030-07-01T09:00", "--tz", "Europe/Vienna", "--system-event", "tea")
+    assert once["schedule"]["at"] == "2030-07-01T07:00:00.000Z"
+    assert (once["sessionTarget"], once["name"]) == ("main", "tea")
+    soon = asked(served, "add", "--at", "20m", "--command", "true", "--webhook", "https://example.com/x")
+    assert 19 * 60_000 < soon["nextRunAtMs"] - soon["createdAtMs"] <= 20 * 60_000
+    assert soon["payload"]["argv"] == ["sh", "-lc", "true"]
+
+
+def test_a_zone_or_a_delay_alone_changes_the_schedule_there_is(served: Served) -> None:
+    asked(
+        served,
+        "add",
+        "--name",
+        "moved",
+        "--cron",
+        "30 9 * * *",
+        "--tz",
+        "Asia/Tokyo",
+        "--message",
+        "hi",
+        "--no-deliver",
+    )
+    assert " 09:30:00 CE" in cron(served, "edit", "moved", "--tz", "Europe/Vienna")
+    edited = asked(served, "edit", "moved", "--stagger", "30s")
+    expected = {"kind": "cron", "expr": "30 9 * * *", "tz": "Europe/Vienna", "staggerMs": 30_000}
+    assert edited["schedule"] == expected
+    assert asked(served, "edit", "moved", "--exact")["schedule"] == expected | {"staggerMs": 0}
+    asked(served, "add", "--name", "beat", "--every", "1h", "--message", "hi", "--no-deliver")
+    assert "this job has none" in cron(served, "edit", "beat", "--tz", "UTC", fails=1)
+
+
+def test_a_run_can_be_waited_for_and_read_about(served: Served) -> None:
+    asked(served, "add", "--name", "good", "--every", "1d", "--message", "!say all is well", "--no-deliver")
+    asked(served, "add", "--name", "bad", "--every", "1d", "--message", "!fail no luck", "--no-deliver")
+    assert "all is well" in cron(served, "run", "good", "--wait")
+    cron(served, "run", "bad", "--wait", fails=1)
+    assert "not run: not-due" in cron(served, "run", "good", "--due")
+    told = cron(served, "runs")
+    assert re.search(r"  ok +good .*\n    all is well", told)
+    assert re.search(r"  error +bad .*\n    no luck", told)
+    assert asked(served, "runs", "good")["total"] == 1
+    assert "begun: manual:" in (begun := cron(served, "run", "good"))
+    assert len(begun.splitlines()) == 6  # with its next five times
+    assert "last error: no luck" in cron(served, "list")
+    assert re.match(r"on; \d+ jobs; the next is due ", cron(served, "status"))
+
+
+def test_a_result_for_a_channel_that_is_not_there_is_warned_of_and_fails_with_the_reason(served: Served) -> None:
+    words = ("--name", "lost", "--every", "1d", "--message", "!say all is well", "--announce")
+    made = ran(served, "add", *words, "--channel", "telegram", "--to", "7", "--json")
+    assert json.loads(made.stdout)["delivery"]["channel"] == "telegram"
+    said = "no channel telegram is configured now; results can't be delivered until there is"
+    assert made.stderr == f"openclaw cron: {said}\n"
+    assert said in ran(served, "edit", "lost", "--to", "telegram:8").stderr
+    assert ran(served, "edit", "lost", "--channel", "local", "--to", "main").stderr == ""
+    cron(served, "edit", "lost", "--channel", "telegram", "--to", "7")
+    cron(served, "run", "lost", "--wait", fails=1)
+    assert re.search(
+        r"  error +lost .*not-delivered\)\n    .*telegram.*\n    all is well", cron(served, "runs", "lost")
+    )
+    assert re.search(r"lost .*\[last error: .*telegram", cron(served, "list"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("add", "--message", "x"), "say when, in one way"),
+        (("add", "--every", "1h"), "say what, in one way"),
+        (("add", "--every", "1h", "--at", "2m", "--message", "x"), "say when, in one way"),
+        (("add", "--every", "soon", "--message", "x"), "'soon' is no duration"),
+        (("add", "--at", "tomorrow", "--message", "x"), "--at 'tomorrow' is no time"),
+        (("add", "--every", "1h", "--tz", "UTC", "--message", "x"), "--tz goes with --cron and --at"),
+        (("add", "--cron", "61 * * * *", "--message", "x"), "bad minute"),
+        (("add", "--every", "1h", "--message", "x", "--no-deliver", "--to", "1"), "one of them"),
+        (("edit", "nothing", "--every", "1h"), "cron job not found: nothing"),
+        (("get", "nothing"), "cron job not found: nothing"),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence(served: Served, words: tuple[str, ...], said: str) -> None:
+    told = cron(served, *words, fails=1)
+    assert told.startswith("openclaw cron: ")
+    assert said in told
+    assert len(told.splitlines()) == 1

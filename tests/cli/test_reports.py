@@ -1,0 +1,313 @@
+"""`openclaw doctor`, `status` and `sessions` as somebody with a problem runs them."""
+
+import contextlib
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_up import ANY_PORT
+from tests.cli.test_up import openclaw as run_up
+from tests.gateway.wiring.test_gateway import serving
+from tests.order.test_server import order, server
+from tests.running import OPENCLAW
+
+NOBODY = "1"
+
+
+def openclaw(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OPENCLAW_", "OPENAI_"))}
+    settings = {**clean, "HOME": str(folder), "OPENCLAW_STATE_DIR": str(folder), "OPENCLAW_GATEWAY_PORT": NOBODY}
+    return subprocess.run(
+        [OPENCLAW, *words], capture_output=True, text=True, timeout=90, env=settings | more, check=False
+    )
+
+
+def report(folder: Path, command: str, **more: str) -> tuple[int, Any]:
+    done = openclaw(folder, command, "--json", **more)
+    return done.returncode, json.loads(done.stdout)
+
+
+def troubles(answer: Any) -> list[Any]:
+    return [finding for finding in answer["findings"] if finding["state"] == "attention"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "state"
+    place.mkdir(mode=0o700)
+    return place
+
+
+@pytest.fixture
+def used(folder: Path) -> Path:
+    """A state directory in which two conversations took place."""
+    with server(folder) as one:
+        order(one, "remember blue", id=1, sessionKey="colours")
+        order(one, "and again", id=2, sessionKey="colours")
+        order(one, "a secret", id=3)
+    return folder
+
+
+# ---- doctor ----
+
+
+def test_a_new_state_directory_is_in_order(folder: Path) -> None:
+    done = openclaw(folder, "doctor")
+
+    assert done.returncode == 0, done.stdout
+    assert "Everything is in order." in done.stdout
+    for area in ("program", "state", "tokens", "config", "store", "gateway", "agents", "cli agents", "node", "clients"):
+        assert area in done.stdout
+
+
+def test_a_used_state_directory_is_in_order(used: Path) -> None:
+    status, answer = report(used, "doctor")
+
+    assert (status, answer["ok"], troubles(answer)) == (0, True, [])
+    assert any(found["area"] == "store" and "sound" in found["says"] for found in answer["findings"])
+
+
+def _open_folder(folder: Path) -> None:
+    folder.chmod(0o755)
+
+
+def _empty_token(folder: Path) -> None:
+    (folder / "gateway-token.txt").write_text("\n")
+
+
+def _open_token(folder: Path) -> None:
+    (folder / "gateway-token.txt").write_text("x" * 64)
+    (folder / "gateway-token.txt").chmod(0o644)
+
+
+def _config(value: Any) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / "openclaw.json").write_text(value if isinstance(value, str) else json.dumps(value))
+        (folder / "openclaw.json").chmod(0o600)
+
+    return write
+
+
+def _damaged_store(folder: Path) -> None:
+    (folder / "openclaw.sqlite").write_bytes(b"certainly no database")
+    (folder / "openclaw.sqlite").chmod(0o600)
+
+
+def _newer_store(folder: Path) -> None:
+    with contextlib.closing(sqlite3.connect(folder / "openclaw.sqlite")) as connection:
+        connection.executescript(
+            "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('9999')"
+        )
+    (folder / "openclaw.sqlite").chmod(0o600)
+
+
+def _lost_connection(folder: Path) -> None:
+    settings = {**os.environ, "HOME": str(folder), "OPENCLAW_STATE_DIR": str(folder)}
+    subprocess.run(
+        [OPENCLAW, "connect", "cursor", "--surface", "order", "--yes"],
+        env=settings, check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    (folder / ".cursor" / "mcp.json").write_text("{}")
+
+
+MODEL = {"agents": {"defaults": {"model": "openai/gpt-x"}}}
+UNSET = {"gateway": {"auth": {"token": "${NOBODY_SET_THIS}"}}}
+CLI = {"agents": {"list": [{"id": "main", "runtime": "claude", "runtimeCommand": "no-such-claude"}]}}
+WRONG = {"agents": {"list": [{"id": "main", "runtime": "cluade"}]}}
+SERVER = {"mcp": {"servers": {"files": {"command": "no-such-server"}}}}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "area", "says", "remedy"),
+    [
+        (_open_folder, "state", "others may look", "chmod 700"),
+        (_empty_token, "tokens", "is empty", "remove it"),
+        (_open_token, "secrets", "others may read", "chmod 600"),
+        (_config("{ nonsense"), "config", "", "openclaw config validate"),
+        (_config({"gateway": {"port": "many"}}), "config", "gateway.port", "openclaw config validate"),
+        (_config(UNSET), "config", "NOBODY_SET_THIS", "set it"),
+        (_damaged_store, "store", "damaged", "openclaw doctor"),
+        (_newer_store, "store", "newer version", "upgrade"),
+        (_config(MODEL), "agents", "OPENAI_API_KEY", "set the key"),
+        (_config({"agents": {"defaults": {"model": "nobody/m"}}}), "agents", "models.providers.nobody", "config set"),
+        (_config(WRONG), "config", "agents.list.0.runtime: must be one of demo, ", "openclaw config validate"),
+        (_config(CLI), "agents", "no-such-claude", "npm install -g"),
+        (_config(SERVER), "servers", "no-such-server", "install it"),
+        (_lost_connection, "clients", "Cursor no longer has", "openclaw connect cursor"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_remedy(
+    folder: Path, spoil: Callable[[Path], None], area: str, says: str, remedy: str
+) -> None:
+    spoil(folder)
+
+    status, answer = report(folder, "doctor")
+
+    assert (status, answer["ok"]) == (1, False)
+    (found,) = [found for found in troubles(answer) if found["area"] == area]
+    assert says in found["says"]
+    assert remedy in found["remedy"]
+
+
+def test_a_key_that_is_there_is_said_to_be_and_never_shown(folder: Path) -> None:
+    _config(MODEL)(folder)
+
+    done = openclaw(folder, "doctor", OPENAI_API_KEY="sk-very-secret")
+
+    assert done.returncode == 0, done.stdout
+    assert "its key is there" in done.stdout
+    assert "sk-very-secret" not in done.stdout + done.stderr
+
+
+def test_no_secret_in_an_address_is_shown(folder: Path) -> None:
+    servers = {
+        "a": {"url": "http://u:hush-1@127.0.0.1:1/mcp?access_token=hush-2"},
+        "b": {"url": "http://127.0.0.1:1/mcp?key=${SEK}"},
+    }
+    provider = {"api": "openai", "baseUrl": "http://u:hush-3@127.0.0.1:1/${SEK}"}
+    model = {"agents": {"defaults": {"model": "lab/m"}}, "models": {"providers": {"lab": provider}}}
+    _config({"mcp": {"servers": servers}, **model})(folder)
+
+    doctor, status = (openclaw(folder, command, SEK="hush-4") for command in ("doctor", "status"))
+
+    assert "a is at http://127.0.0.1:1/***;" in doctor.stdout
+    assert "b is at http://127.0.0.1:1/mcp?key=${SEK};" in doctor.stdout
+    assert "agent main uses lab/m at http://127.0.0.1:1/***;" in doctor.stdout
+    assert "hush" not in doctor.stdout + doctor.stderr + status.stdout + status.stderr
+
+
+def test_a_running_gateway_is_told_from_another_program(folder: Path) -> None:
+    with serving(folder) as served:
+        status, answer = report(folder, "doctor", OPENCLAW_GATEWAY_PORT=served.ws.rpartition(":")[2])
+    assert status == 0, troubles(answer)
+    assert any(found["area"] == "gateway" and "our gateway" in found["says"] for found in answer["findings"])
+
+
+def test_whoever_holds_the_gateways_port_is_named(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger, _hanging_up(stranger):
+        status, answer = report(folder, "doctor", OPENCLAW_GATEWAY_PORT=str(stranger.getsockname()[1]))
+    assert status == 1
+    (found,) = troubles(answer)
+    assert found["area"] == "gateway"
+    assert f"process {os.getpid()}" in found["says"]
+
+
+@contextlib.contextmanager
+def _hanging_up(listener: socket.socket) -> Iterator[None]:
+    """Whoever comes is sent away."""
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+# ---- status ----
+
+
+def test_status_tells_what_runs_and_that_it_answers(folder: Path) -> None:
+    try:
+        assert run_up("up", folder, "--detach", *ANY_PORT).returncode == 0
+        status, answer = report(folder, "status", OPENCLAW_GATEWAY_PORT="")
+        _, examined = report(folder, "doctor", OPENCLAW_GATEWAY_PORT="")
+    finally:
+        run_up("down", folder)
+
+    assert status == 0, troubles(answer)
+    said = {found["area"]: found["says"] for found in answer["findings"]}
+    assert {"up", "gateway", "node", "proxy", "sessions", "channels", "cron", "agents"} <= said.keys()
+    assert answer["gateway"]["answers"] is True
+    assert any(found["area"] == "gateway" and "our gateway" in found["says"] for found in examined["findings"])
+    assert said["channels"] == "local default running"
+
+
+def test_status_without_a_gateway_says_who_answers_orders(used: Path) -> None:
+    done = openclaw(used, "status")
+
+    assert done.returncode == 0, done.stdout
+    assert "the agent in the server's own process" in done.stdout
+    assert "2 in " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "says"),
+    [
+        (MODEL, {}, "OPENAI_API_KEY"),
+        ({}, {"OPENCLAW_GATEWAY_URL": "ws://127.0.0.1:1"}, "ws://127.0.0.1:1"),
+        ({"gateway": {"mode": "remote", "remote": {"url": "ws://127.0.0.1:1"}}}, {}, "ws://127.0.0.1:1"),
+        ({"gateway": {"port": "many"}}, {}, "gateway.port"),
+    ],
+)
+def test_status_fails_when_an_order_would(folder: Path, config: Any, more: dict[str, str], says: str) -> None:
+    _config(config)(folder)
+
+    done = openclaw(folder, "status", **more)
+
+    assert done.returncode == 1, done.stdout
+    assert says in done.stdout
+
+
+# ---- sessions ----
+
+
+def test_sessions_are_read_from_the_store_when_no_gateway_runs(used: Path) -> None:
+    done = openclaw(used, "sessions", "--json")
+
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(done.stdout)["sessions"]
+    assert len(listed) == 2
+    found = next(row for row in listed if row["key"] == "agent:main:colours")
+    assert found["messageCount"] == 4
+    table = openclaw(used, "sessions").stdout
+    assert "agent:main:colours" in table
+    assert "remember blue" in table
+
+
+def test_sessions_are_asked_of_a_running_gateway(used: Path) -> None:
+    with serving(used) as served:
+        done = openclaw(used, "sessions", "--json", OPENCLAW_GATEWAY_PORT=served.ws.rpartition(":")[2])
+    answer = json.loads(done.stdout)
+    assert answer["from"] == served.ws
+    assert "agent:main:colours" in {row["key"] for row in answer["sessions"]}
+
+
+@pytest.mark.parametrize("named", ["openclaw.sqlite", "file"])
+def test_a_store_is_read_by_its_file_and_left_as_it_is(used: Path, named: str) -> None:
+    file = used / "openclaw.sqlite"
+    before = file.read_bytes()
+
+    done = openclaw(used, "sessions", "--store", str(file) if named != "file" else named)
+
+    assert done.returncode == 0, done.stderr
+    assert "agent:main:colours" in done.stdout
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(("content", "says"), [(None, "no store"), (b"", "can't be read"), (b"hello", "can't be read")])
+def test_a_file_that_is_no_store_is_said_to_be_none(folder: Path, content: bytes | None, says: str) -> None:
+    file = folder / "other.sqlite"
+    if content is not None:
+        file.write_bytes(content)
+
+    done = openclaw(folder, "sessions", "--store", str(file))
+
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert says in done.stderr
+    assert str(file) in done.stderr

@@ -1,1 +1,0 @@
-"""What agents may use in the gateway, through a real one."""

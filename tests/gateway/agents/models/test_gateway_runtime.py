@@ -1,0 +1,170 @@
+"""Turns passed on to another gateway, over a twin of it: what its events become, and what a lost connection costs."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
+
+from openclaw_mcp.core.agent import (
+    AgentEvent,
+    Failed,
+    Final,
+    Media,
+    Model,
+    Partial,
+    Thinking,
+    ToolOutcome,
+    ToolUpdate,
+    ToolUse,
+    Turn,
+)
+from openclaw_mcp.core.agents import AgentCard, Roster
+from openclaw_mcp.core.model import LOCAL, Json
+from openclaw_mcp.gateway.agents.models.gateway_runtime import OpenClawRuntime
+
+from .conversations import WAIT
+
+Hear = Callable[[str, Any], None]
+REMOTE: Json = {"gateway": {"remote": {"url": "ws://far", "token": "t"}}}
+
+
+class TwinGateway:
+    """Does what the test's script says when a message is sent; keeps what it was asked."""
+
+    def __init__(self, *script: tuple[str, Json], waited: Json | None = None) -> None:
+        self._script = script
+        self._waited = waited
+        self.asked: list[tuple[str, Json]] = []
+        self.dialled: list[tuple[str, str | None]] = []
+        self.sent = asyncio.Event()
+        self._ears: list[Hear] = []
+
+    def dial(self, url: str, token: str | None) -> "TwinGateway":
+        self.dialled.append((url, token))
+        return self
+
+    async def __aenter__(self) -> "TwinGateway":
+        return self
+
+    async def __aexit__(self, *ending: object) -> None:
+        return
+
+    def listen(self, hear: Hear) -> Callable[[], None]:
+        self._ears.append(hear)
+        return lambda: self._ears.remove(hear)
+
+    async def call(self, method: str, params: Json, *, within: float) -> Any:
+        self.asked.append((method, params))
+        if method == "agent.wait":
+            return self._waited
+        if method == "chat.send":
+            self.sent.set()
+            for event, payload in self._script:
+                for hear in self._ears:
+                    hear(event, {"runId": params["idempotencyKey"], **payload})
+        return {}
+
+
+def chat(state: str, **more: Any) -> tuple[str, Json]:
+    return "chat", {"state": state, **more}
+
+
+def agent(stream: str, **data: Any) -> tuple[str, Json]:
+    return "agent", {"stream": stream, "data": data}
+
+
+def message(*blocks: Json) -> Json:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+async def events_of(gateway: TwinGateway, *, config: Json = REMOTE, **more: Any) -> list[AgentEvent]:
+    roster = Roster(agents=(AgentCard(id="main"),))
+    runtime = OpenClawRuntime(gateway.dial, config=lambda: config, roster=lambda: roster)
+    turn = Turn(
+        run_id="r", agent_id="main", session_key="agent:main:main", session_id="s", prompt="hello", caller=LOCAL, **more
+    )
+    async with asyncio.timeout(WAIT), aclosing(runtime.run(turn)) as events:
+        heard = [event async for event in events]
+    await runtime.aclose()
+    return heard
+
+
+def test_everything_the_other_agent_does_is_told() -> None:
+    text, picture = {"type": "text", "text": "Done."}, {"type": "image", "mimeType": "image/png", "data": "aGk="}
+    content = {"content": [{"type": "text", "text": "x"}]}
+    gateway_script = (
+        agent("lifecycle", phase="model", provider="p", model="m"),
+        agent("thinking", delta="hm", text="hm"),
+        chat("delta", deltaText="Do", message=message({"type": "text", "text": "Do"})),
+        agent("tool", phase="start", toolCallId="c", name="ls", args={"path": "."}),
+        agent("tool", phase="update", toolCallId="c", name="ls", partialResult=content),
+        agent("tool", phase="result", toolCallId="c", name="ls", result=content, isError=True),
+        chat("delta", deltaText="Done.", replace=True, message=message(text)),
+        ("agent", {"stream": "tool", "data": None}),
+        chat("final", stopReason="stop", message=message(text, picture)),
+    )
+
+    async def talk() -> None:
+        gateway = TwinGateway(*gateway_script)
+        heard = await events_of(gateway)
+        blocks = ({"type": "text", "text": "x"},)
+        assert heard[1:8] == [
+            Model("p", "m"), Thinking("hm"), Partial("Do"), ToolUse("c", "ls", {"path": "."}),
+            ToolUpdate("c", "ls", blocks), ToolOutcome("c", "ls", blocks, True), Partial("Done.", replace=True),
+        ]  # fmt: skip
+        assert isinstance(heard[8], Media)
+        assert heard[8].attachment.data == b"hi"
+        end = heard[-1]
+        assert isinstance(end, Final)
+        assert end.text == "Done."
+        assert end.resume == gateway.asked[0][1]["sessionKey"]
+        assert gateway.dialled == [("ws://far", "t")]
+
+    asyncio.run(talk())
+
+
+def test_the_same_far_session_is_used_again() -> None:
+    async def talk() -> None:
+        gateway = TwinGateway(chat("final", message=message({"type": "text", "text": "ok"})))
+        await events_of(gateway, resume="agent:main:hop1:x", system_prompt="not again")
+        (_, params) = gateway.asked[0]
+        assert (params["sessionKey"], params["message"]) == ("agent:main:hop1:x", "hello")
+
+    asyncio.run(talk())
+
+
+def test_an_end_lost_with_the_connection_is_asked_for() -> None:
+    async def talk() -> None:
+        ended = {"status": "ok", "terminalReply": {"text": "Done meanwhile."}}
+        heard = await events_of(TwinGateway(chat("delta", deltaText="Do"), ("hello", {}), waited=ended))
+        assert isinstance(heard[-1], Final)
+        assert heard[-1].text == "Done meanwhile."
+        failed = {"status": "error", "error": "it broke"}
+        heard = await events_of(TwinGateway(("hello", {}), waited=failed))
+        assert isinstance(heard[-1], Failed)
+        assert "it broke" in heard[-1].message
+
+    asyncio.run(talk())
+
+
+def test_leaving_stops_the_far_run() -> None:
+    async def talk() -> None:
+        gateway = TwinGateway()
+        turn = asyncio.ensure_future(events_of(gateway))
+        await asyncio.wait_for(gateway.sent.wait(), WAIT)
+        turn.cancel()
+        await asyncio.wait({turn})
+        (_, sent), (method, stop) = gateway.asked
+        assert method == "chat.abort"
+        assert stop == {"sessionKey": sent["sessionKey"], "runId": sent["idempotencyKey"]}
+
+    asyncio.run(talk())
+
+
+def test_without_a_gateway_to_ask_it_says_what_to_set() -> None:
+    async def talk() -> None:
+        heard = await events_of(TwinGateway(), config={})
+        assert isinstance(heard[-1], Failed)
+        assert "set gateway.remote.url" in heard[-1].message
+
+    asyncio.run(talk())

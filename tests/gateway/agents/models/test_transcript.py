@@ -1,0 +1,63 @@
+"""What a model's turn leaves in the transcript, and what the next turn makes of it."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from openclaw_mcp.core.agents import AgentCard, Roster
+from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, ToolSpec, said
+from openclaw_mcp.gateway.agents.models.model_clients import Shop
+from openclaw_mcp.gateway.agents.models.runtime import ModelRuntime
+from openclaw_mcp.tools.dispatcher import Desk
+from openclaw_mcp.tools.policy import Decision
+from openclaw_mcp.tools.registry import Registry
+
+from ....conversation import Tools
+from ...sessions.gateways import house
+from .conversations import provider
+from .fake import FakeModel, call, say
+
+
+def test_tools_and_cuts_are_in_the_history(tmp_path: Path) -> None:
+    callers: list[Caller] = []
+
+    async def look(call: ToolCall) -> ToolResult:
+        callers.append(call.caller)
+        return said("a cat")
+
+    async def talk() -> None:
+        with FakeModel(call("look"), say("It is a cat."), say("Noted.")) as model:
+            config = {"models": {"providers": {"fake": provider("openai", model, models=[SMALL])}}}
+            roster = Roster(agents=(AgentCard(id="main", runtime="openai", settings={"model": "fake/m"}),))
+            shop = Shop()
+            runtime = ModelRuntime("openai", shop, config=lambda: config, roster=lambda: roster)
+            desk = Desk(Registry({"test": Tools(look=look)}), policy=_allow)
+            async with house(
+                str(tmp_path / "db.sqlite"), tools=desk, roster=lambda: roster, runtimes={"openai": runtime}
+            ) as rooms:
+                await rooms.say("What do you see?", run="r1")
+                await rooms.until("session.message", runId="r1")
+                await rooms.say("long " * 800, run="r2")
+                await rooms.say("long " * 800, run="r3")
+                await rooms.say("short", run="r4")
+                history = (await rooms.call("chat.history", {"sessionKey": "main"}))["messages"]
+            await shop.aclose()
+        roles = [message["role"] for message in history]
+        assert roles[:4] == ["user", "assistant", "toolResult", "assistant"]
+        assert history[1]["content"][0]["name"] == "look"
+        assert history[2]["content"] == [{"type": "text", "text": "a cat"}]
+        notices = [message for message in history if message.get("notice")]
+        assert "no longer shown" in notices[0]["content"][0]["text"]
+        last = json.dumps(model.requests[-1].body)
+        assert "a cat" not in last  # the model no longer sees what was cut
+        assert "no longer shown" not in last  # nor our words about it
+        assert {caller.kind for caller in callers} == {"agent"}
+
+    asyncio.run(talk())
+
+
+SMALL = {"id": "m", "contextWindow": 3000, "maxTokens": 500}
+
+
+def _allow(caller: Caller, source: str, spec: ToolSpec) -> Decision:
+    return Decision(True, "test")

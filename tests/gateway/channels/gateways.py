@@ -1,0 +1,209 @@
+"""A mailroom on a store of its own, and a channel that does what a test tells it to."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from openclaw_mcp.config.views import roster_of
+from openclaw_mcp.core.channel import Abilities, Ability, Address, ChannelRefused, Hear, Heard, Letter, Receipt
+from openclaw_mcp.core.model import Caller, Json, Sender
+from openclaw_mcp.core.ports import AgentRuntime
+from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Event, Method, RpcCall
+from openclaw_mcp.gateway.channels.local.rpc_methods import LocalRoom
+from openclaw_mcp.gateway.channels.message_actions import Actions
+from openclaw_mcp.gateway.channels.message_tool import MessageTool
+from openclaw_mcp.gateway.channels.outgoing_files import Media
+from openclaw_mcp.gateway.channels.rpc_methods import MailMethods
+from openclaw_mcp.gateway.channels.service import Books, Mailroom
+from openclaw_mcp.gateway.wiring.runs import Memory, remembering
+from openclaw_mcp.net.file_access import FileAccess
+from openclaw_mcp.store.local_messages import LocalConversations
+from openclaw_mcp.store.messages import Acquaintances, Arrivals, Letters
+from openclaw_mcp.tools.dispatcher import Desk
+from openclaw_mcp.tools.policy import Decision
+from openclaw_mcp.tools.registry import Registry
+
+WAIT = 20.0
+OPERATOR = Caller(kind="operator", name="test", scopes=frozenset({READ, WRITE, ADMIN}))
+
+
+def within(work: Awaitable[None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(WAIT * 3):
+            await work
+
+    asyncio.run(bounded())
+
+
+class Twin:
+    """A `Channel` in memory. `script` is what happens at the next sends: an error to raise, or None to take it."""
+
+    name = "twin"
+
+    def __init__(self, account: str = "default", *, can: Sequence[Ability] = ("send",), limit: int = 1000) -> None:
+        self.account = account
+        self.abilities = Abilities(can=frozenset(can), text_limit=limit, markup="plain")
+        self.script: list[Exception | None] = []
+        self.taken: list[tuple[str, str]] = []
+        self.keys: list[str] = []
+        self.came = asyncio.Event()
+        self.gate: asyncio.Event | None = None
+        self.entered = asyncio.Event()
+        self.runs: list[Exception] = []
+        self.run_count = 0
+        self.hear: Hear | None = None
+        self.typed = 0
+        self._ids = itertools.count(1)
+
+    def canonical(self, target: str) -> str:
+        name = target.strip().removeprefix("twin:").strip()
+        if not name:
+            raise ChannelRefused("a conversation has a name")
+        return name
+
+    async def run(self, hear: Hear) -> None:
+        self.hear = hear
+        self.run_count += 1
+        if self.runs:
+            raise self.runs.pop(0)
+        await asyncio.get_running_loop().create_future()
+
+    async def status(self) -> Json:
+        return {"connected": True}
+
+    async def send(self, address: Address, letter: Letter, *, key: str) -> Receipt:
+        self.entered.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        self.keys.append(key)
+        outcome = self.script.pop(0) if self.script else None
+        if outcome is not None:
+            raise outcome
+        self.taken.append((address.to, letter.text))
+        self.came.set()
+        return Receipt(message_id=str(next(self._ids)), at=1)
+
+    async def typing(self, address: Address, *, on: bool) -> None:
+        self.typed += on
+
+    async def has(self, count: int) -> list[tuple[str, str]]:
+        """What was taken, once there are so many."""
+        async with asyncio.timeout(WAIT):
+            while len(self.taken) < count:
+                self.came.clear()
+                await self.came.wait()
+        return self.taken
+
+    def heard(self, text: str, *, id: str, to: str = "ann", **more: Any) -> Heard:
+        values: dict[str, Any] = {"chat": "direct", "sender": Sender(id=to, name=to)} | more
+        address = more.pop("address", None) or Address(channel=self.name, account=self.account, to=to)
+        values.pop("address", None)
+        return Heard(id=id, address=address, text=text, at=1, **values)
+
+    async def unused(self, *_given: Any, **_more: Any) -> Any:
+        raise AssertionError("not declared, so never called")
+
+    react = delete = edit = pin = read = poll = unused
+
+
+class Link:
+    id = "link"
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+
+    def tell(self, event: str, payload: Any) -> None:
+        raise AssertionError(event)
+
+    def interests(self) -> set[str]:
+        return self.topics
+
+    async def accepted(self, payload: Any) -> None:
+        raise AssertionError(payload)
+
+
+class House:
+    def __init__(self, memory: Memory, folder: Path, config: Json, twins: dict[str, Twin], registry: Registry) -> None:
+        self.memory = memory
+        self.config = config
+        self.twins = twins
+        self.events: list[Event] = []
+        self.books = Books(
+            outbox=Letters(memory.store), inbox=Arrivals(memory.store), people=Acquaintances(memory.store),
+            sessions=memory.sessions,
+        )  # fmt: skip
+        self.local = LocalRoom(LocalConversations(memory.store), self.events.append)
+        self.mailroom = Mailroom(
+            self.books, memory.runs, kinds={"local": self.local.make, "twin": self._make}, folder=folder / "channels",
+            config=lambda: self.config, roster=self._roster, reset=memory.reset,
+        )  # fmt: skip
+        self.actions = Actions(
+            self.mailroom,
+            Media(own_network=True),
+            files=lambda _: FileAccess(folders=(folder / "media",)),
+            judge=lambda caller, tool: None,
+        )
+        self._methods: dict[str, Method] = {
+            method.name: method
+            for room in (MailMethods(self.mailroom, self.actions), self.local)
+            for method in room.methods()
+        }
+        registry.add("message", MessageTool(self.mailroom, self.actions))
+
+    def _roster(self) -> Any:
+
+        return roster_of(self.config)
+
+    def _make(self, account: str, settings: Json, folder: Path) -> Twin:
+        return self.twins.setdefault(account, Twin(account))
+
+    @property
+    def twin(self) -> Twin:
+        return self.twins["default"]
+
+    def at(self, to: str, thread: str | None = None) -> Address:
+        return Address(channel="twin", account="default", to=to, thread=thread)
+
+    async def call(self, name: str, caller: Caller = OPERATOR, **params: Any) -> Any:
+        method = self._methods[name]
+        return await method.run(RpcCall(method=name, params=params, caller=caller, link=Link()))
+
+    async def reads(self, conversation: str = "main") -> list[Json]:
+        page: Json = await self.call("local.read", conversation=conversation)
+        messages: list[Json] = page["messages"]
+        return messages
+
+    async def until(self, fits: Callable[[list[Json]], bool], conversation: str = "main") -> list[Json]:
+        async with asyncio.timeout(WAIT):
+            while not fits(found := await self.reads(conversation)):  # noqa: ASYNC110  (the store's state)
+                await asyncio.sleep(0.01)
+        return found
+
+
+@asynccontextmanager
+async def house(
+    folder: Path, *, config: Json | None = None, twin: Twin | None = None, agents: bool = True,
+    runtime: AgentRuntime | None = None, asleep: bool = False,
+) -> AsyncIterator[House]:  # fmt: skip
+    """`agents`: whether agents may use the tool `message`. `runtime` answers instead of the demo.
+
+    `asleep`: nobody works on what is put into the books; it is left for the next house, as by a crash.
+    """
+    registry = Registry()
+    desk = Desk(registry, policy=lambda caller, source, spec: Decision(agents, "the test says so"))
+    settings = config if config is not None else {"channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open"}}}
+    twins = {"default": twin or Twin()}
+    runtimes = {} if runtime is None else {"demo": runtime}
+    async with remembering(
+        str(folder / "openclaw.sqlite"), lambda event: None, tools=desk, runtimes=runtimes
+    ) as memory:
+        made = House(memory, folder, settings, twins, registry)
+        if asleep:
+            yield made
+            return
+        async with made.mailroom:
+            await asyncio.sleep(0)
+            yield made

@@ -1,0 +1,122 @@
+"""The local channel keeps what every channel promises, and its conversations survive."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from openclaw_mcp.core.agent import Attachment
+from openclaw_mcp.core.channel import Address, ChannelError, ChannelRefused, Heard, Letter, Seen
+from openclaw_mcp.core.mail import LocalNote
+from openclaw_mcp.core.model import Sender
+from openclaw_mcp.gateway.channels.local.channel import LocalChannel, LocalNews
+from openclaw_mcp.store.local_messages import LocalConversations
+from openclaw_mcp.store.store import opened
+
+from .contract import ChannelContract, Worlds, key
+
+ANN = Sender(id="ann", name="Ann")
+
+
+class LocalWorld:
+    effect = "confetti"
+
+    def __init__(self, channel: LocalChannel) -> None:
+        self.channel = channel
+        self.address = Address(channel="local", account="default", to="kitchen")
+        self.elsewhere = Address(channel="local", account="default", to="garden")
+        self.heard: asyncio.Queue[Heard] = asyncio.Queue()
+        self.typed: list[LocalNews] = []
+        channel.news.listen(lambda news: self.typed.append(news) if news.kind == "typing" else None)
+
+    async def say(
+        self, text: str, *, attachments: Sequence[Attachment] = (), reply_to: str | None = None,
+        address: Address | None = None,
+    ) -> str:  # fmt: skip
+        place = address or self.address
+        note = LocalNote(
+            account="default", conversation=place.to, sender=ANN, text=text, mine=False, key=key(),
+            thread=place.thread, reply_to=reply_to, attachments=tuple(attachments),
+        )  # fmt: skip
+        return (await self.channel.say(note)).id
+
+    async def sees(self, address: Address | None = None) -> Sequence[Seen]:
+        return await self.channel.read(address or self.address, limit=100)
+
+    async def sees_typing(self) -> bool:
+        return any(news.on for news in self.typed)
+
+
+@asynccontextmanager
+async def local_world(where: str) -> AsyncIterator[LocalWorld]:
+    async with opened(where) as store:
+        world = LocalWorld(LocalChannel(LocalConversations(store)))
+        running = asyncio.create_task(world.channel.run(world.heard.put))
+        await world.channel._caught_up.wait()  # or what is said now is told again
+        try:
+            yield world
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Worlds:
+    return lambda: local_world(str(tmp_path / "openclaw.sqlite"))
+
+
+class TestLocal(ChannelContract):
+    """Every promise of the contract."""
+
+    lacks = (
+        "test_a_conversation_there_is_not_is_refused_for_good",
+        "test_a_type_that_is_none_is_not_taken_from_a_sender",  # it is `local.send` that reads a client's words
+    )
+
+
+def test_conversations_are_there_after_reopening(world: Worlds) -> None:
+    async def story() -> None:
+        async with world() as first:
+            await first.say("kept", attachments=[Attachment(mime_type="text/plain", name="a.txt", data=b"abc")])
+        async with world() as again:
+            (message,) = await again.sees()
+            assert (message.text, message.sender.id, message.attachments[0]["size"]) == ("kept", "ann", 3)
+
+    asyncio.run(story())
+
+
+def test_a_person_is_not_heard_while_nobody_listens(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(str(tmp_path / "db.sqlite")) as store:
+            channel = LocalChannel(LocalConversations(store))
+            note = LocalNote(account="default", conversation="c", sender=ANN, text="hi", mine=False, key="k")
+            with pytest.raises(ChannelError, match="not running"):
+                await channel.say(note)
+            assert await channel.read(Address(channel="local", account="default", to="c"), limit=1) == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("name", ["", " ", "x" * 300, "a\nb"])
+def test_a_name_nobody_could_read_is_refused(name: str, world: Worlds) -> None:
+    async def story() -> None:
+        async with world() as here:
+            with pytest.raises(ChannelRefused, match="visible characters"):
+                here.channel.canonical(name)
+
+    asyncio.run(story())
+
+
+def test_only_our_own_messages_can_be_edited_and_an_unknown_one_is_named(world: Worlds) -> None:
+    async def story() -> None:
+        async with world() as here:
+            theirs = await here.say("mine")
+            with pytest.raises(ChannelRefused, match="our own"):
+                await here.channel.edit(here.address, theirs, "changed")
+            sent = await here.channel.send(here.address, Letter(text="x"), key="k")
+            with pytest.raises(ChannelRefused, match="no message"):
+                await here.channel.pin(here.elsewhere, sent.message_id)
+
+    asyncio.run(story())

@@ -1,0 +1,511 @@
+"""The matrix channel against a real Synapse, watched by a second account."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.core.agent import Attachment
+from openclaw_mcp.core.channel import Address, Channel, ChannelBusy, ChannelError, ChannelRefused, Heard, Letter, Seen
+from openclaw_mcp.core.model import Sender
+from openclaw_mcp.gateway.channels.matrix import Matrix, MatrixSettings
+
+from .contract import PIXEL, WAIT, ChannelContract, Worlds, files_of, has, heard, key, one, until
+from .synapse import Person, Synapse
+
+
+class MatrixWorld:
+    effect: str | None = None
+    channel: Channel
+
+    def __init__(self, channel: Matrix, ann: Person, bot: str) -> None:
+        self.channel = channel
+        self.ann = ann
+        self.bot = bot
+        self.heard: asyncio.Queue[Heard] = asyncio.Queue()
+        self.address = self.elsewhere = self.nowhere = self.at("!nowhere:matrix.test")
+
+    def at(self, room: str, thread: str | None = None) -> Address:
+        return Address(channel="matrix", account="default", to=room, thread=thread)
+
+    async def meet(self, **room: Any) -> str:
+        """A new room with both in it."""
+        powers = {"events": {"m.room.pinned_events": 0}}
+        id = await self.ann.room(self.bot, power_level_content_override=powers, **room)
+        await self.ann.until_member(id, self.bot)
+        return id
+
+    async def say(
+        self, text: str, *, attachments: Sequence[Attachment] = (), reply_to: str | None = None,
+        address: Address | None = None,
+    ) -> str:  # fmt: skip
+        place = address or self.address
+        related: dict[str, Any] = {}
+        if place.thread is not None:
+            inside = {"rel_type": "m.thread", "event_id": place.thread, "is_falling_back": True}
+            related = {"m.relates_to": {**inside, "m.in_reply_to": {"event_id": place.thread}}}
+        elif reply_to is not None:
+            related = {"m.relates_to": {"m.in_reply_to": {"event_id": reply_to}}}
+        if not attachments:
+            return await self.ann.send(place.to, {"msgtype": "m.text", "body": text, **related})
+        file = attachments[0]
+        info = {"mimetype": file.mime_type, "size": len(file.data or b"")}
+        uri = await self.ann.upload(file)
+        content = {"msgtype": "m.image", "body": text, "filename": file.name, "url": uri, "info": info}
+        return await self.ann.send(place.to, content | related)
+
+    async def sees(self, address: Address | None = None) -> Sequence[Seen]:
+        return await self.ann.sees((address or self.address).to)
+
+    async def sees_typing(self) -> bool:
+        return self.bot in await self.ann.typing(self.address.to)
+
+
+@asynccontextmanager
+async def running(channel: Matrix, heard: Any) -> AsyncIterator[None]:
+    """The channel at work, connected."""
+    task = asyncio.create_task(channel.run(heard))
+    try:
+        async with asyncio.timeout(WAIT):
+            while not (await channel.status())["connected"]:
+                assert not task.done(), task.exception()
+                await asyncio.sleep(0.02)
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
+async def matrix_world(synapse: Synapse, folder: Path, **settings: Any) -> AsyncIterator[MatrixWorld]:
+    ann, bot = synapse.register("ann"), synapse.register("bot")
+    config = {"homeserver": synapse.url, "accessToken": bot.token, "autoJoin": "always", **settings}
+    channel = Matrix(MatrixSettings.read(config), account="default", folder=folder)
+    world = MatrixWorld(channel, ann, bot.user)
+    try:
+        async with running(channel, world.heard.put):
+            world.address = world.at(await world.meet(name="kitchen"))
+            world.elsewhere = world.at(await world.meet(name="garden"))
+            yield world
+    finally:
+        await channel.aclose()
+        await ann.http.aclose()
+        await bot.http.aclose()
+
+
+@pytest.fixture
+def world(synapse: Synapse, tmp_path: Path) -> Worlds:
+    return lambda: matrix_world(synapse, tmp_path)
+
+
+class TestMatrix(ChannelContract):
+    """Every promise of the contract."""
+
+    lacks = ("test_an_effect_goes_along",)
+
+
+def told(world: Worlds, story: Any) -> None:
+    ChannelContract().told(world, story)
+
+
+def channel_of(synapse: Synapse, person: Person, folder: Path, **settings: Any) -> Matrix:
+    config = {"homeserver": synapse.url, "accessToken": person.token, "autoJoin": "always", **settings}
+    return Matrix(MatrixSettings.read(config), account="default", folder=folder)
+
+
+@asynccontextmanager
+async def pair(synapse: Synapse) -> AsyncIterator[tuple[Person, Person]]:
+    ann, bot = synapse.register("ann"), synapse.register("bot")
+    try:
+        yield ann, bot
+    finally:
+        await ann.http.aclose()
+        await bot.http.aclose()
+
+
+# ---- nothing lost ----
+
+
+def test_what_was_said_while_we_were_away_is_heard_in_order_and_nothing_before_it(
+    synapse: Synapse, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with pair(synapse) as (ann, bot):
+            room = await ann.room(bot.user)
+            await ann.send(room, {"msgtype": "m.text", "body": "long ago"})
+            await bot.join(room)
+            first: asyncio.Queue[Heard] = asyncio.Queue()
+            channel = channel_of(synapse, bot, tmp_path)
+            async with running(channel, first.put):
+                await ann.send(room, {"msgtype": "m.text", "body": "now"})
+                assert (await first.get()).text == "now"
+            await channel.aclose()
+            count = 130  # more than one sync brings
+            for number in range(count):
+                await ann.send(room, {"msgtype": "m.text", "body": str(number)})
+            again: asyncio.Queue[Heard] = asyncio.Queue()
+            channel = channel_of(synapse, bot, tmp_path)
+            texts: list[str] = []
+            async with running(channel, again.put):
+                while texts[-1:] != [str(count - 1)]:
+                    texts.append((await again.get()).text)
+            await channel.aclose()
+            # What came last may be told again: we were stopped before we had noted that we have it.
+            assert [text for text in texts if text != "now"] == [str(number) for number in range(count)]
+            assert first.empty()
+            assert again.empty()
+
+    bounded(story)
+
+
+def test_a_message_that_could_not_be_kept_is_told_again(synapse: Synapse, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with pair(synapse) as (ann, bot):
+            room = await ann.room(bot.user)
+            await bot.join(room)
+            tries: list[str] = []
+
+            async def full(message: Heard) -> None:
+                tries.append(message.id)
+                raise ChannelError("the disk is full")
+
+            channel = channel_of(synapse, bot, tmp_path)
+            async with running(channel, asyncio.Queue[Heard]().put):
+                pass  # from here on we listen
+            id = await ann.send(room, {"msgtype": "m.text", "body": "keep me"})
+            with pytest.raises(ChannelError, match="disk is full"):
+                await channel.run(full)
+            kept: asyncio.Queue[Heard] = asyncio.Queue()
+            async with running(channel, kept.put):
+                assert (await kept.get()).id == id == tries[0]
+            await channel.aclose()
+
+    bounded(story)
+
+
+# ---- who we are ----
+
+
+def test_a_password_logs_in_once_and_keeps_its_device(synapse: Synapse, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with pair(synapse) as (_, bot):
+            devices = []
+            for _round in range(2):
+                channel = channel_of(synapse, bot, tmp_path, accessToken="", userId=bot.user, password="correct horse")
+                async with running(channel, asyncio.Queue[Heard]().put):
+                    devices.append((await channel.status())["deviceId"])
+                await channel.aclose()
+            await bot.call("POST", "/logout/all", {})
+            channel = channel_of(synapse, bot, tmp_path, accessToken="", userId=bot.user, password="correct horse")
+            async with running(channel, asyncio.Queue[Heard]().put):
+                devices.append((await channel.status())["deviceId"])
+            await channel.aclose()
+            assert len(set(devices)) == 1
+
+    bounded(story)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"accessToken": "wrong"}, "no longer valid"),
+        ({"accessToken": "", "userId": "@nobody:matrix.test", "password": "wrong"}, "refused user and password"),
+        ({"accessToken": ""}, "needs an accessToken"),
+        ({"accessTokenFile": "/nowhere/token", "accessToken": ""}, "can't be read"),
+        ({"userId": "@other:matrix.test"}, "belongs to"),
+    ],
+)
+def test_a_login_that_can_not_work_is_refused_in_clear_words(
+    settings: dict[str, str], words: str, synapse: Synapse, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with pair(synapse) as (_, bot):
+            channel = channel_of(synapse, bot, tmp_path, **settings)
+            with pytest.raises(ChannelRefused, match=words):
+                await channel.run(asyncio.Queue[Heard]().put)
+            await channel.aclose()
+
+    bounded(story)
+
+
+def test_a_login_that_ends_while_we_listen_is_for_a_person_and_letters_wait(synapse: Synapse, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with pair(synapse) as (ann, bot):
+            room = await ann.room(bot.user)
+            await bot.join(room)
+            channel = channel_of(synapse, bot, tmp_path)
+            async with running(channel, asyncio.Queue[Heard]().put):
+                pass
+            listening = asyncio.create_task(channel.run(asyncio.Queue[Heard]().put))
+            await bot.call("POST", "/logout", {})
+            with pytest.raises(ChannelRefused, match="no longer valid"):
+                await listening
+            place = Address(channel="matrix", account="default", to=room)
+            with pytest.raises(ChannelError, match="no longer valid"):
+                await channel.send(place, Letter(text="later"), key=key())
+            await channel.aclose()
+
+    bounded(story)
+
+
+def test_a_homeserver_that_is_away_is_tried_again_later(tmp_path: Path) -> None:
+    async def story() -> None:
+        settings = MatrixSettings.read({"homeserver": "http://127.0.0.1:9", "accessToken": "x"})
+        channel = Matrix(settings, account="default", folder=tmp_path)
+        with pytest.raises(ChannelError, match="did not answer") as caught:
+            await channel.run(asyncio.Queue[Heard]().put)
+        assert not isinstance(caught.value, ChannelRefused)
+        await channel.aclose()
+
+    bounded(story)
+
+
+# ---- invitations and direct chats ----
+
+
+def test_invitations_are_accepted_only_as_the_settings_say(synapse: Synapse, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with pair(synapse) as (ann, bot), pair(synapse) as (eve, _):
+            channel = channel_of(synapse, bot, tmp_path, autoJoin="allowlist", autoJoinAllowlist=[ann.user])
+            async with running(channel, asyncio.Queue[Heard]().put):
+                refused = await eve.room(bot.user)
+                wanted = await ann.room(bot.user)
+                await ann.until_member(wanted, bot.user)
+                members = await eve.call("GET", f"/rooms/{refused}/joined_members")
+                assert bot.user not in members["joined"]
+            await channel.aclose()
+
+    bounded(story)
+
+
+def test_no_invitation_is_accepted_unless_somebody_says_so() -> None:
+    assert MatrixSettings.read({"homeserver": "https://matrix.test"}).auto_join == "off"
+
+
+def test_a_direct_chat_is_known_as_one_and_its_first_words_are_heard(world: Worlds) -> None:
+    async def story(world: MatrixWorld) -> None:
+        room = await world.ann.room(is_direct=True)
+        await world.ann.call("POST", f"/rooms/{room}/invite", {"user_id": world.bot})
+        await world.ann.send(room, {"msgtype": "m.text", "body": "psst"})
+        message = await heard(world)
+        assert (message.chat, message.text, message.address.to) == ("direct", "psst", room)
+        assert message.sender == Sender(id=world.ann.user, name="Ann")  # a name without its server vouches for nobody
+        assert world.channel.canonical(world.ann.user.upper()) == room
+
+    told(world, story)
+
+
+def test_a_third_in_the_room_makes_a_group_of_a_direct_chat(world: Worlds, synapse: Synapse) -> None:
+    async def story(world: MatrixWorld) -> None:
+        eve = synapse.register("eve")
+        room = await world.ann.room(world.bot, is_direct=True)
+        await world.ann.until_member(room, world.bot)
+        await world.ann.call("POST", f"/rooms/{room}/invite", {"user_id": eve.user})
+        await eve.join(room)
+        await eve.send(room, {"msgtype": "m.text", "body": "hello you two"})
+        assert (await heard(world)).chat == "group"
+        await eve.http.aclose()
+
+    told(world, story)
+
+
+def test_writing_to_a_person_opens_one_room_with_them(world: Worlds) -> None:
+    async def story(world: MatrixWorld) -> None:
+        to = world.at(world.channel.canonical(f"user:{world.ann.user}"))
+        letters = [world.channel.send(to, Letter(text=text), key=key()) for text in ("one", "two")]
+        await asyncio.gather(*letters)
+        sync = await world.ann.call("GET", "/sync", timeout=0)
+        (room,) = sync["rooms"]["invite"]
+        await world.ann.join(room)
+        texts = {message.text for message in await world.ann.sees(room)}
+        assert texts == {"one", "two"}
+
+    told(world, story)
+
+
+def test_an_alias_names_a_room(world: Worlds) -> None:
+    async def story(world: MatrixWorld) -> None:
+        name = f"hall-{key()[:8]}"
+        room = await world.meet(room_alias_name=name)
+        receipt = await world.channel.send(world.at(f"#{name}:matrix.test"), Letter(text="by name"), key=key())
+        assert has(receipt.message_id)(await world.ann.sees(room))
+        with pytest.raises(ChannelRefused, match="no such room"):
+            await world.channel.send(world.at("#nothing-here:matrix.test"), Letter(text="x"), key=key())
+
+    told(world, story)
+
+
+@pytest.mark.parametrize("target", ["kitchen", "#kitchen", "@ann", "!", "!a b", "12"])
+def test_a_target_that_can_be_none_is_refused_with_a_hint(target: str, tmp_path: Path) -> None:
+    settings = MatrixSettings.read({"homeserver": "https://matrix.test"})
+    with pytest.raises(ChannelRefused, match="room id"):
+        Matrix(settings, account="default", folder=tmp_path).canonical(target)
+
+
+def test_targets_have_one_spelling(tmp_path: Path) -> None:
+    settings = MatrixSettings.read({"homeserver": "https://matrix.test"})
+    canonical = Matrix(settings, account="default", folder=tmp_path).canonical
+    assert canonical("matrix:@Ann:Matrix.Test") == "@ann:matrix.test"
+    assert canonical("https://matrix.to/#/%23Hall:Matrix.test?via=x") == "#Hall:matrix.test"
+    assert canonical("room:!AbC:matrix.test") == "!AbC:matrix.test"
+    assert canonical("!roomOfVersionTwelve") == "!roomOfVersionTwelve"
+
+
+# ---- what is heard ----
+
+
+def test_speaking_to_us_is_noticed_as_declared_or_by_name(world: Worlds) -> None:
+    async def story(world: MatrixWorld) -> None:
+        room, bot = world.address.to, world.bot
+        declared = {"msgtype": "m.text", "body": "hey", "m.mentions": {"user_ids": [bot]}}
+        other = {"msgtype": "m.text", "body": f"not {bot}", "m.mentions": {"user_ids": [world.ann.user]}}
+        older = {"msgtype": "m.text", "body": "Bot: are you there?"}
+        nobody = {"msgtype": "m.text", "body": "robots are fine"}
+        for content in (declared, other, older, nobody):
+            await world.ann.send(room, content)
+        assert [(await heard(world)).mentioned for _ in range(4)] == [True, False, True, False]
+
+    told(world, story)
+
+
+def test_notices_edits_and_reactions_start_nothing_and_a_quoted_fallback_is_cut(world: Worlds) -> None:
+    async def story(world: MatrixWorld) -> None:
+        room = world.address.to
+        id = await world.say("first")
+        await world.ann.send(room, {"msgtype": "m.notice", "body": "I am a program"})
+        new = {"msgtype": "m.text", "body": "changed"}
+        place = {"rel_type": "m.replace", "event_id": id}
+        await world.ann.send(room, {**new, "m.new_content": new, "m.relates_to": place})
+        mark = {"m.relates_to": {"rel_type": "m.annotation", "event_id": id, "key": "👀"}}
+        await world.ann.send(room, mark, kind="m.reaction")
+        await world.ann.send(room, {"msgtype": "m.image", "body": "odd", "url": 7, "m.relates_to": "nonsense"})
+        answer = {"msgtype": "m.text", "body": "> <@ann:matrix.test> first\n\nsecond"}
+        await world.ann.send(room, {**answer, "m.relates_to": {"m.in_reply_to": {"event_id": id}}})
+        assert [(await heard(world)).text for _ in range(3)] == ["first", "", "second"]
+        assert world.heard.empty()
+
+    told(world, story)
+
+
+def test_a_file_larger_than_we_take_is_named_and_the_message_is_heard(synapse: Synapse, tmp_path: Path) -> None:
+    async def story(world: MatrixWorld) -> None:
+        large = Attachment(mime_type="image/png", name="big.png", data=b"\x89" * 2_000_000)
+        await world.say("see this", attachments=[large])
+        message = await heard(world)
+        (file,) = await files_of(world, message)
+        assert (message.text, file.name, file.data) == ("see this", "big.png", None)
+
+    told(lambda: matrix_world(synapse, tmp_path, mediaMaxMb=1), story)
+
+
+# ---- what is sent ----
+
+
+def test_markdown_is_shown_as_html_and_people_named_are_mentioned(world: Worlds) -> None:
+    async def story(world: MatrixWorld) -> None:
+        text = f"**Look**, {world.ann.user}: <script>"
+        receipt = await world.channel.send(world.address, Letter(text=text), key=key())
+        content = one(await until(world, has(receipt.message_id)), receipt.message_id).extra["content"]
+        assert content["formatted_body"] == f"<strong>Look</strong>, {world.ann.user}: &lt;script&gt;"
+        assert content["m.mentions"] == {"user_ids": [world.ann.user]}
+        quiet = await world.channel.send(world.address, Letter(text="shh", silent=True), key=key())
+        content = one(await until(world, has(quiet.message_id)), quiet.message_id).extra["content"]
+        assert (content["msgtype"], "formatted_body" in content) == ("m.notice", False)
+
+    told(world, story)
+
+
+def test_several_files_go_out_in_order_and_once(world: Worlds) -> None:
+    async def story(world: MatrixWorld) -> None:
+        files = (
+            Attachment(mime_type="image/png", name="a.png", data=PIXEL),
+            Attachment(mime_type="text/plain", name="b.txt", data=b"bee"),
+        )
+        same = key()
+        for _ in range(2):
+            receipt = await world.channel.send(world.address, Letter(text="both", attachments=files), key=same)
+        end = await world.channel.send(world.address, Letter(text="end"), key=key())
+        seen = await until(world, has(end.message_id))
+        assert [message.text for message in seen] == ["both", "b.txt", "end"]
+        assert receipt.extra["messageIds"] == [message.id for message in seen[:2]]
+        assert await world.ann.download(seen[1].extra["content"]["url"]) == b"bee"
+
+    told(world, story)
+
+
+def test_a_server_that_asks_us_to_slow_down_is_told_apart(world: Worlds, synapse: Synapse) -> None:
+    async def story(world: MatrixWorld) -> None:
+        admin = synapse.register("admin", admin=True)
+        path = f"{synapse.url}/_synapse/admin/v1/users/{world.bot}/override_ratelimit"
+        await admin.call("POST", path, {"messages_per_second": 1, "burst_count": 1})
+        await admin.http.aclose()
+        with pytest.raises(ChannelBusy) as caught:
+            for _ in range(20):
+                await world.channel.send(world.address, Letter(text="again"), key=key())
+        assert 0 < caught.value.seconds < 60
+
+    told(world, story)
+
+
+def test_a_room_we_may_not_pin_in_says_so(world: Worlds) -> None:
+    async def story(world: MatrixWorld) -> None:
+        room = await world.ann.room(world.bot)
+        await world.ann.until_member(room, world.bot)
+        id = await world.ann.send(room, {"msgtype": "m.text", "body": "pin me"})
+        with pytest.raises(ChannelRefused, match="power"):
+            await world.channel.pin(world.at(room), id)
+
+    told(world, story)
+
+
+def test_reading_a_thread_gives_that_thread_with_its_root_and_a_poll_its_options(world: Worlds) -> None:
+    async def story(world: MatrixWorld) -> None:
+        root = await world.say("root")
+        inside = world.at(world.address.to, root)
+        await world.channel.send(inside, Letter(text="inside"), key=key())
+        await world.channel.send(world.address, Letter(text="outside"), key=key())
+        assert [message.text for message in await world.channel.read(inside, limit=10)] == ["root", "inside"]
+        await world.channel.poll(world.address, "Tea?", ["yes", "no"], many=False, key=key())
+        (last,) = await world.channel.read(world.address, limit=1)
+        assert last.extra["poll"] == {"question": "Tea?", "options": ["yes", "no"]}
+
+    told(world, story)
+
+
+def test_nothing_goes_into_an_encrypted_room_in_the_open(world: Worlds) -> None:
+    async def story(world: MatrixWorld) -> None:
+        rule = {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
+        room = await world.meet(initial_state=[rule])
+        with pytest.raises(ChannelRefused, match="encrypted"):
+            await world.channel.send(world.at(room), Letter(text="secret"), key=key())
+
+    told(world, story)
+
+
+def test_encryption_without_its_library_says_what_to_install(
+    synapse: Synapse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "openclaw_mcp.gateway.channels.matrix.encryption", raising=False)
+    monkeypatch.setitem(sys.modules, "nio.crypto", None)
+
+    async def story() -> None:
+        async with pair(synapse) as (_, bot):
+            channel = channel_of(synapse, bot, tmp_path, encryption=True)
+            with pytest.raises(ChannelRefused, match=r"openclaw-mcp\[matrix\]"):
+                await channel.run(asyncio.Queue[Heard]().put)
+            await channel.aclose()
+
+    bounded(story)
+
+
+def bounded(story: Any) -> None:
+    async def in_time() -> None:
+        async with asyncio.timeout(WAIT * 4):
+            await story()
+
+    asyncio.run(in_time())

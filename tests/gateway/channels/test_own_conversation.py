@@ -1,0 +1,199 @@
+"""What a run does in other people's conversations: whoever it runs for, whatever started it, through every door."""
+
+from pathlib import Path
+
+import pytest
+
+from openclaw_mcp.core.errors import ToolError
+from openclaw_mcp.core.model import Caller, Grant, Json, Sender
+from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.session_target import passed_on
+from openclaw_mcp.gateway.channels.message_actions import AT_HOME
+from openclaw_mcp.gateway.channels.rpc_methods import OLD_NAMES
+
+from .gateways import House, house, within
+from .test_action_families import ACTIONS, TWO, Recorder, agent_at, aimed, use
+
+EVERYTHING: Json = {"allowCrossContextSend": True, "crossContext": {"allowAcrossProviders": True}}
+OPEN: list[Json] = [{}, {"crossContext": {"allowWithinProvider": True}}, EVERYTHING]
+"""Rules about sending, none of which lets a run read or change what others wrote."""
+ELSEWHERE: list[Json] = [
+    {"target": "bob"},
+    {"target": "twin:bob"},
+    {"channel": "twin", "target": "bob"},
+    {"accountId": "second", "target": "ann"},
+    {"accountId": "second"},
+    {"channel": "local", "target": "main"},
+    {"target": "local:main"},
+]
+OWN: list[Json] = [{}, {"target": "ann"}, {"target": "twin:ann"}, {"target": " ann "}, {"threadId": "t9"}]
+DOORS = ["tool", "message.action", "message:"]
+
+
+async def ask(here: House, door: str, caller: Caller, action: str, given: Json) -> str | None:
+    """Why it was refused; None: it was done."""
+    try:
+        if door == "tool":
+            done = await use(here, caller, action, **given)
+        elif door == "message.action":
+            done = await here.call("message.action", caller, action=action, params=given)
+        else:
+            name = {"read": "readMessages"}.get(action, action)
+            done = await here.call(f"message:{name}", caller, **given)
+    except (ToolError, Fault) as exc:
+        return str(exc)
+    results = done.get("payload", done).get("results") if action == "broadcast" else None
+    return None if results is None else results[0].get("error")
+
+
+async def two_accounts(here: House) -> list[Recorder]:
+    second = Recorder("second")
+    here.twins["second"] = second
+    await here.mailroom.apply()
+    assert isinstance(here.twin, Recorder)
+    return [here.twin, second]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("action", sorted(AT_HOME))
+def test_only_the_owners_run_reads_or_changes_what_is_said_elsewhere(tmp_path: Path, action: str, door: str) -> None:
+    if door == "message:" and action not in (*OLD_NAMES, "edit", "read"):
+        return  # it has no such name
+    params = dict(ACTIONS)[action]
+
+    async def story() -> None:
+        async with house(tmp_path, twin=Recorder(), config=TWO) as here:
+            twins = await two_accounts(here)
+            stranger, owner = (agent_at(here.at("ann"), owner=owner) for owner in (False, True))
+            for rules in OPEN:
+                here.config = {**TWO, "tools": {"message": rules}}
+                for where in ELSEWHERE:
+                    refusal = await ask(here, door, stranger, action, {**params, **where})
+                    assert refusal is not None, (rules, where)
+                    assert "elsewhere it is for the owner" in refusal, (rules, where)
+                    assert await ask(here, door, stranger, action, {**params, **where, "dryRun": True}) is not None
+                assert [twin.done for twin in twins] == [[], []]
+                for where in OWN:
+                    assert await ask(here, door, stranger, action, {**params, **where}) is None, where
+                assert await ask(here, door, owner, action, {**params, "target": "bob"}) is None
+                twins[0].done.clear()
+
+    within(story())
+
+
+def test_sending_elsewhere_on_the_channel_stays_as_configured(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path, twin=Recorder(), config=TWO) as here:
+            stranger = agent_at(here.at("ann"), owner=False)
+            sends = [(action, params) for action, params in ACTIONS if action not in AT_HOME]
+            assert len(sends) == 6
+            for action, params in sends:
+                assert await ask(here, "tool", stranger, action, aimed(action, params, "bob")) is None
+            here.config = {**TWO, "tools": {"message": {"crossContext": {"allowWithinProvider": False}}}}
+            for action, params in sends:
+                assert "denied" in str(await ask(here, "tool", stranger, action, aimed(action, params, "bob")))
+
+    within(story())
+
+
+# ---- runs that other runs started -----------------------------------------------------------------------------------
+
+GRANDCHILD = "agent:main:subagent:7:subagent:8"
+BOBS = "agent:main:twin:direct:bob"
+ANN = Sender(id="ann")
+
+
+def started_by(caller: Caller, session: str, *, steps: int = 1) -> Caller:
+    """The run at the end of so many steps, as its options tell of it."""
+    for _ in range(steps):
+        grant = passed_on(caller)
+        caller = Caller(kind="agent", name="run", session=session, grant=grant)
+    return caller
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize(("action", "params"), ACTIONS)
+def test_a_run_that_another_started_is_bound_as_that_is(tmp_path: Path, action: str, params: Json, steps: int) -> None:
+    async def story() -> None:
+        async with house(tmp_path, twin=Recorder(), config=TWO) as here:
+            twins = await two_accounts(here)
+            first = agent_at(here.at("ann"), owner=False, sender=ANN)
+            child = started_by(first, GRANDCHILD, steps=steps)
+            for rules in ({}, {"crossContext": {"allowWithinProvider": False}}):
+                here.config = {**TWO, "tools": {"message": rules}}
+                for where in ("ann", "bob", "local:main"):
+                    asked = aimed(action, params, where)
+                    own, childs = [await ask(here, "tool", who, action, asked) for who in (first, child)]
+                    assert own == childs, (rules, where)
+            assert {deed[1] for twin in twins for deed in twin.done} <= {"ann", "bob"}
+
+    within(story())
+
+
+def test_a_letter_to_another_session_is_answered_there_and_bound_to_who_wrote_it(tmp_path: Path) -> None:
+    """The run of a session people are heard in speaks there by default; whoever had it started is at home elsewhere."""
+
+    async def story() -> None:
+        async with house(tmp_path, twin=Recorder()) as here:
+            twin = here.twin
+            assert isinstance(twin, Recorder)
+            assert twin.hear is not None
+            await twin.hear(twin.heard("hi", id="1", to="bob"))
+            await twin.has(1)
+            assert await here.mailroom.route(BOBS) == here.at("bob")
+            twin.done.clear()
+            run = started_by(agent_at(here.at("ann"), owner=False, sender=ANN), BOBS)
+            assert await ask(here, "tool", run, "send", {"message": "hello"}) is None
+            assert twin.done == [("send", "bob", "hello")]
+            assert "for the owner" in str(await ask(here, "tool", run, "read", {}))
+            assert await ask(here, "tool", run, "read", {"target": "ann"}) is None
+            here.config = {**here.config, "tools": {"message": {"crossContext": {"allowWithinProvider": False}}}}
+            assert "denied" in str(await ask(here, "tool", run, "send", {"message": "hello"}))
+            owners = started_by(agent_at(here.at("ann"), sender=ANN), BOBS)
+            assert await ask(here, "tool", owners, "send", {"message": "mine"}) is None
+            assert await ask(here, "tool", owners, "read", {}) is None
+
+    within(story())
+
+
+NOWHERE: list[tuple[str, Grant | None, Json, bool]] = [
+    # who, its grant, the rules, whether it may send
+    ("nobody's run", Grant(), {}, False),
+    ("a run without a grant", None, {}, False),
+    ("nobody's, with a channel and no conversation", Grant(channel="twin"), {}, False),
+    ("nobody's, where within a channel it may", Grant(), {"crossContext": {"allowWithinProvider": True}}, False),
+    ("nobody's, where it may cross", Grant(), {"crossContext": {"allowAcrossProviders": True}}, True),
+    ("nobody's, where everything may", Grant(), {"allowCrossContextSend": True}, True),
+    ("nobody's, by a rule not quite true", Grant(), {"allowCrossContextSend": "true"}, False),
+    ("the owner's", Grant(owner=True), {}, True),
+    ("a job's that an operator made", Grant(sends_anywhere=True), {}, True),
+    ("a job's, to where its result goes", Grant(delivers_to=("twin", "default", "bob")), {}, True),
+    ("a job's, to others of that channel", Grant(delivers_to=("twin", "default", "ann")), {}, True),
+    ("a job's, to another channel", Grant(delivers_to=("local", "default", "main")), {}, False),
+]
+
+
+@pytest.mark.parametrize(("who", "grant", "rules", "may"), NOWHERE, ids=[row[0] for row in NOWHERE])
+def test_a_run_in_no_conversation_sends_only_where_it_was_said(
+    tmp_path: Path, who: str, grant: Grant | None, rules: Json, may: bool
+) -> None:
+    async def story() -> None:
+        async with house(tmp_path, twin=Recorder()) as here:
+            here.config = {**here.config, "tools": {"message": rules}}
+            caller = Caller(kind="agent", name="run", session="agent:main:cron:1", grant=grant)
+            asked = {"channel": "twin", "target": "bob"}
+            refusal = await ask(here, "tool", caller, "send", {**asked, "message": "x"})
+            assert (refusal is None) is may, refusal
+            at_home = grant is not None and (grant.owner or grant.delivers_to == ("twin", "default", "bob"))
+            assert (await ask(here, "tool", caller, "read", asked) is None) is at_home
+
+    within(story())
+
+
+def test_an_operators_single_call_is_bound_to_no_conversation(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path, twin=Recorder()) as here:
+            caller = Caller(kind="operator", name="writer", grant=Grant())
+            assert await ask(here, "tool", caller, "send", {"channel": "twin", "target": "bob", "message": "x"}) is None
+
+    within(story())

@@ -1,0 +1,288 @@
+"""Who may write, who answers, and what of an answer is sent: the pure rules."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from openclaw_mcp.core.agent import Attachment
+from openclaw_mcp.core.agents import AgentCard, Roster
+from openclaw_mcp.core.channel import Address, ChatKind, Heard
+from openclaw_mcp.core.errors import BadRequest
+from openclaw_mcp.core.model import Sender
+from openclaw_mcp.core.owner import is_owner
+from openclaw_mcp.gateway.channels import commands
+from openclaw_mcp.gateway.channels.access import judged
+from openclaw_mcp.gateway.channels.reply_text import NOT_SCHEDULED, Effects, Reply, Sent, filtered
+from openclaw_mcp.gateway.channels.routing import session_for
+from openclaw_mcp.gateway.channels.settings import Rules, accounts, default_account
+
+HERE = Address(channel="telegram", account="default", to="123")
+ROSTER = Roster(agents=(AgentCard(id="main"), AgentCard(id="work"), AgentCard(id="home")))
+
+
+def heard(text: str = "hi", *, chat: ChatKind = "direct", mentioned: bool = False, **more: Any) -> Heard:
+    values: dict[str, Any] = {"address": HERE, "sender": Sender(id="123", username="Ann", e164="+4912")} | more
+    return Heard(id="1", chat=chat, text=text, at=1, mentioned=mentioned, **values)
+
+
+def rules(**given: Any) -> Rules:
+    return msgspec.convert(given, Rules)
+
+
+# ---- who may write ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "outcome"),
+    [
+        ({}, "pair"),
+        ({"dmPolicy": "allowlist"}, "out"),
+        ({"dmPolicy": "allowlist", "allowFrom": []}, "out"),
+        ({"dmPolicy": "open"}, "out"),
+        ({"dmPolicy": "open", "allowFrom": ["*"]}, "in"),
+        ({"dmPolicy": "disabled", "allowFrom": ["*"]}, "out"),
+        ({"dmPolicy": "allowlist", "allowFrom": ["123"]}, "in"),
+        ({"dmPolicy": "allowlist", "allowFrom": [123]}, "in"),
+        ({"dmPolicy": "allowlist", "allowFrom": ["telegram:123"]}, "in"),
+        ({"dmPolicy": "allowlist", "allowFrom": ["matrix:123"]}, "out"),
+        ({"dmPolicy": "allowlist", "allowFrom": ["@ann"]}, "in"),
+        ({"dmPolicy": "allowlist", "allowFrom": ["+4912"]}, "in"),
+        ({"dmPolicy": "allowlist", "allowFrom": ["12"]}, "out"),
+        ({"allowFrom": ["456"]}, "pair"),
+    ],
+)
+def test_direct_messages_need_a_name_on_the_list(given: Any, outcome: str) -> None:
+    assert judged(heard(), rules(**given), owner=False, approved=()).outcome == outcome
+
+
+def test_pairing_lets_in_and_only_under_the_pairing_policy() -> None:
+    assert judged(heard(), rules(), owner=False, approved={"123"}).outcome == "in"
+    assert judged(heard(), rules(dmPolicy="allowlist"), owner=False, approved={"123"}).outcome == "out"
+
+
+@pytest.mark.parametrize(
+    ("given", "mentioned", "outcome"),
+    [
+        ({}, True, "out"),
+        ({"allowFrom": ["123"]}, True, "in"),
+        ({"allowFrom": ["123"]}, False, "listen"),
+        ({"allowFrom": ["123"], "groupAllowFrom": []}, True, "out"),
+        ({"groupAllowFrom": ["123"], "requireMention": False}, False, "in"),
+        ({"groupPolicy": "open"}, True, "in"),
+        ({"groupPolicy": "open", "groups": {"999": {}}}, True, "out"),
+        ({"groupPolicy": "open", "groups": {"*": {"requireMention": False}}}, False, "in"),
+        ({"groupPolicy": "open", "groups": {"123": {"enabled": False}, "*": {}}}, True, "out"),
+        ({"groups": {"123": {"allowFrom": ["@ann"]}}}, True, "in"),
+        ({"groups": {"123": {"allowFrom": []}}, "groupAllowFrom": ["*"]}, True, "out"),
+        ({"groupPolicy": "disabled", "groupAllowFrom": ["*"]}, True, "out"),
+    ],
+)
+def test_groups_need_a_place_a_person_and_a_mention(given: Any, mentioned: bool, outcome: str) -> None:
+    message = heard(chat="group", mentioned=mentioned)
+    assert judged(message, rules(**given), owner=False, approved={"123"}).outcome == outcome
+
+
+def test_the_owner_is_whoever_sits_at_the_terminal_and_whom_the_config_names() -> None:
+    assert is_owner(Sender(id="owner"), None, channel="local", vouched=True)
+    assert is_owner(Sender(id="bob"), ["local:bob"], channel="local", vouched=True)
+    assert not is_owner(Sender(id="owner"), None, channel="local")
+    assert not is_owner(Sender(id="bob"), ["bob", "local:bob"], channel="local")
+    assert not is_owner(Sender(id="bob"), None, channel="local", vouched=True)
+    assert not is_owner(Sender(id="owner"), None, channel="telegram", vouched=True)
+    assert not is_owner(Sender(id="bob"), ["*"], channel="local", vouched=True)
+    assert not is_owner(Sender(id="owner"), None, channel="telegram")
+    assert is_owner(Sender(id="123"), ["telegram:123"], channel="telegram")
+    assert not is_owner(Sender(id="123"), ["telegram:123"], channel="matrix")
+    assert not is_owner(Sender(id="123"), ["*"], channel="telegram")
+    assert not is_owner(Sender(id="123", username="ann"), ["ann", "@ann"], channel="telegram")
+
+
+# ---- accounts --------------------------------------------------------------------------------------------------------
+
+
+def test_accounts_inherit_from_their_channel_and_local_is_always_there() -> None:
+    config = {
+        "channels": {
+            "telegram": {
+                "dmPolicy": "allowlist",
+                "accounts": {"a": {"botToken": "1"}, "b": {"allowFrom": ["x"]}, "c": {"enabled": False}},
+            },
+            "matrix": {"enabled": False},
+        }
+    }
+    found = {(account.channel, account.id): account for account in accounts(config)}
+    assert list(found) == [("local", "default"), ("telegram", "a"), ("telegram", "b")]
+    assert found["telegram", "b"].rules.dm_policy == "allowlist"
+    assert found["telegram", "a"].settings["botToken"] == "1"
+    assert default_account(config, "telegram") == "a"
+    assert accounts({"channels": {"local": {"enabled": False}}}) == []
+
+
+def test_a_setting_that_makes_no_sense_is_named() -> None:
+    with pytest.raises(BadRequest, match=r"channels.telegram, account default: Invalid enum value.*dmPolicy"):
+        accounts({"channels": {"telegram": {"dmPolicy": "everybody"}}})
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "config", "key"),
+    [
+        (heard(), {}, "agent:main:main"),
+        (heard(), {"session": {"dmScope": "per-peer"}}, "agent:main:direct:123"),
+        (heard(), {"session": {"dmScope": "per-channel-peer"}}, "agent:main:telegram:direct:123"),
+        (heard(), {"session": {"dmScope": "per-account-channel-peer"}}, "agent:main:telegram:default:direct:123"),
+        (
+            heard(),
+            {"session": {"dmScope": "per-peer", "identityLinks": {"ann": ["telegram:123", "matrix:@ann"]}}},
+            "agent:main:direct:ann",
+        ),
+        (heard(chat="group"), {}, "agent:main:telegram:group:123"),
+        (heard(chat="channel"), {}, "agent:main:telegram:channel:123"),
+        (
+            heard(chat="group", address=Address(channel="telegram", account="default", to="-5", thread="7")),
+            {},
+            "agent:main:telegram:group:-5:thread:7",
+        ),
+        (heard(address=Address(channel="local", account="default", to="main")), {}, "agent:main:main"),
+        (heard(address=Address(channel="local", account="default", to="Work")), {}, "agent:main:local:direct:work"),
+    ],
+)
+def test_a_message_finds_its_session(message: Heard, config: Any, key: str) -> None:
+    assert session_for(message, config, ROSTER, owner=True).key == key
+
+
+@pytest.mark.parametrize(
+    ("message", "config", "key"),
+    [
+        (heard(), {}, "agent:main:telegram:direct:123"),
+        (heard(), {"session": {}}, "agent:main:telegram:direct:123"),
+        (heard(), {"session": {"mainKey": "home"}}, "agent:main:telegram:direct:123"),
+        (heard(), {"session": {"dmScope": "per-peer"}}, "agent:main:direct:123"),
+        (heard(), {"session": {"identityLinks": {"ann": ["telegram:123"]}}}, "agent:main:telegram:direct:ann"),
+        (heard(), {"session": {"dmScope": "main"}}, "agent:main:main"),
+        (heard(address=Address(channel="telegram", account="default", to="5", thread="7")), {},
+         "agent:main:telegram:direct:123:thread:7"),
+        (heard(address=Address(channel="local", account="default", to="main")), {}, "agent:main:local:direct:main"),
+        (heard(chat="group"), {}, "agent:main:telegram:group:123"),
+    ],
+)  # fmt: skip
+def test_who_is_not_the_owner_gets_the_main_session_only_where_the_config_says_so(
+    message: Heard, config: Any, key: str
+) -> None:
+    assert session_for(message, config, ROSTER, owner=False).key == key
+
+
+def test_the_most_particular_binding_chooses_the_agent() -> None:
+    channel = {"agentId": "work", "match": {"channel": "telegram", "accountId": "*"}}
+    peer = {"agentId": "home", "match": {"channel": "telegram", "peer": {"kind": "direct", "id": "123"}}}
+    space = {"agentId": "home", "match": {"channel": "telegram", "guildId": "g"}}
+    both = {"agentId": "home", "match": {"channel": "telegram", "guildId": "g", "peer": {"kind": "group", "id": "123"}}}
+    unknown = {"agentId": "nobody", "match": {"channel": "telegram"}}
+    other = heard(address=Address(channel="telegram", account="second", to="123"))
+
+    def agent(message: Heard, *bindings: Any) -> str:
+        return session_for(message, {"bindings": list(bindings)}, ROSTER, owner=True).agent_id
+
+    assert agent(heard(), channel, peer) == "home"
+    assert agent(heard(), peer, channel) == "home"
+    assert agent(other, peer, channel) == "work"  # no account named: the default one alone
+    assert agent(heard(chat="group", space="g"), channel, space) == "home"
+    assert agent(heard(chat="group", space="h"), channel, space) == "work"
+    assert agent(heard(chat="group", space="h"), both) == "main"
+    assert agent(heard(), unknown) == "main"
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "rest"),
+    [("/stop", "/stop", ""), (" /NEW@our_bot ", "/new", ""), ("/new tell me more", "/new", "tell me more")],
+)
+def test_commands_are_read(text: str, name: str, rest: str) -> None:
+    assert commands.read(text) == commands.Command(name, rest)
+
+
+@pytest.mark.parametrize("text", ["/newer", "stop", "/stop it please", "/unknown", "", "I said /stop"])
+def test_everything_else_is_for_the_agent(text: str) -> None:
+    assert commands.read(text) is None
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+
+def answer(text: str, *sent: Sent, cron: int = 1, keep: bool = False, **more: Any) -> Reply | None:
+    effects = Effects(sent=sent, cron_adds=cron)
+    return filtered(Reply(text=text, **more), HERE, effects, drop_after_send=not keep)
+
+
+ELSEWHERE = Address(channel="telegram", account="default", to="999")
+
+
+def test_a_tool_that_sent_here_has_answered() -> None:
+    assert answer("Done, I told you.", Sent(text="the news", address=HERE)) is None
+
+
+def test_a_send_elsewhere_takes_nothing_away() -> None:
+    kept = answer("the news of today", Sent(text="the news of today", address=ELSEWHERE))
+    assert kept is not None
+    assert kept.text == "the news of today"
+    in_thread = msgspec.structs.replace(HERE, thread="7")
+    assert answer("hello", Sent(text="x", address=in_thread)) is not None
+
+
+def test_where_the_rest_is_wanted_only_repetitions_go() -> None:
+    here = Sent(text="The news of TODAY 🎉", address=HERE)
+    assert answer("the  news of today", here, keep=True) is None
+    assert answer("the news", here, keep=True) is not None  # too short to tell
+    kept = answer("Also, remember the milk.", here, keep=True)
+    assert kept is not None
+
+
+def test_what_was_sent_nobody_knows_where_to_is_not_repeated() -> None:
+    assert answer("the news of today", Sent(text="the news of today")) is None
+    file = Attachment(mime_type="image/png", url="file:///tmp/a%20b.png")
+    assert answer("", Sent(media=("/tmp/a b.png",)), attachments=(file,)) is None
+
+
+@pytest.mark.parametrize(("text", "left"), [("NO_REPLY", None), (" NO_REPLY \n", None), ("Bye.\nNO_REPLY", "Bye.")])
+def test_silence_is_kept(text: str, left: str | None) -> None:
+    kept = answer(text)
+    assert (kept and kept.text) == left
+
+
+def test_saying_the_word_is_not_silence() -> None:
+    kept = answer("The token is NO_REPLY, as you know")
+    assert kept is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "reply_to"),
+    [
+        ("[[reply_to_current]] hi", ""),
+        ("[[rc:reply]]hi", ""),
+        (" [[ rc:reply : 42 ]] hi", "42"),
+        ("[[reply_to:abc]]\nhi", "abc"),
+        ("hi", None),
+    ],
+)
+def test_a_tag_at_the_beginning_says_what_is_answered(text: str, reply_to: str | None) -> None:
+    kept = answer(text)
+    assert kept is not None
+    assert (kept.text, kept.reply_to) == ("hi", reply_to)
+
+
+def test_a_promise_without_a_job_is_not_left_standing() -> None:
+    for promise in ("Sure, I'll remind you at five.", "I\u2019ll ping you tomorrow.", "Your reminder is set!"):
+        kept = answer(promise, cron=0)
+        assert kept is not None
+        assert kept.text.endswith(NOT_SCHEDULED)
+        kept = answer(promise, cron=1)
+        assert kept is not None
+        assert kept.text == promise
+    kept = answer("You asked me to remind you of things.", cron=0)
+    assert kept is not None
+    assert NOT_SCHEDULED not in kept.text

@@ -1,0 +1,551 @@
+"""The telegram channel against a stand-in of the Bot API that answers as Telegram does."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from openclaw_mcp.core.agent import Attachment
+from openclaw_mcp.core.channel import Address, Channel, ChannelBusy, ChannelError, ChannelRefused, Heard, Letter, Seen
+from openclaw_mcp.gateway.channels.telegram import Telegram, TelegramSettings
+
+from .contract import PIXEL, WAIT, ChannelContract, Worlds, files_of, heard, key, one
+from .telegram_server import ANN, TOKEN, Refusal, TelegramServer, served, telegram_server
+
+DIRECT, OTHER, GROUP, FORUM = 4242, 4343, -100777, -100888
+TOPIC = 7
+
+
+class TelegramWorld:
+    effect: str | None = "5104841245755180586"
+    channel: Channel
+
+    def __init__(self, channel: Telegram, server: TelegramServer) -> None:
+        self.channel = channel
+        self.server = server
+        self.heard: asyncio.Queue[Heard] = asyncio.Queue()
+        self.address, self.elsewhere, self.nowhere = self.at(DIRECT), self.at(OTHER), self.at(99)
+        self.thread = str(TOPIC)
+
+    def at(self, chat: int, thread: str | None = None) -> Address:
+        return Address(channel="telegram", account="default", to=str(chat), thread=thread)
+
+    async def say(
+        self, text: str, *, attachments: Sequence[Attachment] = (), reply_to: str | None = None,
+        address: Address | None = None,
+    ) -> str:  # fmt: skip
+        place = address or self.address
+        chat = self.server.chats[int(place.to)]
+        more: dict[str, Any] = {}
+        if place.thread is not None:
+            more = {"message_thread_id": int(place.thread), "is_topic_message": True}
+        if reply_to is not None:
+            more["reply_to_message"] = chat.messages[int(reply_to.rpartition(":")[2])]
+        if attachments:
+            more["document"] = self.server.file(attachments[0])
+        return f"{place.to}:{self.server.say(int(place.to), text, **more)['message_id']}"
+
+    async def sees(self, address: Address | None = None) -> Sequence[Seen]:
+        return self.server.sees(int((address or self.address).to))
+
+    async def sees_typing(self) -> bool:
+        return "typing" in self.server.chats[int(self.address.to)].actions
+
+
+def people(server: TelegramServer) -> None:
+    for id in (DIRECT, OTHER):
+        server.chat(id, "private", first_name="Ann", username="ann").topics = {TOPIC}
+    server.chat(GROUP, "supergroup", title="Kitchen", username="the_kitchen")
+    server.chat(FORUM, "supergroup", title="Forum", is_forum=True).topics = {TOPIC}
+
+
+def bot(server: TelegramServer, **settings: Any) -> Telegram:
+    config = {"botToken": TOKEN, "baseUrl": server.url, **settings}
+    return Telegram(TelegramSettings.read(config), account="default")
+
+
+@asynccontextmanager
+async def running(channel: Telegram, hear: Any) -> AsyncIterator[None]:
+    """The channel at work, connected."""
+    task = asyncio.create_task(channel.run(hear))
+    try:
+        async with asyncio.timeout(WAIT):
+            while not (await channel.status())["connected"]:
+                assert not task.done(), task.exception()
+                await asyncio.sleep(0.01)
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
+async def telegram_world(**settings: Any) -> AsyncIterator[TelegramWorld]:
+    async with telegram_server() as server:
+        people(server)
+        channel = bot(server, **settings)
+        world = TelegramWorld(channel, server)
+        try:
+            async with running(channel, world.heard.put):
+                yield world
+        finally:
+            await channel.aclose()
+
+
+@pytest.fixture
+def world() -> Worlds:
+    return telegram_world
+
+
+class TestTelegram(ChannelContract):
+    """Every promise of the contract."""
+
+    lacks = (
+        "test_reading_gives_the_newest_oldest_first_and_pages_back",
+        "test_one_key_delivers_once_where_that_is_promised",
+    )
+
+
+def told(world: Worlds, story: Any) -> None:
+    ChannelContract().told(world, story)
+
+
+def bounded(story: Any) -> None:
+    async def in_time() -> None:
+        async with asyncio.timeout(WAIT * 2), telegram_server() as server:
+            people(server)
+            await story(server)
+
+    asyncio.run(in_time())
+
+
+# ---- nothing lost ----
+
+
+def test_an_update_is_confirmed_only_when_it_has_been_kept(world: Worlds) -> None:
+    async def story(server: TelegramServer) -> None:
+        channel = bot(server)
+        server.say(DIRECT, "keep me")
+
+        async def full(message: Heard) -> None:
+            raise ChannelError("the disk is full")
+
+        with pytest.raises(ChannelError, match="disk is full"):
+            await channel.run(full)
+        assert server.confirmed == 0
+        kept: asyncio.Queue[Heard] = asyncio.Queue()
+        async with running(channel, kept.put):
+            assert (await kept.get()).text == "keep me"
+            server.say(DIRECT, "and me")
+            assert (await kept.get()).text == "and me"
+        assert server.confirmed > 0
+        await channel.aclose()
+
+    bounded(story)
+
+
+def test_what_was_written_while_we_were_away_is_heard(world: Worlds) -> None:
+    async def story(server: TelegramServer) -> None:
+        for number in range(150):
+            server.say(DIRECT, str(number))
+        kept: asyncio.Queue[Heard] = asyncio.Queue()
+        channel = bot(server)
+        async with running(channel, kept.put):
+            assert [(await kept.get()).text for _ in range(150)] == [str(number) for number in range(150)]
+        await channel.aclose()
+
+    bounded(story)
+
+
+# ---- webhook ----
+
+
+@asynccontextmanager
+async def hooked(server: TelegramServer, hear: Any, **settings: Any) -> AsyncIterator[tuple[Telegram, str]]:
+    """A bot behind a webhook that is really served."""
+    place: dict[str, Telegram] = {}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await place["bot"].http(scope, receive, send)
+
+    async with served(app) as url:
+        channel = place["bot"] = bot(server, webhookUrl=f"{url}/channels/telegram/default", **settings)
+        async with running(channel, hear):
+            yield channel, url
+        await channel.aclose()
+
+
+def test_a_webhook_brings_messages_and_keeps_what_can_not_be_taken(world: Worlds) -> None:
+    async def story(server: TelegramServer) -> None:
+        kept: list[str] = []
+        refuse = [True]
+
+        async def hear(message: Heard) -> None:
+            if refuse.pop() if refuse else False:
+                raise ChannelError("not now")
+            kept.append(message.text)
+
+        async with hooked(server, hear) as (channel, _):
+            assert (await channel.status())["mode"] == "webhook"
+            server.say(DIRECT, "one")
+            server.say(DIRECT, "two")
+            assert await server.bring() == [503, 200, 200]
+            assert kept == ["one", "two"]
+
+    bounded(story)
+
+
+def test_a_webhook_lets_nobody_in_without_the_secret(world: Worlds) -> None:
+    async def story(server: TelegramServer) -> None:
+        kept: asyncio.Queue[Heard] = asyncio.Queue()
+        async with hooked(server, kept.put, webhookSecret="so_secret-1") as (_, url), httpx.AsyncClient() as client:
+            assert server.hook is not None
+            assert server.hook["secret_token"] == "so_secret-1"
+            header = "X-Telegram-Bot-Api-Secret-Token"
+            update = {"update_id": 1, "message": {"message_id": 1, "chat": {"id": 1, "type": "private"}, "text": "x"}}
+            for headers in ({}, {header: ""}, {header: "so_secret-2"}, {header: TOKEN}):
+                assert (await client.post(url, json=update, headers=headers)).status_code == 401
+            right = {header: "so_secret-1"}
+            assert (await client.get(url, headers=right)).status_code == 405
+            assert (await client.post(url, content=b"{", headers=right)).status_code == 400
+            assert (await client.post(url, content=b" " * 2_000_000, headers=right)).status_code == 413
+            assert kept.empty()
+
+    bounded(story)
+
+
+def test_a_webhook_has_a_secret_even_if_none_is_set(world: Worlds) -> None:
+    async def story(server: TelegramServer) -> None:
+        async with hooked(server, asyncio.Queue[Heard]().put):
+            assert server.hook is not None
+            assert len(server.hook["secret_token"]) == 64
+            assert TOKEN not in server.hook["secret_token"]
+
+    bounded(story)
+
+
+# ---- what goes wrong ----
+
+
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        (Refusal(403, "Forbidden: bot was blocked by the user"), "blocked the bot"),
+        (Refusal(403, "Forbidden: bot was kicked from the supergroup chat"), "removed from the chat"),
+        (Refusal(403, "Forbidden: bot can't initiate conversation with a user"), "can't write first"),
+        (Refusal(400, "Bad Request: chat not found"), "no such chat"),
+        (Refusal(400, "Bad Request: message thread not found"), "no such topic"),
+        (Refusal(400, "Bad Request: something new"), "Telegram refused: Bad Request: something new"),
+        (Refusal(413, "Request Entity Too Large"), "larger than Telegram takes"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_and_is_final(refusal: Refusal, words: str, world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        world.server.trouble["sendMessage"] = [refusal]
+        with pytest.raises(ChannelRefused, match=words):
+            await world.channel.send(world.address, Letter(text="x"), key=key())
+
+    told(world, story)
+
+
+def test_too_much_at_once_says_how_long_to_wait_and_a_failing_server_is_tried_again(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        busy = Refusal(429, "Too Many Requests: retry after 17", retry_after=17)
+        world.server.trouble["sendMessage"] = [busy, Refusal(502, "Bad Gateway")]
+        with pytest.raises(ChannelBusy) as caught:
+            await world.channel.send(world.address, Letter(text="x"), key=key())
+        assert caught.value.seconds == 17
+        with pytest.raises(ChannelError, match="502") as failed:
+            await world.channel.send(world.address, Letter(text="x"), key=key())
+        assert not isinstance(failed.value, ChannelRefused)
+
+    told(world, story)
+
+
+def test_two_programs_with_one_token_are_told_so(world: Worlds) -> None:
+    async def story(server: TelegramServer) -> None:
+        text = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
+        hook = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete it first"
+        server.trouble["getUpdates"] = [Refusal(409, text), Refusal(409, hook)]
+        channel = bot(server)
+        for words in ("another program polls", "a webhook is set"):
+            with pytest.raises(ChannelError, match=words) as caught:
+                await channel.run(asyncio.Queue[Heard]().put)
+            assert not isinstance(caught.value, ChannelRefused)
+        await channel.aclose()
+
+    bounded(story)
+
+
+def test_a_wrong_token_is_for_a_person_to_put_right(world: Worlds) -> None:
+    async def story(server: TelegramServer) -> None:
+        channel = bot(server, botToken="99:not-the-one-0123456789")
+        with pytest.raises(ChannelRefused, match="does not know the bot token"):
+            await channel.run(asyncio.Queue[Heard]().put)
+        place = Address(channel="telegram", account="default", to=str(DIRECT))
+        with pytest.raises(ChannelError, match="token") as caught:
+            await channel.send(place, Letter(text="later"), key=key())
+        assert not isinstance(caught.value, ChannelRefused)  # it waits until the token is right
+        await channel.aclose()
+
+    bounded(story)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "needs a botToken"),
+        ({"botToken": "nonsense"}, "123456:ABC"),
+        ({"tokenFile": "/nowhere/token"}, "can't be read"),
+        ({"botToken": TOKEN, "webhookUrl": "http://example.org"}, "https://"),
+        ({"botToken": TOKEN, "webhookUrl": "https://example.org", "webhookSecret": "with space"}, "letters, digits"),
+    ],
+)
+def test_settings_that_can_not_work_are_refused(
+    config: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TELEGRAM_BOT_TOKEN", raising=False)
+    with pytest.raises(ChannelRefused, match=words):
+        Telegram(TelegramSettings.read(config), account="default")
+
+
+def test_the_token_may_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    assert TelegramSettings.read({"tokenFile": str(tmp_path / "token")}).token("default") == TOKEN
+    monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "77:from-the-environment")
+    assert TelegramSettings.read({}).token("default") == "77:from-the-environment"
+    with pytest.raises(ChannelRefused, match="needs a botToken"):
+        TelegramSettings.read({}).token("second")  # or two would poll with one token
+
+
+def test_the_token_is_in_no_log_and_in_no_error(world: Worlds, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(world: TelegramWorld) -> None:
+        await world.channel.send(world.address, Letter(text="hello"), key=key())
+        await world.say("a file", attachments=[Attachment(mime_type="image/png", name="a.png", data=PIXEL)])
+        await files_of(world, await heard(world))
+
+    async def away() -> None:
+        channel = Telegram(TelegramSettings.read({"botToken": TOKEN, "baseUrl": "http://127.0.0.1:9"}), account="x")
+        with pytest.raises(ChannelError) as caught:
+            await channel.run(asyncio.Queue[Heard]().put)
+        assert TOKEN not in repr(caught.value)
+        assert caught.value.__suppress_context__
+        await channel.aclose()
+
+    with contextlib.ExitStack() as talkative:
+        for name in (None, "httpx", "httpcore"):
+            talkative.enter_context(caplog.at_level(logging.DEBUG, logger=name))
+        told(world, story)
+        asyncio.run(away())
+    assert "sendMessage" in caplog.text
+    assert TOKEN.partition(":")[2] not in caplog.text
+
+
+# ---- what is heard ----
+
+
+def test_speaking_to_us_is_noticed_by_name_command_and_answer(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        say = world.server.say
+        name = "@The_Test_Bot"
+        mention = {"type": "mention", "offset": 3, "length": len(name)}
+        say(GROUP, f"😀 {name} hi", entities=[mention])  # the face counts as two
+        say(GROUP, "@somebody hi", entities=[{"type": "mention", "offset": 0, "length": 9}])
+        say(GROUP, "/go@the_test_bot", entities=[{"type": "bot_command", "offset": 0, "length": 16}])
+        say(GROUP, "you", entities=[{"type": "text_mention", "offset": 0, "length": 3, "user": world.server.me}])
+        say(GROUP, f"no entity {name}")
+        found = [await heard(world) for _ in range(5)]
+        assert [message.mentioned for message in found] == [True, False, True, True, False]
+        assert {(message.chat, message.title) for message in found} == {("group", "Kitchen")}
+        assert found[0].sender.name == "Ann Lee"
+        assert world.channel.canonical("https://t.me/The_Kitchen") == str(GROUP)
+
+    told(world, story)
+
+
+def test_a_topic_is_a_thread_and_its_first_message_is_not_what_is_answered(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        created = {"message_id": TOPIC, "forum_topic_created": {"name": "News"}, "from": world.server.me}
+        place: dict[str, Any] = {"message_thread_id": TOPIC, "is_topic_message": True, "reply_to_message": created}
+        world.server.say(FORUM, "in it", **place)
+        world.server.say(GROUP, "a reply tree", message_thread_id=3)
+        first, second = await heard(world), await heard(world)
+        assert (first.address, first.reply_to, first.mentioned) == (world.at(FORUM, str(TOPIC)), None, False)
+        assert second.address.thread is None
+        await world.channel.send(world.at(FORUM, "1"), Letter(text="in General"), key=key())
+        (params,) = [params for name, params in world.server.calls if name == "sendMessage"]
+        assert "message_thread_id" not in params
+
+    told(world, story)
+
+
+def test_an_administrator_in_disguise_is_the_group_and_a_channel_is_itself(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        disguise = {"id": 1087968824, "is_bot": True, "first_name": "Group", "username": "GroupAnonymousBot"}
+        world.server.say(GROUP, "incognito", person=disguise, sender_chat={"id": GROUP, "title": "Kitchen"})
+        world.server.chat(-100999, "channel", title="News")
+        world.server.say(-100999, "breaking", sender_chat={"id": -100999, "title": "News"})
+        first, second = await heard(world), await heard(world)
+        assert first.sender.id == str(GROUP)
+        assert (second.chat, second.sender.id) == ("channel", "-100999")
+
+    told(world, story)
+
+
+def test_an_album_is_one_message(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        def picture(name: str) -> Any:
+            return [world.server.file(Attachment(mime_type="image/jpeg", name=name, data=name.encode()))]
+
+        first = world.server.say(DIRECT, "the three", photo=picture("a"), media_group_id="g")["message_id"]
+        await asyncio.sleep(0.2)  # it arrives piece by piece
+        for name in "bc":
+            world.server.say(DIRECT, photo=picture(name), media_group_id="g")
+        world.server.say(DIRECT, "after")
+        album, after = await heard(world), await heard(world)
+        assert [file.data for file in await files_of(world, album)] == [b"a", b"b", b"c"]
+        assert (album.text, album.id, after.text) == ("the three", f"{DIRECT}:{first}", "after")
+
+    told(world, story)
+
+
+def test_places_contacts_polls_and_stickers_are_put_into_words_and_comings_are_not(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        say = world.server.say
+        say(GROUP, new_chat_members=[ANN])
+        say(DIRECT, location={"latitude": 1.5, "longitude": 2.5})
+        say(DIRECT, contact={"first_name": "Bob", "phone_number": "+1"})
+        say(DIRECT, poll={"question": "Tea?", "options": [{"text": "yes"}, {"text": "no"}]})
+        say(DIRECT, sticker={"file_id": "s", "emoji": "🐱", "is_animated": True})
+        texts = [(await heard(world)).text for _ in range(4)]
+        assert texts == ["location: 1.5, 2.5", "contact: Bob +1", "Tea?\n1. yes\n2. no", "🐱"]
+
+    told(world, story)
+
+
+def test_a_file_larger_than_we_take_is_named_and_the_message_is_heard(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        large = Attachment(mime_type="video/mp4", name="film.mp4", data=b"0" * 2_000_000)
+        await world.say("see this", attachments=[large])
+        message = await heard(world)
+        (file,) = await files_of(world, message)
+        assert (message.text, file.name, file.data) == ("see this", "film.mp4", None)
+
+    told(lambda: telegram_world(mediaMaxMb=1), story)
+
+
+# ---- what is sent ----
+
+
+def test_markup_is_shown_and_what_telegram_can_not_read_goes_plain(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        sent = await world.channel.send(world.address, Letter(text="**bold** <script> `a<b`"), key=key())
+        shown = one(await world.sees(), sent.message_id)
+        assert shown.text == "bold <script> a<b"
+        assert [entity["type"] for entity in shown.extra["raw"]["entities"]] == ["b", "code"]
+        cannot = Refusal(400, "Bad Request: can't parse entities: Unsupported start tag at byte offset 3")
+        world.server.trouble["sendMessage"] = [cannot]
+        sent = await world.channel.send(world.address, Letter(text="**bold**"), key=key())
+        assert one(await world.sees(), sent.message_id).text == "**bold**"
+
+    told(world, story)
+
+
+def test_silence_buttons_and_a_lost_answer(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        keyboard = {"inline_keyboard": [[{"text": "site", "url": "https://example.org"}]]}
+        letter = Letter(text="psst", silent=True, reply_to="4242:99999", extra={"replyMarkup": keyboard})
+        sent = await world.channel.send(world.address, letter, key=key())
+        assert one(await world.sees(), sent.message_id).extra["raw"]["silent"] is True
+        assert next(params for name, params in world.server.calls if name == "sendMessage")["reply_markup"] == keyboard
+
+    told(world, story)
+
+
+def test_files_go_in_albums_of_their_kind(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        pictures = [Attachment(mime_type="image/png", name=f"{n}.png", data=PIXEL) for n in range(12)]
+        texts = [Attachment(mime_type="text/plain", name=f"{n}.txt", data=b"x") for n in range(2)]
+        voice = Attachment(mime_type="audio/ogg", name="v.ogg", data=b"ogg")
+        letter = Letter(text="all of it", attachments=(*pictures, *texts, voice))
+        sent = await world.channel.send(world.address, letter, key=key())
+        methods = [name for name, _ in world.server.calls if name.startswith("send")]
+        assert methods == ["sendMediaGroup", "sendMediaGroup", "sendMediaGroup", "sendVoice"]
+        seen = await world.sees()
+        assert [message.id for message in seen] == sent.extra["messageIds"]
+        assert [message.text for message in seen if message.text] == ["all of it"]
+
+    told(world, story)
+
+
+def test_a_caption_too_long_follows_as_a_message(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        picture = Attachment(mime_type="image/png", name="dot.png", data=PIXEL)
+        await world.channel.send(world.address, Letter(text="x" * 1500, attachments=(picture,)), key=key())
+        assert [(len(message.text), len(message.attachments)) for message in await world.sees()] == [(0, 1), (1500, 0)]
+
+    told(world, story)
+
+
+def test_a_picture_that_is_none_for_telegram_goes_as_a_file(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        world.server.trouble["sendPhoto"] = [Refusal(400, "Bad Request: PHOTO_INVALID_DIMENSIONS")]
+        picture = Attachment(mime_type="image/png", name="line.png", data=PIXEL)
+        sent = await world.channel.send(world.address, Letter(text="thin", attachments=(picture,)), key=key())
+        assert "document" in one(await world.sees(), sent.message_id).extra["raw"]
+
+    told(world, story)
+
+
+def test_a_caption_is_edited_too_and_an_edit_without_change_is_fine(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        picture = Attachment(mime_type="image/png", name="dot.png", data=PIXEL)
+        sent = await world.channel.send(world.address, Letter(text="old", attachments=(picture,)), key=key())
+        for _ in range(2):
+            await world.channel.edit(world.address, sent.message_id, "new")
+        assert one(await world.sees(), sent.message_id).text == "new"
+
+    told(world, story)
+
+
+def test_a_group_that_became_a_supergroup_is_followed(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        world.server.chat(-55, "group", title="old").moved_to = GROUP
+        receipt = await world.channel.send(world.at(-55), Letter(text="found you"), key=key())
+        assert receipt.message_id.startswith(f"{GROUP}:")
+
+    told(world, story)
+
+
+def test_what_a_chat_does_not_allow_is_said(world: Worlds) -> None:
+    async def story(world: TelegramWorld) -> None:
+        world.server.chats[GROUP].admin = False
+        id = f"{GROUP}:{world.server.say(GROUP, 'pin me')['message_id']}"
+        with pytest.raises(ChannelRefused, match="administrator"):
+            await world.channel.pin(world.at(GROUP), id)
+        with pytest.raises(ChannelRefused, match="as a reaction"):
+            await world.channel.react(world.at(GROUP), id, "🦖")
+        for group in (world.at(GROUP), Address(channel="telegram", account="default", to="@somewhere_public")):
+            with pytest.raises(ChannelRefused, match="effects in direct chats only"):
+                await world.channel.send(group, Letter(text="x", effect="fire"), key=key())
+        with pytest.raises(ChannelRefused, match="no such message"):
+            await world.channel.delete(world.address, id)
+
+    told(world, story)
+
+
+def test_targets_have_one_spelling() -> None:
+    channel = Telegram(TelegramSettings.read({"botToken": TOKEN}), account="default")
+    assert channel.canonical("tg:-100777") == "-100777"
+    assert channel.canonical("t.me/Some_Channel/") == channel.canonical("@some_channel") == "@some_channel"
+    for target in ("", "kitchen", "@a", "+49123", "12 34"):
+        with pytest.raises(ChannelRefused, match="chat id"):
+            channel.canonical(target)
+    assert "read" not in channel.abilities.can

@@ -1,0 +1,137 @@
+"""The mailroom as people meet it: `openclaw chat`, `channels` and `outbox` against a real gateway."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.wiring.test_gateway import Served, environment, serving
+from tests.gateway.wiring.test_shared_store import ask
+from tests.running import OPENCLAW
+
+WAIT = 60
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("state")) as house:
+        yield house
+
+
+def openclaw(served: Served, *words: str, given: str | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [OPENCLAW, *words],
+        env=environment(served.folder, OPENCLAW_GATEWAY_PORT=served.port),
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+
+
+def test_one_question_one_answer(served: Served) -> None:
+    done = openclaw(served, "chat", "-m", "!say good morning")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "good morning\n", "")
+
+
+def test_a_conversation_goes_on_line_by_line_and_is_remembered(served: Served) -> None:
+    done = openclaw(served, "chat", "workshop", given="!say one\n\n/whoami\n!say two\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == ["one", "You are owner on local, account default.", "two"]
+    again = openclaw(served, "chat", "workshop", given="")
+    assert again.stdout.splitlines()[:2] == ["owner: !say one", "agent: one"]
+    listed = ask(served, "local.conversations")["conversations"]
+    assert "workshop" in [conversation["name"] for conversation in listed]
+
+
+def test_an_agent_that_keeps_silent_ends_the_wait(served: Served) -> None:
+    done = openclaw(served, "chat", "-m", "!say NO_REPLY")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_person_at_the_terminal_speaks_to_the_agent_in_a_group_too(served: Served) -> None:
+    done = openclaw(served, "chat", "#kitchen", "-m", "!say here I am")
+    assert (done.returncode, done.stdout.strip()[-9:]) == (0, "here I am")
+
+
+def test_an_agent_that_fails_says_so(served: Served) -> None:
+    done = openclaw(served, "chat", "-m", "!fail out of ideas")
+    assert (done.returncode, done.stdout) == (1, "⚠️ Agent failed before reply: out of ideas\n")
+
+
+def test_an_answer_that_takes_too_long_is_not_waited_for(served: Served) -> None:
+    done = openclaw(served, "chat", "slow", "-m", "!sleep 30", "--timeout", "1.5")
+    assert done.returncode == 1
+    assert done.stderr == "openclaw chat: no answer within 1.5 s\n"
+    assert openclaw(served, "chat", "slow", "-m", "/stop").stdout == "Stopped.\n"
+
+
+def test_somebody_unknown_is_let_in_by_a_code(served: Served) -> None:
+    words = openclaw(served, "chat", "door", "--as", "bob", "-m", "!say hello").stdout
+    assert "Your pairing code is " in words
+    code = words.partition("Your pairing code is ")[2][:8]
+    assert code in openclaw(served, "channels", "pairing", "list").stdout
+    wrong = openclaw(served, "channels", "pairing", "approve", "local", "WRONG222")
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("openclaw channels: nobody on local waits with this code")
+    assert openclaw(served, "channels", "pairing", "approve", "local", code).stdout == "bob may write on local now.\n"
+    assert openclaw(served, "chat", "door", "--as", "bob", "-m", "!say hello").stdout == "hello\n"
+    assert openclaw(served, "channels", "pairing", "remove", "local", "bob").stdout == "Removed.\n"
+
+
+def test_channels_and_outbox_show_how_things_are(served: Served) -> None:
+    assert openclaw(served, "channels").stdout.split() == ["local", "default", "running"]
+    status: Any = json.loads(openclaw(served, "channels", "--json").stdout)
+    assert status["channels"]["local"]["connected"] is True
+    openclaw(served, "chat", "-m", "!say sent")
+    assert openclaw(served, "outbox").stdout == "Nothing waits and nothing failed.\n"
+    assert "local → " in openclaw(served, "outbox", "list", "--status", "sent").stdout
+    assert json.loads(openclaw(served, "outbox", "--json").stdout) == []
+    assert json.loads(openclaw(served, "outbox", "list", "--json").stdout) == []
+    assert json.loads(openclaw(served, "channels", "pairing", "list", "--json").stdout)["approved"] == []
+    lost = openclaw(served, "outbox", "retry", "no-such")
+    assert (lost.returncode, lost.stderr) == (
+        1, "openclaw outbox: no message no-such waits or has failed; see outbox.list\n",
+    )  # fmt: skip
+
+
+def test_a_change_of_the_config_is_followed_without_a_restart(tmp_path: Path) -> None:
+    with serving(tmp_path) as house:
+        assert ask(house, "health")["channels"] == {"local": {"configured": True, "running": True}}
+        ask(house, "config.patch", {"raw": json.dumps({"channels": {"local": {"accounts": {"desk": {}, "lab": {}}}}})})
+        for _ in range(50):
+            rows = ask(house, "channels.status")["channelAccounts"].get("local", [])
+            if [row["accountId"] for row in rows] == ["desk", "lab"]:
+                break
+        else:
+            pytest.fail("the accounts of the config never came")
+        ask(house, "local.send", {"accountId": "lab", "text": "!say from the lab"})
+        off = json.dumps({"channels": {"local": {"enabled": False}}})
+        ask(house, "config.patch", {"raw": off, "baseHash": ask(house, "config.get")["hash"]})
+        for _ in range(50):
+            if ask(house, "channels.status")["channelOrder"] == []:
+                break
+        else:
+            pytest.fail("the channel was never switched off")
+
+
+def test_the_gateway_tells_what_happens_in_a_conversation(served: Served) -> None:
+    done = openclaw(served, "chat", "shown", "-m", "!say visible")
+    assert done.stdout == "visible\n"
+    messages = ask(served, "local.read", {"conversation": "shown"})["messages"]
+    assert [(message["text"], message["fromMe"]) for message in messages] == [
+        ("!say visible", False),
+        ("visible", True),
+    ]
+
+
+def test_the_tool_is_on_the_gateways_menu(served: Served) -> None:
+    done = ask(served, "tools.invoke", {
+        "name": "message", "args": {"action": "send", "channel": "local", "target": "menu", "message": "by tool"},
+    })  # fmt: skip
+    assert done["ok"] is True
+    assert [m["text"] for m in ask(served, "local.read", {"conversation": "menu"})["messages"]] == ["by tool"]

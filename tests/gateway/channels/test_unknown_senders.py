@@ -1,0 +1,99 @@
+"""Whatever strangers send, reading it raises nothing: one odd message must not deafen a channel."""
+
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from openclaw_mcp.core.model import Sender
+from openclaw_mcp.gateway.channels.markup import flat, rich
+from openclaw_mcp.gateway.channels.matrix import events
+from openclaw_mcp.gateway.channels.matrix.rooms import Rooms, timeline
+from openclaw_mcp.gateway.channels.telegram import messages
+from openclaw_mcp.gateway.channels.telegram.updates import _albums
+
+from .telegram_server import Entities
+
+
+def odd(*names: str) -> Any:
+    """JSON objects whose keys mean something and whose values need not."""
+    words = st.sampled_from(names) | st.text(max_size=4)
+    plain = st.none() | st.booleans() | st.integers(-5, 5) | words
+    return st.dictionaries(
+        st.sampled_from(names),
+        st.recursive(plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=4)),
+        max_size=8,
+    )
+
+
+MATRIX = odd(
+    "type", "content", "sender", "event_id", "state_key", "unsigned", "m.relations", "m.replace", "m.new_content",
+    "m.relates_to", "rel_type", "m.thread", "m.in_reply_to", "is_falling_back", "body", "msgtype", "m.image", "m.text",
+    "m.emote", "filename", "url", "file", "info", "size", "mimetype", "m.mentions", "user_ids", "m.room.message",
+    "m.poll.start", "m.poll", "question", "answers", "org.matrix.msc3381.poll.start", "m.room.member", "membership",
+    "m.room.name", "name", "displayname", "is_direct", "m.room.canonical_alias", "alias", "formatted_body", "@me:x.y",
+)  # fmt: skip
+TELEGRAM = odd(
+    "message", "channel_post", "chat", "id", "type", "private", "text", "caption", "from", "sender_chat", "username",
+    "reply_to_message", "message_id", "forum_topic_created", "message_thread_id", "is_topic_message", "entities",
+    "offset", "length", "user", "mention", "photo", "file_id", "file_size", "document", "mime_type", "file_name",
+    "sticker", "location", "contact", "poll", "options", "question", "media_group_id", "update_id", "first_name",
+)  # fmt: skip
+
+
+@given(event=MATRIX, content=MATRIX, place=MATRIX)
+def test_any_matrix_event_can_be_read(event: Any, content: Any, place: Any) -> None:
+    event = {**event, "content": {**content, "m.relates_to": place}}
+    told, _ = events.newest(event)
+    for one in (told, events.content_of(event)):
+        assert isinstance(events.text_of(event, one), str)
+        media = events.media_of(event, one)
+        assert media is None or isinstance(media.seen["name"], str)
+        events.names(one, "@me:x.y", "Me")
+    for found in (events.thread_of(event), events.reply_of(event)):
+        assert found is None or isinstance(found, str)
+
+
+@example(state=[{"type": "m.room.name", "state_key": "", "content": {"name": {"a": 1}}}], part={"summary": [1]})
+@example(state=[{"type": "m.room.member", "state_key": "@me:x.y", "content": {"displayname": 3}}], part={})
+@given(state=st.lists(MATRIX, max_size=4), part=odd("summary", "state", "timeline", "events", "m.joined_member_count"))
+def test_any_room_can_be_taken_in(state: Any, part: Any) -> None:
+    rooms = Rooms("@me:x.y")
+    rooms.account_data({"events": [{"type": "m.direct", "content": {"@a:x.y": ["!r"], "@b:x.y": 7, "@c:x.y": [3]}}]})
+    rooms.update("!r", part)
+    rooms.update("!r", {"state": {"events": state}, "timeline": {"events": state}})
+    room = rooms.get("!r")
+    assert room is not None
+    assert all(isinstance(name, str | None) for name in (room.name, room.alias, room.display("@me:x.y")))
+    assert isinstance(room.direct, bool)
+    assert isinstance(room.present, list)
+    rooms.with_person("@a:x.y")
+    timeline(part)
+
+
+@example(message={"photo": [{"file_id": "x", "file_size": "big"}, 7], "date": "now"}, chat={"title": 3}, more={})
+@example(message={"entities": [{"type": 1, "offset": 0, "length": 99}, 3], "text": "x"}, chat={}, more={})
+@given(message=TELEGRAM, chat=TELEGRAM, more=TELEGRAM)
+def test_any_telegram_update_can_be_read(message: Any, chat: Any, more: Any) -> None:
+    update = {**more, "message": {**message, "chat": chat}}
+    found = messages.message_of(update)
+    assert found is not None
+    assert isinstance(messages.sender_of(found), Sender)
+    text = messages.text_of(found)
+    assert text is None or isinstance(text, str)
+    messages.media_of(found)
+    messages.speaks_to(found, messages.Me(id=1, username="bot"))
+    for place in (messages.thread_of(found), messages.reply_of(found)):
+        assert place is None or isinstance(place, str)
+    assert isinstance(messages.moment(found), int)
+    assert isinstance(messages.title_of(found), str | None)
+    assert messages.chat_kind(found) in ("direct", "group", "channel")
+    messages.message_of(more)
+    assert sum(map(len, _albums([update, more, update]))) == 3
+
+
+@given(markdown=st.text(alphabet="ab <>&\"'*_`~[]()#-+.|!\n\\1>:/", max_size=80))
+def test_any_markdown_becomes_markup_that_telegram_reads(markdown: str) -> None:
+    Entities(flat(markdown))  # which raises what Telegram would say
+    html = rich(markdown)
+    assert html is None or "<script" not in html

@@ -1,0 +1,159 @@
+"""The clock with store and agents, under a time the test turns by hand, and a mailroom that keeps its letters."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from openclaw_mcp.core.channel import Address, ChannelRefused, Letter, Posted, Receipt
+from openclaw_mcp.core.model import Json
+from openclaw_mcp.core.ports import Runner
+from openclaw_mcp.core.sessions import Run
+from openclaw_mcp.gateway.cron.rpc_methods import CronRoom
+from openclaw_mcp.store.cron_jobs import CronJobs
+
+from ..sessions.gateways import PATIENCE, House, house
+
+TURN = {"kind": "agentTurn", "message": "!say done"}
+EVENT = {"kind": "systemEvent", "text": "tick"}
+
+
+def ms(text: str) -> int:
+    moment = datetime.fromisoformat(text)
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+class TwinTime:
+    """Stands still until the test moves it."""
+
+    def __init__(self, at: str = "2027-01-01T00:00:00") -> None:
+        self._now = ms(at)
+        self._sleepers: dict[object, tuple[int, asyncio.Event]] = {}
+
+    def now(self) -> int:
+        return self._now
+
+    async def until(self, at: int, woken: asyncio.Event) -> None:
+        ticket, rung = object(), asyncio.Event()
+        self._sleepers[ticket] = (at, rung)
+        if at <= self._now:
+            rung.set()
+        waiting = [asyncio.ensure_future(woken.wait()), asyncio.ensure_future(rung.wait())]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del self._sleepers[ticket]
+            for task in waiting:
+                task.cancel()
+
+    @property
+    def next(self) -> int | None:
+        """When the clock wants to be woken; None while it is up."""
+        return min((at for at, _ in self._sleepers.values()), default=None)
+
+    def move(self, to: int) -> None:
+        assert to >= self._now
+        self._now = to
+        for at, rung in self._sleepers.values():
+            if at <= to:
+                rung.set()
+
+    def after(self, seconds: float) -> None:
+        self.move(self._now + round(seconds * 1000))
+
+
+class Mailbox:
+    """A `Mailroom` that delivers into a list, once per key."""
+
+    def __init__(self, *, route: Address | None = None, refuse: str | None = None) -> None:
+        self.letters: dict[str, tuple[Address, Letter]] = {}
+        self.known = route
+        self.refuse = refuse
+
+    async def post(
+        self, address: Address, letter: Letter, *, key: str, wait: float = 0.0, session: str | None = None
+    ) -> Posted:
+        if self.refuse is not None:
+            raise ChannelRefused(self.refuse)
+        self.letters.setdefault(key, (address, letter))
+        return Posted(id=key, status="sent", receipts=(Receipt(message_id="1", at=0),))
+
+    async def route(self, session: str) -> Address | None:
+        return self.known
+
+    async def spoke(self, run: Run, address: Address) -> bool:
+        return False
+
+    @property
+    def said(self) -> list[tuple[str, str, str]]:
+        return [(address.channel, address.to, letter.text) for address, letter in self.letters.values()]
+
+
+class Clockwork(House):
+    """The methods of the whole house, and the time."""
+
+    room: CronRoom
+    book: CronJobs
+    time: TwinTime
+
+    async def add(self, schedule: Json, payload: Json = TURN, **more: Any) -> Json:
+        job = {"name": "a job", "schedule": schedule, "payload": payload, "delivery": {"mode": "none"}, **more}
+        if payload.get("kind") == "systemEvent":
+            del job["delivery"]
+            job |= {"wakeMode": "next-heartbeat", **more}
+        made: Json = await self.call("cron.add", job)
+        return made
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time go by, stopping wherever the clock wants to be woken, and let it finish what it began."""
+        end = self.time.now() + round(seconds * 1000)
+        while True:
+            due = await self.quiet()
+            self.time.move(min(due, end))
+            if due > end:
+                return
+
+    async def quiet(self) -> int:
+        """Wait until nothing goes and the clock sleeps, knowing all there is to know; when it wants to be woken."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                busy = self.room._errands._tasks or self.room.clock._woken.is_set()
+                if not busy and self.time.next is not None and self.time.next > self.time.now():
+                    return self.time.next
+                await asyncio.sleep(0.001)
+
+    async def runs(self, **params: Any) -> list[Json]:
+        found = await self.call("cron.runs", {"limit": 200, "sortDir": "asc", **params})
+        entries: list[Json] = found["entries"]
+        return entries
+
+
+@asynccontextmanager
+async def clockwork(
+    where: str, *, time: TwinTime | None = None, runner: Runner | None = None, mailroom: Any = None, **config: Any
+) -> AsyncIterator[Clockwork]:
+    async with house(where) as rooms:
+        works = Clockwork()
+        works.methods, works.events, works.news, works.memory = rooms.methods, rooms.events, rooms.news, rooms.memory
+        works.time, works.book = time or TwinTime(), CronJobs(rooms.memory.store)
+        works.room = CronRoom(
+            works.book,
+            runner or rooms.memory.runs,
+            rooms.memory.sessions,
+            rooms.publish,
+            path=where,
+            config=lambda: config,
+            mailroom=mailroom,
+            time=works.time,
+        )
+        works.offer(works.room.methods())
+        async with works.room:
+            yield works
+
+
+async def until(happened: Callable[[], Awaitable[bool]]) -> None:
+    """For what tells nobody that it happened."""
+    async with asyncio.timeout(PATIENCE):
+        while not await happened():  # noqa: ASYNC110  (as said)
+            await asyncio.sleep(0.01)

@@ -1,0 +1,463 @@
+"""Results reach whoever is to have them, once, and whoever is not does not hear of them."""
+
+import asyncio
+import json
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from openclaw_mcp.core.channel import Address, ChannelRefused, Letter, Posted
+from openclaw_mcp.core.model import Caller, Grant, Json
+from openclaw_mcp.core.rpc import Fault
+
+from .gateways import TURN, Clockwork, Mailbox, clockwork, until
+
+EVERY = {"kind": "every", "everyMs": 86_400_000}
+HOME = Address(channel="telegram", account="default", to="7", thread="3")
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Callable[..., None]:
+    def tell(what: Callable[[Clockwork], Awaitable[None]], **more: Any) -> None:
+        async def told() -> None:
+            async with clockwork(str(tmp_path / "openclaw.sqlite"), **more) as works:
+                await what(works)
+
+        asyncio.run(told())
+
+    return tell
+
+
+async def ran(works: Clockwork, payload: Json = TURN, schedule: Json = EVERY, **more: Any) -> Json:
+    job = await works.add(schedule, payload, **more)
+    return await again(works, job["id"])
+
+
+async def again(works: Clockwork, job_id: str) -> Json:
+    run = await works.call("cron.run", {"id": job_id})
+    return await works.until("cron", action="finished", runId=run["runId"])
+
+
+@pytest.mark.parametrize(
+    ("delivery", "there"),
+    [
+        ({"mode": "announce"}, ("telegram", "7", "3")),
+        ({"mode": "announce", "channel": "last"}, ("telegram", "7", "3")),
+        ({"mode": "announce", "to": "8"}, ("telegram", "8", None)),
+        ({"mode": "announce", "channel": "telegram"}, ("telegram", "7", "3")),
+        ({"mode": "announce", "channel": "matrix", "to": "!room:host", "threadId": 5}, ("matrix", "!room:host", "5")),
+        ({"mode": "announce", "to": "matrix:!room:host"}, ("matrix", "!room:host", None)),
+        ({"mode": "announce", "channel": "telegram", "to": "telegram:9"}, ("telegram", "9", None)),
+    ],
+)
+def test_an_announced_answer_goes_where_it_was_meant(
+    story: Callable[..., None], delivery: Json, there: tuple[str, str, str | None]
+) -> None:
+    post = Mailbox(route=HOME)
+
+    async def what(works: Clockwork) -> None:
+        ended = await ran(works, delivery=delivery)
+        ((address, letter),) = post.letters.values()
+        assert (address.channel, address.to, address.thread) == there
+        assert letter.text == "done"
+        assert (ended["delivered"], ended["deliveryStatus"], ended["completionStatus"]) == (
+            True, "delivered", "succeeded",
+        )  # fmt: skip
+        assert ended["delivery"]["resolved"]["to"] == there[1]
+
+    story(what, mailroom=post)
+
+
+@pytest.mark.parametrize(("said", "why"), [("NO_REPLY", "silent"), ("no_reply", "silent"), ("", "empty")])
+def test_an_agent_that_says_nothing_is_not_quoted(story: Callable[..., None], said: str, why: str) -> None:
+    post = Mailbox(route=HOME)
+
+    async def what(works: Clockwork) -> None:
+        message = f"!say {said}" if said else "!think"
+        ended = await ran(works, {"kind": "agentTurn", "message": message}, delivery={"mode": "announce"})
+        assert post.letters == {}
+        assert (ended["status"], ended["completionStatus"]) == ("ok", "succeeded")
+        assert (ended["deliveryStatus"], ended["deliverySuppressionReason"]) == ("not-delivered", why)
+
+    story(what, mailroom=post)
+
+
+@pytest.mark.parametrize(
+    ("post", "delivery", "words"),
+    [
+        (None, {"mode": "announce"}, "no channel is set up here"),
+        (Mailbox(), {"mode": "announce"}, "nobody was heard from yet"),
+        (Mailbox(route=HOME), {"mode": "announce", "channel": "matrix"}, "nobody was heard from on matrix yet"),
+        (Mailbox(route=HOME, refuse="the bot was blocked"), {"mode": "announce"}, "the bot was blocked"),
+    ],
+)
+def test_an_answer_that_finds_no_way_is_reported_and_kept_for_the_main_session(
+    story: Callable[..., None], post: Mailbox | None, delivery: Json, words: str
+) -> None:
+    async def what(works: Clockwork) -> None:
+        ended = await ran(works, delivery=delivery)
+        assert (ended["status"], ended["completionStatus"], ended["deliveryStatus"]) == (
+            "error", "failed", "not-delivered",
+        )  # fmt: skip
+        assert words in ended["deliveryError"]
+        assert (ended["error"], ended["summary"]) == (ended["deliveryError"], "done")
+        assert [entry["source"] for entry in ended["diagnostics"]["entries"]] == ["delivery"]
+        state = (await works.call("cron.get", {"id": ended["jobId"]}))["state"]
+        assert (state["consecutiveErrors"], state["lastDeliveryStatus"]) == (1, "not-delivered")
+        await works.say("hello", run="r")
+        history = await works.call("chat.history", {"sessionKey": "main"})
+        event = history["messages"][0]["content"]
+        assert f"could not deliver its result. The tool cron shows it: action runs, jobId {ended['jobId']}." in event
+        assert "done" not in event, "what a run answered is nobody's words: the owner's next prompt has none of it"
+        lenient = await ran(works, delivery={**delivery, "bestEffort": True})
+        assert (lenient["status"], lenient["completionStatus"]) == ("ok", "succeeded")
+
+    story(what, mailroom=post)
+
+
+def test_a_job_whose_answers_do_not_arrive_is_slowed_and_somebody_is_told_once(story: Callable[..., None]) -> None:
+    class Half(Mailbox):
+        """One conversation is out of reach."""
+
+        async def post(self, address: Address, letter: Letter, **more: Any) -> Posted:
+            tried.append(address.to)
+            if address.to == "7":
+                raise ChannelRefused("the bot was blocked")
+            return await super().post(address, letter, **more)
+
+    tried: list[str] = []
+    post = Half(route=HOME)
+
+    async def what(works: Clockwork) -> None:
+        alert = {"channel": "ops", "to": "1"}
+        often = {"kind": "every", "everyMs": 10_000}
+        job = await works.add(often, delivery={"mode": "announce"}, failureAlert=alert)
+        await works.pass_time(200)
+        starts = [entry["runAtMs"] for entry in await works.runs(id=job["id"])]
+        assert [later - sooner for sooner, later in pairwise(starts)] == [30_000, 60_000]
+        assert [text for _, _, text in post.said] == ["The job 'a job' failed 2 times in a row: the bot was blocked"]
+        tried.clear()
+        await works.call("cron.update", {"id": job["id"], "patch": {"enabled": False}})
+        same = await works.add(EVERY, delivery={"mode": "announce"})
+        for _ in range(3):
+            await again(works, same["id"])
+        assert tried == ["7"] * 4  # three answers and one alert, which is not tried for ever
+        state = (await works.call("cron.get", {"id": same["id"]}))["state"]
+        assert state["consecutiveErrors"] == 3
+
+    story(what, mailroom=post)
+
+
+def test_a_result_in_its_own_conversation_needs_no_other(story: Callable[..., None]) -> None:
+    async def what(works: Clockwork) -> None:
+        ended = await ran(works, sessionTarget="current", sessionKey="agent:main:desk", delivery={"mode": "announce"})
+        assert (ended["deliveryStatus"], ended["sessionKey"]) == ("delivered", "agent:main:desk")
+        named = await ran(works, sessionTarget="session:ideas")
+        assert named["sessionKey"] == "agent:main:ideas"
+
+    story(what)
+
+
+def test_somebody_hears_of_a_job_that_keeps_failing_but_not_each_time(story: Callable[..., None]) -> None:
+    post = Mailbox(route=HOME)
+
+    async def what(works: Clockwork) -> None:
+        job = await works.add(EVERY, {"kind": "agentTurn", "message": "!fail no luck"}, delivery={"mode": "announce"})
+        for _ in range(4):
+            await again(works, job["id"])
+        assert [text for _, _, text in post.said] == ["The job 'a job' failed 2 times in a row: no luck"]
+        state = (await works.call("cron.get", {"id": job["id"]}))["state"]
+        assert state["lastFailureNotificationDeliveryStatus"] == "not-requested"  # of the last failure
+        works.time.after(3600)
+        await works.call("cron.update", {"id": job["id"], "patch": {"failureAlert": {"channel": "ops", "to": "1"}}})
+        await again(works, job["id"])
+        assert post.said[-1][:2] == ("ops", "1")
+        quiet = await works.add(EVERY, {"kind": "agentTurn", "message": "!fail x"}, failureAlert=False)
+        for _ in range(3):
+            await again(works, quiet["id"])
+        assert len(post.said) == 2
+
+    story(what, mailroom=post)
+
+
+# ---- webhooks --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def receiver(status: int = 200) -> Iterator[tuple[str, list[tuple[dict[str, str], Json]]]]:
+    heard: list[tuple[dict[str, str], Json]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            heard.append(({name.lower(): value for name, value in self.headers.items()}, json.loads(body)))
+            self.send_response(status)
+            self.send_header("location", "http://127.0.0.1:1/")
+            self.end_headers()
+
+        def log_message(self, *_words: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/hook?a=1", heard
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+OPEN = {"webhookSsrfPolicy": {"allowedHostnames": ["127.0.0.1"]}}
+
+
+def test_a_webhook_gets_the_result_with_our_token_and_a_key(story: Callable[..., None]) -> None:
+    with receiver() as (url, heard):
+
+        async def what(works: Clockwork) -> None:
+            ended = await ran(works, delivery={"mode": "webhook", "to": url})
+            assert (ended["deliveryStatus"], ended["completionStatus"]) == ("delivered", "succeeded")
+            ((headers, body),) = heard
+            assert headers["authorization"] == "Bearer s3cret"
+            assert headers["idempotency-key"] == body["runId"] == ended["runId"]
+            assert (body["action"], body["status"], body["summary"]) == ("finished", "ok", "done")
+            both = {"mode": "announce", "completionDestination": {"mode": "webhook", "to": url}}
+            await ran(works, delivery={**both, "bestEffort": True})
+            assert len(heard) == 2
+
+        story(what, webhookToken="s3cret", **OPEN)
+
+
+def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[..., None]) -> None:
+    agent = Caller(kind="agent", name="main", session="agent:main:main", grant=Grant(agent="main", owner=True))
+    with receiver() as (url, heard):
+
+        async def what(works: Clockwork) -> None:
+            hook = {"mode": "webhook", "to": url}
+            job = {"schedule": EVERY, "payload": TURN}
+            own = await works.room.add({**job, "name": "own", "delivery": hook}, agent, judged=agent)
+            assert (await again(works, own["id"]))["deliveryStatus"] == "delivered"
+            ((headers, _),) = heard
+            assert "authorization" not in headers
+
+            theirs = await works.call("cron.add", {**job, "name": "theirs", "declarationKey": "d", "delivery": hook})
+            id = theirs["job"]["id"]
+            for changed in (
+                {"delivery": {"mode": "webhook", "to": "https://evil.example"}},
+                {"delivery": {**hook, "completionDestination": {"mode": "webhook", "to": "https://evil.example"}}},
+                {"delivery": {**hook, "failureDestination": {"mode": "webhook", "to": "https://evil.example"}}},
+                {"failureAlert": {"mode": "webhook", "to": "https://evil.example"}},
+            ):
+                with pytest.raises(Fault, match="changed by operators"):
+                    await works.room.update({"id": id, "patch": changed}, agent, judged=agent)
+                with pytest.raises(Fault, match="changed by operators"):
+                    await works.room.add(
+                        {**job, "name": "theirs", "declarationKey": "d", **changed}, agent, judged=agent
+                    )
+            await works.room.update({"id": id, "patch": {"name": "renamed"}}, agent, judged=agent)
+
+        story(what, webhookToken="s3cret", **OPEN)
+
+
+@pytest.mark.parametrize("status", [500, 302])
+def test_a_webhook_that_refuses_or_sends_us_elsewhere_has_not_got_it(story: Callable[..., None], status: int) -> None:
+    with receiver(status) as (url, heard):
+
+        async def what(works: Clockwork) -> None:
+            ended = await ran(works, delivery={"mode": "webhook", "to": url})
+            assert (ended["deliveryStatus"], ended["completionStatus"]) == ("not-delivered", "failed")
+            assert f"status {status}" in ended["deliveryError"]
+            assert len(heard) == 1
+
+        story(what, **OPEN)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "localhost", "169.254.169.254", "[::1]", "10.0.0.1", "0.0.0.0", "127.1", "0x7f.1", "2130706433",
+        "224.0.0.1", "[ff0e::1]", "[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]", "[64:ff9b:1::808:808]", "[2002:7f00:1::]",
+        "[2002:a9fe:a9fe::1]", "[2001:0:7f00:1::]", "[2606:4700::5efe:127.0.0.1]",
+    ],
+)  # fmt: skip
+def test_a_webhook_to_this_machine_or_its_network_is_refused_unless_named(
+    story: Callable[..., None], host: str
+) -> None:
+    async def what(works: Clockwork) -> None:
+        ended = await ran(works, delivery={"mode": "webhook", "to": f"http://{host}:9/x"})
+        assert "allowedHostnames" in ended["deliveryError"]
+
+    story(what)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "127.0.0.1.", "0x7f000001"])
+def test_a_webhook_to_a_blocked_host_is_refused_though_it_is_named(story: Callable[..., None], host: str) -> None:
+    async def what(works: Clockwork) -> None:
+        ended = await ran(works, delivery={"mode": "webhook", "to": f"http://{host}:9/x"})
+        assert "blockedHostnames" in ended["deliveryError"]
+
+    story(what, webhookSsrfPolicy={"dangerouslyAllowPrivateNetwork": True, "blockedHostnames": ["127.0.0.1"]})
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+
+def test_a_commands_output_is_its_result(story: Callable[..., None]) -> None:
+    async def what(works: Clockwork) -> None:
+        command = {"kind": "command", "argv": ["sh", "-c", "read x; echo $x $Y; echo oops >&2"], "input": "in"}
+        ended = await ran(works, {**command, "env": {"Y": "why"}})
+        assert (ended["status"], ended["summary"]) == ("ok", "stdout:\nin why\n\nstderr:\noops")
+        ended = await ran(works, {"kind": "command", "argv": ["sh", "-c", "yes | head -c 9999"], "outputMaxBytes": 10})
+        assert len(ended["summary"]) <= 10
+        for argv, words in (
+            (["sh", "-c", "exit 3"], "sh ended with exit status 3"),
+            (["sh", "-c", "kill -9 $$"], "sh was ended by signal 9"),
+            (["no-such-program"], "no-such-program can't be started"),
+        ):
+            ended = await ran(works, {"kind": "command", "argv": argv})
+            assert (ended["status"], ended["error"].partition(":")[0]) == ("error", words)
+        assert "OPENCLAW_GATEWAY_TOKEN" not in (await ran(works, {"kind": "command", "argv": ["env"]}))["summary"]
+
+    os.environ["OPENCLAW_GATEWAY_TOKEN"] = "t"
+    try:
+        story(what)
+    finally:
+        del os.environ["OPENCLAW_GATEWAY_TOKEN"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [({"timeoutSeconds": 0.3}, "longer than 0.3 s"), ({"noOutputTimeoutSeconds": 0.3}, "said nothing for 0.3 s")],
+)
+def test_a_program_that_goes_on_too_long_is_ended_with_all_it_started(
+    story: Callable[..., None], tmp_path: Path, limits: Json, words: str
+) -> None:
+    file = tmp_path / "child"
+
+    async def what(works: Clockwork) -> None:
+        script = f"sleep 60 & echo $! > {file}; wait"
+        ended = await ran(works, {"kind": "command", "argv": ["sh", "-c", script], **limits})
+        assert words in ended["error"]
+
+        async def gone() -> bool:
+            child = psutil.Process(int(file.read_text())) if psutil.pid_exists(int(file.read_text())) else None
+            return child is None or child.status() == psutil.STATUS_ZOMBIE
+
+        await until(gone)
+
+    story(what)
+
+
+def test_a_job_can_wait_for_a_command_to_end(story: Callable[..., None]) -> None:
+    async def what(works: Clockwork) -> None:
+        watched = {"kind": "on-exit", "command": "echo built; exit 2"}
+        job = await works.add(watched, {"kind": "agentTurn", "message": "what now?"})
+        assert "nextRunAtMs" not in job
+        ended = await works.until("cron", action="finished", jobId=job["id"])
+        assert "The command `echo built; exit 2` ended with exit status 2.\nbuilt" in ended["summary"]
+        assert (await works.call("cron.get", {"id": job["id"]}))["enabled"] is False
+        await works.call("cron.update", {"id": job["id"], "patch": {"enabled": True}})
+
+        async def twice() -> bool:
+            return len(await works.runs(id=job["id"])) == 2
+
+        await until(twice)
+
+    story(what)
+
+
+def stream(file: Path, script: str) -> dict[str, Any]:
+    return {"kind": "stream", "command": ["sh", "-c", f"echo $$ >> {file}; {script}"], "batchMs": 300}
+
+
+async def ended(file: Path) -> None:
+    """Until the programs that wrote their ids there are gone."""
+
+    async def gone() -> bool:
+        return not any(psutil.pid_exists(int(pid)) for pid in pids)
+
+    pids = file.read_text().split()  # noqa: ASYNC240  (a line)
+    await until(gone)
+
+
+def test_what_a_program_says_is_told_in_batches_as_long_as_it_is_wanted(
+    story: Callable[..., None], tmp_path: Path
+) -> None:
+    file, more = tmp_path / "pids", tmp_path / "more"
+    os.mkfifo(more)
+
+    async def what(works: Clockwork) -> None:
+        schedule = stream(file, f"echo one; echo two >&2; cat < {more}; exec sleep 600")
+        job = await works.add(schedule, {"kind": "agentTurn", "message": "look:"})
+        assert "nextRunAtMs" not in job
+        first = await works.until("cron", action="finished", jobId=job["id"])
+        assert sorted(first["summary"].split("look:\n\n")[1].split("\n\n")[0].split()) == ["one", "two"]
+        await asyncio.to_thread(more.write_text, "three\n")  # between two firings: it waits
+        works.time.after(31)
+        second = await works.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 31_000)
+        assert "look:\n\nthree\n\n" in second["summary"]
+        assert len(file.read_text().split()) == 1  # the same program all the while
+        works.time.after(31)
+        await works.until("cron", action="started", jobId=job["id"], runAtMs=first["runAtMs"] + 62_000)
+        await works.call("cron.update", {"id": job["id"], "patch": {"enabled": False}})
+        await ended(file)
+        await works.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 62_000)
+        assert [entry["status"] for entry in await works.runs(id=job["id"])] == ["ok", "ok", "skipped"]
+
+    story(what)
+
+
+def test_a_stream_that_ends_is_reported_and_begun_again_and_ends_with_the_house(
+    story: Callable[..., None], tmp_path: Path
+) -> None:
+    file = tmp_path / "pids"
+
+    async def what(works: Clockwork) -> None:
+        job = await works.add(stream(file, "exit 3"), {"kind": "agentTurn", "message": "look:"})
+        first = await works.until("cron", action="finished", jobId=job["id"])
+        assert "exit status 3" in first["error"]
+        assert (await works.call("cron.get", {"id": job["id"]}))["enabled"] is True
+        works.time.after(31)
+        await works.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 31_000)
+        assert len(file.read_text().split()) == 2
+        await works.call("cron.remove", {"id": job["id"]})
+        last = await works.add(stream(file, "exec sleep 600"), {"kind": "agentTurn", "message": "look:"})
+        await works.until("cron", action="started", jobId=last["id"])
+
+        async def begun() -> bool:
+            return len(file.read_text().split()) == 3
+
+        await until(begun)
+
+    story(what)
+    asyncio.run(ended(file))
+
+
+def test_closing_the_house_ends_the_programs_it_started(story: Callable[..., None], tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+
+    async def what(works: Clockwork) -> None:
+        await works.add(
+            {"kind": "at", "at": "2027-01-01T00:00:01Z"},
+            {"kind": "command", "argv": ["sh", "-c", f"trap '' TERM; echo $$ > {file}; sleep 60"]},
+        )
+        works.time.after(1)
+
+        async def begun() -> bool:
+            return file.exists() and bool(file.read_text())
+
+        await until(begun)
+
+    story(what)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), signal.SIG_DFL)

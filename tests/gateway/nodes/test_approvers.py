@@ -1,0 +1,360 @@
+"""Who may allow what: never the one who asked, over any connection; and always what was shown, which is what runs."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.core.model import Caller, Grant
+from openclaw_mcp.core.rpc import ADMIN, APPROVALS, READ, WRITE, Fault
+from openclaw_mcp.gateway.wiring.gateway import Gateway
+from openclaw_mcp.gateway.wiring.nodes import machine_room
+from openclaw_mcp.net.gateway_client.client import CannotConnect, Client
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
+from openclaw_mcp.net.gateway_client.identity import Identity
+from openclaw_mcp.tools.policy_rules import from_config
+
+from ..rpc.gateways import BACKEND, EVERY, running, within
+from .gateways import FakeNode, MachineHouse, MemoryBook, heard, machines, next_of, order
+
+ASK = {"command": "echo hi", "host": "gateway", "id": "Q", "twoPhase": True}
+CLI = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
+PROBE = ClientInfo(id="gateway-client", version="2", platform="linux", mode="backend", display_name="another")
+
+Connect = Callable[[MachineHouse], contextlib.AbstractAsyncContextManager[Client]]
+
+
+def silent(name: str) -> Connect:
+    return lambda house: house.silent("linux", name)
+
+
+def bare(house: MachineHouse) -> Client:
+    return house.gateway.client()
+
+
+def bare_cli(house: MachineHouse) -> Client:
+    return house.gateway.client(who=CLI, scopes=[APPROVALS])
+
+
+def bare_named_otherwise(house: MachineHouse) -> Client:
+    return house.gateway.client(who=PROBE)
+
+
+def device(name: str) -> Connect:
+    return lambda house: house.reviewer(name)
+
+
+def made_up_key(house: MachineHouse) -> Client:
+    """A key that nobody paired: programs of this machine are let in by the token alone."""
+    return house.gateway.client(who=BACKEND, signer=Identity.load(house.folder / "made-up.json"))
+
+
+async def by_device_token(house: MachineHouse, name: str, scopes: Any = EVERY, *, approved: bool = False) -> Client:
+    """A paired device that comes with its own token and does not show the gateway's; let in silently or `approved`."""
+    signer = Identity.load(house.folder / f"{name}.json")
+    first_time = house.reviewer(name) if approved else house.gateway.client(who=CLI, signer=signer, scopes=scopes)
+    async with first_time as first:
+        token = (first.hello or {})["auth"]["deviceToken"]
+    told = Introduction(client=CLI, scopes=tuple(scopes))
+    given = Credentials(device_token=token)
+    return Client(house.gateway.url, told, credentials=given, signer=signer, redial=False)
+
+
+def silent_by_its_own_token(name: str) -> Connect:
+    @contextlib.asynccontextmanager
+    async def connect(house: MachineHouse) -> AsyncIterator[Client]:
+        async with await by_device_token(house, name) as client:
+            yield client
+
+    return connect
+
+
+SAME: dict[str, tuple[Connect, Connect]] = {
+    "the same token": (bare, bare),
+    "the same token as another kind of client": (bare, bare_cli),
+    "the same token the other way round": (bare_cli, bare),
+    "the same token under another name": (bare, bare_named_otherwise),
+    "the same token and a made-up key": (bare, made_up_key),
+    "a made-up key and then the same token": (made_up_key, bare),
+    "a device that holds the token, and then the token alone": (device("a"), bare),
+    "the token, and then a device let in because of it": (bare, silent("a")),
+    "a device let in because of the token, and then another": (silent("a"), silent("b")),
+    "a device that holds the token, and then one let in because of it": (device("a"), silent("b")),
+    "a device let in because of the token, by its own, and then the token": (silent_by_its_own_token("a"), bare),
+    "one by its own token, and then another let in because of it": (silent_by_its_own_token("a"), silent("b")),
+    "both by their own tokens": (silent_by_its_own_token("a"), silent_by_its_own_token("b")),
+    "the same device": (device("a"), device("a")),
+}
+
+
+@pytest.mark.parametrize("method", ["exec.approval.resolve", "approval.resolve"])
+@pytest.mark.parametrize("decision", ["allow-once", "allow-always"])
+@pytest.mark.parametrize("case", SAME)
+def test_a_second_connection_of_whoever_asked_does_not_allow_it(
+    tmp_path: Path, case: str, decision: str, method: str
+) -> None:
+    one, two = SAME[case]
+
+    async def test() -> None:
+        async with machines(tmp_path) as house, two(house) as answering:
+            async with one(house) as asking:
+                await asking.call("exec.approval.request", ASK)
+                with pytest.raises(Fault, match="another operator must"):
+                    await answering.call(method, {"id": "Q", "kind": "exec", "decision": decision})
+            with pytest.raises(Fault, match="another operator must"):  # nor once the first has gone
+                await answering.call(method, {"id": "Q", "kind": "exec", "decision": decision})
+            await answering.call(method, {"id": "Q", "kind": "exec", "decision": "deny"})
+            async with house.reviewer("somebody-else") as other:
+                record = (await other.call("approval.get", {"id": "Q"}))["approval"]
+            assert record["status"] in ("denied", "cancelled")
+
+    within(test())
+
+
+OTHERS: dict[str, tuple[Connect, Connect]] = {
+    "another device": (device("a"), device("b")),
+    "a device, asked with the token": (bare, device("a")),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_somebody_else_does(tmp_path: Path, case: str) -> None:
+    one, two = OTHERS[case]
+
+    async def test() -> None:
+        async with machines(tmp_path) as house, one(house) as asking, two(house) as answering:
+            await asking.call("exec.approval.request", ASK)
+            assert await answering.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"}) == {"ok": True}
+
+    within(test())
+
+
+def test_the_owner_allows_with_the_token_what_a_device_without_it_asks(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with machines(tmp_path) as house:
+            phone = await by_device_token(house, "phone", approved=True)
+            async with phone, bare(house) as owner:
+                await phone.call("exec.approval.request", ASK)
+                assert await owner.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"}) == {"ok": True}
+
+    within(test())
+
+
+# ---- what a node asks on somebody's behalf ----
+
+
+LENT_TO_ALL = {
+    "tools": {"allow": ["laptop__system_run"]},
+    "gateway": {"tools": {"allow": ["nodes", "laptop__system_run"]}},
+}
+
+
+async def asking_node(house: MachineHouse, node: FakeNode, operator: Client, how: str) -> Any:
+    """Have the node asked about while it is at work on a call of `operator`'s; the question and the call."""
+    calls = {
+        "node.invoke": order(node.id, "system.run", params={"command": ["x"]}),
+        "tools.invoke": {"name": "laptop__system_run", "args": {"command": ["x"]}},
+    }
+    asked = asyncio.ensure_future(operator.call(how, calls[how]))
+    await next_of(node.invoked)
+    question = asyncio.ensure_future(node.client.call("exec.approval.request", {"command": "x", "id": "Q"}))
+    return asked, question
+
+
+@pytest.mark.parametrize(
+    ("scopes", "allowed"),
+    [((READ, WRITE, APPROVALS), False), ((READ, WRITE, APPROVALS, ADMIN), True)],
+    ids=["may only write and approve", "may do anything"],
+)
+@pytest.mark.parametrize("how", ["node.invoke", "tools.invoke"])
+def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owners(
+    tmp_path: Path, scopes: Any, allowed: bool, how: str
+) -> None:
+    waits = asyncio.Event()
+
+    async def stay(command: str, params: Any) -> Any:
+        await waits.wait()
+
+    async def test() -> None:
+        async with machines(tmp_path) as house, bare(house) as owner, house.approved(owner, answer=stay) as node:
+            house.gateway.gateway.adopt(from_config(LENT_TO_ALL))
+            heard_of = heard(owner, "exec.approval.requested")
+            one = await by_device_token(house, "phone", scopes)
+            two = await by_device_token(house, "phone", scopes)
+            async with one, two:
+                begun, question = await asking_node(house, node, one, how)
+                await next_of(heard_of)
+                answer = {"id": "Q", "decision": "allow-once"}
+                if allowed:
+                    assert await two.call("exec.approval.resolve", answer) == {"ok": True}
+                else:
+                    for connection in (one, two):
+                        with pytest.raises(Fault, match="whoever began the command can't allow it"):
+                            await connection.call("exec.approval.resolve", answer)
+                    assert await owner.call("exec.approval.resolve", answer) == {"ok": True}
+                assert (await question)["decision"] == "allow-once"
+                waits.set()
+                await begun
+
+    within(test())
+
+
+# ---- runs ----
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("exec.approval.request", ASK),
+        ("exec.approval.resolve", {"id": "Q", "decision": "allow-once"}),
+        ("exec.approval.resolve", {"id": "Q", "decision": "deny"}),
+        ("approval.resolve", {"id": "Q", "kind": "exec", "decision": "allow-once"}),
+    ],
+)
+@pytest.mark.parametrize(
+    "caller",
+    [
+        Caller(kind="agent", name="main", scopes=frozenset({"*", *EVERY}), session="s"),
+        Caller(kind="operator", name="x", scopes=frozenset(EVERY), grant=Grant(owner=True)),
+        Caller(kind="app", name="x", scopes=frozenset(EVERY)),
+        Caller(kind="local", name="x", scopes=frozenset(EVERY)),
+    ],
+    ids=["an agent", "an owner's run", "an app", "a tool within"],
+)
+def test_a_run_neither_asks_nor_answers_whatever_it_may(
+    tmp_path: Path, method: str, params: Any, caller: Caller
+) -> None:
+    gateways: list[Gateway] = []
+
+    @contextlib.asynccontextmanager
+    async def furnish(gateway: Gateway) -> Any:
+        gateways.append(gateway)
+        async with machine_room(gateway, MemoryBook(), config=dict):
+            yield
+
+    async def test() -> None:
+        async with running(tmp_path, furnish=furnish) as gateway, gateway.client() as operator:
+            if method != "exec.approval.request":
+                await operator.call("exec.approval.request", ASK)
+            before = await operator.call("exec.approval.list")
+            with pytest.raises(Fault, match=r"missing scope: operator\.approvals"):
+                await gateways[0].ask(method, params, caller)
+            assert await operator.call("exec.approval.list") == before
+
+    within(test())
+
+
+@pytest.mark.parametrize("method", ["exec.approval.resolve", "approval.resolve", "exec.approval.list"])
+def test_a_runs_token_opens_no_way_to_approvals(tmp_path: Path, method: str) -> None:
+    gateways: list[Gateway] = []
+
+    @contextlib.asynccontextmanager
+    async def furnish(gateway: Gateway) -> Any:
+        gateways.append(gateway)
+        async with machine_room(gateway, MemoryBook(), config=dict):
+            yield
+
+    async def test() -> None:
+        async with running(tmp_path, furnish=furnish) as gateway, gateway.client() as operator:
+            await operator.call("exec.approval.request", ASK)
+            run = Caller(kind="agent", name="main", session="agent:main:main", grant=Grant(owner=True))
+            token = gateways[0].grants.issue(run, seconds=60)
+            async with gateway.client(token=token) as program:
+                with pytest.raises((Fault, CannotConnect)):
+                    await program.call(method, {"id": "Q", "kind": "exec", "decision": "allow-once"})
+            assert len(await operator.call("exec.approval.list")) == 1
+
+    within(test())
+
+
+# ---- the text and the words ----
+
+PLAN = {
+    "argv": ["rm", "-rf", "/srv/data"],
+    "commandText": "rm -rf /srv/data",
+    "cwd": "/srv",
+    "agentId": "a",
+    "sessionKey": "s",
+}
+SAID = r"differs|something else|different things|must name|longer than|more than"
+DIFFER: dict[str, Any] = {
+    "a text beside the words": {"command": "ls", "commandArgv": ["rm", "-rf", "/"]},
+    "a text that leaves a word out": {"command": "rm -rf /tmp", "commandArgv": ["rm", "-rf", "/tmp", "/srv"]},
+    "a text that says more": {"command": "echo hi there", "commandArgv": ["echo", "hi"]},
+    "words run together": {"command": "rm a b", "commandArgv": ["rm", "a b"]},
+    "words torn apart": {"command": "rm 'a b'", "commandArgv": ["rm", "a", "b"]},
+    "a comment": {"command": "echo hi # rm x", "commandArgv": ["echo", "hi"]},
+    "another program after a semicolon": {"command": "echo hi", "commandArgv": ["echo", "hi;", "rm", "x"]},
+    "an invisible difference": {"command": "ls a", "commandArgv": ["ls", "a\u200b"]},
+    "another letter": {"command": "ls a", "commandArgv": ["l\u0455", "a"]},
+    "a program that is no shell": {"command": "echo hi", "commandArgv": ["./evil", "-c", "echo hi"]},
+    "a shell with more words": {"command": "echo hi", "commandArgv": ["sh", "-c", "echo hi", "x"]},
+    "a shell's other text": {"command": "echo hi", "commandArgv": ["sh", "-c", "rm x"]},
+    "text that is not closed": {"command": "echo 'hi", "commandArgv": ["echo", "hi"]},
+    "no words": {"command": "echo hi", "commandArgv": []},
+    "a blank program": {"command": "echo hi", "commandArgv": [" ", "hi"]},
+    "rawCommand": {"rawCommand": "ls", "commandArgv": ["rm", "x"]},
+    "commandText": {"commandText": "ls", "commandArgv": ["rm", "x"]},
+    "three texts": {"command": "ls", "rawCommand": "rm x"},
+    "a plan's own text": {"systemRunPlan": PLAN | {"commandText": "ls"}},
+    "a text beside a plan": {"command": "ls", "systemRunPlan": PLAN},
+    "words beside a plan": {"commandArgv": ["ls"], "systemRunPlan": PLAN},
+    "a folder beside a plan": {"cwd": "/home", "systemRunPlan": PLAN},
+    "an agent beside a plan": {"agentId": "b", "systemRunPlan": PLAN},
+    "a session beside a plan": {"sessionKey": "t", "systemRunPlan": PLAN},
+    "words too long to read": {"commandArgv": ["echo", "x" * 20_000]},
+    "a plan too long to read": {"systemRunPlan": PLAN | {"argv": ["echo", "x" * 20_000], "commandText": "echo x"}},
+    "variables too long to read": {"commandArgv": ["echo"], "env": {"A": "x" * 20_000}},
+}
+AGREE: dict[str, tuple[Any, str]] = {
+    "the text alone": ({"command": "echo hi"}, "echo hi"),
+    "the words alone": ({"commandArgv": ["echo", "a b"]}, "echo 'a b'"),
+    "the same": ({"command": "echo hi", "commandArgv": ["echo", "hi"]}, "echo hi"),
+    "the same, quoted": ({"command": "echo 'a b'", "commandArgv": ["echo", "a b"]}, "echo 'a b'"),
+    "the same, quoted otherwise": ({"command": 'echo "a b"', "commandArgv": ["echo", "a b"]}, "echo 'a b'"),
+    "as OpenClaw quotes": (
+        {"command": 'echo "say \\"x\\"" a;b', "commandArgv": ["echo", 'say "x"', "a;b"]},
+        "echo 'say \"x\"' 'a;b'",
+    ),
+    "a shell's text": ({"command": "ls | wc", "commandArgv": ["sh", "-c", "ls | wc"]}, "sh -c 'ls | wc'"),
+    "a plan": ({"systemRunPlan": PLAN}, "rm -rf /srv/data"),
+    "a plan and the same": ({"command": "rm -rf /srv/data", "cwd": "/srv", "systemRunPlan": PLAN}, "rm -rf /srv/data"),
+    "variables": ({"commandArgv": ["make"], "env": {"CC": "evil"}}, "env CC=evil make"),
+    "variables and a text": ({"command": "make", "env": {"CC": "evil"}}, "env CC=evil make"),
+    "what can't be seen": ({"command": "ls a\u200bb"}, "ls a\\u{200b}b"),
+    "a program in another alphabet": ({"commandArgv": ["\u0441at"]}, "'\\u{441}at'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DIFFER)
+def test_a_question_whose_parts_say_different_things_is_not_put(tmp_path: Path, case: str) -> None:
+    async def test() -> None:
+        async with machines(tmp_path) as house, bare(house) as asking:
+            with pytest.raises(Fault, match=SAID):
+                await asking.call("exec.approval.request", {"twoPhase": True, **DIFFER[case]})
+            assert await asking.call("exec.approval.list") == []
+            async with house.node() as node:
+                with pytest.raises(Fault, match=SAID):
+                    await node.client.call("exec.approval.request", DIFFER[case])
+
+    within(test())
+
+
+@pytest.mark.parametrize("case", AGREE)
+def test_what_is_shown_is_what_would_run(tmp_path: Path, case: str) -> None:
+    params, shown = AGREE[case]
+
+    async def test() -> None:
+        async with machines(tmp_path) as house, bare(house) as asking:
+            await asking.call("exec.approval.request", {"id": "Q", "twoPhase": True, **params})
+            (listed,) = await asking.call("exec.approval.list")
+            assert listed["request"]["command"] == shown
+            assert (await asking.call("exec.approval.get", {"id": "Q"}))["commandText"] == shown
+            assert (await asking.call("approval.get", {"id": "Q"}))["approval"]["presentation"]["commandText"] == shown
+            argv = params.get("commandArgv") or params.get("systemRunPlan", {}).get("argv")
+            assert listed["request"]["commandArgv"] == argv
+
+    within(test())

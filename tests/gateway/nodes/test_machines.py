@@ -1,0 +1,105 @@
+"""Devices and nodes are kept in the store: through a kill, and from the file older versions kept."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openclaw_mcp.gateway.rpc.pairing import Book, Device, FileShelf, Grant, Pairing
+from openclaw_mcp.gateway.wiring.nodes import StoreShelf
+from openclaw_mcp.net.files import StateBroken
+from openclaw_mcp.net.gateway_client.client import Client
+from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
+from openclaw_mcp.net.gateway_client.identity import Identity
+
+from ..rpc.gateways import BACKEND, EVERY, NODE, within
+from ..wiring.test_gateway import Served, serving
+from .gateways import MemoryBook, approve
+
+
+def device(id: str) -> Device:
+    return Device(
+        device_id=id,
+        public_key="k",
+        client_id="node-host",
+        client_mode="node",
+        platform="linux",
+        grants={"node": Grant(scopes=(), created_at_ms=1)},
+        created_at_ms=1,
+        approved_at_ms=1,
+        approved_via="owner",
+    )
+
+
+def test_the_store_keeps_the_book_of_devices(tmp_path: Path) -> None:
+    async def test() -> None:
+        rows = MemoryBook()
+        shelf = StoreShelf(tmp_path / "pairing.json")
+        shelf.book = rows
+        assert await shelf.load() is None
+        book = Book(version=1, key="ab" * 32, devices={"d1": device("d1"), "d2": device("d2")})
+        await shelf.save(book)
+        again = StoreShelf(tmp_path / "pairing.json")
+        again.book = rows
+        assert await again.load() == book
+        await again.save(Book(version=1, key=book.key, devices={"d2": book.devices["d2"]}))
+        assert set(rows.rows) == {"(key)", "d2"}
+        del rows.rows["(key)"]
+        with pytest.raises(StateBroken, match="not the key of their tokens"):
+            await again.load()
+
+    within(test())
+
+
+def test_devices_paired_by_an_older_version_stay_paired(tmp_path: Path) -> None:
+    async def test() -> None:
+        path = tmp_path / "pairing.json"
+        book = Book(version=1, key="cd" * 32, devices={"d1": device("d1")})
+        await FileShelf(path).save(book)
+        shelf = StoreShelf(path)
+        shelf.book = MemoryBook()
+        pairing = Pairing(shelf)
+        await pairing.open()
+        token = pairing.token("d1", "node")
+        assert token is not None
+        assert not path.exists()
+        once_more = Pairing(shelf)
+        await once_more.open()
+        assert once_more.token("d1", "node") == token
+
+    within(test())
+
+
+@contextlib.contextmanager
+def killed(folder: Path) -> Iterator[Served]:
+    """A gateway that gets no chance to tidy up."""
+    with serving(folder) as served:
+        yield served
+        served.child.kill()
+        served.child.wait()
+
+
+def test_pairing_and_approval_survive_a_kill(tmp_path: Path) -> None:
+    identity = Identity.load(tmp_path / "node.json")
+    told = Introduction(client=NODE, role="node", commands=("device.info",))
+    state = tmp_path / "state"
+
+    def operator(served: Served) -> Client:
+        told = Introduction(client=BACKEND, scopes=EVERY)
+        return Client(served.ws, told, credentials=Credentials(token=served.token), redial=False)
+
+    async def join(served: Served, credentials: Credentials) -> str:
+        node = Client(served.ws, told, credentials=credentials, signer=identity, redial=False)
+        async with node, operator(served) as caller:
+            await approve(caller, identity.id)
+            (seen,) = (await caller.call("node.list"))["nodes"]
+            assert (seen["approvalState"], seen["commands"]) == ("approved", ["device.info"])
+            assert node.hello is not None
+            return str(node.hello["auth"]["deviceToken"])
+
+    with killed(state) as served:
+        token = asyncio.run(join(served, Credentials(token=served.token)))
+    with killed(state) as served:
+        assert asyncio.run(join(served, Credentials(device_token=token))) == token

@@ -1,0 +1,335 @@
+"""The pairing book: what is acknowledged is kept, and what is kept can't be used by who reads it."""
+
+import asyncio
+import json
+import stat
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Fault
+from openclaw_mcp.gateway.rpc import pairing as pairings
+from openclaw_mcp.gateway.rpc.pairing import FileShelf, MemoryShelf, Pairing
+from openclaw_mcp.net.files import StateBroken
+from openclaw_mcp.net.gateway_client.handshake import Connect, Credentials, Introduction
+from openclaw_mcp.net.gateway_client.identity import Identity
+
+from .gateways import TUI
+
+DEVICE = Identity(b"\7" * 32)
+
+
+def connect(device: Identity = DEVICE, *scopes: str) -> Connect:
+    return Introduction(client=TUI, scopes=scopes or (READ,)).connect({"nonce": "n", "ts": 1}, Credentials(), device)
+
+
+async def admitted(pairing: Pairing, device: Identity = DEVICE, *scopes: str) -> str:
+    await pairing.admit_silently(connect(device, *scopes), public_key=device.public_key, remote_ip=None)
+    token = pairing.token(device.id, "operator")
+    assert token is not None
+    return token
+
+
+def test_what_was_approved_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "pairing.json"
+
+    async def test() -> None:
+        first = Pairing(FileShelf(path))
+        await first.open()
+        token = await admitted(first)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert token not in path.read_text()
+        second = Pairing(FileShelf(path))
+        await second.open()
+        assert second.holds(DEVICE.id, "operator", token)
+        assert not second.holds(DEVICE.id, "node", token)
+        assert not second.holds("unknown", "operator", token)
+
+    asyncio.run(test())
+
+
+def test_a_broken_book_stops_us_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "pairing.json"
+    path.write_text('{"version":1,')
+    with pytest.raises(StateBroken, match="is no pairing book; restore it"):
+        asyncio.run(Pairing(FileShelf(path)).open())
+    assert path.read_text() == '{"version":1,'
+
+
+def test_a_change_that_cannot_be_saved_is_not_made() -> None:
+    class Full(MemoryShelf):
+        async def save(self, book: pairings.Book) -> None:
+            raise StateBroken("no space left on device")
+
+    async def test() -> None:
+        pairing = Pairing(Full())
+        with pytest.raises(StateBroken):
+            await admitted(pairing)
+        assert pairing.find(DEVICE.id) is None
+
+    asyncio.run(test())
+
+
+def test_rotation_and_revocation_end_the_old_token() -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        cuts: list[pairings.Cut] = []
+        pairing.cut.listen(cuts.append)
+        first = await admitted(pairing, DEVICE, READ, ADMIN)
+        with pytest.raises(Fault, match="missing scope"):
+            await pairing.rotate(DEVICE.id, "operator", None, by=frozenset({READ}))
+        with pytest.raises(Fault, match="was not approved"):
+            await narrowed()
+        await pairing.rotate(DEVICE.id, "operator", None, by=frozenset({ADMIN}))
+        second = pairing.token(DEVICE.id, "operator")
+        assert second is not None
+        assert not pairing.holds(DEVICE.id, "operator", first)
+        assert pairing.holds(DEVICE.id, "operator", second)
+        await pairing.revoke(DEVICE.id, "operator")
+        assert not pairing.holds(DEVICE.id, "operator", second)
+        third = await admitted(pairing)
+        assert third not in (first, second)
+        assert cuts == [pairings.Cut(DEVICE.id, "operator")] * 2
+        await pairing.remove(DEVICE.id)
+        fourth = await admitted(pairing)
+        assert fourth not in (first, second, third)
+        assert not any(pairing.holds(DEVICE.id, "operator", token) for token in (first, second, third))
+
+    async def narrowed() -> None:
+        other = Pairing(MemoryShelf())
+        await admitted(other, DEVICE, READ)
+        await other.rotate(DEVICE.id, "operator", (ADMIN,), by=frozenset({ADMIN}))
+
+    asyncio.run(test())
+
+
+def test_requests_grow_old_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        asked = pairing.ask(connect(), public_key=DEVICE.public_key, remote_ip="192.0.2.7")
+        later = pairings.now_ms() + int(pairings.PENDING_FOR * 1000) + 1000
+        with monkeypatch.context() as clock:
+            clock.setattr(pairings, "now_ms", lambda: later)
+            with pytest.raises(Fault, match="unknown requestId"):
+                await pairing.approve(asked.request_id, by=frozenset({ADMIN}))
+        monkeypatch.setattr(pairings, "MOST_PENDING", 3)
+        for number in range(5):
+            device = Identity(bytes([number]) * 32)
+            pairing.ask(connect(device), public_key=device.public_key, remote_ip=None)
+        assert len(pairing.pending()) == 3
+
+    asyncio.run(test())
+
+
+def test_unknown_devices_and_roles_are_named() -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        for change in (pairing.remove("x"), pairing.rename("x", "y"), pairing.revoke("x", "operator")):
+            with pytest.raises(Fault, match="unknown deviceId"):
+                await change
+        await admitted(pairing)
+        with pytest.raises(Fault, match="no role 'node'"):
+            await pairing.revoke(DEVICE.id, "node")
+
+    asyncio.run(test())
+
+
+def test_a_request_waits_five_minutes_and_256_wait_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        now = pairings.now_ms()
+        monkeypatch.setattr(pairings, "now_ms", lambda: now)
+        first = pairing.ask(connect(), public_key=DEVICE.public_key, remote_ip=None)
+        monkeypatch.setattr(pairings, "now_ms", lambda: now + 300_000)
+        assert pairing.pending() == [first]
+        monkeypatch.setattr(pairings, "now_ms", lambda: now + 300_001)
+        assert pairing.pending() == []
+        ended: list[pairings.Resolved] = []
+        pairing.resolved.listen(ended.append)
+        for number in range(257):
+            device = Identity(number.to_bytes(2, "big") * 16)
+            pairing.ask(connect(device), public_key=device.public_key, remote_ip=None)
+        assert len(pairing.pending()) == 256
+        assert [(end.device_id, end.decision) for end in ended] == [(Identity(bytes(32)).id, "rejected")]
+
+    asyncio.run(test())
+
+
+def test_a_request_says_whether_the_device_was_known_and_how_it_ended() -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        asked: list[pairings.Asked] = []
+        ended: list[pairings.Resolved] = []
+        pairing.asked.listen(asked.append)
+        pairing.resolved.listen(ended.append)
+        first = pairing.ask(connect(), public_key=DEVICE.public_key, remote_ip="192.0.2.7")
+        assert (first.is_repair, first.roles) == (None, ("operator",))
+        device = await pairing.approve(first.request_id, by=frozenset({ADMIN}))
+        assert (device.device_id, device.approved_via, device.remote_ip) == (DEVICE.id, "owner", "192.0.2.7")
+        again = pairing.ask(connect(), public_key=DEVICE.public_key, remote_ip=None)
+        assert again.is_repair is True
+        assert pairing.reject(again.request_id) == again
+        silent = await pairing.admit_silently(connect(), public_key=DEVICE.public_key, remote_ip=None)
+        assert silent.approved_via == "silent"
+        assert [one.request_id for one in asked] == [first.request_id, again.request_id]
+        assert [end.decision for end in ended] == ["approved", "rejected", "approved"]
+        with pytest.raises(Fault, match="unknown requestId"):
+            await pairing.approve(first.request_id, by=frozenset({ADMIN}))
+
+    asyncio.run(test())
+
+
+def test_nobody_approves_more_than_they_hold() -> None:
+    async def test() -> None:
+        for wanted, held, may in (
+            ((READ,), {READ}, True),
+            ((READ,), {WRITE}, True),
+            ((WRITE,), {READ}, False),
+            ((READ, WRITE), {READ}, False),
+            ((ADMIN,), {WRITE, READ}, False),
+            ((ADMIN,), {ADMIN}, True),
+            ((READ,), set[str](), False),
+        ):
+            pairing = Pairing(MemoryShelf())
+            asked = pairing.ask(connect(DEVICE, *wanted), public_key=DEVICE.public_key, remote_ip=None)
+            if may:
+                await pairing.approve(asked.request_id, by=frozenset(held))
+                assert pairing.token(DEVICE.id, "operator") is not None
+            else:
+                with pytest.raises(Fault, match="missing scope"):
+                    await pairing.approve(asked.request_id, by=frozenset(held))
+                assert pairing.find(DEVICE.id) is None
+                assert pairing.pending() == [asked]
+
+    asyncio.run(test())
+
+
+def test_a_role_approved_again_after_revocation_gets_the_next_token() -> None:
+    async def test() -> None:
+        shelf = MemoryShelf()
+        pairing = Pairing(shelf)
+        await admitted(pairing)
+
+        def issue() -> int:
+            assert shelf.book is not None
+            return shelf.book.devices[DEVICE.id].grants["operator"].issue
+
+        first = issue()
+        assert 0 <= first < 2**53
+        await admitted(pairing)  # approved again without a revocation: the same token
+        assert issue() == first
+        await pairing.rotate(DEVICE.id, "operator", None, by=frozenset({ADMIN}))
+        assert issue() == first + 1
+        await pairing.revoke(DEVICE.id, "operator")
+        await admitted(pairing)
+        assert issue() == first + 2
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "left"),
+    [
+        ((ADMIN,), (READ,), (READ,)),
+        ((ADMIN, READ, WRITE), (READ,), (READ,)),
+        ((READ, WRITE), (READ,), (READ,)),
+        ((READ,), (READ, WRITE), (READ, WRITE)),
+    ],
+)
+@pytest.mark.parametrize("silently", [False, True])
+def test_what_was_revoked_does_not_come_back_with_what_is_approved_later(
+    held: tuple[str, ...], asked: tuple[str, ...], left: tuple[str, ...], silently: bool
+) -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        await admitted(pairing, DEVICE, *held)
+        await pairing.revoke(DEVICE.id, "operator")
+        again = connect(DEVICE, *asked)
+        if silently:
+            device = await pairing.admit_silently(again, public_key=DEVICE.public_key, remote_ip=None)
+        else:
+            request = pairing.ask(again, public_key=DEVICE.public_key, remote_ip="10.0.0.9")
+            device = await pairing.approve(request.request_id, by=frozenset(asked))
+        assert device.grants["operator"].scopes == left
+        more = {scope for scope in held if scope not in left and ADMIN not in left}
+        assert all(pairing.wants(connect(DEVICE, scope)) == "scope-upgrade" for scope in more)
+        await pairing.admit_silently(connect(DEVICE, ADMIN), public_key=DEVICE.public_key, remote_ip=None)
+        both = await pairing.admit_silently(again, public_key=DEVICE.public_key, remote_ip=None)
+        assert ADMIN in both.grants["operator"].scopes  # what was not revoked stays
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("scopes", [None, (READ,)])
+def test_a_new_token_does_not_bring_a_revoked_role_back(scopes: tuple[str, ...] | None) -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        await admitted(pairing, DEVICE, READ, WRITE)
+        await pairing.revoke(DEVICE.id, "operator")
+        with pytest.raises(Fault, match="was revoked"):
+            await pairing.rotate(DEVICE.id, "operator", scopes, by=frozenset({ADMIN}))
+        assert pairing.token(DEVICE.id, "operator") is None
+
+    asyncio.run(test())
+
+
+def test_the_book_is_what_its_shelf_holds_and_says_which_kind_of_book_it_is(tmp_path: Path) -> None:
+    async def test() -> None:
+        for shelf in (MemoryShelf(), FileShelf(tmp_path / "pairing.json")):
+            first, second = Pairing(shelf), Pairing(shelf)
+            token = await admitted(first)
+            assert [device.device_id for device in first.devices()] == [DEVICE.id]
+            assert list(second.devices()) == []
+            await second.open()
+            assert second.token(DEVICE.id, "operator") == token
+        written = json.loads((tmp_path / "pairing.json").read_text())
+        assert written["version"] == 1
+        assert len(bytes.fromhex(written["key"])) == 32
+
+    asyncio.run(test())
+
+
+def test_a_grant_that_was_never_counted_is_the_first() -> None:
+    async def test() -> None:
+        shelf = MemoryShelf()
+        pairing = Pairing(shelf)
+        await admitted(pairing)
+        assert shelf.book is not None
+        [device] = shelf.book.devices.values()
+
+        def with_grant(grant: pairings.Grant) -> pairings.Book:
+            changed = msgspec.structs.replace(device, grants={"operator": grant})
+            assert shelf.book is not None
+            return msgspec.structs.replace(shelf.book, devices={DEVICE.id: changed})
+
+        tokens = set[str | None]()
+        for grant in (
+            pairings.Grant(scopes=(READ,), created_at_ms=1),
+            pairings.Grant(scopes=(READ,), created_at_ms=1, issue=1),
+        ):
+            await shelf.save(with_grant(grant))
+            await pairing.open()
+            tokens.add(pairing.token(DEVICE.id, "operator"))
+        assert len(tokens) == 1
+
+    asyncio.run(test())
+
+
+def test_what_is_lost_is_told_and_what_is_changed_is_handed_back() -> None:
+    async def test() -> None:
+        pairing = Pairing(MemoryShelf())
+        cuts: list[pairings.Cut] = []
+        pairing.cut.listen(cuts.append)
+        await admitted(pairing, DEVICE, READ, WRITE)
+        assert (await pairing.rename(DEVICE.id, "desk")).label == "desk"
+        rotated = await pairing.rotate(DEVICE.id, "operator", (READ,), by=frozenset({ADMIN}))
+        assert rotated.scopes == (READ,)
+        revoked = await pairing.revoke(DEVICE.id, "operator")
+        assert revoked.revoked_at_ms is not None
+        assert abs(revoked.revoked_at_ms - time.time() * 1000) < 60_000
+        await pairing.remove(DEVICE.id)
+        assert cuts == [pairings.Cut(DEVICE.id, "operator")] * 2 + [pairings.Cut(DEVICE.id, None)]
+
+    asyncio.run(test())

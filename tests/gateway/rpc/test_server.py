@@ -1,0 +1,425 @@
+"""The gateway's WebSocket as peers see it."""
+
+import asyncio
+import socket as sockets
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Event
+from openclaw_mcp.gateway.rpc import connection, server
+from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
+from openclaw_mcp.net.gateway_client.identity import Identity
+from openclaw_mcp.protocol import gateway_frames
+
+from .gateways import CONNECT, TOKEN, TUI, Echo, Running, running, within
+
+
+def test_the_gateway_speaks_first_and_says_hello_in_full(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.stranger() as peer:
+            challenge = await peer.event("connect.challenge")
+            assert set(challenge["payload"]) >= {"nonce", "ts"}
+            assert "seq" not in challenge
+            hello = (await peer.ask("connect", CONNECT))["payload"]
+            assert hello["type"] == "hello-ok"
+            assert hello["protocol"] == 4
+            assert set(hello["server"]) >= {"version", "connId", "bootId"}
+            assert set(hello["snapshot"]) >= {"presence", "health", "stateVersion", "uptimeMs", "stateDir"}
+            assert hello["auth"] == {"method": "token", "role": "operator", "scopes": [ADMIN]}
+            assert hello["policy"] == {"maxPayload": 26214400, "maxBufferedBytes": 52428800, "tickIntervalMs": 30000}
+            assert {"health", "echo"} <= set(hello["features"]["methods"])
+            assert "hidden" not in hello["features"]["methods"]
+            assert (await peer.ask("hidden"))["ok"]
+
+    within(test())
+
+
+def test_only_an_administrator_is_told_where_state_lies(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as house, house.stranger() as peer:
+            await peer.event("connect.challenge")
+            hello = (await peer.ask("connect", CONNECT | {"scopes": [READ]}))["payload"]
+            assert not set(hello["snapshot"]) & {"stateDir", "configPath", "authMode"}
+
+    within(test())
+
+
+def test_requests_may_follow_connect_without_waiting(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.stranger() as peer:
+            await peer.say({"type": "req", "id": "c", "method": "connect", "params": CONNECT})
+            for number in range(15):
+                await peer.say({"type": "req", "id": str(number), "method": "echo", "params": {"n": number}})
+            assert (await peer.response("c"))["ok"]
+            answers = {frame["id"]: frame["payload"]["params"]["n"] for frame in [await peer.hear() for _ in range(15)]}
+            assert answers == {str(number): number for number in range(15)}
+
+    within(test())
+
+
+def test_binary_frames_fragments_and_null_params_are_fine(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as peer:
+            await peer.say(b'{"type":"req","id":"b","method":"echo"}')
+            assert (await peer.response("b"))["payload"]["params"] == {}
+            await peer.socket.send(['{"type":"req",', '"id":"f","method":"echo",', '"params":null}'])
+            assert (await peer.response("f"))["payload"]["params"] == {}
+
+    within(test())
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "reason"),
+    [
+        ("not json", 1000, ""),
+        ({"hello": 1}, 1008, "invalid request frame"),
+        ({"type": "req", "id": "1", "method": "connect", "params": {}, "x": 1}, 1008, "invalid request frame"),
+        ({"type": "req", "id": "1", "method": "health"}, 1008, "invalid handshake: first request must be connect"),
+        ({"type": "req", "id": "1", "method": "connect"}, 1008, "invalid connect params: must be object"),
+        ("x" * (gateway_frames.LARGEST_OPENING + 1), 1009, "preauth payload too large"),
+    ],
+)
+def test_a_stranger_who_says_the_wrong_thing_first_is_shown_out(
+    tmp_path: Path, frame: Any, code: int, reason: str
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as house, house.stranger() as peer:
+            await peer.event("connect.challenge")
+            await peer.say(frame)
+            assert await peer.closed() == (code, reason)
+
+    within(test())
+
+
+def test_a_stranger_may_not_make_us_hold_a_large_message(tmp_path: Path) -> None:
+    """The limit holds for what has arrived of a message, not only for a whole one."""
+
+    async def test() -> None:
+        async with running(tmp_path) as house, house.stranger() as peer:
+            await peer.event("connect.challenge")
+
+            async def parts() -> Any:
+                for _ in range(200):
+                    yield "x" * 1000
+                await asyncio.Event().wait()
+
+            sending = asyncio.create_task(peer.socket.send(parts()))
+            assert (await peer.closed())[0] == 1009
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    within(test())
+
+
+def test_a_stranger_who_says_nothing_is_shown_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HANDSHAKE_WITHIN", 0.05)
+
+    async def test() -> None:
+        async with running(tmp_path) as house, house.stranger() as peer:
+            assert await peer.closed() == (1000, "")
+
+    within(test())
+
+
+async def upgrade(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    return reader, writer
+
+
+async def eventually(check: Any) -> None:
+    async with asyncio.timeout(10):
+        while not check():  # noqa: ASYNC110 - what is waited for lies behind a socket
+            await asyncio.sleep(0.01)
+
+
+def test_after_hello_bad_frames_are_answered_or_dropped_and_the_socket_stays(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as peer:
+            await peer.say("not json")
+            await peer.say("[]")
+            assert (await peer.response("invalid"))["error"]["message"] == "invalid request frame: must be object"
+            again = await peer.ask("connect", CONNECT)
+            assert again["error"]["message"] == "connect is only valid as the first request"
+            unknown = await peer.ask("no.such")
+            assert unknown["error"] == {"code": "INVALID_REQUEST", "message": "unknown method: no.such"}
+            await peer.say({"type": "req", "id": "l", "method": "echo", "params": []})
+            assert (await peer.response("l"))["error"]["message"] == "invalid echo params: must be object"
+            assert (await peer.ask("echo", {"unknown": 1}))["ok"]
+
+    within(test())
+
+
+def test_a_frame_that_is_too_large_after_hello_closes_before_it_is_sent(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house:
+            reader, writer = await upgrade(house.port)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
+            await eventually(lambda: len(house.gateway.intercom.guests) == 1)
+            writer.write(b"\x81\xff" + (gateway_frames.LARGEST_FRAME + 1).to_bytes(8, "big") + b"\0\0\0\0")
+            said = await reader.read()
+            assert b"\x88" in said
+            assert (1009).to_bytes(2, "big") in said
+            writer.close()
+            await writer.wait_closed()
+
+    within(test())
+
+
+def test_scopes_are_asked_for_and_kept(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house:
+            async with house.raw(scopes=[READ]) as reader:
+                assert (await reader.ask("echo"))["ok"]
+                assert (await reader.ask("twice"))["error"] == {
+                    "code": "FORBIDDEN",
+                    "message": "missing scope: operator.write",
+                    "details": {"code": "MISSING_SCOPE", "missingScope": WRITE, "requiredScopes": [WRITE]},
+                }
+            async with house.raw(scopes=[WRITE]) as writer:
+                assert (await writer.ask("echo"))["ok"]  # write covers read
+                assert (await writer.ask("device.pair.list"))["error"]["code"] == "FORBIDDEN"
+            async with house.raw(scopes=[]) as nobody:
+                assert (await nobody.ask("echo"))["error"]["code"] == "FORBIDDEN"
+                assert (await nobody.ask("health"))["ok"]
+
+    within(test())
+
+
+def test_the_eleventh_wrong_role_call_in_a_row_closes(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as peer:
+            for _ in range(11):
+                assert (await peer.ask("node.only"))["error"]["message"] == "unauthorized role: operator"
+            assert await peer.closed() == (1008, "repeated unauthorized calls")
+
+    within(test())
+
+
+def test_failures_are_answered_without_their_insides(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as peer:
+            assert (await peer.ask("broken"))["error"] == {"code": "UNAVAILABLE", "message": "internal error"}
+            assert (await peer.ask("unwritable"))["error"]["message"] == "response serialization failed"
+            assert (await peer.ask("refuse"))["error"] == {
+                "code": "UNAVAILABLE",
+                "message": "not now",
+                "retryable": True,
+                "retryAfterMs": 7,
+            }
+
+    within(test())
+
+
+def test_control_writes_have_an_allowance(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as peer:
+            for _ in range(3):
+                assert (await peer.ask("seldom"))["ok"]
+            error = (await peer.ask("seldom"))["error"]
+            assert (error["code"], error["retryable"]) == ("UNAVAILABLE", True)
+            assert error["details"] == {"method": "seldom", "limit": "3 per 60s"}
+            assert 0 < error["retryAfterMs"] <= 60_001
+
+    within(test())
+
+
+def test_events_reach_those_who_may_hear_them_numbered_without_gaps(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house:
+            publish = house.gateway.publish
+            async with house.raw(scopes=[READ]) as reader, house.raw(scopes=[PAIRING]) as porter:
+                await reader.ask("subscribe", {"topic": "session:a"})
+                publish(Event(name="chat", payload=1))
+                publish(Event(name="device.pair.changed", payload=2, scope=PAIRING))
+                publish(Event(name="chat", payload=3, topic="session:b"))
+                publish(Event(name="chat", payload=4, topic="session:a"))
+                publish(Event(name="tick", payload=5, scope=None, state_version={"presence": 1, "health": 2}))
+                heard = [await reader.hear() for _ in range(3)]
+                assert [(frame["payload"], frame["seq"]) for frame in heard] == [(1, 1), (4, 2), (5, 3)]
+                assert heard[2]["stateVersion"] == {"presence": 1, "health": 2}
+                heard = [await porter.hear() for _ in range(2)]
+                assert [(frame["payload"], frame["seq"]) for frame in heard] == [(2, 1), (5, 2)]
+                await reader.ask("tell")
+                assert "seq" not in await reader.event("chat")
+
+    within(test())
+
+
+def test_a_peer_that_comes_and_goes_is_news(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as house, house.raw(scopes=[READ]) as peer:
+            client = {"id": "test", "version": "1", "platform": "linux", "mode": "test", "displayName": "visitor"}
+            async with house.raw(client=client):
+                came = await peer.event("presence")
+                assert [entry["host"] for entry in came["payload"]["presence"]][1:] == ["visitor"]
+                assert came["stateVersion"]["presence"] == 2
+                assert len((await peer.ask("system-presence"))["payload"]) == 2
+            went = await peer.event("presence")
+            assert len(went["payload"]["presence"]) == 1
+            async with house.raw():  # a backend comes for an errand and is not listed
+                assert len((await peer.ask("system-presence"))["payload"]) == 1
+
+    within(test())
+
+
+def test_a_request_that_has_begun_is_carried_out_though_nobody_waits(tmp_path: Path) -> None:
+    async def test() -> None:
+        room = Echo()
+        async with running(tmp_path, rooms=[room]) as house:
+            async with house.raw() as peer:
+                await peer.say({"type": "req", "id": "w", "method": "wait", "params": {}})
+                await room.begun.wait()
+            room.go.set()
+            await eventually(lambda: room.finished == 1)
+
+    within(test())
+
+
+def test_a_flood_of_waiting_requests_stops_our_reading_not_our_answers(tmp_path: Path) -> None:
+    async def test() -> None:
+        room = Echo()
+        async with running(tmp_path, rooms=[room]) as house, house.raw() as peer, house.raw() as other:
+            total = connection.MOST_RUNNING * 4
+            for number in range(total):
+                await peer.say({"type": "req", "id": str(number), "method": "wait", "params": {"pad": "x" * 2000}})
+            assert (await other.ask("health"))["ok"]
+            assert len(house.gateway.intercom._tasks) < total
+            room.go.set()
+            ids = {(await peer.hear())["id"] for _ in range(total)}
+            assert len(ids) == total
+
+    within(test())
+
+
+def test_a_client_that_stops_reading_is_cut_off_and_others_do_not_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_frames, "LARGEST_BACKLOG", 4 << 20)
+
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as good:
+            reader, writer = await upgrade(house.port)
+            await reader.readuntil(b"\r\n\r\n")
+            await asyncio.sleep(0)
+            raw = writer.get_extra_info("socket")
+            raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
+            writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
+            await eventually(lambda: len(house.gateway.intercom.guests) == 2)
+            writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport has it
+            for _ in range(100):
+                house.gateway.publish(Event(name="chat", payload="x" * 200_000))
+                await good.event("chat")
+            await eventually(lambda: len(house.gateway.intercom.guests) == 1)
+            assert house.gateway.intercom.counts[("slow_consumers",)] == 1
+            assert (await good.ask("health"))["ok"]
+            writer.transport.abort()
+
+    within(test())
+
+
+def connect_bytes() -> bytes:
+    return gateway_frames._encode(CONNECT)
+
+
+def masked(payload: bytes) -> bytes:
+    """One text frame as a client writes it, with a mask of zeros."""
+    return b"\x81\xfe" + len(payload).to_bytes(2, "big") + b"\0\0\0\0" + payload
+
+
+def test_a_peer_that_answers_no_ping_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PING_EVERY", 0.1)
+
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as lively:
+            reader, writer = await upgrade(house.port)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
+            await eventually(lambda: len(house.gateway.intercom.guests) == 2)
+            async with asyncio.timeout(10):
+                while await reader.read(1 << 16):  # reads, but never answers a ping
+                    pass
+            await eventually(lambda: len(house.gateway.intercom.guests) == 1)
+            assert (await lively.ask("health"))["ok"]
+            writer.close()
+
+    within(test())
+
+
+def test_stopping_tells_everybody_and_closes_with_1012(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as house, house.raw() as peer, house.stranger() as stranger:
+            await stranger.event("connect.challenge")
+            await house.stop()
+            assert (await peer.event("shutdown"))["payload"]["reason"] == "gateway stopping"
+            assert await peer.closed() == (1012, "service restart")
+            assert await stranger.closed() == (1012, "service restart")
+
+    within(test())
+
+
+def test_ticks_come_to_everybody(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as house:
+            house.gateway.intercom._tick_every = 0.05
+            house.gateway.intercom._timers.append(asyncio.create_task(house.gateway.intercom._tick()))
+            async with house.raw(scopes=[]) as peer:
+                assert set((await peer.event("tick"))["payload"]) == {"ts"}
+
+    within(test())
+
+
+def test_a_device_behind_a_proxy_waits_for_approval_and_operators_hear_of_it(tmp_path: Path) -> None:
+    async def connects(house: Running, device: Identity) -> Any:
+        async with house.stranger(**{"X-Forwarded-For": "192.0.2.7"}) as peer:
+            challenge = (await peer.event("connect.challenge"))["payload"]
+            told = Introduction(client=TUI, scopes=(READ,))
+            connect = told.connect(challenge, Credentials(token=TOKEN), device)
+            return await peer.ask("connect", msgspec.to_builtins(connect))
+
+    async def test() -> None:
+        device = Identity(b"\6" * 32)
+        async with running(tmp_path) as house, house.raw(scopes=[PAIRING, READ]) as owner:
+            refused = (await connects(house, device))["error"]
+            asked = (await owner.event("device.pair.requested"))["payload"]
+            assert (asked["deviceId"], asked["requestId"]) == (device.id, refused["details"]["requestId"])
+            assert (await owner.ask("device.pair.list"))["payload"]["pending"] == [asked]
+            approved = await owner.ask("device.pair.approve", {"requestId": asked["requestId"]})
+            assert approved["payload"]["device"]["approvedVia"] == "owner"
+            resolved = (await owner.event("device.pair.resolved"))["payload"]
+            assert (resolved["requestId"], resolved["decision"]) == (asked["requestId"], "approved")
+            assert (await connects(house, device))["payload"]["auth"]["scopes"] == [READ]
+
+    within(test())
+
+
+def test_the_websocket_is_at_the_root(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as house:
+            reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
+            writer.write(
+                b"GET /elsewhere HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+            )
+            assert b"404" in await reader.readline()
+            writer.close()
+
+    within(test())
+
+
+def test_the_token_is_never_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+
+    async def test() -> None:
+        async with running(tmp_path) as house, house.raw() as peer:
+            assert (await peer.ask("health"))["ok"]
+
+    within(test())
+    assert TOKEN not in "\n".join(r.getMessage() for r in caplog.records if not r.name.startswith("websockets"))

@@ -1,0 +1,88 @@
+"""Rooms called as the intercom calls them, over a twin of its link."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from openclaw_mcp.core.model import Caller, Json
+from openclaw_mcp.core.ports import Toolbox
+from openclaw_mcp.core.rpc import Event, Method, RpcCall, covers, missing_scope
+from openclaw_mcp.gateway.wiring import runs
+
+PATIENCE = 30.0  # seconds a test waits for something that must come
+
+
+class TwinLink:
+    """A connection that keeps what it is told."""
+
+    def __init__(self, *scopes: str) -> None:
+        self.id = "link"
+        self.scopes = frozenset(scopes or ("operator.admin",))
+        self.first: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._interests: set[str] = set()
+
+    def tell(self, event: str, payload: Any) -> None:
+        raise NotImplementedError
+
+    def interests(self) -> set[str]:
+        return self._interests
+
+    async def accepted(self, payload: Any) -> None:
+        self.first.set_result(payload)
+
+
+class House:
+    """Every room's methods by name, and every event published."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.news = asyncio.Event()
+        self.methods: dict[str, Method] = {}
+        self.memory: runs.Memory
+
+    def publish(self, event: Event) -> None:
+        self.events.append(event)
+        self.news.set()
+
+    def offer(self, methods: Sequence[Method]) -> None:
+        self.methods |= {method.name: method for method in methods}
+
+    async def call(self, name: str, params: Json | None = None, *, link: TwinLink | None = None) -> Any:
+        link = link or TwinLink()
+        method = self.methods[name]
+        if method.scope is not None and not covers(link.scopes, method.scope):
+            raise missing_scope(method.scope)
+        caller = Caller(kind="operator", name="tester", scopes=link.scopes)
+        return await method.run(RpcCall(method=name, params=params or {}, caller=caller, link=link))
+
+    def heard(self, name: str, **fields: Any) -> list[Json]:
+        return [
+            event.payload
+            for event in self.events
+            if event.name == name and all(event.payload.get(key) == value for key, value in fields.items())
+        ]
+
+    async def until(self, name: str, **fields: Any) -> Json:
+        """The first such event, published already or yet to come."""
+        async with asyncio.timeout(PATIENCE):
+            while not (found := self.heard(name, **fields)):
+                self.news.clear()
+                await self.news.wait()
+        return found[0]
+
+    async def say(self, message: str, *, run: str, key: str = "main", **more: Any) -> Json:
+        """Send, and wait for the end of the run."""
+        await self.call("chat.send", {"sessionKey": key, "message": message, "idempotencyKey": run, **more})
+        ended: Json = await self.call("agent.wait", {"runId": run, "timeoutMs": int(PATIENCE * 1000)})
+        return ended
+
+
+@asynccontextmanager
+async def house(where: str, *, tools: Toolbox | None = None, **more: Any) -> AsyncIterator[House]:
+    rooms = House()
+    async with runs.remembering(where, rooms.publish, tools=tools, **more) as remembered:
+        rooms.memory = remembered
+        for room in remembered.rooms:
+            rooms.offer(room.methods())
+        yield rooms

@@ -1,0 +1,114 @@
+"""Which of the proxy's sessions the gateway beside it looks at, and for whom."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.core.agents import AgentCard, Roster
+from openclaw_mcp.core.model import LOCAL
+from openclaw_mcp.gateway.wiring import tools as equipment
+from openclaw_mcp.gateway.wiring.gateway import Gateway
+from openclaw_mcp.gateway.wiring.tools import _Apps
+from openclaw_mcp.proxy.engine.app_session import Guest
+from tests.proxy.proxies import Proxy, proxy
+
+MAIN = "agent:main:main"
+
+
+class Beside:
+    """A gateway and a proxy in one process."""
+
+    def __init__(self, running: Proxy, folder: Path) -> None:
+        self.proxy = running
+        self.gateway = Gateway(folder, "t" * 40)
+        self.roster = Roster(agents=(AgentCard(id="main"),))
+        self.apps = _Apps(self.gateway, running.house, lambda: self.roster)
+        self.apps.open()
+
+    async def register(self, tools: int = 1, **about: Any) -> str:
+        names = [{"name": f"tool{number}"} for number in range(tools)]
+        answer = await self.proxy.send("POST", "/v1/chat/sessions", {"tools": names, **about})
+        id: str = answer.json["mcpSessionId"]
+        return id
+
+    def lent(self, session: str = MAIN, **options: Any) -> int:
+        return len(self.apps.lent_to(session, **{"everybody": False, **options}))
+
+
+@asynccontextmanager
+async def beside(folder: Path) -> AsyncIterator[Beside]:
+    async with proxy() as running:
+        yield Beside(running, folder)
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sessions whose tools somebody looked at."""
+    seen: list[str] = []
+    specs = Guest.specs
+
+    def noted(guest: Guest) -> Any:
+        seen.append(guest.session.id)
+        return specs(guest)
+
+    monkeypatch.setattr(Guest, "specs", noted)
+    return seen
+
+
+def test_sessions_no_app_came_for_are_nobodys_work(tmp_path: Path, looked: list[str]) -> None:
+    async def main() -> None:
+        async with beside(tmp_path) as house:
+            before = await house.gateway.desk.list(LOCAL)
+            rung: list[None] = []
+            house.gateway.registry.app_changed.listen(lambda _: rung.append(None))
+            for number in range(100):
+                await house.register(chatId="main" if number % 2 else "elsewhere")
+            assert (house.lent(), house.lent(everybody=True), looked, rung) == (0, 0, [], [])
+            assert await house.gateway.desk.list(LOCAL) is before
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("chat", "session", "lent"),
+    [
+        ("main", MAIN, 1), ("Main ", MAIN, 1), ("agent:main:main", MAIN, 1), ("side", "agent:main:side", 1),
+        ("side", MAIN, 0), ("agent::", MAIN, 0), ("", MAIN, 0), (None, MAIN, 0), ("x" * 600, MAIN, 0),
+    ],
+)  # fmt: skip
+def test_an_app_that_came_is_lent_to_the_conversation_it_names(
+    tmp_path: Path, looked: list[str], chat: str | None, session: str, lent: int
+) -> None:
+    async def main() -> None:
+        async with beside(tmp_path) as house:
+            before = await house.gateway.desk.list(LOCAL)
+            id = await house.register(1, **({"chat_id": chat} if chat is not None else {}))
+            other = await house.register(chat_id="another")
+            async with house.proxy.app(id), house.proxy.app(other):
+                assert await house.gateway.desk.list(LOCAL) is before
+                looked.clear()
+                assert (house.lent(session), house.lent(everybody=True)) == (lent, 2)
+                house.roster = Roster(agents=(AgentCard(id="main"),), main_key="home")
+                assert house.lent("agent:main:home") == (1 if session == MAIN and lent else 0)
+            async with house.proxy.app(id):  # back again with a new bridge
+                assert house.lent(everybody=True) == 2
+            await house.proxy.send("DELETE", f"/v1/chat/sessions/{id}")
+            assert house.lent(everybody=True) == 1
+
+    asyncio.run(main())
+
+
+def test_one_conversation_is_lent_so_many_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(equipment, "MOST_LENT", 10)
+
+    async def main() -> None:
+        async with beside(tmp_path) as house, AsyncExitStack() as apps:
+            for tools in (4, 0, 4, 4, 1):
+                await apps.enter_async_context(house.proxy.app(await house.register(tools, chat_id="main")))
+            assert house.lent() == 3
+
+    asyncio.run(main())

@@ -1,0 +1,185 @@
+"""Whoever acts in a session it names is held to what the books know of it, the same at every door.
+
+A key does not tell whose sub-agent a session is, nor which model it has. Sessions whose rules come from there are acted
+in over the WebSocket, by `tools.invoke`, `POST /tools/invoke`, `/mcp`, under `attach.grant` and by their own agent.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from openclaw_mcp.core.session_target import Place
+from tests import web_client
+from tests.gateway.wiring.gateways import World, world
+from tests.gateway.wiring.test_one_policy import seated
+
+GROUP = "agent:main:local:group:#g"
+CONFIG: dict[str, Any] = {
+    "agents": {
+        "defaults": {"runtime": "demo", "model": "a/one", "subagents": {"maxSpawnDepth": 4}},
+        "list": [{"id": "main"}, {"id": "other", "model": "b/two"}],
+    },
+    "channels": {
+        "local": {
+            "dmPolicy": "open",
+            "allowFrom": ["*"],
+            "groupPolicy": "open",
+            "groups": {"#g": {"tools": {"deny": ["sessions_history", "subagents"]}}},
+        }
+    },
+    "tools": {"byProvider": {"b": {"deny": ["sessions_history"]}}},
+    "gateway": {"tools": {"allow": ["sessions_spawn", "gateway"]}},
+}
+TOOLS = ("sessions_history", "subagents", "sessions_list")
+WRONG = {"limit": "x", "sessionKey": 0, "action": 0}
+"""Arguments no tool takes: a call that is allowed gets as far as the check of its arguments and does nothing."""
+
+Door = Callable[[World, str], set[str]]
+
+
+def by_list(house: World, session: str) -> set[str]:
+    with seated(house, Place(session=session)) as seat:
+        return seat.listed & set(TOOLS)
+
+
+def by_socket(house: World, session: str) -> set[str]:
+    with seated(house, Place(session=session)) as seat:
+        return {tool for tool in TOOLS if seat.refusal(tool) is None}
+
+
+def by_grant(house: World, session: str) -> set[str]:
+    token = house.ask("attach.grant", sessionKey=session)["token"]
+    with seated(house, None, token=token) as seat:
+        return {tool for tool in TOOLS if seat.refusal(tool) is None}
+
+
+def by_invoke(house: World, session: str) -> set[str]:
+    return {tool for tool in TOOLS if house.invoke(tool, session, **WRONG)["error"]["code"] != "not_found"}
+
+
+def by_post(house: World, session: str) -> set[str]:
+    return {tool for tool in TOOLS if house.post(tool, session, **WRONG).status != 404}
+
+
+def by_post_header(house: World, session: str, **body: str) -> set[str]:
+    def status(tool: str) -> int:
+        headers = {**house.bearer, "x_openclaw_session_key": quote(session)}
+        asked = {"tool": tool, "args": WRONG, **body}
+        return web_client.send(f"{house.served.http}/tools/invoke", "POST", asked, **headers).status
+
+    return {tool for tool in TOOLS if status(tool) != 404}
+
+
+def by_post_header_first(house: World, session: str) -> set[str]:
+    """Whoever puts a session into the header relies on it: the body leads nowhere else."""
+    return by_post_header(house, session, sessionKey="agent:main:main")
+
+
+def by_mcp_list(house: World, session: str) -> set[str]:
+    return {tool["name"] for tool in house.mcp("tools/list", quote(session))["result"]["tools"]} & set(TOOLS)
+
+
+def by_mcp_call(house: World, session: str) -> set[str]:
+    def said(tool: str) -> str:
+        result = house.mcp("tools/call", quote(session), name=tool, arguments=WRONG)["result"]
+        return str(result["content"][0]["text"])
+
+    return {tool for tool in TOOLS if "is refused" not in said(tool)}
+
+
+def by_agent(house: World, session: str) -> set[str]:
+    shown = house.ask("tools.effective", sessionKey=session)["groups"]
+    return {tool["id"] for group in shown for tool in group["tools"]} & set(TOOLS)
+
+
+DOORS: dict[str, Door] = {
+    "listed over the socket": by_list,
+    "called over the socket": by_socket,
+    "under a grant": by_grant,
+    "tools.invoke": by_invoke,
+    "POST /tools/invoke": by_post,
+    "POST /tools/invoke, by its header": by_post_header,
+    "POST /tools/invoke, another in its body": by_post_header_first,
+    "listed at /mcp": by_mcp_list,
+    "called at /mcp": by_mcp_call,
+    "its own agent": by_agent,
+}
+EVERY, NOT_HISTORY, NOT_IN_GROUP = set(TOOLS), {"subagents", "sessions_list"}, {"sessions_list"}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def sessions(house: World) -> dict[str, tuple[str, set[str]]]:
+    """Each by what it is: its key, and what may be used there."""
+
+    def spawned(above: str, **more: Any) -> str:
+        return str(house.ask("sessions.spawn", sessionKey=above, task="!say x", **more)["childSessionKey"])
+
+    child = spawned(GROUP)
+    grandchild = spawned(child)
+    house.ask("sessions.patch", key="agent:main:modelled", model="b/two")
+    house.ask("sessions.patch", key="agent:other:back", model="a/one")
+    return {
+        "an ordinary session": ("agent:main:main", EVERY),
+        "the group itself": (GROUP, NOT_IN_GROUP),
+        "its sub-agent": (child, NOT_IN_GROUP),
+        "its sub-agent's sub-agent": (grandchild, NOT_IN_GROUP),
+        "one more below": (spawned(grandchild), NOT_IN_GROUP),
+        "a sub-agent of no group": (spawned("agent:main:alone"), EVERY),
+        "a session with a model of its own": ("agent:main:modelled", NOT_HISTORY),
+        "an agent with a model of its own": ("agent:other:main", NOT_HISTORY),
+        "a session that has another model than its agent": ("agent:other:back", EVERY),
+    }
+
+
+WHICH = [
+    "an ordinary session", "the group itself", "its sub-agent", "its sub-agent's sub-agent", "one more below",
+    "a sub-agent of no group", "a session with a model of its own", "an agent with a model of its own",
+    "a session that has another model than its agent",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("which", WHICH)
+def test_a_session_has_the_same_tools_at_every_door(
+    house: World, sessions: dict[str, tuple[str, set[str]]], which: str, door: str
+) -> None:
+    key, allowed = sessions[which]
+    assert DOORS[door](house, key) == allowed
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("written", ["modelled", "AGENT:MAIN:MODELLED", " agent:main:modelled "])
+@pytest.mark.usefixtures("sessions")
+def test_a_key_is_read_alike_at_every_door(house: World, door: str, written: str) -> None:
+    assert DOORS[door](house, written) == NOT_HISTORY
+
+
+@pytest.mark.usefixtures("sessions")
+def test_a_header_is_decoded_wherever_it_names_a_session(house: World) -> None:
+    key = "agent:main:d\u00e9j\u00e0 vu"
+    house.ask("sessions.patch", key=key, model="b/two")
+    assert by_mcp_list(house, key) == by_list(house, key) == NOT_HISTORY
+
+    body = {"model": "openclaw", "messages": [{"role": "user", "content": "!say here"}]}
+    headers = {**house.bearer, "x_openclaw_session_key": quote(key)}
+    assert web_client.send(f"{house.served.http}/v1/chat/completions", "POST", body, **headers).status == 200
+    assert house.texts(key) == ["here"]
+
+
+def test_a_sub_agent_far_below_a_group_runs_under_its_rules(tmp_path: Path) -> None:
+    """Its run too, not only those who act in its session."""
+    with world(tmp_path, CONFIG) as house:
+        below: str = GROUP
+        for _ in range(3):
+            below = house.ask("sessions.spawn", sessionKey=below, task="!say x")["childSessionKey"]
+        assert "is refused" in house.say(below, '!tool sessions_history {"sessionKey": "main"}')
+        assert "is refused" not in house.say(below, "!tool sessions_list {}")

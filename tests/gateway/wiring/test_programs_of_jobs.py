@@ -1,0 +1,109 @@
+"""Programs an operator has the clock run: their secrets are the admin's to see, and they are no agent's to start."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.core.model import Json
+from openclaw_mcp.gateway.cron.redaction import hidden, hide_all
+from tests.gateway.wiring.gateways import Refused, World, joined, world
+
+READ, WRITE, ADMIN = "operator.read", "operator.write", "operator.admin"
+SECRETS = ("hush-env", "hush-argument", "hush-glued", "hush-input", "hush-hook", "hush-alert", "hush-failure")
+DAILY = {"kind": "every", "everyMs": 86_400_000}
+PROGRAM: Json = {
+    "kind": "command",
+    "argv": ["/bin/true", "backup", "--token", SECRETS[1], f"--password={SECRETS[2]}"],
+    "env": {"RESTIC": SECRETS[0]},
+    "input": SECRETS[3],
+}
+JOB: Json = {"name": "backup", "schedule": DAILY, "sessionTarget": "isolated", "payload": PROGRAM}
+HOOKS: Json = {
+    "delivery": {
+        "mode": "webhook",
+        "to": f"https://hooks.example/{SECRETS[4]}",
+        "failureDestination": {"mode": "webhook", "to": f"https://hooks.example/f?x={SECRETS[6]}"},
+    },
+    "failureAlert": {"mode": "webhook", "to": f"https://hooks.example/a/{SECRETS[5]}"},
+}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("state"), {"agents": {"list": [{"id": "main", "runtime": "demo"}]}}) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def job(house: World) -> str:
+    id: str = house.ask("cron.add", **JOB, **HOOKS)["id"]
+    return id
+
+
+def found(told: Any) -> list[str]:
+    return [secret for secret in SECRETS if secret in json.dumps(told)]
+
+
+@pytest.mark.parametrize("scopes", [(READ,), (READ, WRITE), (READ, "operator.approvals", "operator.pairing")])
+def test_below_admin_a_jobs_secrets_are_hidden(house: World, job: str, scopes: tuple[str, ...]) -> None:
+    with joined(house.served, *scopes) as reader:
+        for told in (reader.ask("cron.list"), reader.ask("cron.list", compact=True), reader.ask("cron.get", id=job)):
+            assert found(told) == []
+        shown = reader.ask("cron.get", id=job)["payload"]
+        assert shown["argv"][:3] == ["/bin/true", "backup", "--token"]
+        assert list(shown["env"]) == ["RESTIC"]
+        assert reader.ask("cron.get", id=job)["delivery"]["to"] == "https://hooks.example/***"
+        assert reader.ask("cron.list")["deliveryPreviews"][job]["label"] == "webhook:hooks.example"
+        house.ask("cron.update", id=job, patch={"description": " ".join(scopes)})
+        told = reader.until("cron", lambda payload: payload.get("action") == "updated")
+        assert found(told) == []
+        assert found(reader.events) == []
+
+
+def test_an_address_is_not_replaced_by_how_it_is_shown(house: World, job: str) -> None:
+    with pytest.raises(Refused, match="leave it out"):
+        house.ask("cron.update", id=job, patch={"delivery": {"mode": "webhook", "to": "https://hooks.example/***"}})
+    assert found(house.ask("cron.get", id=job)) == list(SECRETS)
+
+
+def test_an_admin_sees_what_is_to_be_edited(house: World, job: str) -> None:
+    assert found(house.ask("cron.get", id=job)) == list(SECRETS)
+    assert found(house.ask("cron.list")) == list(SECRETS)
+    assert found(house.ask("cron.update", id=job, patch={"description": "seen"})) == list(SECRETS)
+
+
+@pytest.mark.parametrize("asked", [{"action": "list"}, {"action": "get"}, {"action": "status"}, {"action": "runs"}])
+def test_an_owners_run_does_not_see_them(house: World, job: str, asked: Json) -> None:
+    said = house.say("main", f"!tool cron {json.dumps({**asked, 'jobId': job})}")
+    assert found(said) == []
+
+
+@pytest.mark.parametrize("action", ["run", "remove", "update"])
+def test_a_run_neither_starts_nor_removes_nor_changes_an_operators_program(house: World, job: str, action: str) -> None:
+    said = house.say("main", f"!tool cron {json.dumps({'action': action, 'jobId': job, 'patch': {'enabled': False}})}")
+    assert "operators" in said
+    row = house.ask("cron.get", id=job)
+    assert row["enabled"]
+    assert "lastRunAtMs" not in row
+
+
+def test_a_run_still_runs_and_removes_an_operators_message(house: World) -> None:
+    turn = {"kind": "agentTurn", "message": "!say hello"}
+    id = house.ask("cron.add", **(JOB | {"name": "hello", "payload": turn, "delivery": {"mode": "none"}}))["id"]
+    house.say("main", f"!tool cron {json.dumps({'action': 'run', 'jobId': id})}")
+    house.until("cron", lambda payload: payload["jobId"] == id and payload["action"] == "finished")
+    house.say("main", f"!tool cron {json.dumps({'action': 'remove', 'jobId': id})}")
+    with pytest.raises(Refused):
+        house.ask("cron.get", id=id)
+
+
+@pytest.mark.parametrize(
+    "schedule", [{"kind": "on-exit", "command": "watch --token hush"}, {"kind": "stream", "command": ["a", "hush"]}]
+)
+def test_without_somebody_who_knows_secrets_nothing_but_the_programs_name_is_shown(schedule: Json) -> None:
+    shown = hidden({"schedule": schedule, "payload": PROGRAM, **HOOKS}, hide_all)
+    assert found(shown) == []
+    assert "hush" not in json.dumps(shown)
+    assert shown["payload"]["argv"][0] == "/bin/true"

@@ -1,0 +1,40 @@
+"""A session with a folder of its own, set by its owner: what it is for whoever else writes there."""
+
+import json
+from pathlib import Path
+
+from tests.gateway.agents.models.fake import FakeModel, say
+from tests.gateway.wiring.gateways import world
+from tests.gateway.wiring.test_strangers import GROUP, MALLORY, OPEN, behind, demo, told
+
+
+def project_in(tmp_path: Path) -> tuple[Path, Path]:
+    state, project = tmp_path / "state", tmp_path / "project"
+    state.mkdir()
+    project.mkdir()
+    (project / "notes.txt").write_text("PROJECT-NOTES")
+    (project / "AGENTS.md").write_text("PROJECT-RULES")
+    return state, project
+
+
+def test_only_the_owners_runs_send_files_of_a_sessions_folder(tmp_path: Path) -> None:
+    state, project = project_in(tmp_path)
+    letter = {"action": "send", "message": "here", "media": str(project / "notes.txt")}
+    order = f"!tool message {json.dumps(letter)}"
+    with world(state, {"channels": OPEN, "agents": {"list": [{"id": "main"}]}}) as house:
+        told(house, "hi")
+        house.ask("sessions.patch", key=GROUP, cwd=str(project))
+        assert "files are sent from" in demo(house, order, sender=MALLORY)
+        assert '"sent"' in demo(house, order)
+
+
+def test_only_the_owners_runs_are_told_of_a_sessions_folder(tmp_path: Path) -> None:
+    state, project = project_in(tmp_path)
+    with FakeModel(say("one"), say("two")) as model, world(state, behind("openai", model)) as house:
+        house.ask("sessions.create", key=GROUP)
+        house.ask("sessions.patch", key=GROUP, cwd=str(project))
+        told(house, "hi", sender=MALLORY)
+        told(house, "hi")
+        mallorys, owners = (json.dumps(model.wait_for(n).body) for n in (1, 2))
+    assert [word in mallorys for word in ("PROJECT-RULES", str(project))] == [False, False]
+    assert "PROJECT-RULES" in owners

@@ -1,0 +1,196 @@
+"""All servers together: who may use which, what is broken, and that nothing outlives us."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import uvloop
+
+from openclaw_mcp.core.errors import ToolUnavailable
+from openclaw_mcp.core.model import LOCAL, ToolCall
+from openclaw_mcp.core.ports import SILENCE
+from openclaw_mcp.mcp.client.entry import BadEntry
+from openclaw_mcp.mcp.client.server_pool import Roster
+from openclaw_mcp.tools.dispatcher import Desk
+from openclaw_mcp.tools.registry import Registry
+from tests.mcp.client.servers import ECHO, alive, call, comes, odd, run, text, until
+from tests.running import process, read_line
+
+
+def test_servers_are_sources_of_the_registry_and_their_tools_come_when_they_start() -> None:
+    async def scene() -> None:
+        async with Roster({"echo": ECHO, "odd": odd()}) as roster:
+            desk = Desk(Registry(roster.sources()))
+            assert await desk.list(LOCAL) == ()
+
+            assert await roster.ready() == {}
+
+            names = {spec.name for spec in await desk.list(LOCAL)}
+            assert {"echo__echo", "odd__echo"} <= names
+            answer = await desk.call(ToolCall(caller=LOCAL, name="echo__echo", arguments={"text": "x"}, line=SILENCE))
+            assert text(answer) == "x"
+
+    run(scene())
+
+
+def test_no_http_library_is_loaded_where_there_are_only_programs() -> None:
+    code = "import sys, openclaw_mcp.mcp.client.server_pool; sys.exit('httpx' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_agent_gets_the_servers_that_are_open_to_it() -> None:
+    servers = {"for_all": ECHO, "for_ada": {**ECHO, "agents": ["ada"]}, "for_none": {**ECHO, "agents": []}}
+
+    async def scene() -> None:
+        async with Roster(servers) as roster:
+            assert roster.sources("ada").keys() == {"mcp/for_all", "mcp/for_ada"}
+            assert roster.sources("bob").keys() == {"mcp/for_all"}
+
+    run(scene())
+
+
+def test_one_broken_server_spoils_no_other() -> None:
+    servers = {"echo": ECHO, "wrong": {"command": 5}, "dead": odd("dies"), "off": {**ECHO, "enabled": False}}
+
+    async def scene() -> None:
+        async with Roster(servers) as roster:
+            missing = await roster.ready()
+
+            assert missing.keys() == {"dead"}
+            assert "I will not start" in missing["dead"]
+            assert roster.faults.keys() == {"wrong"}
+            assert roster.find("echo").connected
+            with pytest.raises(BadEntry, match="no server 'off' is enabled"):
+                roster.find("off")
+
+    run(scene())
+
+
+def test_servers_that_end_at_once_are_missed_by_name_on_the_web_server_s_event_loop() -> None:
+    servers = {f"dead{number}": {"command": "true"} for number in range(20)}
+
+    async def scene() -> None:
+        async with asyncio.timeout(30), Roster(servers) as roster:
+            missing = await roster.ready()
+
+            assert missing.keys() == servers.keys()
+            assert all(roster.find(name).resting for name in servers)
+
+    uvloop.run(scene())
+
+
+def test_a_fault_of_ours_with_one_server_is_that_server_s_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_era: str) -> None:
+        raise RuntimeError("a bug")
+
+    async def scene() -> None:
+        async with Roster({"echo": ECHO, "odd": odd()}) as roster:
+            monkeypatch.setattr(roster.find("odd"), "_new", broken)
+
+            assert await roster.ready() == {"odd": "odd can't be used: RuntimeError"}
+
+            assert roster.find("echo").connected
+            assert "MCP server odd can't be used" in caplog.text
+
+    run(scene())
+
+
+def test_a_late_server_keeps_nobody_waiting() -> None:
+    async def scene() -> None:
+        async with Roster({"echo": ECHO, "slow": odd("silent")}) as roster:
+            missing = await roster.ready(wait=3)
+
+            assert missing == {"slow": "slow is still starting after 3 s"}
+
+    run(scene())
+
+
+KEEPER = """
+import asyncio, json, sys
+from openclaw_mcp.mcp.client.server_pool import Roster
+
+async def main():
+    async with Roster(json.loads(sys.argv[1])) as roster:
+        assert not await roster.ready()
+        for server in roster.sources().values():
+            print(*(s.name.removeprefix("odd__child_") for s in server.specs() if "child" in s.name))
+            print(server._client._transport._transport.get_pid(), flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("fault", ["stubborn", "parent"])
+def test_when_we_are_killed_no_process_is_left(fault: str, number: signal.Signals) -> None:
+    servers = json.dumps({"odd": odd(fault)})
+    with process(sys.executable, "-c", KEEPER, servers, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as keeper:
+        pids = [int(word) for _ in range(2) for word in read_line(keeper).split()]
+        assert len(pids) == (2 if fault == "parent" else 1)
+        assert all(map(alive, pids))
+
+        os.kill(keeper.pid, number)
+
+        assert until(lambda: not any(map(alive, pids)))
+
+
+def test_a_watchman_that_was_killed_is_replaced() -> None:
+    async def scene() -> None:
+        async with Roster({"one": odd("stubborn"), "two": odd()}) as roster:
+            await roster.find("one").ready()
+            shell = roster._watchman._shell
+            assert shell is not None
+            shell.kill()
+            shell.wait()
+
+            await roster.find("two").ready()
+
+            assert roster._watchman._shell is not shell
+            assert len(roster._watchman._groups) == 2
+
+    run(scene())
+
+
+def test_leaving_the_roster_while_a_server_starts_ends_it() -> None:
+    async def scene() -> None:
+        async with Roster({"slow": odd("silent")}) as roster:
+            server = roster.find("slow")
+            waiting = asyncio.ensure_future(server.ready())
+            assert await comes(lambda: bool(roster._watchman._groups))
+            (group,) = roster._watchman._groups
+        await asyncio.wait([waiting])
+
+        assert not alive(group)
+        assert waiting.cancelled() or waiting.exception() is not None
+
+    run(scene())
+
+
+def test_a_changed_config_ends_who_left_starts_nobody_and_leaves_the_others_alone() -> None:
+    async def scene() -> None:
+        async with Roster({"kept": odd(), "left": odd(), "other": odd()}) as roster:
+            assert await roster.ready() == {}
+            kept, left = roster.find("kept"), roster.find("left")
+            before = text(await call(kept, "pid"))
+            left_pid = int(text(await call(left, "pid")))
+
+            await roster.change({"kept": odd(), "other": odd(requestTimeoutMs=5000), "fresh": odd(), "bad": 5})
+
+            assert roster.sources().keys() == {"mcp/kept", "mcp/other", "mcp/fresh"}
+            assert roster.faults.keys() == {"bad"}
+            assert roster.find("kept") is kept
+            assert text(await call(kept, "pid")) == before
+            assert not alive(left_pid)
+            assert not roster.find("other").connected
+            with pytest.raises(ToolUnavailable, match="left was stopped"):
+                await call(left, "pid")
+
+    run(scene())

@@ -1,0 +1,38 @@
+"""The conformance server over stdio, with one more tool that tries to spoil the wire."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+from openclaw_mcp.core.model import ToolCall, ToolResult, said
+from openclaw_mcp.mcp.server import stdio
+from openclaw_mcp.mcp.server.server import Info, McpServer
+from openclaw_mcp.tools.dispatcher import Desk
+from openclaw_mcp.tools.registry import Registry
+from tests.conformance.everything import Book, Everything, Shelf, Words
+
+
+async def prints(call: ToolCall) -> ToolResult:
+    print("from print", flush=True)
+    subprocess.run(  # noqa: ASYNC221  the pipe, not the loop, is what is being tried here
+        [sys.executable, "-c", "print('from a child process')"], check=True
+    )
+    os.write(1, b"from descriptor one\n")
+    return said("printed")
+
+
+def server() -> McpServer:
+    tools = Everything()
+    tools.add("prints", prints)
+    return McpServer(
+        Info(name="openclaw-everything", version="1.0.0"),
+        Desk(Registry({"suite": tools})),
+        resources=Shelf(),
+        prompts=Book(tools.prompts_changed),
+        completer=Words(),
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(stdio.serve(server()))

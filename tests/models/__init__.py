@@ -1,1 +1,0 @@
-"""Model runtimes, driven by a scripted model on loopback."""

@@ -1,0 +1,346 @@
+"""Our client: calls, second answers, redialling, and the one sentence that says why it can't connect."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+
+from openclaw_mcp.core.rpc import READ, Event, Fault
+from openclaw_mcp.net import listen
+from openclaw_mcp.net.gateway_client import client as clients
+from openclaw_mcp.net.gateway_client.client import CallTimeout, CannotConnect, Client, ConnectionGone
+from openclaw_mcp.net.gateway_client.handshake import Introduction
+from openclaw_mcp.net.gateway_client.identity import Identity
+from openclaw_mcp.net.websocket import LONGEST_REASON, close_reason
+from openclaw_mcp.protocol.gateway_frames import News
+
+from ...gateway.rpc.gateways import BACKEND, NODE, TUI, Echo, running, within
+
+
+def test_calls_are_answered_each_with_its_own_answer(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
+            answers = await asyncio.gather(*(client.call("echo", {"n": n}) for n in range(500)))
+            assert [answer["params"]["n"] for answer in answers] == list(range(500))
+            assert client.hello is not None
+            assert client.hello["type"] == "hello-ok"
+
+    within(test())
+
+
+def test_a_refusal_is_raised_whole(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
+            with pytest.raises(Fault, match="not now") as caught:
+                await client.call("refuse")
+            assert (caught.value.kind, caught.value.retryable, caught.value.retry_after_ms) == ("UNAVAILABLE", True, 7)
+
+    within(test())
+
+
+def test_a_method_that_answers_twice(tmp_path: Path) -> None:
+    async def test() -> None:
+        room = Echo()
+        async with running(tmp_path, rooms=[room]) as house, house.client() as client:
+            first: list[Any] = []
+            waiting = asyncio.create_task(client.call("twice", final=True, accepted=first.append))
+            assert (await client.call("twice"))["status"] == "accepted"
+            room.go.set()
+            assert (await waiting)["status"] == "ok"
+            assert first == [{"status": "accepted", "runId": "R"}]
+
+    within(test())
+
+
+def test_events_are_heard(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
+            heard: asyncio.Queue[News] = asyncio.Queue()
+            client.events.listen(heard.put_nowait)
+            house.gateway.publish(Event(name="chat", payload={"a": 1}))
+            news = await heard.get()
+            assert (news.event, news.payload, news.seq) == ("chat", {"a": 1}, 1)
+
+    within(test())
+
+
+def test_a_call_has_its_time(tmp_path: Path) -> None:
+    async def test() -> None:
+        room = Echo()
+        async with running(tmp_path, rooms=[room]) as house, house.client() as client:
+            with pytest.raises(CallTimeout, match=r"wait was not answered within 0\.05 s"):
+                await client.call("wait", within=0.05)
+            assert (await client.call("echo"))["kind"] == "operator"
+            room.go.set()
+
+    within(test())
+
+
+def test_a_message_the_gateway_would_refuse_for_its_size_is_not_sent(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
+            with pytest.raises(Fault, match="takes at most 26214400"):
+                await client.call("echo", {"text": "x" * 26_214_400})
+            assert await client.call("echo")
+
+    within(test())
+
+
+def test_a_device_pairs_silently_on_this_machine_and_comes_back_with_its_own_token(tmp_path: Path) -> None:
+    async def test() -> None:
+        device = Identity(b"\1" * 32)
+        async with running(tmp_path, rooms=[Echo()]) as house:
+            async with house.client(who=TUI, scopes=[READ], signer=device) as client:
+                assert client.hello is not None
+                token = client.hello["auth"]["deviceToken"]
+                assert (await client.call("echo"))["caller"] == device.id
+            async with house.client(who=TUI, scopes=[READ], signer=device, token=token) as client:
+                assert client.hello is not None
+                assert client.hello["auth"]["method"] == "device-token"
+            async with house.client(who=NODE, role="node", scopes=[], signer=Identity(b"\2" * 32)) as node:
+                assert (await node.call("node.only"))["kind"] == "node"
+
+    within(test())
+
+
+def test_the_loss_of_a_devices_standing_ends_its_connections(tmp_path: Path) -> None:
+    async def test() -> None:
+        device = Identity(b"\1" * 32)
+        room = Echo()
+        async with running(tmp_path, rooms=[room]) as house, house.client() as owner:
+            async with house.client(who=TUI, scopes=[READ], signer=device) as client:
+                waiting = asyncio.create_task(client.call("wait"))
+                await room.begun.wait()
+                await owner.call("device.pair.remove", {"deviceId": device.id})
+                with pytest.raises(ConnectionGone, match="4001: device removed"):
+                    await waiting
+            assert (await owner.call("device.pair.list"))["paired"] == []
+            room.go.set()
+
+    within(test())
+
+
+# ---- when it can't connect -------------------------------------------------------------------------------------------
+
+
+def test_it_says_why_it_cannot_connect(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as house:
+            await refuses(house.client(token="wrong"), "refused us: unauthorized: gateway token mismatch", lasting=True)
+            await refuses(house.client(token="wrong"), "set OPENCLAW_GATEWAY_TOKEN", lasting=True)
+            await refuses(house.client(token=None), "device identity required; give a token", lasting=True)
+            elsewhere = Client(f"{house.url}/elsewhere", Introduction(client=BACKEND), redial=False)
+            await refuses(elsewhere, "answered HTTP 404; no gateway's WebSocket is there", lasting=False)
+            gone = house.client()
+        await refuses(gone, "connection refused; start one with `openclaw gateway`", lasting=False)
+        with pytest.raises(CannotConnect, match="no gateway address"):
+            async with Client("nonsense", Introduction(client=BACKEND)):
+                pass
+
+    within(test())
+
+
+async def refuses(client: Client, words: str, *, lasting: bool) -> None:
+    with pytest.raises(CannotConnect) as caught:
+        async with client:
+            pass
+    assert words in str(caught.value)
+    assert caught.value.lasting is lasting
+
+
+def test_a_gateway_that_never_answers_is_given_up() -> None:
+    async def test() -> None:
+        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+
+        quiet = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+        async with quiet:
+            port = quiet.sockets[0].getsockname()[1]
+            url = f"ws://127.0.0.1:{port}"
+            client = Client(url, Introduction(client=BACKEND), redial=False, dial_within=0.1)
+            await refuses(client, "did not answer within 0.1 s", lasting=False)
+
+    within(test())
+
+
+# ---- redialling ------------------------------------------------------------------------------------------------------
+
+
+def test_it_redials_and_waiting_calls_fail_at_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        room = Echo()
+        async with running(tmp_path, rooms=[room]) as house:
+            client = house.client(redial=True)
+            port = house.port
+            hellos: list[Any] = []
+            client.greeted.listen(hellos.append)
+            async with client:
+                waiting = asyncio.create_task(client.call("wait"))
+                await room.begun.wait()
+                asyncio.get_running_loop().call_later(0.3, room.go.set)  # the house waits for it, we do not
+                await house.stop()
+                with pytest.raises(ConnectionGone, match="1012: service restart"):
+                    await waiting
+                with pytest.raises(CannotConnect, match="connection refused"):
+                    await client.call("echo")
+                async with running(tmp_path, rooms=[Echo()], port=port):
+                    assert (await client.call("echo"))["kind"] == "operator"
+                    assert len(hellos) == 2
+                    assert hellos[0]["server"]["bootId"] != hellos[1]["server"]["bootId"]
+
+    within(test())
+
+
+def test_it_redials_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "FIRST_WAIT", 0.02)
+
+    async def test() -> None:
+        async with running(tmp_path) as house:
+            client = house.client(redial=True)
+            port = house.port
+            back = asyncio.Event()
+            async with client:
+                await house.stop()
+                client.greeted.listen(lambda _: back.set())
+                await asyncio.sleep(0.1)  # long enough for some attempts that fail
+                async with running(tmp_path, port=port), asyncio.timeout(10):
+                    await back.wait()
+
+    within(test())
+
+
+def test_without_redial_the_end_of_the_connection_is_the_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as house, house.client() as client:
+            await house.stop()
+            with pytest.raises(ConnectionGone):
+                await client.call("health")
+
+    within(test())
+
+
+# ---- a gateway that is not ours --------------------------------------------------------------------------------------
+
+Behaviour = Callable[[ServerConnection], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def acting(behave: Behaviour) -> AsyncIterator[str]:
+    listener = listen.bind("127.0.0.1", 0)
+    async with serve(behave, sock=listener, compression=None):
+        yield f"ws://127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def greet(socket: ServerConnection, **hello: Any) -> Any:
+    """Challenge and hello; returns what `connect` said."""
+    event = {"type": "event", "event": "connect.challenge", "payload": {"nonce": "n", "ts": 1}}
+    await socket.send(json.dumps(event))
+    request = json.loads(await socket.recv())
+    await socket.send(json.dumps({"type": "res", "id": request["id"], "ok": True, "payload": {**hello}}))
+    return request
+
+
+def test_connect_holds_no_key_without_a_value() -> None:
+    """A real gateway refuses a null where it expects a word, and any key it does not know."""
+
+    async def test() -> None:
+        said: asyncio.Queue[Any] = asyncio.Queue()
+
+        async def behave(socket: ServerConnection) -> None:
+            said.put_nowait(await greet(socket))
+            await socket.wait_closed()
+
+        async with acting(behave) as url, Client(url, Introduction(client=BACKEND, scopes=(READ,)), redial=False):
+            request = await said.get()
+        assert set(request) == {"type", "id", "method", "params"}
+        assert request["params"] == {
+            "minProtocol": 4,
+            "maxProtocol": 4,
+            "client": {"id": "gateway-client", "version": "1", "platform": "linux", "mode": "backend"},
+            "scopes": [READ],
+            "auth": {},
+        }
+
+    within(test())
+
+
+def test_a_gateway_that_falls_silent_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async def behave(socket: ServerConnection) -> None:
+            await greet(socket, policy={"tickIntervalMs": 50})
+            await socket.wait_closed()
+
+        async with acting(behave) as url, Client(url, Introduction(client=BACKEND), redial=False) as client:
+            with pytest.raises(ConnectionGone, match=r"has said nothing for 0\.1 s"):
+                await client.call("health")
+
+    within(test())
+
+
+def test_answers_nobody_waits_for_and_frames_nobody_knows_are_passed_over() -> None:
+    async def test() -> None:
+        async def behave(socket: ServerConnection) -> None:
+            await greet(socket)
+            request = json.loads(await socket.recv())
+            for frame in ("garbage", "[]", '{"type":"new"}', '{"type":"res","id":"zz","ok":true}'):
+                await socket.send(frame)
+            await socket.send(json.dumps({"type": "res", "id": request["id"], "ok": True, "payload": 1, "new": 2}))
+            await socket.send(json.dumps({"type": "res", "id": request["id"], "ok": True, "payload": 2}))
+            await socket.wait_closed()
+
+        async with acting(behave) as url, Client(url, Introduction(client=BACKEND), redial=False) as client:
+            assert await client.call("health") == 1
+
+    within(test())
+
+
+def test_a_starting_gateway_is_asked_again_when_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        attempts: list[int] = []
+
+        async def behave(socket: ServerConnection) -> None:
+            attempts.append(1)
+            if len(attempts) < 3:
+                event = {"type": "event", "event": "connect.challenge", "payload": {"nonce": "n", "ts": 1}}
+                await socket.send(json.dumps(event))
+                request = json.loads(await socket.recv())
+                error = {
+                    "code": "UNAVAILABLE",
+                    "message": "gateway starting; retry shortly",
+                    "retryable": True,
+                    "retryAfterMs": 20,
+                }
+                await socket.send(json.dumps({"type": "res", "id": request["id"], "ok": False, "error": error}))
+                await socket.close(1013, "gateway starting")
+                return
+            await greet(socket)
+            await socket.wait_closed()
+
+        async with acting(behave) as url:
+            client = Client(url, Introduction(client=BACKEND))
+            with pytest.raises(CannotConnect, match="gateway starting") as caught:
+                await client._connected()
+            assert caught.value.retry_after == 0.02
+            greeted = asyncio.Event()
+            client.greeted.listen(lambda _: greeted.set())
+            keeper = asyncio.create_task(client._keep())
+            async with asyncio.timeout(10):
+                await greeted.wait()
+            client._keeper = keeper
+            await client.__aexit__(None, None, None)
+
+    within(test())
+
+
+def test_a_close_reason_is_cut_between_characters() -> None:
+    assert close_reason("short") == "short"
+    cut = close_reason("é" * 100)
+    assert cut == "é" * 61
+    assert len(cut.encode()) <= LONGEST_REASON

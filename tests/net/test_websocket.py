@@ -1,0 +1,248 @@
+"""Sockets hear what was said, however the bytes of it were cut."""
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.frames import Close, Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from openclaw_mcp.net.websocket import Socket
+from openclaw_mcp.net.websocket_server import Accepted, strangers
+
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        return
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def resume_reading(self) -> None:
+        return
+
+    def pause_reading(self) -> None:
+        return
+
+
+class Ear:
+    def __init__(self, socket: Socket) -> None:
+        self.socket = socket
+        self.heard_so_far: list[tuple[bytes, bool]] = []
+        self.ended: tuple[int, str] | None = None
+
+    def opened(self) -> None:
+        return
+
+    def heard(self, message: bytes) -> None:
+        self.heard_so_far.append((message, self.socket.is_text))
+
+    def gone(self, code: int, reason: str) -> None:
+        self.ended = code, reason
+
+
+class Open(Accepted):
+    def __init__(self) -> None:
+        super().__init__(ServerProtocol(max_size=1 << 20), set(), strangers())
+        self.ear = Ear(self)
+        self.wire = Wire()
+        self.connection_made(self.wire)
+        self.data_received(UPGRADE)
+        self.wire.written = b""
+
+    def _opening(self, event: Any) -> None:
+        assert isinstance(event, Request)
+        self.answer(self._server_codec.accept(event))
+        self.listen(self.ear)
+        self.know()
+
+
+def frame(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
+    return Frame(opcode, data, fin=fin).serialize(mask=True)
+
+
+@st.composite
+def talk(draw: st.DrawFn) -> tuple[bytes, list[tuple[bytes, bool]]]:
+    """What a client sends, and what is to be heard of it."""
+    sent, told = b"", []
+    for _ in range(draw(st.integers(0, 6))):
+        kind = draw(st.sampled_from(["text", "binary", "pieces", "ping"]))
+        size = draw(st.sampled_from([0, 1, 5, 125, 126, 127, 200, 70_000]))
+        data = bytes([draw(st.integers(32, 126))]) * size
+        if kind == "text":
+            sent += frame(Opcode.TEXT, data)
+        elif kind == "binary":
+            sent += frame(Opcode.BINARY, data)
+        elif kind == "ping":
+            sent += frame(Opcode.PING, data[:100])
+            continue
+        else:
+            middle = frame(Opcode.PING, b"") if draw(st.booleans()) else b""
+            sent += frame(Opcode.TEXT, data[: size // 2], fin=False) + middle
+            sent += frame(Opcode.CONT, data[size // 2 :])
+        told.append((data, kind != "binary"))
+    return sent, told
+
+
+@given(talk(), st.data())
+def test_every_message_is_heard_however_its_bytes_come(
+    said: tuple[bytes, list[tuple[bytes, bool]]], data: st.DataObject
+) -> None:
+    async def listening() -> None:
+        sent, told = said
+        cuts = data.draw(st.lists(st.integers(0, len(sent)), max_size=12).map(sorted))
+        socket = Open()
+        for begin, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
+            if begin < end:
+                socket.data_received(sent[begin:end])
+        assert socket.ear.heard_so_far == told
+        assert socket.is_open
+
+    asyncio.run(listening())
+
+
+def test_a_message_may_come_byte_by_byte() -> None:
+    async def listening() -> None:
+        socket = Open()
+        for byte in frame(Opcode.TEXT, b"x" * 300) + frame(Opcode.TEXT, b"end"):
+            socket.data_received(bytes([byte]))
+        assert socket.ear.heard_so_far == [(b"x" * 300, True), (b"end", True)]
+
+    asyncio.run(listening())
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536, 200_000])
+def test_what_is_sent_is_a_frame_as_the_codec_reads_it(size: int) -> None:
+    async def talking() -> bytes:
+        socket = Open()
+        socket.send(b"y" * size)
+        return socket.wire.written
+
+    assert asyncio.run(talking()) == Frame(Opcode.TEXT, b"y" * size).serialize(mask=False)
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (Frame(Opcode.TEXT, b"not masked").serialize(mask=False), 1002),
+        (b"\xc1\x80mask", 1002),  # a reserved bit
+        (b"\x83\x80mask", 1002),  # no such opcode
+        (b"\x81\xff\x00\x00\x00\x00\x7f\xff\xff\xffmask", 1009),  # larger than we take
+        (frame(Opcode.CONT, b"of nothing"), 1002),
+    ],
+    ids=["unmasked", "reserved bit", "unknown kind", "too large", "no beginning"],
+)
+def test_a_frame_against_the_rules_ends_it_and_nothing_behind_it_is_heard(bad: bytes, code: int) -> None:
+    async def listening() -> None:
+        socket = Open()
+        socket.data_received(frame(Opcode.TEXT, b"first") + bad + frame(Opcode.TEXT, b"behind"))
+        assert socket.ear.heard_so_far == [(b"first", True)]
+        assert not socket.is_open
+        assert socket.ear.ended is not None
+        assert socket.ear.ended[0] == code
+        socket.connection_lost(None)
+
+    asyncio.run(listening())
+
+
+def test_a_goodbye_is_answered_and_nothing_behind_it_is_heard() -> None:
+    async def listening() -> None:
+        socket = Open()
+        goodbye = frame(Opcode.CLOSE, Close(1000, "done").serialize())
+        socket.data_received(frame(Opcode.TEXT, b"last") + goodbye + frame(Opcode.TEXT, b"behind"))
+        assert socket.ear.heard_so_far == [(b"last", True)]
+        assert socket.ear.ended == (1000, "done")
+        assert socket.wire.written.startswith(b"\x88")
+        socket.send(b"too late")
+        assert b"too late" not in socket.wire.written
+        socket.connection_lost(None)
+
+    asyncio.run(listening())
+
+
+def test_a_pause_holds_back_what_came_in_the_same_piece_and_keeps_its_order() -> None:
+    async def main() -> None:
+        socket = Open()
+        told = [b"%d" % number for number in range(100)]
+
+        def heard(message: bytes) -> None:
+            socket.ear.heard_so_far.append((message, True))
+            if message == b"5":
+                socket.pause()
+
+        socket.ear.heard = heard  # type: ignore[method-assign]
+        socket.data_received(b"".join(frame(Opcode.TEXT, each) for each in told))
+        await turns()
+        assert [message for message, _ in socket.ear.heard_so_far] == told[:6]
+        socket.resume()
+        await turns()
+        assert [message for message, _ in socket.ear.heard_so_far] == told
+
+    asyncio.run(main())
+
+
+def test_so_many_messages_of_one_piece_are_heard_before_others_get_their_turn() -> None:
+    async def main() -> None:
+        socket = Open()
+        socket.data_received(frame(Opcode.TEXT, b"x") * 400)
+        assert len(socket.ear.heard_so_far) == 128
+        socket.data_received(frame(Opcode.TEXT, b"y"))
+        await turns()
+        assert [message for message, _ in socket.ear.heard_so_far] == [b"x"] * 400 + [b"y"]
+
+    asyncio.run(main())
+
+
+def test_what_waits_for_its_turn_is_heard_before_the_end() -> None:
+    async def main() -> None:
+        socket = Open()
+        socket.data_received(frame(Opcode.TEXT, b"x") * 400)
+        socket.eof_received()
+        assert len(socket.ear.heard_so_far) == 400
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("data", [b"", b"a", b"ab"])
+def test_a_message_in_very_many_fragments_takes_the_room_of_its_bytes(data: bytes) -> None:
+    async def main() -> None:
+        socket = Open()
+        socket.data_received(frame(Opcode.TEXT, b"<", fin=False))
+        for _ in range(200):
+            socket.data_received(frame(Opcode.CONT, data, fin=False) * 100)
+            await turns()
+        assert socket._parts is not None
+        assert sys.getsizeof(socket._parts) < 1000 + 2 * 20_000 * len(data)
+        socket.data_received(frame(Opcode.CONT, b">"))
+        assert socket.ear.heard_so_far == [(b"<" + data * 20_000 + b">", True)]
+
+    asyncio.run(main())
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)

@@ -1,0 +1,137 @@
+"""A page in the canvas starts no program of this machine, and its browser knows none of the node's secrets."""
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_mcp.core.errors import ToolError
+from openclaw_mcp.node.canvas.browser_profile import prepare
+from openclaw_mcp.node.canvas.canvas import Canvas
+from tests.node.calling import call, virtual_screen
+from tests.node.canvas.test_canvas import NO_SCREEN, canvas, value
+from tests.node.exec.judging import script
+
+WAIT = 30.0  # seconds for one thing a page does, on a busy machine
+HELPERS = ("xdg-open", "xdg-email", "gio", "gnome-open", "kde-open", "sensible-browser")
+SECRET = "a-secret-of-the-node"
+
+WAYS = {
+    "location": "location.href = url",
+    "a click": "Object.assign(document.createElement('a'), {href: url}).click()",
+    "refresh": "document.head.innerHTML = `<meta http-equiv=refresh content='0;url=${url}'>`",
+    "form": "document.body.innerHTML = `<form action='${url}'>`; document.forms[0].submit()",
+    "a window": "window.open(url); location.href = url",
+    "a frame": "document.body.append(Object.assign(document.createElement('iframe'), {src: url})); location.href = url",
+}
+
+
+class Helpers:
+    """Stand-ins for the programs a desktop starts for an address; they write down that they were started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._called = folder / "called"
+        (folder / "bin").mkdir(parents=True)
+        for name in HELPERS:
+            script(folder / "bin" / name, f'echo "{name} $*" >> {self._called}')
+        path = f"{folder}/bin:{NO_SCREEN['PATH']}"
+        self.environ = {**NO_SCREEN, "PATH": path, "OPENCLAW_GATEWAY_TOKEN": SECRET, "MY_API_KEY": SECRET}
+
+    @property
+    def called(self) -> str:
+        return self._called.read_text() if self._called.exists() else ""
+
+
+async def settled(made: Canvas, helpers: Helpers) -> Any:
+    """Where the page is, once it was led away or a program was started."""
+    async with asyncio.timeout(WAIT):
+        while not helpers.called:
+            with contextlib.suppress(ToolError):  # the page goes away under the script
+                if (place := await value(made, "location.href")).startswith("chrome-error:"):
+                    return place
+    return None
+
+
+async def lead(made: Canvas, helpers: Helpers, url: str, way: str) -> None:
+    await call(made, "canvas.present", html="<body>hello")
+    with contextlib.suppress(ToolError):
+        await value(made, f"(url => {{ {WAYS[way]}; return 1 }})({json.dumps(url)})")
+    await settled(made, helpers)
+
+
+def variables(pid: int | None) -> str:
+    return Path(f"/proc/{pid}/environ").read_text()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_address_of_another_program_starts_nothing(tmp_path: Path, way: str) -> None:
+    helpers = Helpers(tmp_path / "desk")
+
+    async def test() -> None:
+        async with canvas(tmp_path / "state", environ=helpers.environ) as made:
+            for url in ("mailto:a@b?attach=/etc/passwd", "tel:1", "vscode://x", "ssh://host", "magnet:?x"):
+                await lead(made, helpers, url, way)
+
+    asyncio.run(test())
+    assert not helpers.called
+
+
+def test_it_starts_nothing_in_a_window_or_after_a_restart_either(tmp_path: Path) -> None:
+    helpers = Helpers(tmp_path / "desk")
+
+    async def test(environ: dict[str, str]) -> None:
+        for _ in range(2):
+            async with canvas(tmp_path / "state", environ=environ) as made:
+                await lead(made, helpers, "mailto:a@b", "location")
+
+    with virtual_screen(1000, 700) as screen:
+        asyncio.run(test({**helpers.environ, "DISPLAY": screen["DISPLAY"]}))
+    assert not helpers.called
+
+
+def test_the_browser_is_told_no_secret_of_the_node(tmp_path: Path) -> None:
+    helpers = Helpers(tmp_path / "desk")
+    environ = {
+        **helpers.environ,
+        "SSH_AUTH_SOCK": SECRET,
+        "HTTPS_PROXY": f"http://me:{SECRET}@proxy",
+        "LANG": "C.UTF-8",
+    }
+
+    async def test() -> None:
+        async with canvas(tmp_path / "state", environ=environ) as made:
+            await call(made, "canvas.present", html="<body>hello")
+            known = variables(made.browser_pid)
+            assert "LANG=C.UTF-8" in known
+            assert SECRET not in known
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    "before", [None, "", "{", "[]", '{"policy": 1}', '{"policy": {"url_allowlist": ["mailto:*"]}}']
+)
+def test_what_a_profile_held_before_does_not_matter(tmp_path: Path, before: str | None) -> None:
+    path = tmp_path / "Default/Preferences"
+    if before is not None:
+        path.parent.mkdir()
+        path.write_text(before)
+
+    prepare(tmp_path)
+
+    lists = json.loads(path.read_text())["policy"]
+    assert lists["url_blocklist"] == ["*"]
+    assert not any(each.startswith("mailto") for each in lists["url_allowlist"])
+
+
+def test_what_else_a_profile_holds_stays(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    path = tmp_path / "Default/Preferences"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mine": {"a": 1}}))
+
+    prepare(tmp_path)
+
+    assert json.loads(path.read_text())["mine"] == {"a": 1}

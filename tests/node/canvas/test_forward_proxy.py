@@ -1,0 +1,285 @@
+"""The canvas's proxy by itself: for whom it works, what it takes for a request, and what it bounds."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from asyncio import StreamReader, StreamWriter
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from openclaw_mcp.node.canvas import forward_proxy
+from openclaw_mcp.node.canvas.forward_proxy import ForwardProxy
+from openclaw_mcp.node.canvas.urls import Origin, origins
+from tests.node.calling import call
+from tests.node.canvas.networks import Site, machine, run, serving
+from tests.node.canvas.test_canvas import canvas
+
+WAIT = 10.0
+
+
+class Client:
+    """Somebody of this machine who found the proxy's port, and may know its secret."""
+
+    def __init__(self, proxy: ForwardProxy) -> None:
+        self.address = next(one for one in proxy.options() if one.startswith("--proxy-server=")).partition("=")[2]
+        told = proxy.credentials({"source": "Proxy", "origin": self.address})
+        pair = b64encode(f"{told['username']}:{told['password']}".encode()).decode()
+        self.secret = f"Proxy-Authorization: Basic {pair}\r\n"
+
+    @contextlib.asynccontextmanager
+    async def connected(self) -> AsyncIterator[tuple[StreamReader, StreamWriter]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(self.address.rpartition(":")[2]))
+        try:
+            async with asyncio.timeout(WAIT):
+                yield reader, writer
+        finally:
+            writer.close()
+
+    async def answer(self, text: str) -> str:
+        """All that is said until the proxy hangs up."""
+        async with self.connected() as (reader, writer):
+            writer.write(text.encode("latin-1"))
+            with contextlib.suppress(ConnectionResetError):  # it hung up with something unread
+                return (await reader.read()).decode("latin-1")
+        return ""
+
+
+@contextlib.asynccontextmanager
+async def proxying(trusted: frozenset[Origin] = frozenset()) -> AsyncIterator[Client]:
+    proxy = ForwardProxy(trusted)
+    await proxy.start()
+    try:
+        yield Client(proxy)
+    finally:
+        await proxy.aclose()
+
+
+@pytest.mark.parametrize("first", ["GET http://public.example/", "CONNECT public.example:80"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "Proxy-Authorization: Basic Y2FudmFzOg==\r\n",
+        "Proxy-Authorization: Bearer x\r\n",
+        "Authorization: {}\r\n",
+        "Proxy-Authorization: {}x\r\n",
+        "Proxy-Authorization: {}\r\nProxy-Authorization: {}\r\n",
+    ],
+)
+def test_it_does_nothing_for_whoever_does_not_know_its_secret(first: str, given: str) -> None:
+    async def scene() -> None:
+        site = Site()
+        async with serving(site) as machine().public, proxying() as client:
+            right = client.secret.partition(": ")[2].strip()
+            answer = await client.answer(f"{first} HTTP/1.1\r\n{given.replace('{}', right)}\r\n")
+            assert answer.startswith("HTTP/1.1 407 ")
+            assert not site.heard
+            assert "200 OK" in await client.answer(f"GET http://public.example/ HTTP/1.1\r\n{client.secret}\r\n")
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [
+        {"source": "Server", "origin": "ADDRESS"},
+        {"source": "Proxy", "origin": "http://proxy.canvas.invalid:1"},
+        {"source": "Proxy", "origin": "https://public.example"},
+        {},
+    ],
+)
+def test_nobody_else_is_told_its_secret(challenge: dict[str, str]) -> None:
+    async def scene() -> None:
+        proxy = ForwardProxy(frozenset())
+        await proxy.start()
+        address = Client(proxy).address
+        asked = {name: value.replace("ADDRESS", address) for name, value in challenge.items()}
+        assert proxy.credentials(asked) == {"response": "Default"}
+        await proxy.aclose()
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET / HTTP/1.1\r\nHost: public.example\r\n",  # what a page of another browser can send
+        "OPTIONS * HTTP/1.1\r\n",
+        "GET https://public.example/ HTTP/1.1\r\n",
+        "GET ftp://public.example/ HTTP/1.1\r\n",
+        "GET http:///x HTTP/1.1\r\n",
+        "GET http://me@public.example/ HTTP/1.1\r\n",
+        "GET http://public.example:99999/ HTTP/1.1\r\n",
+        "GET http://public.example\\@localhost/ HTTP/1.1\r\n",
+        "GET http://public.example?/ HTTP/1.1\r\n",
+        "GET http://public\0.example/ HTTP/1.1\r\n",
+        "GET  http://public.example/ HTTP/1.1\r\n",
+        "get http://public.example/ HTTP/1.1\r\n",
+        "GET http://public.example/ HTTP/2\r\n",
+        "GET public.example:80 HTTP/1.1\r\n",
+        "CONNECT public.example HTTP/1.1\r\n",
+        "CONNECT public.example:80/ HTTP/1.1\r\n",
+        "CONNECT http://public.example:80 HTTP/1.1\r\n",
+        "CONNECT :80 HTTP/1.1\r\n",
+        "GET http://public.example/ HTTP/1.1\r\nX : y\r\n",
+        "GET http://public.example/ HTTP/1.1\r\nX: y\r\n folded\r\n",
+        "GET http://public.example/ HTTP/1.1\r\nX: y\nZ: z\r\n",
+        "POST http://public.example/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n",
+        "POST http://public.example/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n",
+        "POST http://public.example/ HTTP/1.1\r\nContent-Length: +1\r\n",
+    ],
+)
+def test_what_is_no_clear_request_to_a_proxy_is_not_answered(head: str) -> None:
+    async def scene() -> None:
+        site = Site()
+        async with serving(site) as machine().public, proxying() as client:
+            assert await client.answer(f"{head}{client.secret}\r\n") == ""
+            assert not machine().connected[1:] and not site.heard
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("trusted", "first", "reached"),
+    [
+        ("http://localhost:PORT", "GET http://localhost:PORT/", True),
+        ("http://LOCALHOST:PORT/", "GET http://localhost:PORT/", True),
+        ("http://[::1]:PORT", "GET http://[::1]:PORT/", True),
+        ("http://localhost:PORT", "CONNECT localhost:PORT", True),  # a WebSocket
+        ("https://localhost:PORT", "CONNECT localhost:PORT", True),
+        ("https://localhost:PORT", "GET http://localhost:PORT/", False),
+        ("http://localhost", "GET http://localhost:PORT/", False),
+        ("http://localhost:1", "CONNECT localhost:PORT", False),
+        ("http://localhost:PORT", "GET http://127.0.0.1:PORT/", False),
+        ("http://localhost:PORT", "GET http://x.localhost:PORT/", False),
+        ("http://localhost:PORT", "GET http://laptop:PORT/", False),
+        ("http://public.example:PORT", "GET http://localhost:PORT/", False),
+        ("localhost:PORT", "GET http://localhost:PORT/", False),
+        ("*", "GET http://localhost:PORT/", False),
+    ],
+)
+def test_an_origin_is_trusted_with_its_scheme_host_and_port(trusted: str, first: str, reached: bool) -> None:
+    async def scene() -> None:
+        site = Site()
+        async with serving(site) as port, proxying(origins([trusted.replace("PORT", str(port))])) as client:
+            request = f"{first.replace('PORT', str(port))} HTTP/1.1\r\n{client.secret}\r\n"
+            tunnelled = "GET / HTTP/1.1\r\nHost: x\r\n\r\n" if "CONNECT" in first else ""
+            answer = await client.answer(request + tunnelled)
+        assert ("hello" in answer) is reached
+        assert bool(site.heard) is reached
+
+    run(scene())
+
+
+def test_a_host_gets_one_request_a_connection_and_nothing_that_was_said_to_the_proxy() -> None:
+    async def scene() -> None:
+        heard = asyncio.get_running_loop().create_future()
+
+        async def listen(reader: StreamReader, writer: StreamWriter) -> None:
+            heard.set_result((await reader.read()).decode())
+            writer.close()
+
+        async with await asyncio.start_server(listen, "127.0.0.1", 0) as server, proxying() as client:
+            machine().public = server.sockets[0].getsockname()[1]
+            first = "POST http://public.example:8080/a?b HTTP/1.1\r\nHost: laptop\r\nX: y\r\n"
+            hop = "Proxy-Connection: keep-alive\r\nConnection: keep-alive\r\nUpgrade: h2c\r\nContent-Length: 3\r\n"
+            second = f"GET http://laptop/secret HTTP/1.1\r\n{client.secret}\r\n"
+            await client.answer(f"{first}{hop}{client.secret}\r\nabc{second}")
+            assert (await asyncio.wait_for(heard, WAIT)).split("\r\n") == [
+                "POST /a?b HTTP/1.1", "Host: public.example:8080", "X: y", "Content-Length: 3", "Connection: close",
+                "", "abc",
+            ]  # fmt: skip
+
+    run(scene())
+
+
+def test_a_name_is_reached_at_the_next_of_its_addresses_when_one_does_not_answer() -> None:
+    async def scene() -> None:
+        machine().names["many.example"] = [["1.1.1.1", "93.184.216.34"]]
+        site = Site()
+        async with serving(site) as machine().public, proxying() as client:
+            assert "hello" in await client.answer(f"GET http://many.example/ HTTP/1.1\r\n{client.secret}\r\n")
+        assert machine().connected[1:] == ["1.1.1.1", "93.184.216.34"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("bound", "sent", "answered"),
+    [
+        ("HEAD_WAIT", "GET http://public.example/ HTTP/1.1\r\nX: ", ""),
+        ("HEAD_WAIT", "", ""),
+        ("IDLE_WAIT", "CONNECT public.example:80 HTTP/1.1\r\nSECRET\r\n", "HTTP/1.1 200 "),
+        ("CONNECT_WAIT", "CONNECT slow.example:80 HTTP/1.1\r\nSECRET\r\n", "HTTP/1.1 403 "),
+        ("CONNECT_WAIT", "GET http://slow.example/ HTTP/1.1\r\nSECRET\r\n", ""),
+    ],
+)
+def test_who_takes_too_long_is_hung_up_on(
+    bound: str, sent: str, answered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward_proxy, bound, 0.05)
+
+    async def scene() -> None:
+        machine().slow.add("slow.example")
+        async with serving(Site()) as machine().public, proxying() as client:
+            answer = await client.answer(sent.replace("SECRET\r\n", f"{client.secret}\r\n"))
+            assert answer.startswith(answered) and bool(answer) is bool(answered)
+
+    run(scene())
+
+
+def test_headers_and_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward_proxy, "MOST_CONNECTIONS", 2)
+
+    async def scene() -> None:
+        async with serving(Site()) as machine().public, proxying() as client:
+            request = f"GET http://public.example/ HTTP/1.1\r\n{client.secret}"
+            assert await client.answer(f"{request}X: {'x' * forward_proxy.MOST_HEAD}\r\n\r\n") == ""
+            assert await client.answer(f"{request}X:{' ' * 60_000}\0\r\n\r\n") == ""  # read in one pass
+            tunnel = f"CONNECT public.example:80 HTTP/1.1\r\n{client.secret}\r\n"
+            async with client.connected() as (one, to_one), client.connected() as (two, to_two):
+                for reader, writer in ((one, to_one), (two, to_two)):
+                    writer.write(tunnel.encode())
+                    assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+                assert await client.answer(f"{request}\r\n") == ""
+                to_two.close()
+                while not await client.answer(f"{request}\r\n"):
+                    assert not one.at_eof()
+
+    run(scene())
+
+
+def test_it_ends_with_its_browser(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with canvas(tmp_path) as made:
+            await call(made, "canvas.present", html="x")
+            proxy = made._stage._proxy
+            assert proxy is not None
+            client = Client(proxy)
+            async with client.connected() as (reader, _):
+                os.kill(made.browser_pid or 0, signal.SIGKILL)
+                assert await reader.read() == b""
+            with pytest.raises(ConnectionRefusedError):
+                await client.answer("")
+            await call(made, "canvas.eval", script="1")
+            second = Client(made._stage._proxy or proxy)
+            assert second.secret != client.secret
+            await call(made, "canvas.hide")
+            with pytest.raises(ConnectionRefusedError):
+                await second.answer("")
+            assert len(asyncio.all_tasks()) == 1
+
+    run(scene())
+
+
+def test_a_node_that_shows_no_page_does_not_load_it() -> None:
+    look = "import openclaw_mcp.node.host, sys; print('openclaw_mcp.node.canvas.forward_proxy' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60)
+
+    assert found.stdout.strip() == "False"

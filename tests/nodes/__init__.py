@@ -1,1 +1,0 @@
-"""Nodes at our gateway."""

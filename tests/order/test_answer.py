@@ -1,0 +1,81 @@
+"""One answer out of many parts."""
+
+from openclaw_mcp.core.agent import Attachment
+from openclaw_mcp.core.model import Audio, Embedded, Image, Text
+from openclaw_mcp.order import answer
+from openclaw_mcp.order.answer import Gatherer
+
+
+def texts(*parts: str) -> str:
+    gatherer = Gatherer()
+    for part in parts:
+        gatherer.say(part)
+    (block,) = gatherer.result().content
+    assert isinstance(block, Text)
+    return block.text
+
+
+def test_parts_are_joined_in_order_and_said_once() -> None:
+    assert texts("one", "two", "one", " two ") == "one\n\ntwo"
+
+
+def test_a_text_that_grew_is_said_whole() -> None:
+    assert texts("Hello", "Hello wor", "Hello world") == "Hello world"
+    assert texts("Looking.", "Found it.", "Looking.\n\nFound it.") == "Looking.\n\nFound it."
+    assert texts("Looking.", "Found it.", "Looking.Found it. Done.") == "Looking.Found it. Done."
+    assert texts("First line\nsecond line", "second line") == "First line\nsecond line"
+    assert texts("Found it.", "I looked.\n\nFound it.") == "I looked.\n\nFound it."
+
+
+def test_a_short_answer_is_not_lost_in_a_longer_text() -> None:
+    assert texts("I count 14 files.", "4") == "I count 14 files.\n\n4"
+    assert texts("yes", "It says so; no.", "no") == "yes\n\nIt says so; no.\n\nno"
+
+
+def test_code_keeps_its_indentation() -> None:
+    assert texts("\n \n    if x:\n        y()\n") == "    if x:\n        y()"
+    assert texts("  plainly ") == "plainly"
+
+
+def test_an_agent_that_says_nothing_is_said_to_have() -> None:
+    assert texts() == answer.NOTHING_SAID
+    assert texts("", "  ") == answer.NOTHING_SAID
+
+
+def test_media_become_blocks_of_their_kind_once() -> None:
+    gatherer = Gatherer()
+    gatherer.say("see")
+    for mime_type in ("image/png", "image/png", "audio/mpeg", "application/pdf", "video/mp4"):
+        gatherer.show(Attachment(mime_type=mime_type, name="x", data=mime_type.encode()))
+
+    text, image, audio, document, film = gatherer.result().content
+
+    assert isinstance(text, Text)
+    assert isinstance(image, Image)
+    assert isinstance(audio, Audio)
+    assert isinstance(document, Embedded)
+    assert isinstance(film, Embedded)
+    assert document.resource.uri == "attachment://x"
+    assert document.resource.blob == b"application/pdf"
+
+
+def test_what_is_too_large_is_left_out_and_named() -> None:
+    gatherer = Gatherer()
+    gatherer.show(Attachment(mime_type="image/png", name="huge.png", data=bytes(answer.LARGEST_ITEM + 1)))
+    for number in range(3):
+        data = bytes([number]) * answer.LARGEST_ITEM
+        gatherer.show(Attachment(mime_type="image/png", name=f"{number}.png", data=data))
+
+    *images, note = gatherer.result().content
+
+    assert len(images) == 2
+    assert isinstance(note, Text)
+    assert "huge.png (20.0 MB; one item may have 20 MB)" in note.text
+    assert "2.png" in note.text
+
+
+def test_a_text_too_large_is_cut_and_says_so() -> None:
+    said = texts("ä" * (answer.LARGEST_ANSWER // 2 + 10))
+
+    assert said.endswith("too large.]")
+    assert len(said.encode()) <= answer.LARGEST_ANSWER

@@ -1,0 +1,187 @@
+"""The book of jobs, on each database: a due job is claimed once, and what a dead process had claimed is taken over."""
+
+import asyncio
+import re
+
+import pytest
+
+from openclaw_mcp.core.jobs import (
+    Ending,
+    Every,
+    Firing,
+    Job,
+    JobQuery,
+    JobState,
+    LogQuery,
+    Queued,
+    Spec,
+    SystemEvent,
+    Unclaimed,
+    replaced,
+)
+from openclaw_mcp.core.sessions import NewSession, RunRequest
+from openclaw_mcp.store.cron_jobs import CronJobs
+from openclaw_mcp.store.runs import Runs
+from openclaw_mcp.store.store import opened
+
+OWNERS = {"grant": {"owner": True}}
+
+
+def job(name: str, due: int | None) -> Job:
+    spec = Spec(
+        name=name, enabled=True, schedule=Every(every_ms=1000), session_target="main", wake_mode="now",
+        payload=SystemEvent(text="tick"),
+    )  # fmt: skip
+    return Job(
+        id=name, spec=spec, state=JobState(next_run_at_ms=due), created_at=1, updated_at=1, origin="agent:main:x"
+    )
+
+
+def later(job: Job, now: int) -> int:
+    return now + 1000
+
+
+def entry(firing: Firing, status: str = "ok") -> dict[str, object]:
+    return {"ts": 5, "jobId": firing.job.id, "status": status, "summary": "Hello 100%", "sessionKey": "agent:main:s"}
+
+
+def test_of_several_processes_one_claims_a_due_job(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as first, opened(where) as second:
+            books = CronJobs(first), CronJobs(second)
+            for n in range(40):
+                await books[0].add(job(f"j{n}", n), most=100)
+            claims = await asyncio.gather(*(books[n % 2].claim(19, most=7, plan=later) for n in range(8)))
+            taken = [one.firing.job.id for claim in claims for one in claim]
+            assert sorted(taken) == sorted(f"j{n}" for n in range(20))
+            assert await books[1].next_due() == 20
+            found = await books[1].get("j3")
+            assert found is not None
+            assert (found.state.next_run_at_ms, found.state.running_at_ms) == (1019, 19)
+            assert await books[0].reserve("j3", "manual", 20, manual=True, note=None) is None  # it runs
+            assert not await books[0].adopt()  # everybody is alive
+
+    asyncio.run(story())
+
+
+def test_what_a_process_left_is_taken_over_once_and_its_own_end_comes_too_late(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as second, opened(where) as third:
+            async with opened(where) as first:
+                dead = CronJobs(first)
+                await dead.add(job("a", 1), most=10)
+                firing = (await dead.claim(5, most=10, plan=later))[0].firing
+                assert await dead.begin(firing.run_id) is True
+            found = [*await CronJobs(second).adopt(), *await CronJobs(third).adopt()]
+            assert [(one.run_id, one.begun, one.job.spec) for one in found] == [(firing.run_id, True, firing.job.spec)]
+            with pytest.raises(Unclaimed):
+                await CronJobs(third).finish(firing, Ending(entry=entry(firing), settle=lambda j: j))
+            done = await CronJobs(second).finish(
+                firing, Ending(entry=entry(firing), settle=lambda j: replaced(j, last_run_status="ok"))
+            )
+            assert done is not None
+            assert (done.running, done.state.running_at_ms, done.state.last_run_status) == (None, None, "ok")
+
+    asyncio.run(story())
+
+
+def test_an_end_is_all_or_nothing(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as store:
+            book = CronJobs(store)
+            await book.add(job("a", 1), most=10)
+            firing = (await book.claim(5, most=10, plan=later))[0].firing
+            event = Queued(session="agent:main:main", text="told", at=5, key="k", owner=True)
+
+            def fails(job: Job) -> Job:
+                raise RuntimeError("settling went wrong")
+
+            with pytest.raises(RuntimeError):
+                await book.finish(firing, Ending(entry=entry(firing), settle=fails, event=event))
+            assert await book.log(LogQuery()) == ([], 0)
+            await book.finish(firing, Ending(entry=entry(firing), settle=lambda job: None, event=event, reap_at=7))
+            assert await book.get("a") is None
+            assert (await book.log(LogQuery(words="hello 100%", statuses=("ok",))))[1] == 1
+            assert (await book.log(LogQuery(words="hello 1000")))[1] == 0
+            assert await book.reap(6, most=10) == []
+            assert await book.reap(7, most=10) == ["agent:main:s"]
+            assert await book.reap(7, most=10) == []
+            new = NewSession(key="agent:main:main", agent_id="main", classification="main")
+            admission = await Runs(store).admit(RunRequest(run_id="r", session=new, message="hi", options=OWNERS))
+            assert admission.claim is not None
+            assert admission.claim.prompt.endswith("told\n\nhi")
+            assert [message.role for message in admission.claim.messages] == ["user", "user"]
+
+    asyncio.run(story())
+
+
+def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> None:
+    broken: str | None = "broken"
+
+    def at_once(firing: Firing) -> Ending | None:
+        if firing.job.id == "agent":
+            return None
+        event = Queued(session="agent:main:main", text=f"tick {firing.job.id}", at=5, key=firing.run_id, owner=True)
+        gone = firing.job.id == "once"
+
+        def settle(job: Job) -> Job | None:
+            if firing.job.id == broken:
+                raise RuntimeError("settling went wrong")
+            return None if gone else replaced(job, last_run_status="ok")
+
+        return Ending(entry=entry(firing), settle=settle, event=event)
+
+    async def story() -> None:
+        nonlocal broken
+        async with opened(where) as store:
+            book = CronJobs(store)
+            for name in ("again", "once", "agent", "broken"):
+                await book.add(job(name, 1), most=10)
+            with pytest.raises(RuntimeError):
+                await book.claim(5, most=10, plan=later, at_once=at_once)
+            assert await book.log(LogQuery()) == ([], 0)
+            assert await book.next_due() == 1  # nothing was taken
+            broken = None
+            taken = {one.firing.job.id: one for one in await book.claim(5, most=10, plan=later, at_once=at_once)}
+            assert {name for name, one in taken.items() if one.ending is None} == {"agent"}
+            entries, total = await book.log(LogQuery())
+            assert {line["jobId"]: line.get("nextRunAtMs") for line in entries} == {
+                "again": 1005, "broken": 1005, "once": None,
+            }  # fmt: skip
+            assert (total, await book.get("once")) == (3, None)
+            again = await book.get("again")
+            assert again is not None
+            assert (again.running, again.state.next_run_at_ms, again.state.last_run_status) == (None, 1005, "ok")
+            assert not await book.claim(5, most=10, plan=later, at_once=at_once)
+        async with opened(where) as store:  # of those that are over nothing is taken up again
+            assert [one.job.id for one in await CronJobs(store).adopt()] == ["agent"]
+            new = NewSession(key="agent:main:main", agent_id="main", classification="main")
+            admission = await Runs(store).admit(RunRequest(run_id="r", session=new, message="hi", options=OWNERS))
+            assert admission.claim is not None
+            told = sorted(re.findall("tick [a-z]+", admission.claim.prompt))
+            assert told == ["tick again", "tick broken", "tick once"]
+
+    asyncio.run(story())
+
+
+def test_jobs_are_found_counted_and_put_off(where: str) -> None:
+    async def story() -> None:
+        async with opened(where) as store:
+            book = CronJobs(store)
+            for n, due in enumerate((30, None, 10, 20)):
+                await book.add(job(f"j{n}", due), most=4)
+            assert await book.add(job("more", 1), most=4) is None
+            found, total = await book.page(JobQuery(limit=3))
+            assert ([one.id for one in found], total) == (["j2", "j3", "j0"], 4)
+            found, _ = await book.page(JobQuery(sort="name", descending=True, limit=1))
+            assert [one.id for one in found] == ["j3"]
+            assert await book.overdue(25) == [("j2", 10), ("j3", 20)]
+            await book.put_off([("j2", 10, 99), ("j3", 21, 99)])
+            assert await book.overdue(25) == [("j3", 20)]  # j3 had another time by then
+            assert await book.added_since("agent:main:x", 1) == 4
+            assert await book.added_since("agent:main:x", 2) == 0
+            assert await book.remove("j0") is True
+            assert await book.remove("j0") is False
+            assert await book.count() == 3
+
+    asyncio.run(story())
