@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: up test long mutate check interop bench reference openings lock programs clean help
+.PHONY: up test long mutate check interop bench reference first-replies lock programs clean help
 
 help:            ## what there is
 	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -32,11 +32,11 @@ interop: .venv/.dev   ## run the suites against real counterparts (conformance s
 	@$(BIN)/python -m pytest -m interop
 
 check: .venv/.dev   ## format, lint, types, architecture
-	@echo "make: checking format, lint, types, architecture, openings, locks"
+	@echo "make: checking format, lint, types, architecture, first replies, locks"
 	@$(BIN)/ruff format --check --quiet . || { echo "make: run $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/python scripts/openings.py --check
+	@$(BIN)/python scripts/first_replies.py --check
 	@$(BIN)/python scripts/claw_reference.py --check
 	@$(BIN)/python scripts/fresh_store.py --check
 	@$(BIN)/python scripts/reference.py --check
@@ -64,8 +64,8 @@ bench: .venv/.dev   ## measure against floors and peers (see benchmarks/README.m
 reference: .venv/.dev   ## write the reference pages that code knows best anew
 	@$(BIN)/python scripts/reference.py
 
-openings: .venv/.dev   ## write the stdio servers' opening answers and a new database's tables anew
-	@$(BIN)/python scripts/openings.py
+first-replies: .venv/.dev   ## write the stdio servers' opening answers and a new database's tables anew
+	@$(BIN)/python scripts/first_replies.py
 	@$(BIN)/python scripts/claw_reference.py
 	@$(BIN)/python scripts/fresh_store.py
 	@$(BIN)/ruff format --quiet src/openclaw_mcp/store/initial_schema.py

@@ -20,16 +20,27 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from openclaw_mcp.core.jobs import AgentTurn, At, Cron, Every, Job, JobState, Payload, Schedule, Spec, SystemEvent
-from openclaw_mcp.core.rpc import Event
+from openclaw_mcp.core.jobs import (
+    AgentTurnPayload,
+    AtSchedule,
+    CronJob,
+    CronSchedule,
+    IntervalSchedule,
+    JobPayload,
+    JobSpec,
+    JobState,
+    Schedule,
+    SystemEventPayload,
+)
+from openclaw_mcp.core.rpc import RpcEvent
 from openclaw_mcp.core.sessions import now_ms
-from openclaw_mcp.gateway.cron.job_state import armed
-from openclaw_mcp.gateway.cron.rpc_methods import CronRoom
-from openclaw_mcp.gateway.cron.schedule import iso
+from openclaw_mcp.gateway.cron.job_state import schedule_next
+from openclaw_mcp.gateway.cron.rpc_methods import CronMethods
+from openclaw_mcp.gateway.cron.schedule import to_iso
 from openclaw_mcp.gateway.wiring import runs
-from openclaw_mcp.store.cron_jobs import CronJobs
-from openclaw_mcp.store.cron_rows import columns
-from openclaw_mcp.store.store import Store
+from openclaw_mcp.store.cron_jobs import SqlCronJobRepository
+from openclaw_mcp.store.cron_rows import job_columns
+from openclaw_mcp.store.store import SqlStore
 from openclaw_mcp.store.tables import cron_jobs
 
 ROUNDS = 5
@@ -45,10 +56,10 @@ class Bench:
         self.began: dict[str, int] = {}
         self.ended: dict[str, int] = {}
         self._news = asyncio.Event()
-        self.store: Store
-        self.room: CronRoom
+        self.store: SqlStore
+        self.room: CronMethods
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: RpcEvent) -> None:
         if event.name == "cron" and event.payload["action"] == "started":
             self.began[event.payload["jobId"]] = now_ms()
         elif event.name == "cron" and event.payload["action"] == "finished":
@@ -56,32 +67,32 @@ class Bench:
             self._news.set()
 
     async def open(self, path: Path, jobs: int) -> None:
-        remembered = await self._stack.enter_async_context(runs.remembering(str(path), self.hear))
+        remembered = await self._stack.enter_async_context(runs.open_store_services(str(path), self.hear))
         self.store = remembered.store
         await self.fill(jobs)
-        book = CronJobs(remembered.store)
-        self.room = CronRoom(book, remembered.runs, remembered.sessions, self.hear, path=str(path))
+        book = SqlCronJobRepository(remembered.store)
+        self.room = CronMethods(book, remembered.runs, remembered.sessions, self.hear, store_path=str(path))
         await self._stack.enter_async_context(self.room)
 
     async def fill(self, jobs: int) -> None:
         """Straight into the table, all due long from now."""
         kinds: list[Schedule] = [
-            Every(every_ms=86_400_000 * 30, anchor_ms=now_ms()),
-            Cron(expr="0 9 1 1 *", tz="Europe/Vienna"),
-            At(at=iso(now_ms() + 86_400_000 * 300)),
+            IntervalSchedule(every_ms=86_400_000 * 30, anchor_ms=now_ms()),
+            CronSchedule(expr="0 9 1 1 *", tz="Europe/Vienna"),
+            AtSchedule(at=to_iso(now_ms() + 86_400_000 * 300)),
         ]
         rows = [row(f"far-{n}", kinds[n % len(kinds)]) for n in range(jobs)]
         for first in range(0, len(rows), 1000):
             await self.store.write(partial(insert, rows[first : first + 1000]))
 
-    async def fire(self, count: int, name: str, payload: Payload | None = None) -> tuple[list[int], int, float]:
+    async def fire(self, count: int, name: str, payload: JobPayload | None = None) -> tuple[list[int], int, float]:
         """How late each of so many jobs began, how long after their time all had ended, and the processor time it
         took, in milliseconds. On a busy machine the last tells more than the others."""
         due = now_ms() + round((AHEAD + count * WRITING) * 1000)
-        rows = [row(f"{name}-{n}", At(at=iso(due)), payload) for n in range(count)]
+        rows = [row(f"{name}-{n}", AtSchedule(at=to_iso(due)), payload) for n in range(count)]
         await self.store.write(partial(insert, rows))
         assert now_ms() < due, "the jobs were not stored before their time"
-        self.room.clock.wake()
+        self.room.scheduler.wake()
         names, used = {made["id"] for made in rows}, time.process_time()
         while not names <= self.ended.keys():
             self._news.clear()
@@ -95,20 +106,22 @@ def insert(rows: list[dict[str, Any]], connection: Connection) -> None:
     connection.execute(cron_jobs.insert(), rows)
 
 
-def row(job_id: str, schedule: Schedule, payload: Payload | None = None) -> dict[str, Any]:
-    turn = isinstance(payload, AgentTurn)
-    spec = Spec(
+def row(job_id: str, schedule: Schedule, payload: JobPayload | None = None) -> dict[str, Any]:
+    turn = isinstance(payload, AgentTurnPayload)
+    spec = JobSpec(
         name=job_id,
         enabled=True,
         schedule=schedule,
         session_target="isolated" if turn else "main",
         wake_mode="next-heartbeat",
-        payload=payload or SystemEvent(text=f"event of {job_id}"),
-        delete_after_run=True if isinstance(schedule, At) else None,
+        payload=payload or SystemEventPayload(text=f"event of {job_id}"),
+        delete_after_run=True if isinstance(schedule, AtSchedule) else None,
     )
     at = now_ms()
-    job = armed(Job(id=job_id, spec=spec, state=JobState(), created_at=at, updated_at=at), at, activated=False)
-    return {"id": job.id, "created_at": at, **columns(job)}
+    job = schedule_next(
+        CronJob(id=job_id, spec=spec, state=JobState(), created_at=at, updated_at=at), at, activated=False
+    )
+    return {"id": job.id, "created_at": at, **job_columns(job)}
 
 
 async def idle(bench: Bench, seconds: float) -> float:
@@ -129,7 +142,7 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
             if not jobs:
                 continue
             print(f"{options.jobs} jobs stored; lateness in ms of jobs due at the same moment")
-            turn = AgentTurn(message="!say done")
+            turn = AgentTurnPayload(message="!say done")
             for count, payload in ((1, None), (options.due, None), (options.turns, turn), (options.jobs, None)):
                 for number in range(ROUNDS):
                     kind = "events" if payload is None else "turns"

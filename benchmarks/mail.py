@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE
-from openclaw_mcp.net.gateway_client.client import Client
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
+from openclaw_mcp.net.gateway_client.client import GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
 
 CONNECTIONS = 4
 CONVERSATIONS = 40
@@ -55,9 +55,9 @@ def processor(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def client(url: str) -> Client:
-    told = Introduction(client=ME, scopes=(READ, WRITE, ADMIN))
-    return Client(url, told, credentials=Credentials(token=TOKEN), redial=False)
+def client(url: str) -> GatewayClient:
+    told = ClientProfile(client=ME, scopes=(READ, WRITE, ADMIN))
+    return GatewayClient(url, told, credentials=Credentials(token=TOKEN), redial=False)
 
 
 async def pour(url: str, rate: float, seconds: float, names: list[str]) -> list[float]:
@@ -66,7 +66,7 @@ async def pour(url: str, rate: float, seconds: float, names: list[str]) -> list[
     tasks: set[asyncio.Task[None]] = set()
     counts = dict.fromkeys(names, 0)
 
-    async def one(link: Client, name: str, number: int, due: float) -> None:
+    async def one(link: GatewayClient, name: str, number: int, due: float) -> None:
         await link.call("local.send", {"conversation": name, "text": f"{name} {number}"})
         waits.append(time.perf_counter() - due)
 
@@ -88,7 +88,7 @@ async def pour(url: str, rate: float, seconds: float, names: list[str]) -> list[
     return waits
 
 
-async def texts(link: Client, name: str) -> list[Any]:
+async def texts(link: GatewayClient, name: str) -> list[Any]:
     found: list[Any] = []
     before: dict[str, Any] = {}
     while True:

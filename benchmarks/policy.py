@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable
 
 from openclaw_mcp.core.model import Caller, Grant, Sender, ToolSpec
-from openclaw_mcp.node.exec.rules import DEFAULT_POLICY, judge
-from openclaw_mcp.node.exec.shell_reader import Piece, Word
+from openclaw_mcp.node.exec.rules import DEFAULT_POLICY, evaluate_policy
+from openclaw_mcp.node.exec.shell_reader import ParsedCommand, ShellWord
 from openclaw_mcp.node.exec.wrappers import unwrap
-from openclaw_mcp.tools.config_policy import HouseRules
-from openclaw_mcp.tools.policy import Policy, by_scope
-from openclaw_mcp.tools.policy_rules import RuleBook, from_config
+from openclaw_mcp.tools.config_policy import ConfigPolicy
+from openclaw_mcp.tools.policy import Policy, scope_policy
+from openclaw_mcp.tools.policy_rules import PolicyRules, from_config
 from openclaw_mcp.tools.tool_names import CLAW_TOOLS
 
 ROUNDS, REPEATS = 25, 200
@@ -56,28 +56,28 @@ def decisions(policy: Policy) -> Callable[[], float]:
 
 def exec_decisions() -> float:
     """Microseconds for one decision about a text for a shell, under the default rules."""
-    pieces = [Piece((Word("sh"), Word("-c"), Word(text))) for text in COMMANDS]
+    pieces = [ParsedCommand((ShellWord("sh"), ShellWord("-c"), ShellWord(text))) for text in COMMANDS]
     begun = time.process_time()
     for _ in range(REPEATS // 10):
         for piece in pieces:
-            judge(DEFAULT_POLICY, unwrap([piece]), locate=lambda name: f"/usr/bin/{name}")
+            evaluate_policy(DEFAULT_POLICY, unwrap([piece]), locate=lambda name: f"/usr/bin/{name}")
     return (time.process_time() - begun) / (REPEATS // 10 * len(pieces)) * 1e6
 
 
 def compiling() -> float:
-    rules = HouseRules(BUSY)
+    rules = ConfigPolicy(BUSY)
     begun = time.process_time()
     for _ in range(REPEATS):
-        rules.adopt(BUSY)
+        rules.replace_rules(BUSY)
         rules(CALLER, "claw", SPECS[0])
     return (time.process_time() - begun) / REPEATS * 1e6
 
 
 def main() -> None:
     subjects = {
-        "scopes alone (floor)": decisions(by_scope),
-        "house rules, empty book": decisions(HouseRules(RuleBook())),
-        "house rules, six steps speaking": decisions(HouseRules(BUSY)),
+        "scopes alone (floor)": decisions(scope_policy),
+        "house rules, empty book": decisions(ConfigPolicy(PolicyRules())),
+        "house rules, six steps speaking": decisions(ConfigPolicy(BUSY)),
         "compiling those for a caller": compiling,
         "exec rules, text for a shell": exec_decisions,
     }

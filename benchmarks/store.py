@@ -20,10 +20,10 @@ from typing import Any
 from sqlalchemy import Connection, Table
 
 from openclaw_mcp.core.model import Caller
-from openclaw_mcp.core.rpc import Method, RpcCall
-from openclaw_mcp.core.sessions import Draft, NewSession
+from openclaw_mcp.core.rpc import RpcCall, RpcMethod
+from openclaw_mcp.core.sessions import MessageDraft, NewSession
 from openclaw_mcp.gateway.wiring import runs
-from openclaw_mcp.store.store import Store, opened
+from openclaw_mcp.store.store import SqlStore, open_store
 from openclaw_mcp.store.tables import messages, session_counts, sessions
 
 ROUNDS = 300
@@ -34,19 +34,19 @@ WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "n
 class NoLink:
     id = "bench"
 
-    def tell(self, event: str, payload: Any) -> None: ...
+    def send_event(self, event: str, payload: Any) -> None: ...
 
-    def interests(self) -> set[str]:
+    def subscriptions(self) -> set[str]:
         return set()
 
-    async def accepted(self, payload: Any) -> None: ...
+    async def acknowledge(self, payload: Any) -> None: ...
 
 
 def insert(table: Table, rows: list[dict[str, Any]], connection: Connection) -> None:
     connection.execute(table.insert(), rows)
 
 
-async def fill(store: Store, n_sessions: int, n_messages: int) -> None:
+async def fill(store: SqlStore, n_sessions: int, n_messages: int) -> None:
     """Straight into the tables: one long transcript, the rest spread evenly."""
     begun = 1_700_000_000_000
     in_first = n_messages // 2
@@ -88,11 +88,11 @@ async def timed(work: Callable[[], Awaitable[Any]]) -> float:
     return (time.perf_counter() - begun) * 1e6
 
 
-def calls(methods: dict[str, Method]) -> dict[str, Callable[[], Awaitable[Any]]]:
+def calls(methods: dict[str, RpcMethod]) -> dict[str, Callable[[], Awaitable[Any]]]:
     caller = Caller(kind="operator", name="bench", scopes=frozenset({"operator.admin"}))
 
     def one(name: str, **params: Any) -> Callable[[], Awaitable[Any]]:
-        return lambda: methods[name].run(RpcCall(method=name, params=params, caller=caller, link=NoLink()))
+        return lambda: methods[name].handle(RpcCall(method=name, params=params, caller=caller, peer=NoLink()))
 
     return {
         "sessions.list, first page": one("sessions.list", limit=50),
@@ -108,12 +108,12 @@ async def pages(folder: Path, n_sessions: int, n_messages: int) -> None:
     async with AsyncExitStack() as stack:
         sides = []
         for name, counts in (("few", (100, 4000)), ("many", (n_sessions, n_messages))):
-            async with opened(str(folder / name)) as store:
+            async with open_store(str(folder / name)) as store:
                 begun = time.perf_counter()
                 await fill(store, *counts)
                 print(f"{name}: {counts[0]} sessions, {counts[1]} messages in {time.perf_counter() - begun:.0f} s")
-            remembered = await stack.enter_async_context(runs.remembering(str(folder / name), lambda _: None))
-            sides.append(calls({m.name: m for room in remembered.rooms for m in room.methods()}))
+            remembered = await stack.enter_async_context(runs.open_store_services(str(folder / name), lambda _: None))
+            sides.append(calls({m.name: m for room in remembered.rpc_modules for m in room.methods()}))
         for name in sides[0]:
             few, many = [], []
             for _ in range(ROUNDS):
@@ -124,10 +124,10 @@ async def pages(folder: Path, n_sessions: int, n_messages: int) -> None:
 
 
 async def writes(folder: Path) -> None:
-    async with runs.remembering(str(folder / "writes"), lambda _: None) as remembered:
+    async with runs.open_store_services(str(folder / "writes"), lambda _: None) as remembered:
         book = remembered.sessions
         await book.create(NewSession(key="agent:main:w", agent_id="main", classification="custom"))
-        draft = Draft(role="user", body={"role": "user", "content": "hello"}, text="hello")
+        draft = MessageDraft(role="user", body={"role": "user", "content": "hello"}, text="hello")
         floor, alone = [], []
         with (folder / "floor").open("wb") as file:
             for _ in range(ROUNDS):

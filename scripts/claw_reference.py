@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from openclaw_mcp.claw.catalogue import TOOLS
-from openclaw_mcp.claw.tool_context import Tool
-from openclaw_mcp.core.claw_methods import WAYS
+from openclaw_mcp.claw.tool_context import ClawTool
+from openclaw_mcp.core.claw_methods import METHODS_BY_TOOL
 from openclaw_mcp.core.model import Json
 
 PATH = Path(__file__).parent.parent / "docs" / "reference" / "claw-tools.md"
@@ -48,17 +48,17 @@ def page() -> str:
     return "".join(parts)
 
 
-def entry(tool: Tool) -> str:
+def entry(tool: ClawTool) -> str:
     spec = tool.spec
     schema = spec.input_schema
     required = schema.get("required", ())
     rows = "".join(row(name, field, tool, must=name in required) for name, field in schema["properties"].items())
     table = f"\n| parameter | type | |\n|---|---|---|\n{rows}" if rows else ""
-    ways = " or ".join(", ".join(f"`{method}`" for method in way) for way in WAYS[spec.name])
+    ways = " or ".join(", ".join(f"`{method}`" for method in way) for way in METHODS_BY_TOOL[spec.name])
     return f"\n### {spec.name}\n\n{spec.description}\n{table}\n{nature(tool)} Methods: {ways}.\n"
 
 
-def row(name: str, field: Json, tool: Tool, *, must: bool) -> str:
+def row(name: str, field: Json, tool: ClawTool, *, must: bool) -> str:
     others = [f"`{other}`" for other, own in tool.aliases.items() if own == name]
     also = f" *Also taken:* {', '.join(others)}." if others else ""
     choice = f" One of {', '.join(f'`{word}`' for word in field['enum'])}." if "enum" in field else ""
@@ -66,7 +66,7 @@ def row(name: str, field: Json, tool: Tool, *, must: bool) -> str:
     return f"| {shown} | {field['type']} | {field['description'].replace('|', '/')}{choice}{also} |\n"
 
 
-def nature(tool: Tool) -> str:
+def nature(tool: ClawTool) -> str:
     spec = tool.spec
     notes = spec.annotations or {}
     words = ["Reads only." if notes["readOnlyHint"] else "Changes things."]

@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from openclaw_mcp.store.engine import engines
-from openclaw_mcp.store.migrate import migrated
+from openclaw_mcp.store.engine import create_engines
+from openclaw_mcp.store.migrate import run_migrations
 
 TARGET: Final = Path(__file__).parent.parent / "src" / "openclaw_mcp" / "store" / "fresh.py"
 
@@ -19,9 +19,9 @@ def statements() -> list[str]:
     """What makes the tables, in the order in which they were made."""
     with TemporaryDirectory() as place:
         file = f"{place}/new.sqlite"
-        writer, reader = engines(file)
+        writer, reader = create_engines(file)
         with writer.begin() as connection:
-            migrated(connection)
+            run_migrations(connection)
         writer.dispose()
         reader.dispose()
         with sqlite3.connect(file) as plain:

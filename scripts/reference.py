@@ -16,14 +16,14 @@ from typing import Any, Final
 
 from openclaw_mcp.cli.commands import COMMANDS, Parser
 from openclaw_mcp.config.key_permissions import FREE, class_of
-from openclaw_mcp.config.schema import Blueprint
-from openclaw_mcp.config.text import Path as Place
+from openclaw_mcp.config.schema import ConfigSchema
+from openclaw_mcp.config.text import ConfigPath as Place
 from openclaw_mcp.core.model import ToolSpec
-from openclaw_mcp.core.rpc import Method
-from openclaw_mcp.gateway.wiring.assembly import Plan, Whole, assembled
-from openclaw_mcp.node.host import Node
-from openclaw_mcp.node.settings import Settings
-from openclaw_mcp.order.order_tool import ORDER
+from openclaw_mcp.core.rpc import RpcMethod
+from openclaw_mcp.gateway.wiring.assembly import AssembledGateway, GatewayOptions, assemble_gateway
+from openclaw_mcp.node.host import LocalNode
+from openclaw_mcp.node.settings import NodeSettings
+from openclaw_mcp.order.order_tool import ORDER_TOOL
 
 FOLDER: Final = Path(__file__).parent.parent / "docs" / "reference"
 WRITTEN: Final = "Written by `scripts/reference.py`; change the code, then run `make reference`.\n"
@@ -69,7 +69,7 @@ def _verbs(parser: argparse.ArgumentParser) -> Iterable[argparse.ArgumentParser]
             yield from dict.fromkeys(action.choices.values())
 
 
-def methods(offered: Sequence[Method]) -> str:
+def methods(offered: Sequence[RpcMethod]) -> str:
     """Each method of the gateway."""
     rows = [
         f"| `{method.name}` | {(method.scope or 'any').removeprefix('operator.')} | {method.role} "
@@ -90,19 +90,19 @@ def methods(offered: Sequence[Method]) -> str:
     )
 
 
-def _limit(method: Method) -> str:
+def _limit(method: RpcMethod) -> str:
     return "" if method.per_minute is None else f" at most {method.per_minute} a minute"
 
 
 def tools(house: Sequence[ToolSpec]) -> str:
     """Each tool of each surface."""
     with TemporaryDirectory() as place:
-        node = Node(Path(place), Settings())
-        machine = node.capabilities.every()
+        node = LocalNode(Path(place), NodeSettings())
+        machine = node.capabilities.all_specs()
     parts = ["# Tools\n", WRITTEN, "Those of `remoteclaw-mcp-server` have [a page of their own](claw-tools.md).\n"]
     for title, specs in (
         ("The node: `openclaw node`", machine),
-        ("The order: `openclaw mcp-server`", [ORDER]),
+        ("The order: `openclaw mcp-server`", [ORDER_TOOL]),
         ("The gateway's own: `/mcp`, `tools.invoke`, agents", house),
     ):
         parts += [f"## {title}\n", *(_tool(spec) for spec in specs)]
@@ -122,7 +122,7 @@ def _tool(spec: ToolSpec) -> str:
 
 def config() -> str:
     """Each key of openclaw.json."""
-    rows = list(_keys(Blueprint().schema, "", ()))
+    rows = list(_keys(ConfigSchema().json_schema, "", ()))
     return "\n".join(
         [
             "# Config keys\n",
@@ -182,15 +182,15 @@ def _cell(words: str) -> str:
     return _flat(words).replace("|", "\\|")
 
 
-async def _asked() -> tuple[Sequence[Method], Sequence[ToolSpec]]:
+async def _asked() -> tuple[Sequence[RpcMethod], Sequence[ToolSpec]]:
     """What a gateway with nothing configured offers."""
     with TemporaryDirectory() as place:
-        async with assembled(Plan(folder=Path(place), token="t" * 64), "ws://127.0.0.1:1") as whole:
-            return whole.gateway.intercom.methods, _house(whole)
+        async with assemble_gateway(GatewayOptions(folder=Path(place), token="t" * 64), "ws://127.0.0.1:1") as whole:
+            return whole.gateway.rpc_server.methods, _house(whole)
 
 
-def _house(whole: Whole) -> Sequence[ToolSpec]:
-    return [offer.spec for offers in whole.gateway.registry.offers().values() for offer in offers]
+def _house(whole: AssembledGateway) -> Sequence[ToolSpec]:
+    return [offer.spec for offers in whole.gateway.registry.tools_by_name().values() for offer in offers]
 
 
 def main() -> int:
@@ -198,7 +198,7 @@ def main() -> int:
     offered, house = asyncio.run(_asked())
     pages = {
         "commands.md": commands(), "methods.md": methods(offered), "tools.md": tools(house), "config-keys.md": config(),
-        "openclaw.schema.json": json.dumps(Blueprint().schema, indent=2, ensure_ascii=False) + "\n",
+        "openclaw.schema.json": json.dumps(ConfigSchema().json_schema, indent=2, ensure_ascii=False) + "\n",
     }  # fmt: skip
     stale = []
     for name, text in pages.items():

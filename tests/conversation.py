@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from openclaw_mcp.core.model import LOCAL, Caller, Json, ToolCall, ToolResult, ToolSpec
-from openclaw_mcp.core.signal import Bell
+from openclaw_mcp.core.model import LOCAL_CALLER, Caller, Json, ToolCall, ToolResult, ToolSpec
+from openclaw_mcp.core.signal import Signal
 from openclaw_mcp.mcp.server.exchange import Exchange, Peer
-from openclaw_mcp.mcp.server.server import Info, McpServer
+from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
 from openclaw_mcp.protocol import jsonrpc, mcp
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.registry import ToolRegistry
 
 HEAR_WAIT = 10.0
 
@@ -21,14 +21,14 @@ class Tools:
     """A source whose tools are plain functions of the call."""
 
     def __init__(self, **tools: Any) -> None:
-        self.changed: Bell[None] = Bell()
+        self.changed: Signal[None] = Signal()
         self._tools: dict[str, tuple[ToolSpec, Any]] = {}
         for name, work in tools.items():
             self.add(ToolSpec(name=name), work)
 
     def add(self, spec: ToolSpec, work: Any) -> None:
         self._tools[spec.name] = (spec, work)
-        self.changed.ring(None)
+        self.changed.emit(None)
 
     def specs(self) -> Sequence[ToolSpec]:
         return [spec for spec, _ in self._tools.values()]
@@ -40,7 +40,7 @@ class Tools:
 
 
 def serving(tools: Tools, **options: Any) -> McpServer:
-    return McpServer(Info(name="test", version="1"), Desk(Registry({"test": tools})), **options)
+    return McpServer(McpServerInfo(name="test", version="1"), ToolDispatcher(ToolRegistry({"test": tools})), **options)
 
 
 class Conversation:
@@ -52,12 +52,12 @@ class Conversation:
         *,
         stateless: bool = True,
         capabilities: Json | None = None,
-        caller: Caller = LOCAL,
+        caller: Caller = LOCAL_CALLER,
         answers_us: bool = False,
     ) -> None:
         self.heard: list[Json] = []
         self._news = asyncio.Event()
-        self.peer = Peer(version=mcp.NEWEST_HANDSHAKE, answers_us=answers_us)
+        self.peer = Peer(version=mcp.NEWEST_HANDSHAKE, accepts_requests=answers_us)
         self.peer.capabilities = capabilities or {}
         self._server = server
         self._stateless = stateless

@@ -19,7 +19,7 @@ import msgspec
 import psutil
 import pytest
 
-from openclaw_mcp.node.settings import Settings
+from openclaw_mcp.node.settings import NodeSettings
 from tests.programs import need, need_own
 from tests.running import ROOT
 
@@ -176,5 +176,5 @@ def test_every_setting_of_the_node_is_in_its_reference() -> None:
     told = (ROOT / "docs" / "reference" / "node.md").read_text()
 
     assert [
-        field.encode_name for field in msgspec.structs.fields(Settings) if f"`{field.encode_name}" not in told
+        field.encode_name for field in msgspec.structs.fields(NodeSettings) if f"`{field.encode_name}" not in told
     ] == []

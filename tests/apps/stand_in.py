@@ -70,7 +70,7 @@ async def stand_in() -> AsyncIterator[StandIn]:
     app, ready = StandIn(), asyncio.Event()
     listener = listen.bind("127.0.0.1", 0)
     app.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = asyncio.create_task(listen.serve(app, listener, ready=ready.set, websockets=WebSocketsSansIOProtocol))
+    server = asyncio.create_task(listen.serve(app, listener, on_ready=ready.set, websockets=WebSocketsSansIOProtocol))
     try:
         async with asyncio.timeout(START_WAIT):
             await ready.wait()

@@ -11,7 +11,7 @@ from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from openclaw_mcp.apps.connection import Dialled
+from openclaw_mcp.apps.connection import BridgeConnection
 
 WAIT = 20.0
 
@@ -66,13 +66,13 @@ async def visit(server: Server, words: list[str]) -> tuple[list[bytes], Any]:
     heard: list[bytes] = []
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    make: Any = partial(Dialled, heard=lambda message, _: heard.append(message))
+    make: Any = partial(BridgeConnection, on_message=lambda message, _: heard.append(message))
     async with listening, asyncio.timeout(WAIT):
         dial = connect(f"ws://127.0.0.1:{port}", proxy=None, compression=None, create_connection=make)
         async with dial as socket:
-            assert isinstance(socket, Dialled)
+            assert isinstance(socket, BridgeConnection)
             for word in words:
-                await socket.say(word)
+                await socket.send_text(word)
             if not words:
                 await socket.wait_closed()
         return heard, (socket.close_code, socket.close_reason)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openclaw_mcp.apps.client import Call
-from openclaw_mcp.apps.function_schema import tool_from
+from openclaw_mcp.apps.function_schema import make_tool
 from openclaw_mcp.core.errors import BadRequest, ToolArguments
 
 
@@ -63,7 +63,7 @@ def everything(
 
 
 def schema_of(function: Any) -> Any:
-    return tool_from(function, {}).described["input_schema"]
+    return make_tool(function, {}).definition["input_schema"]
 
 
 def test_each_kind_of_hint_has_its_schema() -> None:
@@ -87,7 +87,7 @@ def test_each_kind_of_hint_has_its_schema() -> None:
 
 
 def test_the_function_is_handed_its_own_types_and_its_own_defaults() -> None:
-    given_arguments = tool_from(everything, {}).arguments(b'{"word":"w","count":1,"colour":"red","at":{"x":1}}')
+    given_arguments = make_tool(everything, {}).decode_arguments(b'{"word":"w","count":1,"colour":"red","at":{"x":1}}')
 
     assert given_arguments == {"word": "w", "count": 1, "colour": Colour.RED, "at": Point(1)}
 
@@ -104,17 +104,17 @@ def test_the_function_is_handed_its_own_types_and_its_own_defaults() -> None:
 )
 def test_arguments_that_do_not_fit_are_refused_with_the_place(arguments: bytes, reason: str) -> None:
     with pytest.raises(ToolArguments, match=reason):
-        tool_from(everything, {}).arguments(arguments)
+        make_tool(everything, {}).decode_arguments(arguments)
 
 
 def test_the_call_is_no_argument() -> None:
     async def work(call: Call, n: int) -> None: ...
 
-    tool = tool_from(work, {})
+    tool = make_tool(work, {})
 
-    assert list(tool.described["input_schema"]["properties"]) == ["n"]
+    assert list(tool.definition["input_schema"]["properties"]) == ["n"]
     assert tool.call_parameter == "call"
-    assert tool.asynchronous
+    assert tool.is_async
 
 
 def test_descriptions_come_from_either_style_of_docstring() -> None:
@@ -141,10 +141,10 @@ def test_descriptions_come_from_either_style_of_docstring() -> None:
 
     shown = schema_of(google)["properties"]
     assert (shown["a"]["description"], shown["b"]["description"]) == ("the first, whatever it is", "the second")
-    assert tool_from(google, {}).described["description"] == "Add.\n\nSlowly.\n\nReturns:\n    nothing"
+    assert make_tool(google, {}).definition["description"] == "Add.\n\nSlowly.\n\nReturns:\n    nothing"
     shown = schema_of(sphinx)["properties"]
     assert (shown["a"]["description"], shown["b"]["description"]) == ("the first", "the second")
-    assert tool_from(sphinx, {}).described["description"] == "Add."
+    assert make_tool(sphinx, {}).definition["description"] == "Add."
 
 
 def test_a_record_that_is_returned_is_promised() -> None:
@@ -154,15 +154,15 @@ def test_a_record_that_is_returned_is_promised() -> None:
     def plain() -> dict[str, int]:
         return {}
 
-    assert tool_from(where, {}).described["output_schema"]["properties"].keys() == {"x", "y"}
-    assert "output_schema" not in tool_from(plain, {}).described
+    assert make_tool(where, {}).definition["output_schema"]["properties"].keys() == {"x", "y"}
+    assert "output_schema" not in make_tool(plain, {}).definition
 
 
 def test_a_record_that_holds_its_own_kind_is_described_and_promised() -> None:
     def prune(tree: Node) -> Node:
         return tree
 
-    shown = tool_from(prune, {}).described
+    shown = make_tool(prune, {}).definition
     tree = {"name": "a", "below": [{"name": "b", "below": []}]}
     for schema, value, wrong in (
         (shown["input_schema"], {"tree": tree}, {"tree": {"name": "a", "below": [{}]}}),
@@ -177,11 +177,11 @@ def test_a_record_written_as_an_array_is_taken_but_not_promised() -> None:
     def swap(pair: Pair) -> Pair:
         return pair
 
-    tool = tool_from(swap, {})
+    tool = make_tool(swap, {})
 
-    assert "output_schema" not in tool.described
-    assert jsonschema_rs.is_valid(tool.described["input_schema"], {"pair": [1, {"name": "a"}]})
-    assert tool.arguments(b'{"pair":[1,{"name":"a"}]}') == {"pair": Pair(1, Node("a"))}
+    assert "output_schema" not in tool.definition
+    assert jsonschema_rs.is_valid(tool.definition["input_schema"], {"pair": [1, {"name": "a"}]})
+    assert tool.decode_arguments(b'{"pair":[1,{"name":"a"}]}') == {"pair": Pair(1, Node("a"))}
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_hint_json_cannot_carry_is_named_with_its_parameter(hint: Any, shown: 
 
     walk.__annotations__["where"] = hint
     with pytest.raises(BadRequest) as refused:
-        tool_from(walk, {})
+        make_tool(walk, {})
     assert str(refused.value).startswith("walk: `where` is of type ")
     assert f"{shown}, which JSON can't carry" in str(refused.value)
 
@@ -213,27 +213,27 @@ def test_a_record_to_return_that_json_cannot_carry_is_named() -> None:
 
     find.__annotations__["return"] = Place
     with pytest.raises(BadRequest, match=r"find: what it returns is of type .*Place, which JSON can't carry"):
-        tool_from(find, {})
+        make_tool(find, {})
 
 
 def test_an_integer_may_be_written_as_a_float() -> None:
     def some(count: int, more: dict[str, list[int]], ratio: float = 1.0, note: Any = None) -> None: ...
 
-    tool = tool_from(some, {})
+    tool = make_tool(some, {})
 
-    given_arguments = tool.arguments(b'{"count":1.0,"more":{"a":[-2e0]},"ratio":0.1,"note":"1.0"}')
+    given_arguments = tool.decode_arguments(b'{"count":1.0,"more":{"a":[-2e0]},"ratio":0.1,"note":"1.0"}')
     assert given_arguments == {"count": 1, "more": {"a": [-2]}, "ratio": 0.1, "note": "1.0"}
     assert type(given_arguments["count"]) is int
     for refused in (b"1.5", b'"1"', b"1e300"):
         with pytest.raises(ToolArguments, match="Expected `int`"):
-            tool.arguments(b'{"count":' + refused + b',"more":{}}')
+            tool.decode_arguments(b'{"count":' + refused + b',"more":{}}')
 
 
 def test_a_hint_from_nowhere_is_named() -> None:
     def odd(a: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821  the mistake under test
 
     with pytest.raises(BadRequest, match="odd: the type hint 'Nowhere' is not known"):
-        tool_from(odd, {})
+        make_tool(odd, {})
 
 
 VALUES = st.one_of(st.integers(-9, 9), st.text("ab", max_size=2), st.none(), st.floats(-9, 9))
@@ -244,10 +244,10 @@ VALUES = st.one_of(st.integers(-9, 9), st.text("ab", max_size=2), st.none(), st.
 def test_what_the_schema_refuses_the_function_never_sees(arguments: dict[str, Any]) -> None:
     def some(word: str, count: int = 1, ratio: float = 1.0) -> None: ...
 
-    tool = tool_from(some, {})
-    fits = jsonschema_rs.is_valid(tool.described["input_schema"], arguments)
+    tool = make_tool(some, {})
+    fits = jsonschema_rs.is_valid(tool.definition["input_schema"], arguments)
     try:
-        tool.arguments(msgspec.json.encode(arguments))
+        tool.decode_arguments(msgspec.json.encode(arguments))
     except ToolArguments:
         return
     assert fits
@@ -263,8 +263,8 @@ def test_partials_and_objects_that_can_be_called_are_tools_too() -> None:
         return a + b
 
     for function in (Adder(), functools.partial(add, b=1)):
-        schema = tool_from(function, {"name": "add"}).described["input_schema"]
+        schema = make_tool(function, {"name": "add"}).definition["input_schema"]
         assert schema["required"] == ["a"]
         assert schema["properties"]["a"] == {"type": "integer"}
     with pytest.raises(BadRequest, match="has no name of its own"):
-        tool_from(functools.partial(add, b=1), {})
+        make_tool(functools.partial(add, b=1), {})

@@ -13,8 +13,8 @@ from typing import Any
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from openclaw_mcp.net.gateway_client.client import Client as GatewayClient
-from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
+from openclaw_mcp.net.gateway_client.client import GatewayClient as GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
 from tests.gateway.rpc.gateways import BACKEND, EVERY
 from tests.running import StdioServer, process
 
@@ -81,5 +81,5 @@ async def failed(client: Client, name: str, /, **arguments: Any) -> str:
 
 def operator(url: str, token: str) -> GatewayClient:
     """Somebody else at the gateway, who sees what came of a tool."""
-    told = Introduction(client=BACKEND, scopes=EVERY)
+    told = ClientProfile(client=BACKEND, scopes=EVERY)
     return GatewayClient(url, told, credentials=Credentials(token=token), redial=False)

@@ -5,19 +5,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.claw.catalogue import ClawTools, Front
-from openclaw_mcp.claw.settings import Settings
-from openclaw_mcp.claw.tool_context import CALL_WITHIN, Seat
-from openclaw_mcp.core.claw_methods import WAYS
-from openclaw_mcp.core.model import LOCAL, Json, Text, ToolCall, ToolResult
-from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.claw.catalogue import ClawToolbox, ClawTools
+from openclaw_mcp.claw.settings import ClawSettings
+from openclaw_mcp.claw.tool_context import CALL_TIMEOUT, ClawContext
+from openclaw_mcp.core.claw_methods import METHODS_BY_TOOL
+from openclaw_mcp.core.model import LOCAL_CALLER, Json, Text, ToolCall, ToolResult
+from openclaw_mcp.core.ports import NULL_CONTEXT
+from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.net.file_access import FileAccess
 from openclaw_mcp.net.side_effects_file import EffectsFile
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.registry import ToolRegistry
 
-OURS = frozenset(method for ways in WAYS.values() for method in ways[0]) | {"sessions.resolve"}
+OURS = frozenset(method for ways in METHODS_BY_TOOL.values() for method in ways[0]) | {"sessions.resolve"}
 REAL = (OURS - {"sessions.spawn", "sessions.subagents"}) | {"sessions.create", "sessions.abort"}
 """What a real OpenClaw offers of it, and how it does the rest."""
 
@@ -42,18 +42,18 @@ class Twin:
         self.path = folder / "effects.ndjson"
         self._offers = offers
         told = {"url": "ws://x", "token": "t", "session_key": "agent:main:cli", "effects_file": str(self.path)}
-        run = Settings(**told | dict(home or {}))
+        run = ClawSettings(**told | dict(home or {}))
         effects = EffectsFile(self.path, provider=run.channel, account=run.account)
-        self.tools = ClawTools(Seat(self, run, effects, files=files or FileAccess(), near=near))
-        self.front = Front(Desk(Registry({"claw": self.tools})))
+        self.tools = ClawTools(ClawContext(self, run, effects, file_access=files or FileAccess(), is_local=near))
+        self.front = ClawToolbox(ToolDispatcher(ToolRegistry({"claw": self.tools})))
 
     async def methods(self) -> frozenset[str]:
         return self._offers
 
-    async def call(self, method: str, params: Json, *, within: float = CALL_WITHIN, again: bool = False) -> Any:
+    async def call(self, method: str, params: Json, *, within: float = CALL_TIMEOUT, repeatable: bool = False) -> Any:
         assert method in self._offers | {"sessions.steer", "config.schema.lookup"}, method
         self.asked.append((method, params))
-        self.again[method] = again
+        self.again[method] = repeatable
         answer = self.answers.get(method, {})
         if isinstance(answer, list):
             answer = answer.pop(0)
@@ -62,7 +62,7 @@ class Twin:
         return answer(params) if isinstance(answer, Callable) else answer  # type: ignore[arg-type]  # a function, then
 
     def use(self, name: str, /, **arguments: Any) -> ToolResult:
-        call = ToolCall(caller=LOCAL, name=name, arguments=arguments, line=SILENCE)
+        call = ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=NULL_CONTEXT)
         return asyncio.run(self.front.call(call))
 
     def works(self, name: str, /, **arguments: Any) -> Json:
@@ -83,5 +83,5 @@ class Twin:
         return next(params for name, params in reversed(self.asked) if name == method)
 
 
-def refused(words: str, **more: Any) -> Fault:
-    return Fault(words, **more)
+def refused(words: str, **more: Any) -> RpcError:
+    return RpcError(words, **more)

@@ -14,9 +14,9 @@ import pytest
 from openclaw_mcp.claw import server as clawlink
 from openclaw_mcp.claw.server import ClawServer
 from openclaw_mcp.claw.settings import from_environment
-from openclaw_mcp.core.model import LOCAL, Text, ToolCall
-from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.core.rpc import WRITE, Method, RpcCall
+from openclaw_mcp.core.model import LOCAL_CALLER, Text, ToolCall
+from openclaw_mcp.core.ports import NULL_CONTEXT
+from openclaw_mcp.core.rpc import WRITE, RpcCall, RpcMethod
 from openclaw_mcp.net.side_effects_file import read_effects
 from openclaw_mcp.tools.tool_names import CLAW_TOOLS
 from tests.gateway.rpc.gateways import TOKEN, running, within
@@ -37,8 +37,8 @@ class Post:
         self.answer = asyncio.Event()
         self.answer.set()
 
-    def methods(self) -> Sequence[Method]:
-        return Method("message.action", WRITE, self._act), Method("cron.add", WRITE, self._add)
+    def methods(self) -> Sequence[RpcMethod]:
+        return RpcMethod("message.action", WRITE, self._act), RpcMethod("cron.add", WRITE, self._add)
 
     async def _act(self, call: RpcCall) -> Any:
         key, inner = call.params["idempotencyKey"], call.params["params"]
@@ -178,7 +178,7 @@ def test_a_gateway_that_comes_late_is_found_by_the_next_call(tmp_path: Path) -> 
 def test_a_gateway_that_does_not_come_back_leaves_the_question_open(
     tmp_path: Path, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clawlink, "COMING_BACK", 0.4)
+    monkeypatch.setattr(clawlink, "RECONNECT_TIMEOUT", 0.4)
     given: dict[str, Any] = {
         "message_send": {"target": "a", "message": "x"},
         "cron_add": {"job": {"schedule": {}, "payload": {}}},
@@ -189,7 +189,7 @@ def test_a_gateway_that_does_not_come_back_leaves_the_question_open(
         post.answer.clear()
         async with running(tmp_path, rooms=[post]) as house:
             served = ClawServer(from_environment(environment(house.url, TOKEN, effects)), frozenset(CLAW_TOOLS))
-            order = ToolCall(caller=LOCAL, name=tool, arguments=given[tool], line=SILENCE)
+            order = ToolCall(caller=LOCAL_CALLER, name=tool, arguments=given[tool], context=NULL_CONTEXT)
             calling = asyncio.create_task(served.toolbox.call(order))
             await post.came.wait()
             stopping = asyncio.create_task(house.stop())
@@ -215,11 +215,11 @@ def test_calls_at_once_share_the_connection_and_each_is_recorded(tmp_path: Path)
 
             async def send(number: int) -> None:
                 arguments = {"target": f"room {number}", "message": str(number)}
-                order = ToolCall(caller=LOCAL, name="message_send", arguments=arguments, line=SILENCE)
+                order = ToolCall(caller=LOCAL_CALLER, name="message_send", arguments=arguments, context=NULL_CONTEXT)
                 assert not (await served.toolbox.call(order)).failed
 
             await asyncio.gather(*(send(number) for number in range(100)))
-            assert len(house.gateway.intercom.guests) == 1
+            assert len(house.gateway.rpc_server.connections) == 1
             await served.aclose()
         found = read_effects(effects)
         assert sorted(found.texts, key=int) == [str(number) for number in range(100)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_mcp.net.side_effects_file import CannotRecord, Effects, EffectsFile, Sent, read_effects
+from openclaw_mcp.net.side_effects_file import CannotRecord, EffectsFile, RunEffects, SentMessage, read_effects
 
 
 def written(path: Path) -> list[dict[str, object]]:
@@ -20,7 +20,7 @@ def test_a_sent_message_is_the_line_the_protocol_shows(tmp_path: Path) -> None:
     path = tmp_path / "effects.ndjson"
     file = EffectsFile(path, provider="telegram", account="bot")
 
-    file.sent([Sent(tool="message_send", to="group:123", text="Hello")])
+    file.record_messages([SentMessage(tool="message_send", to="group:123", text="Hello")])
 
     (line,) = written(path)
     assert list(line) == ["type", "tool", "provider", "accountId", "to", "text", "mediaUrl", "ts"]
@@ -41,9 +41,9 @@ def test_what_is_empty_is_left_out_but_text_and_media(tmp_path: Path) -> None:
     path = tmp_path / "effects.ndjson"
     file = EffectsFile(path)
 
-    file.sent([Sent(tool="sessions_send")])
-    file.cron_added("job-xyz")
-    file.cron_added(None)
+    file.record_messages([SentMessage(tool="sessions_send")])
+    file.record_cron_job("job-xyz")
+    file.record_cron_job(None)
 
     assert [list(line) for line in written(path)] == [
         ["type", "tool", "provider", "text", "mediaUrl", "ts"],
@@ -57,18 +57,18 @@ def test_the_file_is_private_and_made_by_the_first_line(tmp_path: Path) -> None:
     file = EffectsFile(path)
     assert not path.exists()
 
-    file.cron_added("one")
+    file.record_cron_job("one")
 
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "effects.ndjson"
-    EffectsFile(path).sent([Sent(tool="message_send", text="first")])
+    EffectsFile(path).record_messages([SentMessage(tool="message_send", text="first")])
     with path.open("ab") as torn:
         torn.write(b'{"type":"message_sent","tool":"mess')
 
-    EffectsFile(path).sent([Sent(tool="message_send", text="second")])
+    EffectsFile(path).record_messages([SentMessage(tool="message_send", text="second")])
 
     effects = read_effects(path)
     assert effects.texts == ("first", "second")
@@ -112,15 +112,15 @@ def test_a_bad_line_is_skipped_and_its_neighbours_are_not(tmp_path: Path, bad: s
 
 
 def test_no_file_is_no_effects(tmp_path: Path) -> None:
-    assert read_effects(tmp_path / "nothing") == Effects()
-    assert read_effects(tmp_path) == Effects()
+    assert read_effects(tmp_path / "nothing") == RunEffects()
+    assert read_effects(tmp_path) == RunEffects()
 
 
 def test_a_file_that_cannot_be_written_is_found_out_before_the_effect(tmp_path: Path) -> None:
     file = EffectsFile(tmp_path / "missing" / "effects.ndjson")
 
     with pytest.raises(CannotRecord, match="No such file"):
-        file.ready()
+        file.ensure_open()
 
 
 @given(st.lists(st.text(max_size=60) | st.sampled_from(["\n", "\u2028", '"', "\\", "\x00"]), max_size=20))
@@ -128,7 +128,7 @@ def test_any_text_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory,
     path = tmp_path_factory.mktemp("effects") / "effects.ndjson"
     file = EffectsFile(path)
     for text in texts:
-        file.sent([Sent(tool="message_send", to="room", text=text)])
+        file.record_messages([SentMessage(tool="message_send", to="room", text=text)])
     file.close()
 
     assert list(read_effects(path).texts) == texts
@@ -138,7 +138,7 @@ def test_any_text_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory,
 def test_the_reader_survives_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("effects") / "effects.ndjson"
     path.write_bytes(data)
-    EffectsFile(path).sent([Sent(tool="message_send", text="after all that")])
+    EffectsFile(path).record_messages([SentMessage(tool="message_send", text="after all that")])
 
     assert read_effects(path).texts[-1] == "after all that"
 

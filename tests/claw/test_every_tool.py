@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from openclaw_mcp.core.claw_methods import WAYS
+from openclaw_mcp.core.claw_methods import METHODS_BY_TOOL
 from openclaw_mcp.core.model import Json, Text
-from openclaw_mcp.mcp.client.server_pool import Roster
-from openclaw_mcp.net.gateway_client.client import Client as GatewayClient
+from openclaw_mcp.mcp.client.server_pool import McpServerPool
+from openclaw_mcp.net.gateway_client.client import GatewayClient as GatewayClient
 from openclaw_mcp.net.side_effects_file import read_effects
 from tests.gateway.wiring.test_gateway import Served, serving
 from tests.mcp.client.servers import call as call_server
@@ -34,8 +34,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @contextlib.asynccontextmanager
 async def own_client(env: dict[str, str]) -> AsyncIterator[Use]:
     """Our own MCP client."""
-    async with asyncio.timeout(WAIT), Roster({"claw": {"command": SERVER, "env": env}}) as roster:
-        assert await roster.ready() == {}
+    async with asyncio.timeout(WAIT), McpServerPool({"claw": {"command": SERVER, "env": env}}) as roster:
+        assert await roster.start() == {}
         (server,) = roster.sources().values()
 
         async def use(name: str, /, **arguments: Any) -> Any:
@@ -53,7 +53,7 @@ async def own_client(env: dict[str, str]) -> AsyncIterator[Use]:
 @contextlib.asynccontextmanager
 async def official_client(env: dict[str, str]) -> AsyncIterator[Use]:
     async with official(env) as client:
-        assert [tool.name for tool in (await client.list_tools()).tools] == list(WAYS)
+        assert [tool.name for tool in (await client.list_tools()).tools] == list(METHODS_BY_TOOL)
 
         async def use(name: str, /, **arguments: Any) -> Any:
             return await used(client, name, **arguments)
@@ -315,7 +315,7 @@ def test_a_guests_run_has_no_more_than_the_rules_leave_it(gateway: Served, tmp_p
             async with official(env) as honest, official(forged) as client:
                 menu = [tool.name for tool in (await honest.list_tools()).tools]
                 assert not any(name.startswith(("cron_", "gateway_")) for name in menu)
-                for name in WAYS:
+                for name in METHODS_BY_TOOL:
                     if name not in menu:
                         result = await client.call_tool(name, _least(name))
                         assert result.is_error, name

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from openclaw_mcp.core.claw_methods import WAYS
+from openclaw_mcp.core.claw_methods import METHODS_BY_TOOL
 from openclaw_mcp.mcp.first_replies.claw_lists import OWNER_ONLY
 from openclaw_mcp.tools.tool_names import CLAW_TOOLS
 from tests.gateway.wiring.test_gateway import Served, serving
@@ -140,7 +140,7 @@ def test_the_list_is_narrowed_to_what_the_gateway_offers(tmp_path: Path, gateway
             return set(client.hello["features"]["methods"])
 
     methods = asyncio.run(offered())
-    expected = [name for name, ways in WAYS.items() if any(methods.issuperset(way) for way in ways)]
+    expected = [name for name, ways in METHODS_BY_TOOL.items() if any(methods.issuperset(way) for way in ways)]
     with server(environment(gateway.ws, gateway.token, tmp_path / "effects")) as peer:
         introduce(peer)
         call(peer, "agents_list")

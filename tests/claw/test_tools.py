@@ -8,11 +8,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from scripts.claw_reference import PATH, page
-from scripts.openings import FOLDER, menus
+from scripts.first_replies import FOLDER, menus
 
 from openclaw_mcp.claw.catalogue import SPECS, TOOLS
-from openclaw_mcp.claw.tool_context import Unsure
-from openclaw_mcp.core.claw_methods import ACTIONS, WAYS
+from openclaw_mcp.claw.tool_context import OutcomeUnknown
+from openclaw_mcp.core.claw_methods import MESSAGE_ACTIONS, METHODS_BY_TOOL
 from openclaw_mcp.core.errors import ToolUnavailable
 from openclaw_mcp.core.model import Text
 from openclaw_mcp.net.file_access import FileAccess
@@ -45,7 +45,7 @@ READ_ONLY = {
 
 
 def test_there_are_the_29_in_the_order_of_the_inventory() -> None:
-    assert tuple(spec.name for spec in SPECS) == CLAW_TOOLS == tuple(WAYS)
+    assert tuple(spec.name for spec in SPECS) == CLAW_TOOLS == tuple(METHODS_BY_TOOL)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
@@ -71,7 +71,7 @@ def test_the_reference_says_what_the_tools_say() -> None:
 
 
 def test_the_menus_by_profile_are_the_rules_own() -> None:
-    assert (FOLDER / "claw_lists.py").read_text(encoding="utf-8") == menus(), "run make openings"
+    assert (FOLDER / "claw_lists.py").read_text(encoding="utf-8") == menus(), "run make first-replies"
 
 
 def test_no_alias_hides_a_parameter() -> None:
@@ -92,21 +92,21 @@ def test_the_text_is_the_answer_as_indented_json(twin: Twin) -> None:
 
 def test_a_tool_that_is_not_to_be_had_here_is_refused_with_the_reason(twin: Twin) -> None:
     rung: list[None] = []
-    twin.tools.changed.listen(rung.append)
+    twin.tools.changed.connect(rung.append)
 
-    twin.tools.learn(frozenset({"sessions.list", "config.get"}), None)
-    had = [spec.name for spec in SPECS if twin.tools.refusal(spec.name) is None]
+    twin.tools.update_availability(frozenset({"sessions.list", "config.get"}), None)
+    had = [spec.name for spec in SPECS if twin.tools.refusal_reason(spec.name) is None]
     assert had == ["sessions_list", "gateway_config_get"]
-    assert "no cron.add" in str(twin.tools.refusal("cron_add"))
-    twin.tools.learn(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"}))
-    assert "not among the tools the gateway grants" in str(twin.tools.refusal("gateway_config_get"))
-    twin.tools.learn(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"}))
+    assert "no cron.add" in str(twin.tools.refusal_reason("cron_add"))
+    twin.tools.update_availability(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"}))
+    assert "not among the tools the gateway grants" in str(twin.tools.refusal_reason("gateway_config_get"))
+    twin.tools.update_availability(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"}))
     assert len(rung) == 2
 
 
 def test_a_real_gateway_has_a_way_for_every_tool(real: Twin) -> None:
-    real.tools.learn(REAL, None)
-    assert not any(real.tools.refusal(spec.name) for spec in SPECS)
+    real.tools.update_availability(REAL, None)
+    assert not any(real.tools.refusal_reason(spec.name) for spec in SPECS)
 
 
 def test_called_before_it_is_known_the_missing_method_is_named(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_a_broadcast_nobody_got_is_a_failure_and_leaves_no_record(twin: Twin) ->
 
 
 def test_a_gateway_without_broadcast_gets_one_message_after_another(real: Twin) -> None:
-    real.answers["message.action"] = [{}, refused("blocked"), Unsure("lost"), {}]
+    real.answers["message.action"] = [{}, refused("blocked"), OutcomeUnknown("lost"), {}]
     answer = real.works("message_broadcast", targets=["a", "b", "c", "d"], message="x")
     assert [one["ok"] for one in answer["results"]] == [True, False, False, True]
     effects = read_effects(real.path)
@@ -418,7 +418,7 @@ def test_a_gateway_that_knows_some_actions_only_as_a_send_gets_a_send(
 ) -> None:
     (tmp_path / "real").mkdir()
     real = Twin(tmp_path / "real", offers=REAL, home=HOME)
-    for gateway, action in ((real, "send"), (twin, ACTIONS[tool])):
+    for gateway, action in ((real, "send"), (twin, MESSAGE_ACTIONS[tool])):
         gateway.works(tool, **given)
         asked = gateway.last("message.action")
         assert asked["action"] == action
@@ -462,7 +462,7 @@ def test_what_is_done_to_messages_is_asked_and_not_recorded(
 
 
 def test_a_send_nobody_knows_the_end_of_is_written_down_as_such(twin: Twin) -> None:
-    twin.answers["message.action"] = Unsure("the connection broke; whether it was done is not known")
+    twin.answers["message.action"] = OutcomeUnknown("the connection broke; whether it was done is not known")
     assert "not known" in twin.fails("message_send", target="a", message="x")
     effects = read_effects(twin.path)
     assert (effects.sent, [record.to for record in effects.unsure]) == ((), ["a"])
@@ -529,7 +529,7 @@ def test_a_job_given_in_parts_is_a_job(twin: Twin) -> None:
 
 
 def test_a_job_that_may_have_been_added_is_not_added_again_by_itself(twin: Twin) -> None:
-    twin.answers["cron.add"] = Unsure("the connection broke")
+    twin.answers["cron.add"] = OutcomeUnknown("the connection broke")
     assert "cron_list before you add it again" in twin.fails("cron_add", schedule={}, payload={})
     assert twin.again["cron.add"] is False
     assert read_effects(twin.path).cron_added == ()

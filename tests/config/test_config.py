@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from openclaw_mcp.config import merge, text
 from openclaw_mcp.config.file import ConfigFile, ConfigInvalid
-from openclaw_mcp.config.rpc_methods import Change, ConfigRoom
-from openclaw_mcp.config.schema import Blueprint
+from openclaw_mcp.config.rpc_methods import ConfigService, ConfigUpdate
+from openclaw_mcp.config.schema import ConfigSchema
 from openclaw_mcp.core.errors import BadRequest
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.store.small_repositories import ConfigBook
-from openclaw_mcp.store.store import opened
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.store.small_repositories import SqlConfigHistory
+from openclaw_mcp.store.store import open_store
 from tests.gateway.sessions.gateways import House, TwinLink
 
 WRITTEN = """{
@@ -32,11 +32,11 @@ WRITTEN = """{
 """
 
 
-def rooms(folder: Path, raw: str | None = WRITTEN, **more: Any) -> tuple[House, ConfigRoom]:
+def rooms(folder: Path, raw: str | None = WRITTEN, **more: Any) -> tuple[House, ConfigService]:
     if raw is not None:
         (folder / "openclaw.json").write_text(raw)
     house = House()
-    room = ConfigRoom(ConfigFile(folder, environment={"FAKE_KEY": "from-env"}), house.publish, **more)
+    room = ConfigService(ConfigFile(folder, environment={"FAKE_KEY": "from-env"}), house.publish, **more)
     house.offer(room.methods())
     return house, room
 
@@ -70,9 +70,9 @@ def test_secrets_are_hidden_everywhere_and_come_back_unchanged(tmp_path: Path) -
 def test_a_write_needs_the_hash_of_what_is_there(tmp_path: Path) -> None:
     async def story() -> None:
         house, _ = rooms(tmp_path)
-        with pytest.raises(Fault, match="base hash required"):
+        with pytest.raises(RpcError, match="base hash required"):
             await house.call("config.set", {"raw": "{}"})
-        with pytest.raises(Fault, match="changed since last load"):
+        with pytest.raises(RpcError, match="changed since last load"):
             await house.call("config.patch", {"raw": "{}", "baseHash": "hmac-sha256:v1:other"})
         assert (tmp_path / "openclaw.json").read_text() == WRITTEN
 
@@ -108,12 +108,12 @@ def test_bad_contents_are_refused_by_path_and_reason(tmp_path: Path, raw: str, p
     async def story() -> None:
         house, _ = rooms(tmp_path)
         base = (await house.call("config.get"))["hash"]
-        with pytest.raises(Fault, match="invalid config") as refused:
+        with pytest.raises(RpcError, match="invalid config") as refused:
             await house.call("config.set", {"raw": raw, "baseHash": base})
         (issue,) = refused.value.details["issues"]
         assert issue["path"] == path
         assert reason in issue["message"]
-        with pytest.raises(Fault, match=r"not valid JSON5 \(line 2"):
+        with pytest.raises(RpcError, match=r"not valid JSON5 \(line 2"):
             await house.call("config.set", {"raw": "{\n a: }", "baseHash": base})
 
     asyncio.run(story())
@@ -133,7 +133,7 @@ def test_a_patch_merges_deletes_and_does_not_shorten_lists_by_accident(tmp_path:
         assert done["sentinel"]["payload"]["message"] == "why"
         assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is False
         assert room.current.parsed["agents"]["list"] == [{"id": "main", "name": "A"}, {"id": "b", "name": "B"}]
-        with pytest.raises(Fault, match=r"gateway\.tools\.allow.*replacePaths"):
+        with pytest.raises(RpcError, match=r"gateway\.tools\.allow.*replacePaths"):
             await patch({"gateway": {"tools": {"allow": ["x"]}}})
         done = await patch({"gateway": {"tools": {"allow": ["x"]}}}, replacePaths=["gateway.tools.allow"])
         assert done["ok"]
@@ -147,17 +147,17 @@ def test_a_patch_merges_deletes_and_does_not_shorten_lists_by_accident(tmp_path:
 def test_an_edit_by_hand_is_taken_in_and_a_broken_one_is_not(tmp_path: Path) -> None:
     async def story() -> None:
         house, room = rooms(tmp_path, '{"session":{"mainKey":"a"}}')
-        changes: list[Change] = []
+        changes: list[ConfigUpdate] = []
         changed = asyncio.Event()
-        room.changed.listen(changes.append)
-        room.changed.listen(lambda _: changed.set())
+        room.changed.connect(changes.append)
+        room.changed.connect(lambda _: changed.set())
         async with room:
             (tmp_path / "openclaw.json").write_text('{"session":{"mainKey":"bb"}}')
             await asyncio.wait_for(changed.wait(), 20)
             assert room.current.config["session"]["mainKey"] == "bb"
             assert (changes[0].paths, changes[0].reload) == (("session.mainKey",), "none")
             (tmp_path / "openclaw.json").write_text("{ nonsense")
-            await room.look()
+            await room.reload()
             assert room.current.config["session"]["mainKey"] == "bb"
             got = await house.call("config.get")
             assert (got["valid"], got["raw"], len(got["issues"])) == (False, None, 1)
@@ -174,8 +174,8 @@ def test_a_broken_file_stops_the_start(tmp_path: Path) -> None:
 
 def test_history_keeps_every_change_even_one_made_while_we_were_away(tmp_path: Path) -> None:
     async def story() -> None:
-        async with opened(str(tmp_path / "db")) as store:
-            book = ConfigBook(store)
+        async with open_store(str(tmp_path / "db")) as store:
+            book = SqlConfigHistory(store)
             house, room = rooms(tmp_path, "{}", history=book)
             async with room:
                 base = (await house.call("config.get"))["hash"]
@@ -198,9 +198,9 @@ def test_the_schema_tells_what_may_stand_where_and_what_a_change_takes(tmp_path:
         assert (found["path"], found["reloadKind"]) == ("gateway.auth", "restart")
         assert [child["key"] for child in found["children"]] == ["mode", "token", "password"]
         assert (await house.call("config.schema.lookup", {"path": "channels.telegram"}))["reloadKind"] == "hot"
-        with pytest.raises(Fault, match="not found"):
+        with pytest.raises(RpcError, match="not found"):
             await house.call("config.schema.lookup", {"path": "gateway.nothing"})
-        with pytest.raises(Fault, match="missing scope"):
+        with pytest.raises(RpcError, match="missing scope"):
             await house.call("config.set", {"raw": "{}"}, link=TwinLink("operator.write"))
 
     asyncio.run(story())
@@ -208,8 +208,8 @@ def test_the_schema_tells_what_may_stand_where_and_what_a_change_takes(tmp_path:
 
 def test_the_published_schema_is_ours_and_is_one() -> None:
     published = Path(__file__).parents[2] / "docs" / "reference" / "openclaw.schema.json"
-    assert json.loads(published.read_text()) == Blueprint().schema
-    jsonschema_rs.meta.validate(Blueprint().schema)
+    assert json.loads(published.read_text()) == ConfigSchema().json_schema
+    jsonschema_rs.meta.validate(ConfigSchema().json_schema)
 
 
 FLAGS = [
@@ -233,22 +233,22 @@ Values = st.recursive(
 @given(config=st.dictionaries(st.sampled_from(["a", "token", "password", "n"]), Values, max_size=4))
 def test_whatever_is_hidden_comes_back(config: Any) -> None:
     raw = json.dumps(config)
-    shown = text.redacted_text(raw, config)
-    for path, _ in text.walk(config):
-        assert not text.is_secret(config, path) or text.REDACTED in text.at(text.parse(shown), path)
-    assert text.parse(text.restored(shown, config)) == config
-    assert text.keep_secrets(text.redacted(config), config) == config
+    shown = text.redact_text(raw, config)
+    for path, _ in text.walk_values(config):
+        assert not text.is_secret(config, path) or text.REDACTED in text.value_at(text.parse(shown), path)
+    assert text.parse(text.restore_text(shown, config)) == config
+    assert text.restore_secrets(text.redact_secrets(config), config) == config
 
 
 @given(base=Values, patch=Values)
 def test_a_patch_applied_twice_changes_nothing_more(base: Any, patch: Any) -> None:
-    once = merge.merged(base, patch)
-    assert merge.merged(once, patch) == once
+    once = merge.merge_patch(base, patch)
+    assert merge.merge_patch(once, patch) == once
 
 
 def test_a_hidden_secret_with_nothing_behind_it_is_refused() -> None:
     with pytest.raises(BadRequest, match="token"):
-        text.restored(f'{{"token":"{text.REDACTED}"}}', {})
+        text.restore_text(f'{{"token":"{text.REDACTED}"}}', {})
 
 
 def openclaw(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -274,7 +274,7 @@ def test_the_command_line_reads_changes_and_checks(tmp_path: Path) -> None:
     bad = openclaw(tmp_path, "config", "validate", str(tmp_path / "bad.json"))
     assert (bad.returncode, bad.stderr) == (1, 'ui: Unrecognized key: "bogus"\n')
     schema = json.loads(openclaw(tmp_path, "config", "schema").stdout)
-    assert schema == Blueprint().schema
+    assert schema == ConfigSchema().json_schema
 
 
 def test_a_config_that_is_not_valid_can_be_mended_by_the_command_line(tmp_path: Path) -> None:
@@ -292,8 +292,8 @@ def test_keys_of_models_are_hidden_however_they_are_written() -> None:
         "headers": {"Authorization": "Bearer sk-two", "x-api-key": "sk-three", "x-team": "${TEAM}"},
     }
     config = {"models": {"providers": {"lab": provider, "other": {"apiKey": "sk-four"}}}}
-    assert not Blueprint().issues(config)
-    shown = json.dumps(text.redacted(config))
+    assert not ConfigSchema().find_issues(config)
+    shown = json.dumps(text.redact_secrets(config))
     assert "sk-" not in shown
     assert all(word in shown for word in ("A_KEY", "${B_KEY}", "${TEAM}"))
 
@@ -378,7 +378,7 @@ def test_secrets_are_hidden_in_a_config_of_the_wrong_shape_too(tmp_path: Path, c
         got = await house.call("config.get")
         assert "hush" not in json.dumps(got)
         assert text.REDACTED in got["raw"]
-        assert text.keep_secrets(got["parsed"], config) == config
+        assert text.restore_secrets(got["parsed"], config) == config
 
     asyncio.run(story())
 
@@ -388,9 +388,9 @@ def test_secrets_are_hidden_in_a_config_of_the_wrong_shape_too(tmp_path: Path, c
 )
 def test_a_comment_that_may_hold_a_secret_is_left_out_and_others_stay(comment: str) -> None:
     raw = f"{{ // the 'door'\n  gateway: {{ port: 1, {comment}\n }}, ui: {{ seamColor: '// token' }} }}"
-    assert "hush" not in text.redacted_text(raw, text.parse(raw))
-    assert "// the 'door'" in text.redacted_text(raw, text.parse(raw))
-    assert text.parse(text.redacted_text(raw, text.parse(raw))) == text.parse(raw)
+    assert "hush" not in text.redact_text(raw, text.parse(raw))
+    assert "// the 'door'" in text.redact_text(raw, text.parse(raw))
+    assert text.parse(text.redact_text(raw, text.parse(raw))) == text.parse(raw)
 
 
 def test_what_only_looks_like_a_secret_stays_to_be_seen() -> None:
@@ -412,27 +412,27 @@ def test_what_only_looks_like_a_secret_stays_to_be_seen() -> None:
         "models": {"providers": {"p": {"apiKey": {"source": "env", "id": "A_KEY"}}}},
     }
 
-    assert text.redacted(plain) == plain
+    assert text.redact_secrets(plain) == plain
 
 
 def test_a_hidden_secret_follows_its_owner_and_no_other() -> None:
     stored = {"agents": SECRETIVE["agents"], "args": ["-y", "db://u:hush@h"]}
-    shown = text.redacted(stored)
+    shown = text.redact_secrets(stored)
 
-    second = text.keep_secrets({"agents": {"list": shown["agents"]["list"][1:]}}, stored)
+    second = text.restore_secrets({"agents": {"list": shown["agents"]["list"][1:]}}, stored)
 
     assert second["agents"]["list"] == stored["agents"]["list"][1:]
     with pytest.raises(BadRequest, match=r"args\.0: nothing is stored"):
-        text.keep_secrets({"args": shown["args"][1:]}, stored)
+        text.restore_secrets({"args": shown["args"][1:]}, stored)
 
 
 def test_a_hidden_argument_is_not_given_away_by_changing_the_one_before_it() -> None:
     stored = {"args": ["--token", "hush"]}
-    assert text.keep_secrets({"args": ["--api-key", text.REDACTED]}, stored) == {"args": ["--api-key", "hush"]}
+    assert text.restore_secrets({"args": ["--api-key", text.REDACTED]}, stored) == {"args": ["--api-key", "hush"]}
     with pytest.raises(BadRequest, match=r"args\.1: .* would be shown"):
-        text.keep_secrets({"args": ["--name", text.REDACTED]}, stored)
+        text.restore_secrets({"args": ["--name", text.REDACTED]}, stored)
     with pytest.raises(BadRequest, match=r"args\.1: .* would be shown"):
-        text.restored(json.dumps({"args": ["--name", text.REDACTED]}), stored)
+        text.restore_text(json.dumps({"args": ["--name", text.REDACTED]}), stored)
 
 
 @pytest.mark.parametrize(
@@ -444,10 +444,10 @@ def test_a_hidden_argument_is_not_given_away_by_changing_the_one_before_it() -> 
     ],
 )
 def test_a_provider_nobody_could_use_is_refused(providers: Any, path: str) -> None:
-    assert [issue["path"] for issue in Blueprint().issues({"models": {"providers": providers}})] == [path]
+    assert [issue["path"] for issue in ConfigSchema().find_issues({"models": {"providers": providers}})] == [path]
 
 
 def test_parts_by_name_have_hints_and_reload_like_others() -> None:
-    blueprint = Blueprint()
-    assert blueprint.hints()["models.providers.*.apiKey"]["sensitive"] is True
-    assert blueprint.reload(("models", "providers", "lab", "baseUrl")) == "none"
+    blueprint = ConfigSchema()
+    assert blueprint.ui_hints()["models.providers.*.apiKey"]["sensitive"] is True
+    assert blueprint.reload_kind(("models", "providers", "lab", "baseUrl")) == "none"

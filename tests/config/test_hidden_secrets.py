@@ -48,7 +48,7 @@ LISTS = {
 @pytest.mark.parametrize("raw", LISTS.values(), ids=LISTS.keys())
 def test_a_text_that_holds_the_mark_elsewhere_is_refused(raw: str) -> None:
     with pytest.raises(BadRequest, match=r"write it in quotes|nothing is stored|would be shown"):
-        text.restored(raw, STORED)
+        text.restore_text(raw, STORED)
 
 
 @pytest.mark.parametrize("quote", ['"', "'"])
@@ -56,11 +56,11 @@ def test_a_text_that_holds_the_mark_elsewhere_is_refused(raw: str) -> None:
 def test_whatever_the_secret_says_it_is_one_value(secret: Any, quote: str) -> None:
     stored = {"meta": {"aKey": secret, "note": "n"}, "ui": {"x": 1}}
     raw = f"{{ // a line\n'meta': {{'aKey': {quote}{MARK}{quote}, /* more */ 'note': 'n'}},\n 'ui': {{'x': 1}} }}"
-    back = text.restored(raw, stored)
+    back = text.restore_text(raw, stored)
     assert text.parse(back) == stored
     assert "// a line\n" in back
 
 
 def test_what_was_shown_can_be_written_back() -> None:
     raw = json.dumps(STORED, indent=2)
-    assert text.parse(text.restored(text.redacted_text(raw, STORED), STORED)) == STORED
+    assert text.parse(text.restore_text(text.redact_text(raw, STORED), STORED)) == STORED

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from openclaw_mcp.config import merge, text
 from openclaw_mcp.config.file import ConfigFile
-from openclaw_mcp.config.key_permissions import CLASSES, FREE, MODEL, class_of, schema_paths
-from openclaw_mcp.config.permission import ABSENT, NotForRuns, changes, is_person, refuse_runs
-from openclaw_mcp.config.rpc_methods import ConfigRoom
-from openclaw_mcp.config.schema import Blueprint
+from openclaw_mcp.config.key_permissions import CLASS_BY_PATH, FREE, MODEL, class_of, schema_paths
+from openclaw_mcp.config.permission import ABSENT, ConfigChangeDenied, check_run_changes, diff_values, is_person
+from openclaw_mcp.config.rpc_methods import ConfigService
+from openclaw_mcp.config.schema import ConfigSchema
 from openclaw_mcp.config.schema_parts import section
-from openclaw_mcp.config.schema_parts import text as text_key
-from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json
-from openclaw_mcp.core.rpc import ADMIN, Fault, RpcCall
+from openclaw_mcp.config.schema_parts import string as text_key
+from openclaw_mcp.core.model import LOCAL_CALLER, Caller, Grant, Json
+from openclaw_mcp.core.rpc import ADMIN, RpcCall, RpcError
 from tests.gateway.sessions.gateways import House, TwinLink
 
 CONFIG: Json = {
@@ -51,7 +51,7 @@ OWNER = Grant(owner=True)
 RUN = Caller(kind="agent", name="main", scopes=frozenset({ADMIN}), session="agent:main:main", grant=Grant(owner=True))
 RUNS = {
     "a run with the owner's grant": RUN,
-    "a program of such a run": Caller(kind="agent", name="x", scopes=ALL, door="mcp", grant=OWNER),
+    "a program of such a run": Caller(kind="agent", name="x", scopes=ALL, entry_point="mcp", grant=OWNER),
     "a sub-agent": Caller(kind="agent", name="x", scopes=frozenset({ADMIN}), grant=Grant(owner=True, depth=2)),
     "a run without a grant": Caller(kind="agent", name="x", scopes=frozenset({ADMIN})),
     "an operator in somebody's place": Caller(kind="operator", name="x", scopes=frozenset({"*"}), grant=OWNER),
@@ -70,7 +70,7 @@ class Room:
             self.path.write_text(json.dumps(config))
         house = House()
         environment = {"OPENAI_API_KEY": "sk-environment"}
-        self.room = ConfigRoom(ConfigFile(folder, environment=environment), house.publish)
+        self.room = ConfigService(ConfigFile(folder, environment=environment), house.publish)
         self._methods = {method.name: method for method in self.room.methods()}
 
     async def ask(self, method: str, caller: Caller, **params: Any) -> Any:
@@ -78,7 +78,7 @@ class Room:
             got = await self.ask("config.get", caller)
             params |= {"baseHash": got["hash"]} if got["exists"] else {}
         link = TwinLink()
-        return await self._methods[method].run(RpcCall(method=method, params=params, caller=caller, link=link))
+        return await self._methods[method].handle(RpcCall(method=method, params=params, caller=caller, peer=link))
 
     @property
     def stored(self) -> Any:
@@ -217,14 +217,14 @@ PATCHES: list[tuple[str, Any, str]] = [
 def test_a_run_changes_nothing_that_binds_it(tmp_path: Path, patch: Any, named: str) -> None:
     async def story() -> None:
         room = Room(tmp_path, CONFIG)
-        everything = [text.dotted(path) for path, _ in text.walk(CONFIG)]
+        everything = [text.join_path(path) for path, _ in text.walk_values(CONFIG)]
         paths = [*everything, *(path.rpartition(".")[0] for path in everything)]
-        with pytest.raises(Fault, match=named) as refused:
+        with pytest.raises(RpcError, match=named) as refused:
             await room.ask("config.patch", RUN, raw=json.dumps(patch), replacePaths=paths[:256])
         assert refused.value.kind == "FORBIDDEN" or "address beside" in str(refused.value)
-        whole = merge.merged(CONFIG, text.keep_secrets(patch, CONFIG) if "REDACTED" in str(patch) else patch)
+        whole = merge.merge_patch(CONFIG, text.restore_secrets(patch, CONFIG) if "REDACTED" in str(patch) else patch)
         for method in ("config.apply", "config.set"):
-            with pytest.raises(Fault):
+            with pytest.raises(RpcError):
                 await room.ask(method, RUN, raw=json.dumps(whole))
         assert room.stored == CONFIG
 
@@ -237,13 +237,13 @@ def test_whoever_acts_for_somebody_is_a_run(tmp_path: Path, caller: Caller) -> N
         room = Room(tmp_path, CONFIG)
         for method in ("config.patch", "config.apply", "config.set"):
             raw = {"tools": {"profile": "full"}} if method == "config.patch" else {**CONFIG, "tools": {}}
-            with pytest.raises(Fault, match=r"an agent's run may not change tools.*openclaw config set"):
+            with pytest.raises(RpcError, match=r"an agent's run may not change tools.*openclaw config set"):
                 await room.ask(method, caller, raw=json.dumps(raw))
         assert room.stored == CONFIG
         assert (await room.ask("config.patch", PERSON, raw='{"tools": {"profile": "full"}}'))["ok"]
 
     asyncio.run(story())
-    assert is_person(LOCAL)
+    assert is_person(LOCAL_CALLER)
 
 
 APPLIED: list[tuple[str, str]] = [
@@ -278,7 +278,7 @@ def test_a_whole_config_is_judged_by_what_it_changes(tmp_path: Path, how: str) -
 
     async def story() -> None:
         room = Room(tmp_path, CONFIG)
-        with pytest.raises(Fault):
+        with pytest.raises(RpcError):
             await room.ask("config.apply", RUN, raw=raw)
         assert room.stored == CONFIG
 
@@ -306,7 +306,7 @@ def test_a_run_of_the_owner_may_change_what_is_free(tmp_path: Path, patch: Any) 
     async def story() -> None:
         room = Room(tmp_path, CONFIG)
         assert (await room.ask("config.patch", RUN, raw=json.dumps(patch)))["ok"]
-        assert room.stored == merge.merged(CONFIG, patch)
+        assert room.stored == merge.merge_patch(CONFIG, patch)
         got = await room.ask("config.get", RUN)  # with every default, and secrets hidden
         whole = {**got["config"], "ui": {"seamColor": "#123456"}}
         assert (await room.ask("config.apply", RUN, raw=json.dumps(whole)))["ok"]
@@ -320,12 +320,12 @@ def test_a_run_may_begin_a_config_but_not_replace_one_that_is_lost_or_broken(tmp
         room = Room(tmp_path)
         assert (await room.ask("config.patch", RUN, raw='{"ui": {"seamColor": "#111"}}'))["ok"]
         room.path.write_text(json.dumps(CONFIG))
-        await room.room.look()
+        await room.room.reload()
         room.path.unlink()
-        with pytest.raises(Fault, match="an agent's run may not change gateway"):
+        with pytest.raises(RpcError, match="an agent's run may not change gateway"):
             await room.ask("config.set", RUN, raw='{"ui": {"seamColor": "#222"}}')
         room.path.write_text('{"tools": {"deny": ["exec"]')
-        with pytest.raises(Fault, match="a person must mend it"):
+        with pytest.raises(RpcError, match="a person must mend it"):
             await room.ask("config.set", RUN, raw="{}")
         assert room.path.read_text() == '{"tools": {"deny": ["exec"]'
 
@@ -335,7 +335,7 @@ def test_a_run_may_begin_a_config_but_not_replace_one_that_is_lost_or_broken(tmp
 def test_a_refusal_names_paths_and_no_values(tmp_path: Path) -> None:
     async def story() -> None:
         room = Room(tmp_path, CONFIG)
-        with pytest.raises(Fault) as refused:
+        with pytest.raises(RpcError) as refused:
             await room.ask("config.apply", RUN, raw="{}")
         said = str(refused.value)
         assert "gateway.port, gateway.auth.token, gateway.tools.deny.0" in said
@@ -351,16 +351,16 @@ def test_a_refusal_names_paths_and_no_values(tmp_path: Path) -> None:
 
 
 def test_every_key_of_the_schema_has_a_class_and_every_class_a_key() -> None:
-    found = set(schema_paths(Blueprint().schema))
+    found = set(schema_paths(ConfigSchema().json_schema))
 
-    assert found - CLASSES.keys() == set(), "give these keys a class in config/classes.py"
-    assert CLASSES.keys() - found == set(), "these are no keys (any more)"
+    assert found - CLASS_BY_PATH.keys() == set(), "give these keys a class in config/classes.py"
+    assert CLASS_BY_PATH.keys() - found == set(), "these are no keys (any more)"
 
 
 NEW = [
     {"fresh": text_key("A new section")},
     {"fresh": section("A new section", {"inner": text_key("with a key")})},
-    {"fresh": section("An open one", {}, open=True)},
+    {"fresh": section("An open one", {}, allow_extra=True)},
     {"fresh": {"type": "array", "items": {"type": "string"}}},
     {"fresh": {"type": "object", "additionalProperties": text_key("by name")}},
     {"fresh": {"oneOf": [{"type": "boolean"}, section("either", {"inner": text_key("or")})]}},
@@ -371,7 +371,7 @@ NEW = [
 
 @pytest.mark.parametrize("extra", NEW)
 def test_a_new_key_is_missed_in_the_table_and_closed_until_it_has_a_class(extra: Json) -> None:
-    new = set(schema_paths(Blueprint(extra).schema)) - CLASSES.keys()
+    new = set(schema_paths(ConfigSchema(extra).json_schema)) - CLASS_BY_PATH.keys()
 
     assert new
     assert all(class_of(tuple(path.replace("[]", ".0").split("."))) not in (FREE, MODEL) for path in new)
@@ -409,10 +409,10 @@ def test_a_model_is_free_within_its_provider_and_while_no_rules_go_by_that(rules
     listed = before["agents"]["list"]
     after = {**before, "agents": {**before["agents"], **change, "list": [*change.get("list", listed[:1]), *listed[1:]]}}
     if rules is None and change["defaults"].get("model") == "near/large":
-        refuse_runs(before, after, Blueprint().schema)
+        check_run_changes(before, after, ConfigSchema().json_schema)
         return
-    with pytest.raises(NotForRuns) as refused:
-        refuse_runs(before, after, Blueprint().schema)
+    with pytest.raises(ConfigChangeDenied) as refused:
+        check_run_changes(before, after, ConfigSchema().json_schema)
     assert all("model" in path for path in refused.value.paths)
 
 
@@ -420,10 +420,10 @@ def test_a_model_is_free_within_its_provider_and_while_no_rules_go_by_that(rules
 def test_no_difference_is_overlooked(before: Any, after: Any) -> None:
     differ = json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True)
 
-    assert bool(list(changes(before, after))) == differ
+    assert bool(list(diff_values(before, after))) == differ
     if differ:  # nothing of it is in the table
-        with pytest.raises(NotForRuns):
-            refuse_runs(before, after, Blueprint().schema)
+        with pytest.raises(ConfigChangeDenied):
+            check_run_changes(before, after, ConfigSchema().json_schema)
 
 
 GONE = ABSENT
@@ -448,7 +448,7 @@ DIFFERENCES: list[tuple[Any, Any, list[tuple[Any, Any, Any]]]] = [
 
 @pytest.mark.parametrize(("before", "after", "found"), DIFFERENCES)
 def test_a_difference_is_found_where_it_is(before: Any, after: Any, found: list[tuple[Any, Any, Any]]) -> None:
-    assert list(changes(before, after)) == found
+    assert list(diff_values(before, after)) == found
 
 
 @pytest.mark.parametrize(
@@ -461,8 +461,8 @@ def test_a_difference_is_found_where_it_is(before: Any, after: Any, found: list[
     ],
 )
 def test_a_refusal_names_five_paths_and_counts_the_others(count: int, named: str) -> None:
-    with pytest.raises(NotForRuns, match=f"an agent's run may not change {named}: ask a person") as refused:
-        refuse_runs({}, {f"k{n}": 1 for n in range(count)}, Blueprint().schema)
+    with pytest.raises(ConfigChangeDenied, match=f"an agent's run may not change {named}: ask a person") as refused:
+        check_run_changes({}, {f"k{n}": 1 for n in range(count)}, ConfigSchema().json_schema)
     assert refused.value.paths == [f"k{n}" for n in range(count)]
 
 
@@ -471,8 +471,8 @@ def test_a_refusal_names_five_paths_and_counts_the_others(count: int, named: str
     [("a_B-1$", "a_B-1$"), ("x" * 64, "x" * 64), ("x" * 65, "*"), ("a b", "*"), ("", "*"), ("ä", "*"), ("a.b", "*")],
 )
 def test_a_name_that_is_no_plain_word_is_not_repeated(name: str, shown: str) -> None:
-    with pytest.raises(NotForRuns) as refused:
-        refuse_runs({}, {name: 1}, Blueprint().schema)
+    with pytest.raises(ConfigChangeDenied) as refused:
+        check_run_changes({}, {name: 1}, ConfigSchema().json_schema)
     assert refused.value.paths == [shown]
 
 
@@ -496,7 +496,7 @@ DEFAULTS: list[tuple[str, Json, Json, bool]] = [
 @pytest.mark.parametrize(("before", "after", "may"), [row[1:] for row in DEFAULTS], ids=[row[0] for row in DEFAULTS])
 def test_what_holds_anyway_may_be_said_and_left_unsaid(before: Json, after: Json, may: bool) -> None:
     if may:
-        refuse_runs(before, after, Blueprint().schema)
+        check_run_changes(before, after, ConfigSchema().json_schema)
     else:
-        with pytest.raises(NotForRuns):
-            refuse_runs(before, after, Blueprint().schema)
+        with pytest.raises(ConfigChangeDenied):
+            check_run_changes(before, after, ConfigSchema().json_schema)

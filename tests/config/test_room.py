@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.config.rpc_methods import Change
+from openclaw_mcp.config.rpc_methods import ConfigUpdate
 from openclaw_mcp.core.errors import StoreFull
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.core.sessions import ConfigChange
 from tests.config.test_config import rooms
 from tests.config.test_permission import RUN, Room
@@ -126,7 +126,7 @@ BAD: list[tuple[str, Any, str]] = [
 def test_what_makes_no_sense_is_refused(tmp_path: Path, method: str, params: Any, words: str) -> None:
     async def story() -> None:
         house, _ = rooms(tmp_path)
-        with pytest.raises(Fault, match=words):
+        with pytest.raises(RpcError, match=words):
             await house.call(method, params)
 
     asyncio.run(story())
@@ -140,9 +140,9 @@ NEW = '{"session":{"mainKey":"b"},"gateway":{"port":18800}}'
 @pytest.mark.parametrize("method", ["set", "apply", "patch"])
 def test_a_write_is_answered_told_and_kept(tmp_path: Path, method: str) -> None:
     async def story() -> None:
-        book, changes = Book(), list[Change]()
+        book, changes = Book(), list[ConfigUpdate]()
         house, room = rooms(tmp_path, BASE, history=book)
-        room.changed.listen(changes.append)
+        room.changed.connect(changes.append)
         asked = {"raw": NEW, "baseHash": room.current.hash, "note": "why"}
         done = await house.call(f"config.{method}", asked)
         assert (done["ok"], done["path"], done["hash"]) == (True, str(tmp_path / "openclaw.json"), room.current.hash)
@@ -186,8 +186,8 @@ def test_a_write_is_answered_told_and_kept(tmp_path: Path, method: str) -> None:
 def test_of_all_that_changes_the_most_particular_says_what_it_takes(tmp_path: Path, patch: Any, kind: str) -> None:
     async def story() -> None:
         house, room = rooms(tmp_path, BASE)
-        changes: list[Change] = []
-        room.changed.listen(changes.append)
+        changes: list[ConfigUpdate] = []
+        room.changed.connect(changes.append)
         asked = {"raw": json.dumps(patch), "baseHash": room.current.hash}
         done = await house.call("config.patch", asked)
         assert [change.reload for change in changes] == [kind]
@@ -210,7 +210,7 @@ def test_a_refusal_lists_no_more_paths_than_can_be_read(tmp_path: Path) -> None:
     async def story() -> None:
         links = {f"p{n}": ["telegram:1"] for n in range(300)}
         room = Room(tmp_path, {"session": {"identityLinks": {}}})
-        with pytest.raises(Fault) as refused:
+        with pytest.raises(RpcError) as refused:
             await room.ask("config.patch", RUN, raw=json.dumps({"session": {"identityLinks": links}}))
         assert (refused.value.kind, refused.value.details["code"]) == ("FORBIDDEN", "CONFIG_PATH_DENIED")
         assert len(refused.value.details["paths"]) == 256
@@ -223,24 +223,24 @@ def test_a_refusal_lists_no_more_paths_than_can_be_read(tmp_path: Path) -> None:
 
 def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        book, changes, file = Book(), list[Change](), tmp_path / "openclaw.json"
+        book, changes, file = Book(), list[ConfigUpdate](), tmp_path / "openclaw.json"
         house, room = rooms(tmp_path, BASE, history=book)
-        room.changed.listen(changes.append)
-        await room.look()
+        room.changed.connect(changes.append)
+        await room.reload()
         assert (changes, book.kept) == ([], [])
         for raw, words in (("{ nonsense", "not valid JSON5"), ('{"bogus":1}', "bogus"), (None, "the file is gone")):
             file.unlink() if raw is None else file.write_text(raw)
             caplog.clear()
-            await room.look()
+            await room.reload()
             assert "the config changed but is not used" in caplog.text
             assert words in caplog.text
             assert room.current.parsed == json.loads(BASE)
             caplog.clear()
-            await room.look()
+            await room.reload()
             assert caplog.text == ""  # said once
         assert (changes, house.events) == ([], [])
         file.write_text(NEW)
-        await room.look()
+        await room.reload()
         assert [(change.before.parsed, change.paths) for change in changes] == [
             (json.loads(BASE), ("session.mainKey",))
         ]
@@ -248,7 +248,7 @@ def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, capl
         assert [(kept.actor, kept.method, kept.paths) for kept in book.kept] == [("file", "edit", ("session.mainKey",))]
         caplog.set_level(logging.INFO)
         file.write_text(f"{NEW} // said")
-        await room.look()
+        await room.reload()
         assert "config changed: nothing but its text" in caplog.text
         assert len(house.heard("config.changed")) == 2
 
@@ -277,7 +277,7 @@ def test_however_a_file_is_changed_that_is_seen(tmp_path: Path, change: Callable
     async def story() -> None:
         _, room = rooms(tmp_path, BASE)
         changed = asyncio.Event()
-        room.changed.listen(lambda _: changed.set())
+        room.changed.connect(lambda _: changed.set())
         async with room:
             change(tmp_path / "openclaw.json")
             await asyncio.wait_for(changed.wait(), 20)

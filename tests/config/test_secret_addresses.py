@@ -9,7 +9,7 @@ import pytest
 
 from openclaw_mcp.config import text
 from openclaw_mcp.core.errors import BadRequest
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.rpc import RpcError
 from tests.config.test_config import rooms
 from tests.gateway.wiring.gateways import joined, world
 
@@ -68,7 +68,7 @@ def config(place: str, value: Any) -> dict[str, Any]:
 
 
 def shown(place: str, value: Any, mark: str = MARK) -> Any:
-    return text.at(text.redacted(config(place, value), mark), tuple(place.split(".")))
+    return text.value_at(text.redact_secrets(config(place, value), mark), tuple(place.split(".")))
 
 
 @pytest.mark.parametrize(("place", "value", "host"), HIDDEN)
@@ -91,23 +91,23 @@ def test_an_address_that_tells_nothing_stays_to_be_seen(place: str, value: str) 
 def test_it_is_kept_at_its_own_place_for_its_own_host(place: str, value: str) -> None:
     stored = config(place, value)
     raw = f"// kept\n{json.dumps(stored, indent=2)}"
-    hidden = text.redacted_text(raw, stored)
+    hidden = text.redact_text(raw, stored)
     assert "hush" not in hidden
     assert "// kept" in hidden
-    assert text.parse(text.restored(hidden, stored)) == stored
-    for mark in (text.redacted(stored), config(place, MARK)):
-        assert text.keep_secrets(mark, stored) == stored
+    assert text.parse(text.restore_text(hidden, stored)) == stored
+    for mark in (text.redact_secrets(stored), config(place, MARK)):
+        assert text.restore_secrets(mark, stored) == stored
     for other in (f"https://evil/{MARK}", f"{shown(place, value)}x", f"{shown(place, value)}{MARK}", f" {MARK}"):
         with pytest.raises(BadRequest):
-            text.keep_secrets(config(place, other), stored)
+            text.restore_secrets(config(place, other), stored)
         with pytest.raises(BadRequest):
-            text.restored(json.dumps(config(place, other)), stored)
+            text.restore_text(json.dumps(config(place, other)), stored)
 
 
 @pytest.mark.parametrize("comment", [f"// https://h/{HUSH}", f"/* at https://h/a?b={HUSH} */"])
 def test_a_comment_with_such_an_address_is_left_out(comment: str) -> None:
     raw = f"{{ {comment}\n ui: {{}} }}"
-    assert HUSH not in text.redacted_text(raw, text.parse(raw))
+    assert HUSH not in text.redact_text(raw, text.parse(raw))
 
 
 SERVERS = {"x": {"url": "https://mcp.zapier.com/api/mcp/s/hush/mcp", "headers": {"x-team": "hush"}}}
@@ -125,7 +125,7 @@ def test_every_way_to_write_keeps_it(tmp_path: Path) -> None:
             await house.call(method, {"raw": raw, "baseHash": got["hash"]})
             assert json.loads((tmp_path / "openclaw.json").read_text()) == whole
             elsewhere = json.dumps({"mcp": {"servers": {"x": {"url": f"https://evil.example/{MARK}"}}}})
-            with pytest.raises(Fault, match="as it was shown"):
+            with pytest.raises(RpcError, match="as it was shown"):
                 await house.call(method, {"raw": elsewhere, "baseHash": (await house.call("config.get"))["hash"]})
         got = await house.call("config.get")
         moved = json.dumps({"mcp": {"servers": {"x": {"url": "https://evil.example/a"}}}})

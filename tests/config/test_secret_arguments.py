@@ -183,29 +183,29 @@ PARTS: list[tuple[list[str], str]] = [
 @pytest.mark.parametrize(("args", "part"), PARTS)
 def test_what_is_no_secret_of_an_argument_is_shown_and_written_back(args: list[str], part: str) -> None:
     stored = {"args": ["server", *args]}
-    assert text.redacted(stored)["args"][-1] == part
-    assert text.redacted(stored, text.MASK)["args"][-1] == part.replace(text.REDACTED, text.MASK)
+    assert text.redact_secrets(stored)["args"][-1] == part
+    assert text.redact_secrets(stored, text.MASK)["args"][-1] == part.replace(text.REDACTED, text.MASK)
     other = part.replace("h/", "evil/").replace("example", "evil").replace("SLACK", "LOG").replace("p.x", "p.y")
     for changed in (other if other != part else f"x{part}", f"{part}x", part + part):
         with pytest.raises(BadRequest):
-            text.keep_secrets({"args": ["server", *args[:-1], changed]}, stored)
+            text.restore_secrets({"args": ["server", *args[:-1], changed]}, stored)
         with pytest.raises(BadRequest):
-            text.restored(json.dumps({"args": ["server", *args[:-1], changed]}), stored)
+            text.restore_text(json.dumps({"args": ["server", *args[:-1], changed]}), stored)
     whole = {"args": ["server", *args[:-1], text.REDACTED]}
-    assert text.keep_secrets(whole, stored) == stored
+    assert text.restore_secrets(whole, stored) == stored
 
 
 def test_the_program_env_is_known_as_the_command_too() -> None:
     entry = {"command": "/usr/bin/env", "args": ["-i", "SLACK=hush", "server", "FOO=bar"]}
-    assert text.redacted(entry)["args"] == ["-i", "SLACK=" + text.REDACTED, "server", "FOO=bar"]
-    assert text.keep_secrets(text.redacted(entry), entry) == entry
+    assert text.redact_secrets(entry)["args"] == ["-i", "SLACK=" + text.REDACTED, "server", "FOO=bar"]
+    assert text.restore_secrets(text.redact_secrets(entry), entry) == entry
     with pytest.raises(BadRequest, match="would be shown"):
-        text.keep_secrets(text.redacted(entry) | {"command": "server"}, entry)
+        text.restore_secrets(text.redact_secrets(entry) | {"command": "server"}, entry)
 
 
 def shown(args: list[str]) -> str:
     servers = {"x": {"command": "npx", "args": ["server", *args]}}
-    return json.dumps(text.redacted({"mcp": {"servers": servers}}))
+    return json.dumps(text.redact_secrets({"mcp": {"servers": servers}}))
 
 
 @pytest.mark.parametrize("case", SECRET)
@@ -214,14 +214,14 @@ def test_a_secret_argument_is_hidden_and_comes_back(case: str) -> None:
 
     assert "hush" not in shown(args).lower()
     stored = {"args": ["server", *args]}
-    assert text.keep_secrets(text.redacted(stored), stored) == stored
+    assert text.restore_secrets(text.redact_secrets(stored), stored) == stored
     raw = json.dumps(stored)
-    assert "hush" not in text.redacted_text(raw, stored).lower()
+    assert "hush" not in text.redact_text(raw, stored).lower()
 
 
 @pytest.mark.parametrize("args", PLAIN, ids=" ".join)
 def test_an_argument_that_is_no_secret_stays_to_be_seen(args: list[str]) -> None:
-    assert text.redacted({"args": ["server", *args]}) == {"args": ["server", *args]}
+    assert text.redact_secrets({"args": ["server", *args]}) == {"args": ["server", *args]}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_an_argument_that_is_no_secret_stays_to_be_seen(args: list[str]) -> None
     ],
 )
 def test_a_command_line_in_one_text_hides_it_too(line: str) -> None:
-    assert "hush" not in json.dumps(text.redacted({"command": line})).lower()
+    assert "hush" not in json.dumps(text.redact_secrets({"command": line})).lower()
 
 
 def test_no_command_shows_it(tmp_path: Path) -> None:

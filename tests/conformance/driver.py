@@ -7,27 +7,27 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from openclaw_mcp.core.model import Ask, Json
-from openclaw_mcp.core.ports import Silence
-from openclaw_mcp.mcp.client.client import Client
-from openclaw_mcp.mcp.client.entry import Address
-from openclaw_mcp.mcp.client.http import Http
+from openclaw_mcp.core.model import InputRequest, Json
+from openclaw_mcp.core.ports import NullCallContext
+from openclaw_mcp.mcp.client.client import McpClient
+from openclaw_mcp.mcp.client.entry import ServerAddress
+from openclaw_mcp.mcp.client.http import McpHttpTransport
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
 
 
-class Person(Silence):
+class Person(NullCallContext):
     """Somebody who says yes to every form and leaves its defaults as they are."""
 
     def can_ask(self, capability: str, mode: str = "") -> bool:
         return capability == "elicitation"
 
-    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+    async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
         return {key: _accepted(question) for key, question in questions.items()}
 
 
-def _accepted(question: Ask) -> Json:
+def _accepted(question: InputRequest) -> Json:
     fields = question.params.get("requestedSchema", {}).get("properties", {})
     content = {name: field.get("default", True) for name, field in fields.items()}
     return {"action": "accept", "content": content}
@@ -42,7 +42,7 @@ def arguments_for(tool: Any) -> Json:
 
 
 async def main(url: str) -> None:
-    client = Client("suite", Http("suite", Address(url=url), connect_wait=10), connect_wait=20)
+    client = McpClient("suite", McpHttpTransport("suite", ServerAddress(url=url), connect_wait=10), connect_wait=20)
     await client.open()
     try:
         tools = {tool.name: tool for tool in client.tools}
@@ -53,7 +53,7 @@ async def main(url: str) -> None:
             focal, echo = tools
             calls = [(echo, {"schema": tools[focal].input_schema})]
         for name, arguments in calls or [(name, arguments_for(tool)) for name, tool in tools.items()]:
-            await client.call(name, arguments, line=Person())
+            await client.call(name, arguments, context=Person())
     finally:
         await client.aclose()
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from openclaw_mcp.core.errors import BadRequest, CannotAsk, PromptNotFound, ResourceNotFound, ToolError
 from openclaw_mcp.core.model import (
-    Ask,
     Audio,
-    Block,
     Caller,
     Completion,
+    ContentBlock,
     Contents,
     Embedded,
     Image,
+    InputRequest,
     Json,
     Prompt,
     PromptCall,
@@ -33,16 +33,16 @@ from openclaw_mcp.core.model import (
     ToolCall,
     ToolResult,
     ToolSpec,
-    form,
-    said,
+    form_request,
+    text_result,
 )
-from openclaw_mcp.core.ports import Line
-from openclaw_mcp.core.signal import Bell
+from openclaw_mcp.core.ports import CallContext
+from openclaw_mcp.core.signal import Signal
 from openclaw_mcp.mcp.server.http import McpHttp
-from openclaw_mcp.mcp.server.server import Info, McpServer
+from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
 from openclaw_mcp.net import listen
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.registry import ToolRegistry
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
@@ -70,17 +70,17 @@ def embedded(uri: str, mime_type: str, text: str) -> Embedded:
     return Embedded(Contents(uri=uri, mime_type=mime_type, text=text))
 
 
-def sampling(text: str, tokens: int) -> Ask:
+def sampling(text: str, tokens: int) -> InputRequest:
     message = {"role": "user", "content": {"type": "text", "text": text}}
-    return Ask("sampling/createMessage", {"messages": [message], "maxTokens": tokens})
+    return InputRequest("sampling/createMessage", {"messages": [message], "maxTokens": tokens})
 
 
 class Everything:
     """The tools. A method named after a tool serves it."""
 
     def __init__(self) -> None:
-        self.changed: Bell[None] = Bell()
-        self.prompts_changed: Bell[None] = Bell()
+        self.changed: Signal[None] = Signal()
+        self.prompts_changed: Signal[None] = Signal()
         self._specs: list[ToolSpec] = []
         self._work: dict[str, Work] = {}
         self._add_content()
@@ -106,7 +106,7 @@ class Everything:
     # ---- content ----
 
     def _add_content(self) -> None:
-        def answers(name: str, *blocks: Block) -> None:
+        def answers(name: str, *blocks: ContentBlock) -> None:
             async def work(call: ToolCall) -> ToolResult:
                 return ToolResult(blocks)
 
@@ -136,27 +136,27 @@ class Everything:
     def _add_talk(self) -> None:
         async def logging(call: ToolCall) -> ToolResult:
             for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-                await call.line.log("info", text)
-            return said("done")
+                await call.context.log("info", text)
+            return text_result("done")
 
         async def progress(call: ToolCall) -> ToolResult:
             for value in (0, 50, 100):
-                await call.line.progress(value, total=100, message=f"step {value}")
+                await call.context.progress(value, total=100, message=f"step {value}")
                 await asyncio.sleep(0.02)  # the TypeScript client drops progress that arrives with the result
-            return said("done")
+            return text_result("done")
 
         async def reconnection(call: ToolCall) -> ToolResult:
-            await call.line.detach()
+            await call.context.detach()
             await asyncio.sleep(0.1)
-            return said("the result came over a second connection")
+            return text_result("the result came over a second connection")
 
         async def tool_change(call: ToolCall) -> ToolResult:
-            self.changed.ring(None)
-            return said("ok")
+            self.changed.emit(None)
+            return text_result("ok")
 
         async def prompt_change(call: ToolCall) -> ToolResult:
-            self.prompts_changed.ring(None)
-            return said("ok")
+            self.prompts_changed.emit(None)
+            return text_result("ok")
 
         self._add_waits()
         self.add("test_tool_with_logging", logging)
@@ -177,19 +177,19 @@ class Everything:
                 await asyncio.Event().wait()
             finally:
                 waiting.pop()
-            return said("never")
+            return text_result("never")
 
         async def count(call: ToolCall) -> ToolResult:
-            return said(str(len(waiting)))
+            return text_result(str(len(waiting)))
 
         async def two_steps(call: ToolCall) -> ToolResult:
-            await call.line.progress(1)
+            await call.context.progress(1)
             await second_step.wait()
-            return said("both steps")
+            return text_result("both steps")
 
         async def step(call: ToolCall) -> ToolResult:
             second_step.set()
-            return said("ok")
+            return text_result("ok")
 
         self.add("test_wait_for_ever", for_ever)
         self.add("test_count_running", count)
@@ -200,16 +200,16 @@ class Everything:
 
     def _add_questions(self) -> None:
         async def sample(call: ToolCall) -> ToolResult:
-            answers = await call.line.ask({"sample": sampling(call.arguments["prompt"], 100)})
-            return said(f"LLM response: {answers['sample']['content'].get('text', '')}")
+            answers = await call.context.ask({"sample": sampling(call.arguments["prompt"], 100)})
+            return text_result(f"LLM response: {answers['sample']['content'].get('text', '')}")
 
         self.add("test_sampling", sample, one_string("prompt"))
 
         def elicits(name: str, schema: Json, arguments: Json | None = None) -> None:
             async def work(call: ToolCall) -> ToolResult:
-                question = form(call.arguments.get("message", "Please fill in"), schema)
-                answer = (await call.line.ask({"form": question}))["form"]
-                return said(f"action={answer['action']}, content={json.dumps(answer.get('content', {}))}")
+                question = form_request(call.arguments.get("message", "Please fill in"), schema)
+                answer = (await call.context.ask({"form": question}))["form"]
+                return text_result(f"action={answer['action']}, content={json.dumps(answer.get('content', {}))}")
 
             self.add(name, work, arguments)
 
@@ -222,49 +222,51 @@ class Everything:
 
     def _add_rounds(self) -> None:
         async def missing(call: ToolCall) -> ToolResult:
-            if not call.line.can_ask("sampling"):
+            if not call.context.can_ask("sampling"):
                 raise CannotAsk("this tool needs sampling", capability="sampling")
-            return said("ok")
+            return text_result("ok")
 
         self.add("test_missing_capability", missing)
         prefix = "test_input_required_result_"
         asks = {
-            "test_streaming_elicitation": {"user_name": form("What is your name?", NAME_FORM)},
-            prefix + "elicitation": {"user_name": form("What is your name?", NAME_FORM)},
+            "test_streaming_elicitation": {"user_name": form_request("What is your name?", NAME_FORM)},
+            prefix + "elicitation": {"user_name": form_request("What is your name?", NAME_FORM)},
             prefix + "sampling": {"capital_question": sampling("What is the capital of France?", 100)},
-            prefix + "list_roots": {"client_roots": Ask("roots/list")},
-            prefix + "request_state": {"confirm": form("Please confirm", OK_FORM)},
-            prefix + "tampered_state": {"confirm": form("Please confirm", OK_FORM)},
+            prefix + "list_roots": {"client_roots": InputRequest("roots/list")},
+            prefix + "request_state": {"confirm": form_request("Please confirm", OK_FORM)},
+            prefix + "tampered_state": {"confirm": form_request("Please confirm", OK_FORM)},
             prefix + "multiple_inputs": {
-                "user_name": form("What is your name?", NAME_FORM),
+                "user_name": form_request("What is your name?", NAME_FORM),
                 "greeting": sampling("Generate a greeting", 50),
-                "client_roots": Ask("roots/list"),
+                "client_roots": InputRequest("roots/list"),
             },
         }
         for name, questions in asks.items():
             self._add_asking(name, questions)
 
         async def rounds(call: ToolCall) -> ToolResult:
-            first = await call.line.ask({"step1": form("Step 1: What is your name?", NAME_FORM)})
-            second = await call.line.ask({"step2": form("Step 2: What is your favourite colour?", COLOR_FORM)})
-            return said(f"{_content(first, 'step1', 'name')} likes {_content(second, 'step2', 'color')}")
+            first = await call.context.ask({"step1": form_request("Step 1: What is your name?", NAME_FORM)})
+            second = await call.context.ask(
+                {"step2": form_request("Step 2: What is your favourite colour?", COLOR_FORM)}
+            )
+            return text_result(f"{_content(first, 'step1', 'name')} likes {_content(second, 'step2', 'color')}")
 
         async def able(call: ToolCall) -> ToolResult:
-            questions: dict[str, Ask] = {}
-            if call.line.can_ask("sampling"):
+            questions: dict[str, InputRequest] = {}
+            if call.context.can_ask("sampling"):
                 questions["sample"] = sampling("Say hello", 50)
-            if call.line.can_ask("elicitation"):
-                questions["ask"] = form("What is your name?", NAME_FORM)
-            await call.line.ask(questions)
-            return said("asked what the client can answer")
+            if call.context.can_ask("elicitation"):
+                questions["ask"] = form_request("What is your name?", NAME_FORM)
+            await call.context.ask(questions)
+            return text_result("asked what the client can answer")
 
         self.add(prefix + "multi_round", rounds)
         self.add(prefix + "capabilities", able)
 
-    def _add_asking(self, name: str, questions: Mapping[str, Ask]) -> None:
+    def _add_asking(self, name: str, questions: Mapping[str, InputRequest]) -> None:
         async def work(call: ToolCall) -> ToolResult:
-            answers = await call.line.ask(questions)
-            return said(f"state-ok: {json.dumps(dict(answers))}")
+            answers = await call.context.ask(questions)
+            return text_result(f"state-ok: {json.dumps(dict(answers))}")
 
         self.add(name, work)
 
@@ -272,31 +274,33 @@ class Everything:
 
     def _add_tasks(self) -> None:
         async def greet(call: ToolCall) -> ToolResult:
-            return said(f"Hello, {call.arguments['name']}!")
+            return text_result(f"Hello, {call.arguments['name']}!")
 
         async def slow(call: ToolCall) -> ToolResult:
             await asyncio.sleep(call.arguments["seconds"])
-            return said(f"{call.arguments['label']}: done")
+            return text_result(f"{call.arguments['label']}: done")
 
         async def failing(call: ToolCall) -> ToolResult:
             await asyncio.sleep(0.2)
-            return said("the job failed", failed=True)
+            return text_result("the job failed", failed=True)
 
         async def broken(call: ToolCall) -> ToolResult:
             raise BadRequest("this job breaks the protocol on purpose")
 
         async def confirm(call: ToolCall) -> ToolResult:
-            await call.line.ask({"confirm": form(f"Delete {call.arguments['filename']}?", CONFIRM_FORM)})
-            return said("deleted")
+            await call.context.ask({"confirm": form_request(f"Delete {call.arguments['filename']}?", CONFIRM_FORM)})
+            return text_result("deleted")
 
         async def multiple(call: ToolCall) -> ToolResult:
-            await call.line.ask({"one": form("First?", CONFIRM_FORM), "two": form("Second?", CONFIRM_FORM)})
-            return said("both answered")
+            await call.context.ask(
+                {"one": form_request("First?", CONFIRM_FORM), "two": form_request("Second?", CONFIRM_FORM)}
+            )
+            return text_result("both answered")
 
         async def both(call: ToolCall) -> ToolResult:
-            answers = await call.line.ask({"user_name": form("What is your name?", NAME_FORM)})
-            await call.line.detach()
-            return said(f"Hello, {_content(answers, 'user_name', 'name')}!")
+            answers = await call.context.ask({"user_name": form_request("What is your name?", NAME_FORM)})
+            await call.context.detach()
+            return text_result(f"Hello, {_content(answers, 'user_name', 'name')}!")
 
         seconds = {"seconds": {"type": "number"}, "label": {"type": "string"}}
         self.add("greet", greet, one_string("name"))
@@ -309,7 +313,7 @@ class Everything:
 
     def _add_schemas(self) -> None:
         async def ok(call: ToolCall) -> ToolResult:
-            return said("ok")
+            return text_result("ok")
 
         region = {"region": {"type": "string", "x-mcp-header": "Region"}}
         self.add("test_x_mcp_header", ok, {"type": "object", "properties": region})
@@ -318,8 +322,8 @@ class Everything:
 
 class Shelf:
     def __init__(self) -> None:
-        self.changed: Bell[None] = Bell()
-        self.updated: Bell[str] = Bell()
+        self.changed: Signal[None] = Signal()
+        self.updated: Signal[str] = Signal()
 
     async def list(self, caller: Caller) -> Sequence[ResourceSpec]:
         return [
@@ -350,7 +354,7 @@ class Shelf:
 class Book:
     """The prompts."""
 
-    def __init__(self, changed: Bell[None]) -> None:
+    def __init__(self, changed: Signal[None]) -> None:
         self.changed = changed
 
     async def list(self, caller: Caller) -> Sequence[PromptSpec]:
@@ -373,7 +377,7 @@ class Book:
     async def get(self, call: PromptCall) -> Prompt:
         return Prompt(tuple(PromptMessage("user", block) for block in await self._blocks(call.name, call)))
 
-    async def _blocks(self, name: str, call: PromptCall) -> Sequence[Block]:
+    async def _blocks(self, name: str, call: PromptCall) -> Sequence[ContentBlock]:
         given = call.arguments
         match name:
             case "test_simple_prompt":
@@ -386,7 +390,7 @@ class Book:
             case "test_prompt_with_image":
                 return [PICTURE, Text("Please analyze the image above.")]
             case "test_input_required_result_prompt":
-                return [Text(f"Context: {await _context(call.line)}")]
+                return [Text(f"Context: {await _context(call.context)}")]
         raise PromptNotFound(f"Unknown prompt: {name}")
 
 
@@ -395,8 +399,8 @@ class Words:
         return Completion((f"{argument['value']}-completed",), total=1)
 
 
-async def _context(line: Line) -> Any:
-    question = form("What context should the prompt use?", one_string("context"))
+async def _context(line: CallContext) -> Any:
+    question = form_request("What context should the prompt use?", one_string("context"))
     return _content(await line.ask({"user_context": question}), "user_context", "context")
 
 
@@ -460,8 +464,8 @@ SCHEMA_2020_12: Json = {
 def server() -> McpServer:
     tools = Everything()
     return McpServer(
-        Info(name="openclaw-everything", version="1.0.0"),
-        Desk(Registry({"suite": tools})),
+        McpServerInfo(name="openclaw-everything", version="1.0.0"),
+        ToolDispatcher(ToolRegistry({"suite": tools})),
         resources=Shelf(),
         prompts=Book(tools.prompts_changed),
         completer=Words(),
@@ -472,7 +476,7 @@ def server() -> McpServer:
 async def main(port: int) -> None:
     listener = listen.bind("127.0.0.1", port)
     address = f"http://localhost:{listener.getsockname()[1]}/mcp"
-    await listen.serve(McpHttp(server()), listener, ready=lambda: print(address, flush=True))
+    await listen.serve(McpHttp(server()), listener, on_ready=lambda: print(address, flush=True))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.net.gateway_client.client import Client
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.net.gateway_client.client import GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
 from tests.programs import need_own
 from tests.running import OPENCLAW, process, read_line
 
@@ -18,23 +18,23 @@ WORDS = "x" * 100_000
 SCOPES = ("operator.read", "operator.write", "operator.admin")
 
 
-async def send(gateway: Client, message: str) -> str:
+async def send(gateway: GatewayClient, message: str) -> str:
     run = str(uuid.uuid4())
     await gateway.call("chat.send", {"sessionKey": f"s-{run}", "message": message, "idempotencyKey": run})
     return run
 
 
-async def fill(gateway: Client) -> tuple[list[str], Fault]:
+async def fill(gateway: GatewayClient) -> tuple[list[str], RpcError]:
     """What was acknowledged before the disk was full, and what was said then."""
     sent = []
     while True:
         try:
             sent.append(await send(gateway, WORDS))
-        except Fault as fault:
+        except RpcError as fault:
             return sent, fault
 
 
-async def check(gateway: Client, runs: list[str]) -> None:
+async def check(gateway: GatewayClient, runs: list[str]) -> None:
     for run in runs:
         page = await gateway.call("chat.history", {"sessionKey": f"s-{run}", "limit": 1000})
         assert [m for m in page["messages"] if m["role"] == "user"], run
@@ -50,8 +50,8 @@ def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(tmp_path: Path) ->
     async def story(url: str, inside: Path) -> None:
         me = ClientInfo(id="cli", mode="cli", version="1", platform="linux")
         token = (inside / "gateway-token.txt").read_text().strip()
-        told = Introduction(client=me, scopes=SCOPES)
-        async with Client(url, told, credentials=Credentials(token=token), redial=False) as gateway:
+        told = ClientProfile(client=me, scopes=SCOPES)
+        async with GatewayClient(url, told, credentials=Credentials(token=token), redial=False) as gateway:
             sent, fault = await fill(gateway)
             assert len(sent) > 5
             assert "no room" in str(fault) or "full" in str(fault), fault

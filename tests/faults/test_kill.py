@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_mcp.core.errors import OpenClawError
-from openclaw_mcp.net.gateway_client.client import Client
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
-from openclaw_mcp.net.state_dir import known_gateway_token
+from openclaw_mcp.net.gateway_client.client import GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
+from openclaw_mcp.net.state_dir import find_gateway_token
 from tests.effort import often
 from tests.running import OPENCLAW, process, read_line
 
@@ -34,13 +34,13 @@ class Ledger:
         self.config_tried = 0
 
 
-def client(folder: Path, url: str) -> Client:
+def client(folder: Path, url: str) -> GatewayClient:
     me = ClientInfo(id="cli", mode="cli", version="1", platform="linux")
-    credentials = Credentials(token=known_gateway_token(folder))
-    return Client(url, Introduction(client=me, scopes=SCOPES), credentials=credentials, redial=False)
+    credentials = Credentials(token=find_gateway_token(folder))
+    return GatewayClient(url, ClientProfile(client=me, scopes=SCOPES), credentials=credentials, redial=False)
 
 
-async def talk(gateway: Client, ledger: Ledger, session: str) -> None:
+async def talk(gateway: GatewayClient, ledger: Ledger, session: str) -> None:
     while True:
         run = str(uuid.uuid4())
         mode = random.choice(["steer", "followup", "collect"])
@@ -54,7 +54,7 @@ async def talk(gateway: Client, ledger: Ledger, session: str) -> None:
                 ledger.results[run] = ended["terminalReply"]["text"]
 
 
-async def reconfigure(gateway: Client, ledger: Ledger) -> None:
+async def reconfigure(gateway: GatewayClient, ledger: Ledger) -> None:
     while True:
         got = await gateway.call("config.get")
         ledger.config_tried += 1
@@ -64,7 +64,7 @@ async def reconfigure(gateway: Client, ledger: Ledger) -> None:
         await asyncio.sleep(0.1)
 
 
-async def check(gateway: Client, ledger: Ledger, runs: dict[str, str]) -> None:
+async def check(gateway: GatewayClient, ledger: Ledger, runs: dict[str, str]) -> None:
     """Everything acknowledged is there; nothing is there twice."""
     for run in runs:
         ended = await gateway.call("agent.wait", {"runId": run, "timeoutMs": SETTLE * 1000}, within=SETTLE + 5)
@@ -84,7 +84,7 @@ async def check(gateway: Client, ledger: Ledger, runs: dict[str, str]) -> None:
     assert ledger.config_acknowledged <= int(kept) <= ledger.config_tried
 
 
-async def transcript(gateway: Client, session: str) -> list[Any]:
+async def transcript(gateway: GatewayClient, session: str) -> list[Any]:
     messages: list[Any] = []
     while True:
         params = {"sessionKey": session, "limit": 1000, "offset": len(messages)}

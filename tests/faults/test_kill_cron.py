@@ -14,7 +14,7 @@ import pytest
 
 from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.net.gateway_client.client import Client
+from openclaw_mcp.net.gateway_client.client import GatewayClient
 from tests.running import OPENCLAW, process, read_line
 
 from .test_kill import KILLS, client, transcript
@@ -33,7 +33,7 @@ def told(name: str) -> Json:
     return {"sessionTarget": "main", "wakeMode": "next-heartbeat", "payload": {"kind": "systemEvent", "text": name}}
 
 
-async def keep_adding(gateway: Client, acknowledged: dict[str, str]) -> None:
+async def keep_adding(gateway: GatewayClient, acknowledged: dict[str, str]) -> None:
     """One-shots due within the second: each asks its agent in a session of its own name, or leaves an event."""
     for number in range(JOBS):
         event = number % 2 == 1
@@ -76,7 +76,7 @@ async def last_life(folder: Path, acknowledged: dict[str, str]) -> tuple[int, in
             return ends.count("ok"), ends.count("error")
 
 
-async def settled(gateway: Client, acknowledged: dict[str, str]) -> dict[str, Json]:
+async def settled(gateway: GatewayClient, acknowledged: dict[str, str]) -> dict[str, Json]:
     async with asyncio.timeout(SETTLE):
         while True:
             jobs = {job_id: await gateway.call("cron.get", {"id": job_id}) for job_id in acknowledged}

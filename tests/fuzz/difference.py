@@ -17,8 +17,8 @@ from itertools import islice
 
 from msgspec import Struct, field
 
-from openclaw_mcp.node.exec.rules import ExecPolicy, Rule, judge
-from openclaw_mcp.node.exec.shell_reader import Piece, Reading, Word
+from openclaw_mcp.node.exec.rules import ExecPolicy, Rule, evaluate_policy
+from openclaw_mcp.node.exec.shell_reader import ParsedCommand, ParseResult, ShellWord
 from openclaw_mcp.node.exec.wrappers import unwrap
 
 from .fence import SHELLS, Fence
@@ -59,20 +59,20 @@ class Figures(Struct):
     findings: list[Finding] = field(default_factory=list)
 
 
-def read(text: str, shell: str = "sh") -> Reading | None:
+def read(text: str, shell: str = "sh") -> ParseResult | None:
     """What the text would start, if the reader is certain of it and every command is allowed."""
-    reading = unwrap([Piece((Word(shell), Word("-c"), Word(text)))])
-    return reading if judge(POLICY, reading, locate=lambda name: f"/traps/{name}").action == "allow" else None
+    reading = unwrap([ParsedCommand((ShellWord(shell), ShellWord("-c"), ShellWord(text)))])
+    return reading if evaluate_policy(POLICY, reading, locate=lambda name: f"/traps/{name}").action == "allow" else None
 
 
-def fits(argv: Sequence[bytes], piece: Piece) -> bool:
+def fits(argv: Sequence[bytes], piece: ParsedCommand) -> bool:
     """Whether a program started with `argv` is what `piece` said; an open word may have become any number of words."""
     name, *words = piece.words
     if argv[0] != os.fsencode(name.text):
         return False
     reached = {1}
     for word in words:
-        if word.open:
+        if word.is_dynamic:
             reached = set(range(min(reached), len(argv) + 1))
         else:
             said = os.fsencode(word.text)
@@ -82,7 +82,7 @@ def fits(argv: Sequence[bytes], piece: Piece) -> bool:
     return len(argv) in reached
 
 
-def harmless_texts(maker: Maker, figures: Figures, *, closed: bool) -> Iterator[tuple[str, Reading]]:
+def harmless_texts(maker: Maker, figures: Figures, *, closed: bool) -> Iterator[tuple[str, ParseResult]]:
     """Texts the reader calls harmless, each once."""
     known = set[int]()
     while True:
@@ -106,7 +106,7 @@ class Difference:
         self._fence = fence
         self._figures = figures
 
-    def compare(self, texts: Sequence[tuple[str, Reading]], *, locale: str, alone: bool) -> None:
+    def compare(self, texts: Sequence[tuple[str, ParseResult]], *, locale: str, alone: bool) -> None:
         for shell in SHELLS:
             for own in (False, True):
                 part = [pair for pair in texts if (alone or bool(DISTURBING.search(pair[0]))) == own]
@@ -114,7 +114,7 @@ class Difference:
                     self._run(shell, part, locale=locale, alone=own)
         self._figures.harmless += len(texts)
 
-    def _run(self, shell: str, texts: Sequence[tuple[str, Reading]], *, locale: str, alone: bool) -> None:
+    def _run(self, shell: str, texts: Sequence[tuple[str, ParseResult]], *, locale: str, alone: bool) -> None:
         seen = self._fence.run(Batch(shell, [os.fsencode(text) for text, _ in texts], alone=alone, locale=locale))
         self._figures.runs[shell] = self._figures.runs.get(shell, 0) + len(texts)
         self._figures.processes += seen.processes
@@ -126,7 +126,7 @@ class Difference:
         if seen.files:
             self._who_made(shell, texts, seen.files, locale=locale)
 
-    def _who_made(self, shell: str, texts: Sequence[tuple[str, Reading]], files: list[str], *, locale: str) -> None:
+    def _who_made(self, shell: str, texts: Sequence[tuple[str, ParseResult]], files: list[str], *, locale: str) -> None:
         for text, _ in texts:
             again = self._fence.run(Batch(shell, [os.fsencode(text)], alone=True, locale=locale))
             if again.files:
@@ -135,11 +135,11 @@ class Difference:
         self._figures.findings.append(Finding(shell, "one of a batch", f"changed {files}"))
 
 
-def unnamed(seen: Seen, texts: Sequence[tuple[str, Reading]]) -> Iterator[tuple[int, str]]:
+def unnamed(seen: Seen, texts: Sequence[tuple[str, ParseResult]]) -> Iterator[tuple[int, str]]:
     """What was started, or tried, that the reader had not named."""
     for number, argv in seen.started:
         candidates = texts if number == UNKNOWN else [texts[number]]
-        if not any(fits(argv, piece) for _, reading in candidates for piece in reading.pieces):
+        if not any(fits(argv, piece) for _, reading in candidates for piece in reading.commands):
             yield number, f"started {argv}"
     for number, said in seen.complaints:
         yield number, said.decode(errors="replace")
@@ -155,7 +155,7 @@ class _Work:
         self._batches = 0
         self._texts = harmless_texts(Maker(random.Random(seed)), self.figures, closed=closed)
 
-    def next(self) -> tuple[int, list[tuple[str, Reading]]]:
+    def next(self) -> tuple[int, list[tuple[str, ParseResult]]]:
         with self._lock:
             batch = list(islice(self._texts, min(BATCH, self._left)))
             self._left -= len(batch)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.model import LOCAL
+from openclaw_mcp.core.model import LOCAL_CALLER
 from openclaw_mcp.mcp.server.exchange import Exchange, Peer
 from openclaw_mcp.protocol import jsonrpc, mcp
 from tests.conformance import everything
@@ -33,31 +33,31 @@ def test_the_dispatcher_answers_everything_with_a_result_or_an_rpc_error() -> No
 
     async def one(server: Any, line: bytes) -> None:
         nonlocal served
-        message = jsonrpc.decode(line)
-        if not isinstance(message, jsonrpc.Request):
+        message = jsonrpc.decode_message(line)
+        if not isinstance(message, jsonrpc.JsonRpcRequest):
             return
         served += 1
 
         async def write(data: bytes) -> None:
             json.loads(data)
 
-        peer = Peer(answers_us=False)
+        peer = Peer(accepts_requests=False)
         try:
             if mcp.is_stateless(message.method, message.params):
                 envelope = mcp.stateless_envelope(message.params)
             else:
                 envelope = mcp.handshake_envelope(message.params, version=peer.version, capabilities={})
             answer = server.answer(
-                Exchange(message.id, envelope, LOCAL, peer=peer, write=write), message.method, message.params
+                Exchange(message.id, envelope, LOCAL_CALLER, peer=peer, write=write), message.method, message.params
             )
             result = await asyncio.wait_for(answer, 5)
-        except jsonrpc.RpcError as exc:
-            data = jsonrpc.error(message.id, exc)
+        except jsonrpc.JsonRpcError as exc:
+            data = jsonrpc.encode_error(message.id, exc)
         except TimeoutError:
             assert message.method in ("subscriptions/listen", "tools/call"), message
             return
         else:
-            data = jsonrpc.result(message.id, result)
+            data = jsonrpc.encode_result(message.id, result)
         assert json.loads(data)["id"] == message.id
 
     async def all_of_them() -> None:
@@ -82,7 +82,9 @@ def test_the_pipe_answers_every_request_id() -> None:
                 + json.dumps({"jsonrpc": "2.0", "id": mark, "method": "ping"}).encode()
                 + b"\n"
             )
-            owed = [json.dumps(m.id) for m in map(jsonrpc.decode, lines) if isinstance(m, jsonrpc.Request)]
+            owed = [
+                json.dumps(m.id) for m in map(jsonrpc.decode_message, lines) if isinstance(m, jsonrpc.JsonRpcRequest)
+            ]
             answered: list[str] = []
             while True:
                 message = server.receive(PIPE_WAIT)

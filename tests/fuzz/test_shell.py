@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.node.exec.shell_builtins import (
-    CHANGE_THE_SHELL,
-    COMPUTE_LIMITS,
-    COMPUTE_NUMBERS,
-    TAKE_WORDS_AS_THEY_ARE,
+    LIMIT_BUILTINS,
+    LITERAL_BUILTINS,
+    NUMERIC_BUILTINS,
+    STATE_CHANGING_BUILTINS,
 )
-from openclaw_mcp.node.exec.shell_reader import RESERVED, Piece, Word
+from openclaw_mcp.node.exec.shell_reader import RESERVED_WORDS, ParsedCommand, ShellWord
 from openclaw_mcp.node.exec.wrappers import unwrap
 from tests.effort import often
 from tests.programs import need
@@ -87,17 +87,19 @@ def test_nothing_of_this_machine_can_be_reached_from_inside(fence: Fence) -> Non
 @pytest.mark.parametrize(
     ("words", "started", "fitting"),
     [
-        ([Word("ls"), Word("a")], [b"ls", b"a"], True),
-        ([Word("ls"), Word("a")], [b"ls", b"b"], False),
-        ([Word("ls"), Word("a")], [b"ls", b"a", b"a"], False),
-        ([Word("ls")], [b"rm"], False),
-        ([Word("ls"), Word("$x", open=True)], [b"ls"], True),
-        ([Word("ls"), Word("$x", open=True), Word("b")], [b"ls", b"1", b"2", b"b"], True),
-        ([Word("ls"), Word("$x", open=True), Word("b")], [b"ls", b"1", b"2"], False),
+        ([ShellWord("ls"), ShellWord("a")], [b"ls", b"a"], True),
+        ([ShellWord("ls"), ShellWord("a")], [b"ls", b"b"], False),
+        ([ShellWord("ls"), ShellWord("a")], [b"ls", b"a", b"a"], False),
+        ([ShellWord("ls")], [b"rm"], False),
+        ([ShellWord("ls"), ShellWord("$x", is_dynamic=True)], [b"ls"], True),
+        ([ShellWord("ls"), ShellWord("$x", is_dynamic=True), ShellWord("b")], [b"ls", b"1", b"2", b"b"], True),
+        ([ShellWord("ls"), ShellWord("$x", is_dynamic=True), ShellWord("b")], [b"ls", b"1", b"2"], False),
     ],
 )
-def test_a_program_was_named_only_with_its_very_words(words: list[Word], started: list[bytes], fitting: bool) -> None:
-    assert fits(started, Piece(tuple(words))) is fitting
+def test_a_program_was_named_only_with_its_very_words(
+    words: list[ShellWord], started: list[bytes], fitting: bool
+) -> None:
+    assert fits(started, ParsedCommand(tuple(words))) is fitting
 
 
 LISTED = {
@@ -111,7 +113,7 @@ LISTED = {
 SILENT = ("dash", "mksh")
 """Shells that list no builtins: every word in their file is tried."""
 ASK = 'for word; do case $(type "$word" 2>&1) in *" builtin"*) echo "$word";; esac; done'
-CLASSES = TAKE_WORDS_AS_THEY_ARE | COMPUTE_NUMBERS | COMPUTE_LIMITS | CHANGE_THE_SHELL | RESERVED
+CLASSES = LITERAL_BUILTINS | NUMERIC_BUILTINS | LIMIT_BUILTINS | STATE_CHANGING_BUILTINS | RESERVED_WORDS
 JUDGED_ONE_BY_ONE = {"test", "[", "printf", "nohup"}
 
 
@@ -136,9 +138,9 @@ def test_every_builtin_a_shell_holds_has_its_class(shell: str) -> None:
     assert names - CLASSES - JUDGED_ONE_BY_ONE == set()
 
 
-@pytest.mark.parametrize("name", sorted(CHANGE_THE_SHELL))
+@pytest.mark.parametrize("name", sorted(STATE_CHANGING_BUILTINS))
 def test_a_builtin_that_runs_text_or_changes_the_shell_is_never_certain(name: str) -> None:
-    assert unwrap([Piece((Word("sh"), Word("-c"), Word(f"{name} x")))]).doubts
+    assert unwrap([ParsedCommand((ShellWord("sh"), ShellWord("-c"), ShellWord(f"{name} x")))]).uncertainties
 
 
 def test_a_text_that_hides_something_is_not_called_harmless() -> None:

@@ -10,10 +10,10 @@ import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openclaw_mcp.core.agent import AgentEvent, Partial, ToolOutcome
+from openclaw_mcp.core.agent import AgentEvent, PartialAnswer, ToolOutcome
 from openclaw_mcp.gateway.agents.cli.claude import ClaudeReader
-from openclaw_mcp.gateway.agents.cli.codex import CodexReader, toml
-from openclaw_mcp.gateway.agents.cli.dialect import Reader
+from openclaw_mcp.gateway.agents.cli.codex import CodexReader, to_toml
+from openclaw_mcp.gateway.agents.cli.dialect import CliEventReader
 from openclaw_mcp.gateway.agents.cli.gemini import GeminiReader
 from openclaw_mcp.gateway.agents.cli.opencode import OpenCodeReader
 
@@ -30,7 +30,7 @@ from .clis import MODEL, environment, program, write
 NAME = "subject"
 """What the server under test is called in every CLI's configuration."""
 RUN_WAIT = 180.0  # seconds a CLI may take on a busy machine
-READERS: dict[str, type[Reader]] = {
+READERS: dict[str, type[CliEventReader]] = {
     "claude": ClaudeReader,
     "gemini": GeminiReader,
     "codex": CodexReader,
@@ -71,11 +71,11 @@ def ask(cli: str, folder: Path, server: Server, prompt: str) -> Heard:
     events: list[AgentEvent] = []
     for line in out.splitlines():
         if line.startswith("{"):
-            events += reader.hear(json.loads(line))
+            events += reader.read_event(json.loads(line))
     return Heard(
         declared=declared,
         outcomes=[event for event in events if isinstance(event, ToolOutcome)],
-        text="".join(event.text for event in events if isinstance(event, Partial)),
+        text="".join(event.text for event in events if isinstance(event, PartialAnswer)),
         ended=f"status {status}, error {reader.error}: {err[-2000:]}",
         requests=[body for _, _, body in model.log],
     )
@@ -135,7 +135,7 @@ def _configured(cli: str, folder: Path, server: Server) -> list[str]:
             return ["--model", MODEL["gemini"], "--output-format", "stream-json", "--skip-trust"]
         case "codex":
             path = home / ".codex" / "config.toml"
-            lines = [f"{name} = {toml(value)}\n" for name, value in _codex(server).items()]
+            lines = [f"{name} = {to_toml(value)}\n" for name, value in _codex(server).items()]
             path.write_text(path.read_text() + f"\n[mcp_servers.{NAME}]\n" + "".join(lines))
             return ["exec", "--json", "--skip-git-repo-check", "-"]
         case _:

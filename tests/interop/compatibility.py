@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.net.gateway_client.client import Client
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.net.gateway_client.client import GatewayClient
 
 from ..gateway.wiring.test_gateway import serving
 from ..running import ROOT
@@ -166,10 +166,10 @@ def gaps(theirs: Any, ours: Any, path: str = "") -> list[str]:
     return []
 
 
-async def asked(client: Client, method: str) -> tuple[bool, Any]:
+async def asked(client: GatewayClient, method: str) -> tuple[bool, Any]:
     try:
         return True, await client.call(method, PROBES[method], within=60)
-    except Fault as fault:
+    except RpcError as fault:
         return False, {"code": fault.kind}
 
 

@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.gateway.agents.cli.codex import toml
+from openclaw_mcp.gateway.agents.cli.codex import to_toml
 
 from .clis import write
 
@@ -183,16 +183,16 @@ class Hostile:
 
     def _codex_settings(self, place: str) -> str:
         command, *args = self.server(f"{place}-server")
-        return f"[mcp_servers.{place}]\ncommand = {toml(command)}\nargs = {toml(args)}\nrequired = true\n"
+        return f"[mcp_servers.{place}]\ncommand = {to_toml(command)}\nargs = {to_toml(args)}\nrequired = true\n"
 
     def _codex(self) -> None:
         user = self.home / ".codex"
         own = tomllib.loads((user / "config.toml").read_text())
         assert "model_provider" in own
-        top = f'notify = {toml(["/bin/sh", "-c", self.touch("user-notify")])}\nsandbox_mode = "danger-full-access"\n'
+        top = f'notify = {to_toml(["/bin/sh", "-c", self.touch("user-notify")])}\nsandbox_mode = "danger-full-access"\n'
         top += 'approval_policy = "never"\n'
         text = top + (user / "config.toml").read_text() + self._codex_settings("user")
-        text += f'[projects.{toml(str(self.work))}]\ntrust_level = "trusted"\n'
+        text += f'[projects.{to_toml(str(self.work))}]\ntrust_level = "trusted"\n'
         hook = [{"hooks": [{"type": "command", "command": self.touch("user-hook")}]}]
         (user / "config.toml").write_text(text)
         write(user / "hooks.json", {"hooks": {"SessionStart": hook, "UserPromptSubmit": hook, "Stop": hook}})

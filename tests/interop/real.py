@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_mcp.net import listen
-from openclaw_mcp.net.gateway_client.client import CannotConnect, Client
-from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
+from openclaw_mcp.net.gateway_client.client import CannotConnect, GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
 
 from ..gateway.rpc.gateways import BACKEND, EVERY
 from ..programs import need_node, need_npm
@@ -70,9 +70,9 @@ def command_line(home: Path, url: str, token: str, *words: str) -> "subprocess.C
     )
 
 
-def client(url: str, token: str = TOKEN, *, caps: tuple[str, ...] = ()) -> Client:
-    told = Introduction(client=BACKEND, scopes=EVERY, caps=caps)
-    return Client(url, told, credentials=Credentials(token=token), redial=False)
+def client(url: str, token: str = TOKEN, *, caps: tuple[str, ...] = ()) -> GatewayClient:
+    told = ClientProfile(client=BACKEND, scopes=EVERY, caps=caps)
+    return GatewayClient(url, told, credentials=Credentials(token=token), redial=False)
 
 
 async def _awake(url: str) -> None:

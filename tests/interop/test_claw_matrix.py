@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.core.channel import Seen
+from openclaw_mcp.core.channel import StoredMessage
 from openclaw_mcp.net.side_effects_file import read_effects
 
 from ..claw.gateways import environment, failed, official, used
@@ -20,10 +20,10 @@ class Room:
         self.ann = ann
         self.id = id
 
-    async def messages(self) -> list[Seen]:
+    async def messages(self) -> list[StoredMessage]:
         return list(await self.ann.sees(self.id))
 
-    async def message(self, text: str) -> Seen:
+    async def message(self, text: str) -> StoredMessage:
         return next(seen for seen in await self.messages() if seen.text == text)
 
 

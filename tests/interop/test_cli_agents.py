@@ -13,12 +13,22 @@ from typing import Any
 import psutil
 import pytest
 
-from openclaw_mcp.core.agent import AgentEvent, Attachment, Did, Failed, Final, Partial, ToolOutcome, ToolUse, Turn
-from openclaw_mcp.core.agents import AgentCard
+from openclaw_mcp.core.agent import (
+    AgentEvent,
+    Attachment,
+    EffectsReported,
+    PartialAnswer,
+    ToolOutcome,
+    ToolUse,
+    Turn,
+    TurnCompleted,
+    TurnFailed,
+)
+from openclaw_mcp.core.agents import AgentProfile
 from openclaw_mcp.core.model import Caller
-from openclaw_mcp.gateway.agents.cli.grant_bridge import Bridge
-from openclaw_mcp.gateway.agents.cli.run_folder import Folders
-from openclaw_mcp.gateway.agents.cli.runtime import CliAgent, Surroundings
+from openclaw_mcp.gateway.agents.cli.grant_bridge import GatewayAccess
+from openclaw_mcp.gateway.agents.cli.run_folder import RunFolders
+from openclaw_mcp.gateway.agents.cli.runtime import CliAgent, CliRuntimeContext
 
 from ..gateway.agents.cli.gateways import CALLER, DIALECTS, STRANGER, Office, gone, read_effects, remembered, until
 from ..gateway.agents.cli.scripted_model import ScriptedModel
@@ -42,20 +52,22 @@ class World:
         self.folder = folder
         self.model = model
         self.office = Office()
-        self.folders = Folders(folder / "state" / "runs")
+        self.folders = RunFolders(folder / "state" / "runs")
         env = {**path(), **environment(cli, folder / "home", model.url), **settings.pop("runtimeEnv", {})}
         given = {"runtimeCommand": program(cli, folder), "runtimeEnv": env, **settings}
-        card = AgentCard(
+        card = AgentProfile(
             id="main", runtime=cli, model=MODEL.get(cli), workspace=str(folder / "work"), settings=given
         )  # fmt: skip
         server = (sys.executable, str(TINY))
-        bridge = Bridge(url="ws://127.0.0.1:1", grants=self.office, server=server, read_effects=read_effects)
+        bridge = GatewayAccess(
+            url="ws://127.0.0.1:1", grants=self.office, server_command=server, read_effects=read_effects
+        )
         self.card = card
-        around = Surroundings(
-            state=folder / "state",
-            folders=self.folders,
-            card=lambda _: card,
-            bridge=bridge,
+        around = CliRuntimeContext(
+            state_folder=folder / "state",
+            run_folders=self.folders,
+            get_agent=lambda _: card,
+            gateway_access=bridge,
             slots=asyncio.Semaphore(4),
         )
         self.agent = CliAgent(DIALECTS[cli](), around)
@@ -99,16 +111,16 @@ def world(cli: str, tmp_path: Path) -> Iterator[World]:
 
 
 def said(events: list[AgentEvent]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Partial))
+    return "".join(event.text for event in events if isinstance(event, PartialAnswer))
 
 
-def final(events: list[AgentEvent]) -> Final:
-    assert isinstance(events[-1], Final), events[-3:]
+def final(events: list[AgentEvent]) -> TurnCompleted:
+    assert isinstance(events[-1], TurnCompleted), events[-3:]
     return events[-1]
 
 
-def failed(events: list[AgentEvent]) -> Failed:
-    assert isinstance(events[-1], Failed), events[-3:]
+def failed(events: list[AgentEvent]) -> TurnFailed:
+    assert isinstance(events[-1], TurnFailed), events[-3:]
     return events[-1]
 
 
@@ -120,7 +132,7 @@ def test_a_turn_calls_our_servers_tool_and_what_it_did_is_told(world: World) -> 
     outcomes = [event for event in events if isinstance(event, ToolOutcome)]
     assert [(outcome.name, outcome.failed) for outcome in outcomes] == [("echo", False)]
     assert "hello for agent:main:main" in said(events)
-    effects = [event.effects for event in events if isinstance(event, Did)]
+    effects = [event.effects for event in events if isinstance(event, EffectsReported)]
     assert [sent.text for sent in effects[0].sent] == ["hello"]
     usage = final(events).usage
     assert usage is not None
@@ -222,7 +234,7 @@ def test_two_turns_at_once_in_one_folder_do_not_meet(world: World) -> None:
     assert "ann for agent" in said(ann)
     assert "bob for agent" in said(bob)
     for name, events in (("ann", ann), ("bob", bob)):
-        effects = [event.effects for event in events if isinstance(event, Did)]
+        effects = [event.effects for event in events if isinstance(event, EffectsReported)]
         assert [sent.text for sent in effects[0].sent] == [name]
     assert json.loads(final(ann).resume or "")["id"] != json.loads(final(bob).resume or "")["id"]
     assert sorted(world.office.revoked) == sorted(world.office.issued)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.claw_methods import WAYS
+from openclaw_mcp.core.claw_methods import METHODS_BY_TOOL
 from openclaw_mcp.net.gateway_client.client import CannotConnect
 from openclaw_mcp.net.side_effects_file import read_effects
 from tests.claw import gateways
@@ -41,7 +41,7 @@ def test_every_tool_has_a_way_there(theirs: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with official(settings(theirs, tmp_path)) as client:
             await used(client, "agents_list")
-            assert [tool.name for tool in (await client.list_tools()).tools] == list(WAYS)
+            assert [tool.name for tool in (await client.list_tools()).tools] == list(METHODS_BY_TOOL)
 
     asyncio.run(work())
 

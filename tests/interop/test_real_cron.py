@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.net.gateway_client.client import Client
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.net.gateway_client.client import GatewayClient
 
 from ..gateway.wiring.test_gateway import Served, environment, serving
 from ..running import OPENCLAW
@@ -72,8 +72,8 @@ def missing(there: Any, here: Any) -> list[str]:
     return [gap for gap in gaps(there, here) if gap.rpartition(".")[2] not in ONLY_THERE]
 
 
-async def refusal(client: Client, method: str, params: Any) -> tuple[str, Any]:
-    with pytest.raises(Fault) as refused:
+async def refusal(client: GatewayClient, method: str, params: Any) -> tuple[str, Any]:
+    with pytest.raises(RpcError) as refused:
         await client.call(method, params)
     details = refused.value.details
     return refused.value.kind, details and details.get("code")
@@ -101,7 +101,7 @@ def test_jobs_look_the_same_here_and_there(theirs: str, ours: Served) -> None:
     asyncio.run(asyncio.wait_for(test(), 180))
 
 
-async def same_afterwards(them: Client, us: Client, name: str, there: Any, here: Any) -> None:
+async def same_afterwards(them: GatewayClient, us: GatewayClient, name: str, there: Any, here: Any) -> None:
     """Reading, changing and removing it."""
     there, here = there.get("job", there), here.get("job", here)
     ids = ((them, there["id"]), (us, here["id"]))
@@ -137,7 +137,7 @@ def test_what_is_refused_there_is_refused_here_with_the_same_code(theirs: str, o
 def test_a_run_is_logged_the_same(theirs: str, ours: Served) -> None:
     """The same event and command on both: neither needs a model."""
 
-    async def entry(client: Client, job: Any) -> Any:
+    async def entry(client: GatewayClient, job: Any) -> Any:
         made = await client.call("cron.add", {"name": "logged", **job})
         begun = await client.call("cron.run", {"id": made["id"], "mode": "force"})
         assert begun["enqueued"] is True

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.cli.approvals import CAPS
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.cli.approvals import CLIENT_CAPS
+from openclaw_mcp.core.rpc import RpcError
 
 from ..gateway.nodes.gateways import heard, next_of, order
 from ..gateway.rpc.gateways import within
@@ -93,11 +93,11 @@ def test_the_real_gateway_hands_on_what_it_allows(home: Path, url: str, node: Ru
 
 def test_commands_run_by_our_rules_and_an_operator_of_the_real_gateway_is_asked(url: str, node: RunningNode) -> None:
     async def test() -> None:
-        async with real.client(url) as asker, real.client(url, caps=CAPS) as operator:
+        async with real.client(url) as asker, real.client(url, caps=CLIENT_CAPS) as operator:
             (id,) = [one["nodeId"] for one in (await asker.call("node.list"))["nodes"] if one["connected"]]
             ran = await asker.call("node.invoke", order(id, "system.run", key="1", params={"command": ["echo", "a"]}))
             assert ran["payload"]["stdout"].strip() == "a"
-            with pytest.raises(Fault, match="denied by exec policy"):
+            with pytest.raises(RpcError, match="denied by exec policy"):
                 await asker.call("node.invoke", order(id, "system.run", key="2", params={"command": ["rm", "x"]}))
             asked = heard(operator, "exec.approval.requested")
             params = {"command": ["expr", "20", "+", "3"]}

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from openclaw_mcp.net.gateway_client.client import Client
+from openclaw_mcp.net.gateway_client.client import GatewayClient
 from openclaw_mcp.net.gateway_client.connection import CannotConnect
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
-from openclaw_mcp.net.gateway_client.identity import Identity
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 
 from .. import web_client
 from ..gateway.nodes.gateways import heard, next_of, order
@@ -140,21 +140,21 @@ def test_their_command_line_answers_our_questions(ours: Served, home: Path, deci
     async def test() -> None:
         # The asker is a device that a person approved, and holds its token alone: whoever asked can't allow it with the
         # same credential, nor with one that it was given for the gateway's token.
-        phone = Identity.load(home / f"phone-{decision}.json")
+        phone = DeviceIdentity.load(home / f"phone-{decision}.json")
         shared = Credentials(token=ours.token)
-        told = Introduction(client=PHONE, scopes=EVERY)
-        moved = Introduction(client=replace(PHONE, platform="another system"), scopes=EVERY)
-        async with Client(ours.ws, moved, credentials=shared, signer=phone):
+        told = ClientProfile(client=PHONE, scopes=EVERY)
+        moved = ClientProfile(client=replace(PHONE, platform="another system"), scopes=EVERY)
+        async with GatewayClient(ours.ws, moved, credentials=shared, signer=phone):
             pass
         with pytest.raises(CannotConnect, match="pairing required"):
-            async with Client(ours.ws, told, credentials=shared, signer=phone):
+            async with GatewayClient(ours.ws, told, credentials=shared, signer=phone):
                 pass
         async with real.client(ours.ws, ours.token) as operator:
             (waiting,) = (await operator.call("device.pair.list"))["pending"]
             await operator.call("device.pair.approve", {"requestId": waiting["requestId"]})
-        async with Client(ours.ws, told, credentials=shared, signer=phone) as first:
+        async with GatewayClient(ours.ws, told, credentials=shared, signer=phone) as first:
             own = Credentials(device_token=(first.hello or {})["auth"]["deviceToken"])
-        async with Client(ours.ws, told, credentials=own, signer=phone, redial=False) as asker:
+        async with GatewayClient(ours.ws, told, credentials=own, signer=phone, redial=False) as asker:
             id = f"Q-{decision}"
             request = {"command": "make coffee", "host": "gateway", "timeoutMs": 120_000, "id": id}
             asked = heard(asker, "exec.approval.requested")

@@ -13,10 +13,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from openclaw_mcp.core.rpc import ADMIN, READ, Fault
-from openclaw_mcp.net.gateway_client.client import CannotConnect, Client
-from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
-from openclaw_mcp.net.gateway_client.identity import Identity
+from openclaw_mcp.core.rpc import ADMIN, READ, RpcError
+from openclaw_mcp.net.gateway_client.client import CannotConnect, GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 
 from ..gateway.rpc.gateways import CONNECT, NODE, TUI, within
 from ..gateway.wiring.test_gateway import Served, serving
@@ -102,9 +102,9 @@ def test_our_client_calls_their_gateway(theirs: str) -> None:
             assert health["ok"] is True
             assert status["runtimeVersion"] == client.hello["server"]["version"]
             assert presence[0]["mode"] == "gateway"
-            with pytest.raises(Fault, match=r"unknown method: no\.such"):
+            with pytest.raises(RpcError, match=r"unknown method: no\.such"):
                 await client.call("no.such")
-            with pytest.raises(Fault, match=r"invalid device\.pair\.approve params"):
+            with pytest.raises(RpcError, match=r"invalid device\.pair\.approve params"):
                 await client.call("device.pair.approve", {})
 
     within(test())
@@ -125,17 +125,17 @@ def test_our_command_calls_their_gateway(theirs: str, tmp_path: Path) -> None:
 
 def test_our_device_pairs_with_their_gateway_and_comes_back(theirs: str) -> None:
     async def test() -> None:
-        device = Identity(os.urandom(32))
-        told = Introduction(client=TUI, scopes=(READ,))
-        async with Client(theirs, told, credentials=Credentials(token=real.TOKEN), signer=device) as client:
+        device = DeviceIdentity(os.urandom(32))
+        told = ClientProfile(client=TUI, scopes=(READ,))
+        async with GatewayClient(theirs, told, credentials=Credentials(token=real.TOKEN), signer=device) as client:
             assert client.hello is not None
             token = client.hello["auth"]["deviceToken"]
-        async with Client(theirs, told, credentials=Credentials(device_token=token), signer=device) as client:
+        async with GatewayClient(theirs, told, credentials=Credentials(device_token=token), signer=device) as client:
             assert client.hello is not None
             assert client.hello["auth"]["method"] == "device-token"
-        node = Introduction(client=NODE, role="node")
-        other = Identity(os.urandom(32))
-        async with Client(theirs, node, credentials=Credentials(token=real.TOKEN), signer=other) as client:
+        node = ClientProfile(client=NODE, role="node")
+        other = DeviceIdentity(os.urandom(32))
+        async with GatewayClient(theirs, node, credentials=Credentials(token=real.TOKEN), signer=other) as client:
             assert (await client.call("health"))["ok"] is True
 
     within(test())
@@ -249,8 +249,10 @@ def test_a_first_frame_that_is_wrong_ends_alike(theirs: str, ours: Served, frame
 def test_a_device_that_proves_nothing_is_refused_alike(theirs: str, ours: Served, name: str) -> None:
     def opening(token: str) -> Any:
         def answer(challenge: Any) -> Any:
-            told = Introduction(client=TUI, scopes=(READ,))
-            params = msgspec.to_builtins(told.connect(challenge, Credentials(token=token), Identity(bytes(32))))
+            told = ClientProfile(client=TUI, scopes=(READ,))
+            params = msgspec.to_builtins(
+                told.build_connect(challenge, Credentials(token=token), DeviceIdentity(bytes(32)))
+            )
             params["device"] |= PROOFS[name]
             return request(params)
 

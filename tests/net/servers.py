@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-from openclaw_mcp.gateway.wiring.gateway import Gateway
+from openclaw_mcp.gateway.wiring.gateway import GatewayServer
 from openclaw_mcp.net import listen
-from openclaw_mcp.net.http_limits import Bounds
-from openclaw_mcp.node.host import Node, PortChoice, mcp_over_http
+from openclaw_mcp.net.http_limits import ConnectionBounds
+from openclaw_mcp.node.host import LocalNode, PortChoice, serve_mcp_http
 
 from ..gateway.wiring.test_gateway import serving as gateway_program
 from ..node.running import running_node
@@ -159,9 +159,9 @@ def program(name: str, folder: Path) -> Iterator[Served]:
 
 
 @contextlib.asynccontextmanager
-async def here(name: str, folder: Path, bounds: Bounds) -> AsyncIterator[Served]:
+async def here(name: str, folder: Path, bounds: ConnectionBounds) -> AsyncIterator[Served]:
     """One of the three in this process, with bounds that a test can wait for."""
-    servers: dict[str, Callable[[Path, Bounds], contextlib.AbstractAsyncContextManager[Served]]] = {
+    servers: dict[str, Callable[[Path, ConnectionBounds], contextlib.AbstractAsyncContextManager[Served]]] = {
         "gateway": _gateway, "node": _node, "proxy": _proxy,
     }  # fmt: skip
     async with servers[name](folder, bounds) as served:
@@ -169,9 +169,9 @@ async def here(name: str, folder: Path, bounds: Bounds) -> AsyncIterator[Served]
 
 
 @contextlib.asynccontextmanager
-async def _gateway(folder: Path, bounds: Bounds) -> AsyncIterator[Served]:
+async def _gateway(folder: Path, bounds: ConnectionBounds) -> AsyncIterator[Served]:
     listener, ready = listen.bind("127.0.0.1", 0), asyncio.Event()
-    serving = asyncio.create_task(Gateway(folder, "token").serve(listener, ready=ready.set, bounds=bounds))
+    serving = asyncio.create_task(GatewayServer(folder, "token").serve(listener, ready=ready.set, bounds=bounds))
     try:
         async with asyncio.timeout(WAIT):
             await ready.wait()
@@ -182,13 +182,13 @@ async def _gateway(folder: Path, bounds: Bounds) -> AsyncIterator[Served]:
 
 
 @contextlib.asynccontextmanager
-async def _node(folder: Path, bounds: Bounds) -> AsyncIterator[Served]:
-    async with mcp_over_http(Node(folder), PortChoice(0), bounds=bounds) as address:
+async def _node(folder: Path, bounds: ConnectionBounds) -> AsyncIterator[Served]:
+    async with serve_mcp_http(LocalNode(folder), PortChoice(0), bounds=bounds) as address:
         port = int(address.rstrip("/").rpartition(":")[2])
         yield Served(port, token=(folder / "mcp-token.txt").read_text())
 
 
 @contextlib.asynccontextmanager
-async def _proxy(_: Path, bounds: Bounds) -> AsyncIterator[Served]:
+async def _proxy(_: Path, bounds: ConnectionBounds) -> AsyncIterator[Served]:
     async with proxy_here(bounds=bounds) as running:
         yield Served(int(running.address.rpartition(":")[2]))

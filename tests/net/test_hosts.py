@@ -10,15 +10,15 @@ import pytest
 from starlette.routing import Route
 
 from openclaw_mcp.gateway.wiring import process_stats
-from openclaw_mcp.gateway.wiring.assembly import Plan, assembled
-from openclaw_mcp.gateway.wiring.gateway import Gateway
+from openclaw_mcp.gateway.wiring.assembly import GatewayOptions, assemble_gateway
+from openclaw_mcp.gateway.wiring.gateway import GatewayServer
 from openclaw_mcp.mcp.server.http import McpHttp
-from openclaw_mcp.mcp.server.http_gate import Gate
-from openclaw_mcp.node.host import Node, PortChoice, mcp_over_http
+from openclaw_mcp.mcp.server.http_gate import HttpAccessRules
+from openclaw_mcp.node.host import LocalNode, PortChoice, serve_mcp_http
 from openclaw_mcp.proxy.http.api import Api
-from openclaw_mcp.proxy.http.asgi import Front
-from openclaw_mcp.proxy.settings import Settings
-from openclaw_mcp.proxy.state import House
+from openclaw_mcp.proxy.http.asgi import ProxyAsgi
+from openclaw_mcp.proxy.settings import ProxySettings
+from openclaw_mcp.proxy.state import ProxyState
 
 from ..conversation import Tools, serving
 from ..web_client import send
@@ -93,8 +93,8 @@ async def asked(app: App, path: str, method: str, headers: list[tuple[str, str]]
 
 
 @contextlib.asynccontextmanager
-async def gateway(folder: Path, **plan: Any) -> AsyncIterator[Gateway]:
-    async with assembled(Plan(folder=folder, token=TOKEN, **plan), "ws://127.0.0.1:1") as whole:
+async def gateway(folder: Path, **plan: Any) -> AsyncIterator[GatewayServer]:
+    async with assemble_gateway(GatewayOptions(folder=folder, token=TOKEN, **plan), "ws://127.0.0.1:1") as whole:
         yield whole.gateway
 
 
@@ -105,7 +105,15 @@ METHODS = {"/tools/invoke": "POST", "/v1/chat/completions": "POST", "/mcp": "POS
 def test_each_path_of_the_gateway_asks_the_gate(tmp_path: Path) -> None:
     async def main() -> None:
         async with gateway(tmp_path) as served:
-            paths = [*served._exact, *served._below, "/", "/nothing", "/v1/models/openclaw", "//metrics", "/metrics/"]
+            paths = [
+                *served._exact_routes,
+                *served._prefix_routes,
+                "/",
+                "/nothing",
+                "/v1/models/openclaw",
+                "//metrics",
+                "/metrics/",
+            ]
             assert {"/metrics", "/tools/invoke", "/v1/models", "/v1/chat/completions", "/mcp", *OPEN} <= set(paths)
             for path in paths:
                 method = METHODS.get(path, "GET")
@@ -132,8 +140,8 @@ class _NewRoom:
 
 def test_a_path_that_is_added_asks_the_gate_too(tmp_path: Path) -> None:
     async def main() -> None:
-        served = Gateway(tmp_path, TOKEN)
-        served.add(_NewRoom())
+        served = GatewayServer(tmp_path, TOKEN)
+        served.add_module(_NewRoom())
         for path in ("/brand-new", "/brand/new/x", "/health/details"):
             assert await asked(served, path, "GET", [("host", "evil.example")]) == 403
             assert await asked(served, path, "GET", [("host", "localhost")]) == 200
@@ -143,8 +151,8 @@ def test_a_path_that_is_added_asks_the_gate_too(tmp_path: Path) -> None:
 
 def test_each_path_of_the_proxy_asks_the_gate() -> None:
     async def main() -> None:
-        async with House(Settings(audit="off")) as house:
-            front, routes = Front(house), Api(house).app().routes
+        async with ProxyState(ProxySettings(audit="off")) as house:
+            front, routes = ProxyAsgi(house), Api(house).app().routes
             paths = [route.path.replace("{id}", "x") for route in routes if isinstance(route, Route)]
             assert {"/health", "/metrics", "/openapi.json", "/v1/chat/sessions"} <= set(paths)
             for path in [*paths, "/v1/mcp", "/v1/mcp/x", "/v1/mcp/x/"]:
@@ -161,7 +169,10 @@ def test_each_path_of_the_proxy_asks_the_gate() -> None:
 def test_each_path_of_the_node_asks_the_gate(tmp_path: Path) -> None:
     """The node has one door for all paths, and is nothing for pages."""
     tools = Tools()
-    door = McpHttp(serving(tools), gate=Gate(origins=frozenset(), browsers=False, loopback_peers=True))
+    door = McpHttp(
+        serving(tools),
+        access_rules=HttpAccessRules(allowed_origins=frozenset(), allow_browsers=False, loopback_only=True),
+    )
 
     async def main() -> None:
         for path in ("/", "/mcp", "/health", "/anything"):
@@ -170,7 +181,7 @@ def test_each_path_of_the_node_asks_the_gate(tmp_path: Path) -> None:
             for name, headers in OURS.items():
                 assert await asked(door, path, "POST", headers) != 403, (path, name)
             assert await asked(door, path, "POST", OURS["a name"], peer="192.0.2.7") == 403
-        async with mcp_over_http(Node(tmp_path), PortChoice(0)) as address:
+        async with serve_mcp_http(LocalNode(tmp_path), PortChoice(0)) as address:
             answer = await asyncio.to_thread(send, address + "health", "GET", Host="evil.example")
             assert (answer.status, answer.body) == (403, b"host not allowed")
 
@@ -181,7 +192,7 @@ def test_each_path_of_the_node_asks_the_gate(tmp_path: Path) -> None:
 def test_a_gateway_that_other_machines_reach_is_asked_by_address_and_by_its_names(tmp_path: Path, path: str) -> None:
     async def main() -> None:
         async with gateway(tmp_path, beyond=True, hosts=frozenset({"0.0.0.0"})) as served:
-            named = [f"{name}:18789" for name in process_stats.names()]
+            named = [f"{name}:18789" for name in process_stats.host_names()]
             for host in ("192.0.2.7:18789", "[2001:db8::7]:18789", "10.0.0.1", "127.0.0.1", *named):
                 assert await asked(served, path, "GET", [("host", host)]) != 403, host
             for host in ("evil.example", "evil.example:18789", "", "1.2.3.4.evil.example", "[evil]"):
@@ -203,7 +214,7 @@ def test_a_gateway_that_other_machines_reach_is_asked_by_address_and_by_its_name
 )
 def test_a_name_the_gateway_is_told_is_one_of_its_own(tmp_path: Path, told: str, host: str, wanted: bool) -> None:
     async def main() -> None:
-        served = Gateway(tmp_path, TOKEN, hosts=frozenset({told}))
+        served = GatewayServer(tmp_path, TOKEN, hosts=frozenset({told}))
         for path in ("/metrics", "/mcp"):
             assert (await asked(served, path, "GET", [("host", host)]) == 403) is wanted
             foreign = [("host", host), ("origin", "https://evil.example")]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.net import listen
-from openclaw_mcp.net.fair_queue import Turns
-from openclaw_mcp.net.http_limits import Bounds
-from openclaw_mcp.net.peers import Begun
+from openclaw_mcp.net.fair_queue import TurnQueue
+from openclaw_mcp.net.http_limits import ConnectionBounds
+from openclaw_mcp.net.peers import PendingBytes
 
 from .servers import NAMES, WAIT, Served, here, program, status
 
@@ -31,10 +31,15 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_the_bounds_are_what_the_docs_say() -> None:
-    bounds = Bounds()
-    assert (bounds.head_bytes, bounds.headers, bounds.head_seconds) == (65_536, 256, 15.0)
-    assert (bounds.body_seconds, bounds.body_rate, bounds.drained) == (30.0, 32_768, 16_777_216)
-    assert (bounds.silent, bounds.begun, bounds.begun_in_all, bounds.bodies) == (4096, 256, 1024, 2048)
+    bounds = ConnectionBounds()
+    assert (bounds.head_bytes, bounds.max_headers, bounds.head_seconds) == (65_536, 256, 15.0)
+    assert (bounds.body_seconds, bounds.body_rate, bounds.max_dropped_bytes) == (30.0, 32_768, 16_777_216)
+    assert (bounds.silent_per_peer, bounds.heads_per_peer, bounds.heads_total, bounds.bodies_per_peer) == (
+        4096,
+        256,
+        1024,
+        2048,
+    )
     assert (bounds.body_bytes, bounds.unread_seconds) == (134_217_728, 10.0)
 
 
@@ -213,7 +218,7 @@ def test_a_large_head_of_many_connections_costs_little(served: Served) -> None:
 
 # ---- time ------------------------------------------------------------------------------------------------------------
 
-SHORT = Bounds(head_seconds=0.4, body_seconds=0.4, body_rate=1 << 20)
+SHORT = ConnectionBounds(head_seconds=0.4, body_seconds=0.4, body_rate=1 << 20)
 LATE_HEADS = {
     "half a request line": b"GET /hea",
     "a request line": b"GET / HTTP/1.1\r\n",
@@ -313,7 +318,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, name: str, 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_body_that_comes_slowly_but_steadily_is_taken(tmp_path: Path, name: str) -> None:
     async def send() -> None:
-        bounds = Bounds(body_seconds=0.3, body_rate=64)
+        bounds = ConnectionBounds(body_seconds=0.3, body_rate=64)
         async with here(name, tmp_path, bounds) as served:
             body = b'{"jsonrpc":"2.0","id":1,"method":"ping"' + b" " * 2000 + b"}"
             token = {"Authorization": "Bearer token"} if name == "gateway" else {}
@@ -342,7 +347,7 @@ def test_one_waiting_connection_too_many_ends_the_oldest(tmp_path: Path, name: s
     """A newcomer is never kept out: others of the same address would be kept out with it."""
 
     async def attack() -> None:
-        async with here(name, tmp_path, Bounds(silent=4, begun=4)) as served:
+        async with here(name, tmp_path, ConnectionBounds(silent_per_peer=4, heads_per_peer=4)) as served:
             half = len(served.polite) // 2 if begun else 0
             peers = []
             for _ in range(6):
@@ -384,10 +389,10 @@ HELD: dict[str, Callable[[Served], bytes]] = {
 def test_connections_that_wait_for_their_peers_keep_nobody_out(
     tmp_path: Path, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listen, "most_connections", lambda: 30)
+    monkeypatch.setattr(listen, "connection_limit", lambda: 30)
 
     async def attack() -> None:
-        async with here(name, tmp_path, Bounds()) as served:
+        async with here(name, tmp_path, ConnectionBounds()) as served:
             served.name = name
             peers = []
             for _ in range(60):
@@ -405,7 +410,7 @@ def test_connections_that_wait_for_their_peers_keep_nobody_out(
 @pytest.mark.parametrize("name", NAMES)
 def test_one_half_sent_body_too_many_ends_the_oldest(tmp_path: Path, name: str) -> None:
     async def attack() -> None:
-        async with here(name, tmp_path, Bounds(bodies=4)) as served:
+        async with here(name, tmp_path, ConnectionBounds(bodies_per_peer=4)) as served:
             served.name = name
             peers = []
             for _ in range(6):
@@ -433,7 +438,7 @@ def test_bodies_that_have_begun_take_so_many_bytes_in_all(tmp_path: Path, name: 
     """A large one gives way; what is small and comes in pieces is answered."""
 
     async def attack() -> None:
-        async with here(name, tmp_path, Bounds(body_bytes=2 << 20)) as served:
+        async with here(name, tmp_path, ConnectionBounds(body_bytes=2 << 20)) as served:
             served.name = name
             small, *large = [await served.dial() for _ in range(4)]
             small.say(_begun_body(served, 4) + b"{")
@@ -452,10 +457,10 @@ def test_bodies_that_have_begun_take_so_many_bytes_in_all(tmp_path: Path, name: 
 
 
 def test_answers_nobody_reads_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listen, "most_connections", lambda: 30)
+    monkeypatch.setattr(listen, "connection_limit", lambda: 30)
 
     async def attack() -> None:
-        async with here("gateway", tmp_path, Bounds(unread_seconds=0.0)) as served:
+        async with here("gateway", tmp_path, ConnectionBounds(unread_seconds=0.0)) as served:
             peers = [await _deaf(served) for _ in range(30)]
             for _ in range(5):
                 await served.answers_others()
@@ -480,10 +485,10 @@ async def _deaf(served: Served) -> socket.socket:
 
 
 def test_streams_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listen, "most_connections", lambda: 30)
+    monkeypatch.setattr(listen, "connection_limit", lambda: 30)
 
     async def attack() -> None:
-        async with here("proxy", tmp_path, Bounds()) as served:
+        async with here("proxy", tmp_path, ConnectionBounds()) as served:
             first = await served.dial()
             registered = await first.answer(served.head("POST", "/v1/chat/sessions") + b"Content-Length: 2\r\n\r\n{}")
             id = json.loads(registered)["mcpSessionId"]
@@ -569,7 +574,7 @@ def test_bodies_nobody_wants_are_dropped_one_after_another() -> None:
             if connection.name == "b":
                 raise ValueError(connection.name)
 
-        turns = Turns(go_on, pause=0.001)
+        turns = TurnQueue(go_on, pause=0.001)
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         connections = [Connection(name) for name in "abcd"]
         for connection in (*connections, *connections):
@@ -589,7 +594,7 @@ def test_bodies_nobody_wants_are_dropped_one_after_another() -> None:
 
 
 @contextlib.asynccontextmanager
-async def _toy(bounds: Bounds | None = None) -> AsyncIterator[tuple[int, asyncio.Event]]:
+async def _toy(bounds: ConnectionBounds | None = None) -> AsyncIterator[tuple[int, asyncio.Event]]:
     """An app behind our server: `/…slow` waits for the event, `/read…` reads its body. Each answers with its path."""
     go = asyncio.Event()
 
@@ -606,7 +611,7 @@ async def _toy(bounds: Bounds | None = None) -> AsyncIterator[tuple[int, asyncio
         await send({"type": "http.response.body", "body": said})
 
     listening = listen.bind("127.0.0.1", 0)
-    serving = asyncio.ensure_future(listen.serve(app, listening, bounds=bounds or Bounds()))
+    serving = asyncio.ensure_future(listen.serve(app, listening, bounds=bounds or ConnectionBounds()))
     try:
         yield listening.getsockname()[1], go
     finally:
@@ -692,7 +697,7 @@ BEHIND: dict[str, bytes] = {
 @pytest.mark.parametrize("form", BEHIND)
 def test_what_is_wrong_behind_a_request_does_not_take_its_answer(form: str) -> None:
     async def ask() -> bytes:
-        async with _toy(Bounds(head_seconds=0.1)) as (port, go):
+        async with _toy(ConnectionBounds(head_seconds=0.1)) as (port, go):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(_asks("GET", "/slow1") + BEHIND[form])
             await asyncio.sleep(0.5)  # longer than the head may take
@@ -732,7 +737,7 @@ class _Begun:
         self.peer = peer
         self.ended = False
 
-    def make_way(self) -> None:
+    def evict(self) -> None:
         self.ended = True
 
 
@@ -749,7 +754,7 @@ class _Begun:
     ],
 )  # fmt: skip
 def test_who_holds_most_gives_way_first(sizes: list[tuple[str, int]], ends: int) -> None:
-    begun = Begun(most=100)
+    begun = PendingBytes(max_bytes=100)
     connections = [_Begun(peer) for peer, _ in sizes]
     for connection, (_, size) in zip(connections, sizes, strict=True):
         begun.set(connection, size)
@@ -758,7 +763,7 @@ def test_who_holds_most_gives_way_first(sizes: list[tuple[str, int]], ends: int)
 
 
 def test_an_honest_upload_is_done_among_many_that_hold_what_they_sent() -> None:
-    begun = Begun(most=128 << 20)
+    begun = PendingBytes(max_bytes=128 << 20)
     holding = [_Begun("here") for _ in range(600)]
     honest = _Begun("here")
     for number, connection in enumerate(holding):
@@ -772,7 +777,7 @@ def test_an_honest_upload_is_done_among_many_that_hold_what_they_sent() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_bodies_that_are_dropped_do_not_count(tmp_path: Path, name: str) -> None:
     async def attack() -> None:
-        async with here(name, tmp_path, Bounds(body_bytes=1 << 20)) as served:
+        async with here(name, tmp_path, ConnectionBounds(body_bytes=1 << 20)) as served:
             served.name = name
             honest = await served.dial()
             honest.say(_begun_body(served, 500_004) + b"{" + b" " * 500_000)

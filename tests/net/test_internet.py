@@ -9,9 +9,9 @@ import pytest
 
 from openclaw_mcp.core.channel import ChannelRefused
 from openclaw_mcp.core.errors import ToolArguments
-from openclaw_mcp.gateway.channels.outgoing_files import Media
+from openclaw_mcp.gateway.channels.outgoing_files import MediaLoader
 from openclaw_mcp.net.file_access import FileAccess
-from openclaw_mcp.net.internet import NoSuchHost, NotPublic, is_public, look_up, plain_host, spelt_address
+from openclaw_mcp.net.internet import NoSuchHost, NotPublic, is_public, normalize_host, parse_ip_literal, resolve_host
 from openclaw_mcp.node.canvas import urls
 
 INSIDE = (
@@ -61,7 +61,7 @@ SPELLINGS = (
 
 @pytest.mark.parametrize("host", SPELLINGS)
 def test_an_address_is_read_however_it_is_spelt(host: str) -> None:
-    assert str(spelt_address(host)) == "127.0.0.1"
+    assert str(parse_ip_literal(host)) == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_an_address_is_read_however_it_is_spelt(host: str) -> None:
     ],
 )
 def test_a_host_is_compared_as_others_may_mean_it(host: str, plain: str) -> None:
-    assert plain_host(host) == plain
+    assert normalize_host(host) == plain
 
 
 def in_url(address: str) -> str:
@@ -93,7 +93,7 @@ NAMES = ("localhost", "LocalHost.", "127.1", "2130706433", "0x7f.1", "0177.1", "
 def test_no_file_is_fetched_from_inside(host: str) -> None:
     async def fetch() -> None:
         with pytest.raises(ChannelRefused, match=r"private network|can't be found"):
-            await Media().load(f"http://{host}:9/x", FileAccess(), most=100)
+            await MediaLoader().load(f"http://{host}:9/x", FileAccess(), max_bytes=100)
 
     asyncio.run(fetch())
 
@@ -102,7 +102,7 @@ def test_no_file_is_fetched_from_inside(host: str) -> None:
 def test_a_file_at_an_address_nobody_understands_is_refused(url: str) -> None:
     async def fetch() -> None:
         with pytest.raises(ChannelRefused):
-            await Media().load(url, FileAccess(), most=100)
+            await MediaLoader().load(url, FileAccess(), max_bytes=100)
 
     asyncio.run(fetch())
 
@@ -111,7 +111,7 @@ def test_a_file_at_an_address_nobody_understands_is_refused(url: str) -> None:
 def test_the_canvas_shows_nothing_from_inside(host: str) -> None:
     async def show() -> None:
         with pytest.raises(ToolArguments, match="Invalid url"):
-            await urls.presented(f"http://{host}/", trusted=frozenset())
+            await urls.resolve_page_url(f"http://{host}/", trusted=frozenset())
 
     asyncio.run(show())
 
@@ -135,18 +135,18 @@ class Loop(asyncio.SelectorEventLoop):
 )
 def test_a_name_counts_by_the_worst_of_its_addresses(answer: list[str]) -> None:
     with asyncio.Runner(loop_factory=lambda: Loop(answer)) as runner, pytest.raises(NotPublic):
-        runner.run(look_up("rebinding.example", 80))
+        runner.run(resolve_host("rebinding.example", 80))
 
 
 def test_a_name_is_asked_once_and_the_answer_is_what_is_used() -> None:
     loop = Loop(["8.8.8.8"], ["127.0.0.1"])
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        assert runner.run(look_up("rebinding.example", 80)) == ["8.8.8.8"]
+        assert runner.run(resolve_host("rebinding.example", 80)) == ["8.8.8.8"]
         assert loop.asked == 1
         with pytest.raises(NotPublic):
-            runner.run(look_up("rebinding.example", 80))
+            runner.run(resolve_host("rebinding.example", 80))
         with pytest.raises(NoSuchHost):
-            runner.run(look_up("rebinding.example", 80))
+            runner.run(resolve_host("rebinding.example", 80))
 
 
 def test_one_function_judges_every_address_that_is_fetched() -> None:

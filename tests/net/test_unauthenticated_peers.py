@@ -13,7 +13,7 @@ import pytest
 from websockets.frames import Close, Frame, Opcode
 
 from openclaw_mcp.net import websocket_server
-from openclaw_mcp.proxy.settings import Settings
+from openclaw_mcp.proxy.settings import ProxySettings
 
 from ..gateway.rpc.gateways import CONNECT, running, within
 from ..proxy.proxies import proxy
@@ -96,8 +96,8 @@ async def door(name: str, folder: Path) -> AsyncIterator[tuple[int, str]]:
         async with running(folder) as house:
             yield house.port, "/"
     else:
-        async with proxy(Settings(audit="off", app_token="token")) as served:
-            id = served.house.engine and "nobody"
+        async with proxy(ProxySettings(audit="off", app_token="token")) as served:
+            id = served.state.engine and "nobody"
             yield int(served.address.rpartition(":")[2]), f"/v1/chat/sessions/{id}/bridge"
 
 
@@ -119,7 +119,7 @@ STRANGERS: dict[str, Callable[[], bytes]] = {
 def test_strangers_give_way_to_newcomers_oldest_first(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(websocket_server, "MOST_STRANGERS", 40)
+    monkeypatch.setattr(websocket_server, "MAX_UNTRUSTED_PER_PEER", 40)
 
     async def main() -> None:
         async with running(tmp_path) as house, contextlib.AsyncExitStack() as stack:
@@ -142,7 +142,7 @@ def test_strangers_give_way_to_newcomers_oldest_first(
 
 
 def test_strangers_of_many_addresses_give_way_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websocket_server, "MOST_STRANGERS_IN_ALL", 10)
+    monkeypatch.setattr(websocket_server, "MAX_UNTRUSTED_TOTAL", 10)
 
     async def main() -> None:
         async with running(tmp_path) as house, contextlib.AsyncExitStack() as stack:
@@ -171,7 +171,7 @@ REFUSED: dict[str, bytes] = {
 def test_who_was_refused_and_stays_counts_until_it_is_gone(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(websocket_server, "MOST_STRANGERS", 10)
+    monkeypatch.setattr(websocket_server, "MAX_UNTRUSTED_PER_PEER", 10)
 
     async def main() -> None:
         async with running(tmp_path) as house, contextlib.AsyncExitStack() as stack:
@@ -179,7 +179,7 @@ def test_who_was_refused_and_stays_counts_until_it_is_gone(
                 held = await stack.enter_async_context(knocking(house.port, "/"))
                 held.writer.write(REFUSED[name])
                 await held.goodbye()
-            assert len(house.gateway.intercom.strangers) <= 10
+            assert len(house.gateway.rpc_server.untrusted) <= 10
             async with house.raw() as peer:
                 assert (await peer.ask("health"))["ok"]
 
@@ -189,18 +189,18 @@ def test_who_was_refused_and_stays_counts_until_it_is_gone(
 def test_apps_that_are_refused_and_stay_count_until_they_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(websocket_server, "MOST_STRANGERS", 10)
+    monkeypatch.setattr(websocket_server, "MAX_UNTRUSTED_PER_PEER", 10)
 
     async def main() -> None:
-        async with proxy(Settings(audit="off")) as served, contextlib.AsyncExitStack() as stack:
+        async with proxy(ProxySettings(audit="off")) as served, contextlib.AsyncExitStack() as stack:
             port = int(served.address.rpartition(":")[2])
             for _ in range(30):
                 held = await stack.enter_async_context(knocking(port, "/v1/chat/sessions/nope/bridge"))
                 assert (await held.goodbye()).code == 4404
-            assert len(served.house.strangers) <= 10
+            assert len(served.state.unauthenticated) <= 10
             id = (await served.create())["mcpSessionId"]
             async with served.app(id):
-                assert len(served.house.strangers) <= 10
+                assert len(served.state.unauthenticated) <= 10
 
     asyncio.run(main())
 
@@ -226,7 +226,7 @@ def test_the_gateways_websocket_asks_the_gate_before_it_opens(tmp_path: Path, pa
 
 def test_a_bridge_asks_the_gate_before_it_opens() -> None:
     async def main() -> None:
-        async with proxy(Settings(audit="off", origins=frozenset({"https://app.example.com"}))) as served:
+        async with proxy(ProxySettings(audit="off", origins=frozenset({"https://app.example.com"}))) as served:
             port = int(served.address.rpartition(":")[2])
             id = (await served.create())["mcpSessionId"]
             for path in (f"/v1/chat/sessions/{id}/bridge", "/v1/chat/sessions/nope/bridge"):
@@ -318,14 +318,14 @@ def test_what_came_of_a_connection_that_is_gone_is_not_read(flood: str, known: b
     async def main() -> None:
         peer = Open()
         if not known:
-            peer.known = False
+            peer.trusted = False
         begin = masked(Opcode.TEXT, b"{", fin=False) if flood == "empty fragments" else b""
         peer.data_received(begin + FLOODS[flood] * 9000)
         peer.connection_lost(None)
-        written, frames = peer.wire.written, peer._frames
+        written, frames = peer.wire.written, peer._untrusted_frames
         for _ in range(50):
             await asyncio.sleep(0)
-        assert (peer.wire.written, peer._frames, peer._later) == (written, frames, b"")
+        assert (peer.wire.written, peer._untrusted_frames, peer._deferred) == (written, frames, b"")
 
     asyncio.run(main())
 

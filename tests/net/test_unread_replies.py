@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from websockets.frames import Frame, Opcode
 
-from openclaw_mcp.core.rpc import READ, Method, RpcCall
-from openclaw_mcp.net.peers import Begun
-from openclaw_mcp.proxy.engine.bridge import Limits
-from openclaw_mcp.proxy.settings import Settings
+from openclaw_mcp.core.rpc import READ, RpcCall, RpcMethod
+from openclaw_mcp.net.peers import PendingBytes
+from openclaw_mcp.proxy.engine.bridge import BridgeLimits
+from openclaw_mcp.proxy.settings import ProxySettings
 
 from ..gateway.rpc.gateways import CONNECT, running, within
 from ..proxy.proxies import proxy
@@ -33,8 +33,8 @@ class Counting:
         self.called: list[Any] = []
         self.all_called = asyncio.Event()
 
-    def methods(self) -> Sequence[Method]:
-        return (Method("note", READ, self._note),)
+    def methods(self) -> Sequence[RpcMethod]:
+        return (RpcMethod("note", READ, self._note),)
 
     async def _note(self, call: RpcCall) -> int:
         self.called.append(call.params.get("who"))
@@ -172,7 +172,7 @@ def test_a_proxy_sends_no_endless_pongs_to_who_does_not_read() -> None:
 @pytest.mark.parametrize("said", ["not JSON", '{"type":"ping"}', '{"type":"what is this"}', "[]"])
 def test_a_bridge_ends_when_the_app_makes_it_talk_and_does_not_read(said: str) -> None:
     async def main() -> None:
-        settings = Settings(audit="off", bridge=Limits(unsent=256 << 10, ping=600.0))
+        settings = ProxySettings(audit="off", bridge=BridgeLimits(unsent=256 << 10, ping=600.0))
         async with proxy(settings) as served:
             id = (await served.create())["mcpSessionId"]
             port = int(served.address.rpartition(":")[2])
@@ -190,7 +190,7 @@ def test_half_a_message_of_many_apps_takes_so_much_memory_and_no_more() -> None:
 
     async def main() -> None:
         async with proxy() as served, contextlib.AsyncExitStack() as stack:
-            served.house.half_said = Begun(most=1 << 20)
+            served.state.partial_messages = PendingBytes(max_bytes=1 << 20)
             port = int(served.address.rpartition(":")[2])
             apps = []
             for size in (300_000, 600_000, 200_000):
@@ -214,7 +214,7 @@ def test_a_read_full_of_small_frames_from_an_app_lets_others_have_their_turn() -
             async with dialled(port, f"/v1/chat/sessions/{id}/bridge") as app:
                 app.say({"type": "ping"})
                 assert (await app.hear())["type"] == "pong"
-                bridge = served.house.engine.guests[id].bridge
+                bridge = served.state.engine.sessions[id].bridge
                 assert bridge is not None
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 app.say(*("x" for _ in range(20_000)))

@@ -11,8 +11,8 @@ from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from openclaw_mcp.net.websocket import Socket
-from openclaw_mcp.net.websocket_server import Accepted, strangers
+from openclaw_mcp.net.websocket import WebSocket
+from openclaw_mcp.net.websocket_server import AcceptedWebSocket, make_untrusted_pool
 
 UPGRADE = (
     b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -50,35 +50,35 @@ class Wire(asyncio.Transport):
 
 
 class Ear:
-    def __init__(self, socket: Socket) -> None:
+    def __init__(self, socket: WebSocket) -> None:
         self.socket = socket
         self.heard_so_far: list[tuple[bytes, bool]] = []
         self.ended: tuple[int, str] | None = None
 
-    def opened(self) -> None:
+    def on_open(self) -> None:
         return
 
-    def heard(self, message: bytes) -> None:
+    def on_message(self, message: bytes) -> None:
         self.heard_so_far.append((message, self.socket.is_text))
 
-    def gone(self, code: int, reason: str) -> None:
+    def on_close(self, code: int, reason: str) -> None:
         self.ended = code, reason
 
 
-class Open(Accepted):
+class Open(AcceptedWebSocket):
     def __init__(self) -> None:
-        super().__init__(ServerProtocol(max_size=1 << 20), set(), strangers())
+        super().__init__(ServerProtocol(max_size=1 << 20), set(), make_untrusted_pool())
         self.ear = Ear(self)
         self.wire = Wire()
         self.connection_made(self.wire)
         self.data_received(UPGRADE)
         self.wire.written = b""
 
-    def _opening(self, event: Any) -> None:
+    def _handle_handshake(self, event: Any) -> None:
         assert isinstance(event, Request)
-        self.answer(self._server_codec.accept(event))
-        self.listen(self.ear)
-        self.know()
+        self.send_handshake(self._server_codec.accept(event))
+        self.set_listener(self.ear)
+        self.trust()
 
 
 def frame(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
@@ -194,7 +194,7 @@ def test_a_pause_holds_back_what_came_in_the_same_piece_and_keeps_its_order() ->
             if message == b"5":
                 socket.pause()
 
-        socket.ear.heard = heard  # type: ignore[method-assign]
+        socket.ear.on_message = heard  # type: ignore[method-assign]
         socket.data_received(b"".join(frame(Opcode.TEXT, each) for each in told))
         await turns()
         assert [message for message, _ in socket.ear.heard_so_far] == told[:6]
@@ -235,8 +235,8 @@ def test_a_message_in_very_many_fragments_takes_the_room_of_its_bytes(data: byte
         for _ in range(200):
             socket.data_received(frame(Opcode.CONT, data, fin=False) * 100)
             await turns()
-        assert socket._parts is not None
-        assert sys.getsizeof(socket._parts) < 1000 + 2 * 20_000 * len(data)
+        assert socket._fragments is not None
+        assert sys.getsizeof(socket._fragments) < 1000 + 2 * 20_000 * len(data)
         socket.data_received(frame(Opcode.CONT, b">"))
         assert socket.ear.heard_so_far == [(b"<" + data * 20_000 + b">", True)]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from openclaw_mcp.core.model import LOCAL, Audio, Embedded, Image, Json, Text, ToolCall, ToolResult
-from openclaw_mcp.core.ports import Silence
+from openclaw_mcp.core.model import LOCAL_CALLER, Audio, Embedded, Image, Json, Text, ToolCall, ToolResult
+from openclaw_mcp.core.ports import NullCallContext
 from openclaw_mcp.node.capability import Capability
 from tests.programs import need
 
@@ -20,7 +20,7 @@ CALL_WAIT = 60.0  # seconds; a cold Chromium on a busy machine
 END_WAIT = 10.0
 
 
-class Heard(Silence):
+class Heard(NullCallContext):
     """A caller that keeps the progress it is told, and can wait for the first of it."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Heard(Silence):
 
 async def call(capability: Capability, name: str, *, line: Any = None, **arguments: Any) -> ToolResult:
     command = next(command for command in capability.commands() if command.spec.name == name)
-    made = ToolCall(caller=LOCAL, name=name, arguments=arguments, line=line or Silence())
+    made = ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=line or NullCallContext())
     return await asyncio.wait_for(command.run(made), CALL_WAIT)
 
 

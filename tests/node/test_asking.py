@@ -19,8 +19,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.node.consent import FILE, BadConsents, Consents
-from openclaw_mcp.node.questions import Asking
+from openclaw_mcp.node.consent import CONSENTS_FILE, BadConsents, ConsentStore
+from openclaw_mcp.node.questions import PromptRouter
 from tests.programs import need
 from tests.running import OPENCLAW, process, read_line, stdio_server
 from tests.web_client import Answer, rpc, send
@@ -381,8 +381,10 @@ def test_a_bus_without_a_daemon_is_nobody(tmp_path: Path) -> None:
 # ---- consent ----
 
 
-def consents(tmp_path: Path, *people: Person) -> Consents:
-    return Consents(state_dir=tmp_path, asking=Asking(people, seconds=lambda: 2, in_client=lambda: True))
+def consents(tmp_path: Path, *people: Person) -> ConsentStore:
+    return ConsentStore(
+        state_dir=tmp_path, prompt_router=PromptRouter(people, seconds=lambda: 2, ask_in_client=lambda: True)
+    )
 
 
 def test_consent_is_asked_for_once_remembered_and_revocable(tmp_path: Path) -> None:
@@ -415,6 +417,6 @@ def test_a_refusal_is_remembered_and_consents_that_cannot_be_read_are_none(tmp_p
     with pytest.raises(ToolDenied, match="does not consent"):
         asyncio.run(store(call("camera.snap"), "take a picture"))
 
-    (tmp_path / FILE).write_text("{")
+    (tmp_path / CONSENTS_FILE).write_text("{")
     with pytest.raises(BadConsents):
         asyncio.run(store(call("camera.snap"), "take a picture"))

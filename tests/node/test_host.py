@@ -12,10 +12,10 @@ import pytest
 
 from openclaw_mcp.core.errors import ToolNotFound, ToolUnavailable
 from openclaw_mcp.core.model import Image, ResourceRead, ToolCall, ToolResult, ToolSpec
-from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.node.capability import Command, Missing, answer
-from openclaw_mcp.node.host import Node
-from openclaw_mcp.node.settings import BadSettings, Settings, load, save
+from openclaw_mcp.core.ports import NULL_CONTEXT
+from openclaw_mcp.node.capability import NodeCommand, UnavailableReason, json_result
+from openclaw_mcp.node.host import LocalNode
+from openclaw_mcp.node.settings import BadSettings, NodeSettings, load_settings, save_settings
 from tests.running import OPENCLAW
 from tests.web_client import rpc, send
 
@@ -35,21 +35,21 @@ class Lamp:
         self.plugged = True
         self.closed = False
 
-    def commands(self) -> Sequence[Command]:
+    def commands(self) -> Sequence[NodeCommand]:
         spec = ToolSpec(name="lamp.look", description="Looks at the lamp.")
-        return (Command(spec=spec, run=self._look),)
+        return (NodeCommand(spec=spec, run=self._look),)
 
-    def missing(self, command: str) -> Missing | None:
-        return None if self.plugged else Missing("The lamp is unplugged.", "Plug it in.")
+    def unavailable_reason(self, command: str) -> UnavailableReason | None:
+        return None if self.plugged else UnavailableReason("The lamp is unplugged.", "Plug it in.")
 
     async def aclose(self) -> None:
         self.closed = True
 
     async def _look(self, call: ToolCall) -> ToolResult:
-        return answer({"lit": True}, Image(PICTURE, "image/png"))
+        return json_result({"lit": True}, Image(PICTURE, "image/png"))
 
 
-async def names(node: Node) -> set[str]:
+async def names(node: LocalNode) -> set[str]:
     return {spec.name for spec in await node.tools.list(ANYBODY)}
 
 
@@ -58,9 +58,9 @@ async def names(node: Node) -> set[str]:
 
 def test_a_capability_registered_later_shows_at_once_and_rings(tmp_path: Path) -> None:
     async def scenario() -> None:
-        node = Node(tmp_path)
+        node = LocalNode(tmp_path)
         rings: list[None] = []
-        node.tools.changed.listen(rings.append)
+        node.tools.changed.connect(rings.append)
         assert "lamp.look" not in await names(node)
 
         node.capabilities.add(Lamp())
@@ -74,7 +74,7 @@ def test_a_capability_registered_later_shows_at_once_and_rings(tmp_path: Path) -
 
 def test_a_command_is_offered_only_while_it_can_work(tmp_path: Path) -> None:
     async def scenario() -> None:
-        node, lamp = Node(tmp_path), Lamp()
+        node, lamp = LocalNode(tmp_path), Lamp()
         node.capabilities.add(lamp)
         lamp.plugged = False
 
@@ -94,7 +94,7 @@ def test_a_command_is_offered_only_while_it_can_work(tmp_path: Path) -> None:
 
 
 def test_two_capabilities_cannot_own_one_name(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+    node = LocalNode(tmp_path)
     node.capabilities.add(Lamp())
 
     with pytest.raises(ValueError, match="already here"):
@@ -103,15 +103,15 @@ def test_two_capabilities_cannot_own_one_name(tmp_path: Path) -> None:
 
 def test_what_was_captured_can_be_read_again(tmp_path: Path) -> None:
     async def scenario() -> None:
-        node = Node(tmp_path)
+        node = LocalNode(tmp_path)
         news: list[str] = []
-        node.shelf.updated.listen(news.append)
+        node.resources.updated.connect(news.append)
         node.capabilities.add(Lamp())
         for _ in range(20):
             await node.tools.call(call("lamp.look"))
 
-        listed = [spec for spec in await node.shelf.list(ANYBODY) if "/captures/" in spec.uri]
-        contents = await node.shelf.read(ResourceRead(caller=ANYBODY, uri=listed[0].uri, line=SILENCE))
+        listed = [spec for spec in await node.resources.list(ANYBODY) if "/captures/" in spec.uri]
+        contents = await node.resources.read(ResourceRead(caller=ANYBODY, uri=listed[0].uri, context=NULL_CONTEXT))
 
         assert len(listed) == 16
         assert contents[0].blob == PICTURE
@@ -182,12 +182,12 @@ def test_an_older_name_of_a_setting_is_understood_and_not_written_again(tmp_path
     path = tmp_path / "node.json"
     path.write_text('{"mcpOnlyMode": true, "enableNodeMode": true, "enableMcpServer": false}')
 
-    settings = load(path)
-    save(path, settings)
+    settings = load_settings(path)
+    save_settings(path, settings)
 
     assert (settings.enable_mcp_server, settings.enable_node_mode) == (True, False)
     assert "mcpOnlyMode" not in path.read_text()
-    assert load(path) == Settings(enable_mcp_server=True, enable_node_mode=False)
+    assert load_settings(path) == NodeSettings(enable_mcp_server=True, enable_node_mode=False)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"mcpPort": 70000}', '{"mcpPort": "8765"}', '{"askSeconds": 0}'])
@@ -195,7 +195,7 @@ def test_a_settings_file_with_a_mistake_is_an_error_never_the_defaults(tmp_path:
     (tmp_path / "node.json").write_text(text)
 
     with pytest.raises(BadSettings, match=r"node\.json"):
-        load(tmp_path / "node.json")
+        load_settings(tmp_path / "node.json")
 
 
 # ---- doctor and wizard ----
@@ -239,12 +239,16 @@ def test_the_wizard_writes_what_was_answered(tmp_path: Path) -> None:
     said = "\n9999\nno\n" + "yes\n" * 3 + "no\n" + "perhaps\nyes\n" + "no\nno\n"
 
     ended = openclaw("node", "setup", state=tmp_path, said=said)
-    settings = load(tmp_path / "node.json")
+    settings = load_settings(tmp_path / "node.json")
 
     assert ended.returncode == 0
     assert settings.mcp_port == 9999
     assert not settings.enable_node_mode
-    assert (settings.on("screen"), settings.on("canvas"), settings.on("camera")) == (True, False, True)
+    assert (settings.is_enabled("screen"), settings.is_enabled("canvas"), settings.is_enabled("camera")) == (
+        True,
+        False,
+        True,
+    )
     assert "http://127.0.0.1:9999/" in ended.stdout
     assert (tmp_path / "mcp-token.txt").read_text() not in ended.stdout
 
@@ -259,4 +263,4 @@ def test_an_end_of_input_is_no_consent(tmp_path: Path) -> None:
 
 def test_the_wizard_can_take_every_default(tmp_path: Path) -> None:
     assert openclaw("node", "setup", "--yes", state=tmp_path).returncode == 0
-    assert load(tmp_path / "node.json").enable_mcp_server
+    assert load_settings(tmp_path / "node.json").enable_mcp_server

@@ -13,8 +13,8 @@ from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.node.exec import process
 from openclaw_mcp.node.exec.rules import ExecPolicy
-from openclaw_mcp.node.host import Node
-from openclaw_mcp.node.invocations import SLOTS, Invocations
+from openclaw_mcp.node.host import LocalNode
+from openclaw_mcp.node.invocations import MOST_INVOCATIONS, Invocations
 
 WAIT = 20.0
 
@@ -22,8 +22,8 @@ WAIT = 20.0
 class Gateway:
     """Hears the node's answers."""
 
-    def __init__(self, node: Node, *, takes_progress: bool = True) -> None:
-        node.approvals.save(ExecPolicy(default_action="allow"))
+    def __init__(self, node: LocalNode, *, takes_progress: bool = True) -> None:
+        node.approvals.save_policy(ExecPolicy(default_action="allow"))
         self.invocations = Invocations(node.tools, self._tell)
         self.progress: list[Json] = []
         self._takes_progress = takes_progress
@@ -40,7 +40,7 @@ class Gateway:
     def invoke(self, id: str, command: str, params: Any = None, **more: Any) -> None:
         text = params if isinstance(params, str | None) else json.dumps(params)
         payload = {"id": id, "nodeId": "N", "command": command, "paramsJSON": text, **more}
-        self.invocations.hear("node.invoke.request", payload)
+        self.invocations.on_event("node.invoke.request", payload)
 
     async def answer(self) -> Json:
         async with asyncio.timeout(WAIT):
@@ -49,7 +49,7 @@ class Gateway:
 
 @contextlib.asynccontextmanager
 async def connected(folder: Path, *, takes_progress: bool = True) -> AsyncIterator[Gateway]:
-    node = Node(folder)
+    node = LocalNode(folder)
     async with node.open():
         yield Gateway(node, takes_progress=takes_progress)
 
@@ -99,7 +99,7 @@ def test_a_cancelled_invocation_ends_and_says_nothing(tmp_path: Path) -> None:
         async with connected(tmp_path) as gateway:
             gateway.invoke("1", "system.run", {"command": ["sleep", "30"]})
             await asyncio.sleep(0)
-            gateway.invocations.hear("node.invoke.cancel", {"invokeId": "1"})
+            gateway.invocations.on_event("node.invoke.cancel", {"invokeId": "1"})
             gateway.invoke("2", "device.info")
             assert (await gateway.answer())["id"] == "2"
             async with asyncio.timeout(WAIT):
@@ -111,7 +111,7 @@ def test_a_cancelled_invocation_ends_and_says_nothing(tmp_path: Path) -> None:
 def test_more_than_the_slots_are_told_to_retry_and_a_repeated_id_is_answered_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with connected(tmp_path) as gateway:
-            for number in range(SLOTS):
+            for number in range(MOST_INVOCATIONS):
                 gateway.invoke(str(number), "system.run", {"command": ["sleep", "30"]})
             gateway.invoke("0", "device.info")
             gateway.invoke("extra", "device.info")

@@ -14,7 +14,7 @@ from dbus_fast.service import ServiceInterface, dbus_method, dbus_property, dbus
 from msgspec import Struct
 
 from openclaw_mcp.core.errors import ToolDenied, ToolTimeout, ToolUnavailable
-from openclaw_mcp.node.location import Location
+from openclaw_mcp.node.location import LocationCapability
 from tests.node.calling import call, running, told
 from tests.programs import need
 
@@ -133,11 +133,11 @@ async def twin(address: str) -> AsyncIterator[Client]:
 
 
 def test_a_place_written_down_is_the_answer_in_both_spellings() -> None:
-    location = Location(fixed=Written())
+    location = LocationCapability(fixed_position=Written())
 
     value = told(asyncio.run(call(location, "location.get")))
 
-    assert location.missing("location.get") is None
+    assert location.unavailable_reason("location.get") is None
     assert (value["latitude"], value["longitude"], value["accuracy"]) == (52.52, 13.405, 50.0)
     assert (value["lat"], value["lon"], value["accuracyMeters"]) == (52.52, 13.405, 50.0)
     assert (value["source"], value["isPrecise"]) == ("fixed", True)
@@ -147,7 +147,7 @@ def test_a_place_written_down_is_the_answer_in_both_spellings() -> None:
 def test_geoclue_is_asked_with_the_wished_accuracy_and_its_place_told(bus: str) -> None:
     async def scene() -> None:
         async with twin(bus) as client:
-            location = Location(bus=bus)
+            location = LocationCapability(bus_address=bus)
             value = told(await call(location, "location.get", desiredAccuracy="precise"))
             assert client.wishes == {"desktop": "openclaw-mcp", "level": 8}
             assert (value["latitude"], value["lon"], value["accuracyMeters"]) == (48.2, 16.37, 900.0)
@@ -183,21 +183,21 @@ def test_a_real_geoclue_that_nobody_allowed_us_or_that_finds_nothing_gives_the_r
     with running(geoclue, env=environ):
         asyncio.run(named())
         with pytest.raises((ToolDenied, ToolTimeout), match=r"LOCATION_(PERMISSION_REQUIRED|TIMEOUT)"):
-            asyncio.run(call(Location(bus=bus), "location.get", timeoutMs=1500))
+            asyncio.run(call(LocationCapability(bus_address=bus), "location.get", timeoutMs=1500))
 
 
 def test_a_bus_without_geoclue_or_no_bus_at_all_says_so(bus: str, tmp_path: Path) -> None:
     for address in (bus, f"unix:path={tmp_path}/nowhere"):
         with pytest.raises(ToolUnavailable, match="LOCATION_UNAVAILABLE"):
-            asyncio.run(call(Location(bus=address), "location.get"))
+            asyncio.run(call(LocationCapability(bus_address=address), "location.get"))
 
 
 def test_without_geoclue_the_remedy_names_the_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("openclaw_mcp.node.location.GEOCLUE", tmp_path / "nowhere")
 
-    missing = Location(environ={}).missing("location.get")
+    missing = LocationCapability(environ={}).unavailable_reason("location.get")
 
     assert missing is not None
     assert "locationFixed" in missing.remedy
     with pytest.raises(ToolUnavailable, match="LOCATION_UNAVAILABLE"):
-        asyncio.run(call(Location(environ={}), "location.get"))
+        asyncio.run(call(LocationCapability(environ={}), "location.get"))

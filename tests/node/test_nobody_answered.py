@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.model import Json, ToolCall, ToolResult, ToolSpec, said
-from openclaw_mcp.node.consent import Consents
-from openclaw_mcp.node.questions import Asking
+from openclaw_mcp.core.model import Json, ToolCall, ToolResult, ToolSpec, text_result
+from openclaw_mcp.node.consent import ConsentStore
+from openclaw_mcp.node.questions import PromptRouter
 from tests.conversation import Conversation, Tools, serving
 from tests.web_client import opened, rpc, send, stateless
 
@@ -171,13 +171,15 @@ def test_another_connection_with_the_same_token_answers_nothing_it_was_not_asked
 @pytest.mark.parametrize("key", ["approve-consent", "approve-exec", "approve-consent-2"])
 @pytest.mark.parametrize("capabilities", [ASKS, POLLS], ids=["plain", "tasks"])
 def test_a_consent_nobody_gave_is_none(tmp_path: Path, key: str, task: Any, capabilities: Json) -> None:
-    consents = Consents(state_dir=tmp_path, asking=Asking(seconds=lambda: 1, in_client=lambda: True))
+    consents = ConsentStore(
+        state_dir=tmp_path, prompt_router=PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
+    )
     filmed: list[str] = []
 
     async def film(call: ToolCall) -> ToolResult:
         await consents(call, f"film screen {call.arguments['screen']} for 5 s")
         filmed.append(call.arguments["screen"])
-        return said("filmed")
+        return text_result("filmed")
 
     async def talk() -> None:
         tools = Tools()
@@ -195,4 +197,4 @@ def test_a_consent_nobody_gave_is_none(tmp_path: Path, key: str, task: Any, capa
 
     asyncio.run(talk())
     assert filmed == ["0"]
-    assert consents.all() == {}
+    assert consents.load() == {}

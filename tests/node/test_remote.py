@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import OpenClawError
-from openclaw_mcp.node.gateway_questions import OnGateway
-from openclaw_mcp.node.questions import Asking, Question
+from openclaw_mcp.node.gateway_questions import GatewayPrompter
+from openclaw_mcp.node.questions import PromptRouter, UserQuestion
 
 from .media.making import call
 
-QUESTION = Question(id="q", kind="exec", title="May it run?", detail="ls", why="no rule", asker="me", always=True)
+QUESTION = UserQuestion(id="q", kind="exec", title="May it run?", detail="ls", why="no rule", asker="me", always=True)
 
 
 class Gateway:
@@ -33,8 +33,8 @@ class Gateway:
         return {"id": params["id"], "decision": self.decision}
 
 
-def on_gateway(on: Callable[[], bool] = lambda: True) -> OnGateway:
-    return OnGateway(on=on, seconds=lambda: 5)
+def on_gateway(on: Callable[[], bool] = lambda: True) -> GatewayPrompter:
+    return GatewayPrompter(ask_on_gateway=on, seconds=lambda: 5)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def on_gateway(on: Callable[[], bool] = lambda: True) -> OnGateway:
 def test_an_operator_far_away_says_yes_once_or_no(decision: Any, answer: str | None) -> None:
     async def test() -> None:
         gateway, asker = Gateway(decision), on_gateway()
-        with asker.attached(gateway.tell):
+        with asker.attach(gateway.tell):
             assert await asker.ask(QUESTION) == answer
         ((method, params),) = gateway.heard
         assert (method, params["command"], params["timeoutMs"]) == ("exec.approval.request", "ls", 5000)
@@ -65,23 +65,23 @@ def test_it_is_there_while_a_gateway_is_and_the_setting_is_on() -> None:
     async def test() -> None:
         on = True
         asker = on_gateway(lambda: on)
-        assert not asker.present()
+        assert not asker.is_available()
         assert await asker.ask(QUESTION) is None
-        with asker.attached(Gateway(None).tell):
-            assert asker.present()
+        with asker.attach(Gateway(None).tell):
+            assert asker.is_available()
             on = False
-            assert not asker.present()
-        assert not asker.present()
+            assert not asker.is_available()
+        assert not asker.is_available()
 
     asyncio.run(test())
 
 
 def test_a_question_answered_elsewhere_is_taken_back() -> None:
     class Quick:
-        def present(self) -> bool:
+        def is_available(self) -> bool:
             return True
 
-        async def ask(self, question: Question) -> Any:
+        async def ask(self, question: UserQuestion) -> Any:
             await gateway.asked.wait()
             return "once"
 
@@ -89,8 +89,8 @@ def test_a_question_answered_elsewhere_is_taken_back() -> None:
 
     async def test() -> None:
         asker = on_gateway()
-        asking = Asking([asker, Quick()], seconds=lambda: 5, in_client=lambda: False)
-        with asker.attached(gateway.tell):
+        asking = PromptRouter([asker, Quick()], seconds=lambda: 5, ask_in_client=lambda: False)
+        with asker.attach(gateway.tell):
             assert await asking.ask(call("system.run"), QUESTION, how_to_allow="") == "once"
         asked, taken_back = gateway.heard
         assert taken_back == ("exec.approval.resolve", {"id": asked[1]["id"], "decision": "deny"})

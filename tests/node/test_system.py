@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolError
-from openclaw_mcp.core.model import Ask, Json
-from openclaw_mcp.core.ports import Silence
-from openclaw_mcp.node.desktop import Desktop
+from openclaw_mcp.core.model import InputRequest, Json
+from openclaw_mcp.core.ports import NullCallContext
+from openclaw_mcp.node.desktop import DesktopNotifier
 from openclaw_mcp.node.exec import process
-from openclaw_mcp.node.exec.approvals import FILE, Approvals, BadPolicy
+from openclaw_mcp.node.exec.approvals import POLICY_FILE, BadPolicy, ExecAuthorizer
 from openclaw_mcp.node.exec.rules import DEFAULT_POLICY, ExecPolicy, Rule
-from openclaw_mcp.node.questions import Answer, Asking, Question
-from openclaw_mcp.node.system import System
+from openclaw_mcp.node.questions import PromptAnswer, PromptRouter, UserQuestion
+from openclaw_mcp.node.system import SystemCapability
 
 from .media.making import call
 
@@ -34,30 +34,30 @@ WAIT = 20.0
 class Person:
     """An asker who is there and always says the same."""
 
-    def __init__(self, answer: Answer | None) -> None:
+    def __init__(self, answer: PromptAnswer | None) -> None:
         self.answer = answer
-        self.asked: list[Question] = []
+        self.asked: list[UserQuestion] = []
 
-    def present(self) -> bool:
+    def is_available(self) -> bool:
         return True
 
-    async def ask(self, question: Question) -> Answer | None:
+    async def ask(self, question: UserQuestion) -> PromptAnswer | None:
         self.asked.append(question)
         return self.answer
 
 
-class Client(Silence):
+class Client(NullCallContext):
     """The line of a client whose user answers a form."""
 
     def __init__(self, answer: Json) -> None:
         self.answer = answer
-        self.asked: list[Ask] = []
+        self.asked: list[InputRequest] = []
         self.heard: list[tuple[float, str | None]] = []
 
     def can_ask(self, capability: str, mode: str = "") -> bool:
         return capability == "elicitation"
 
-    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+    async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
         self.asked += questions.values()
         return dict.fromkeys(questions, self.answer)
 
@@ -69,16 +69,18 @@ class Bench:
     """A System with its rules in a folder of its own."""
 
     def __init__(self, folder: Path, policy: ExecPolicy | None = None, *people: Person) -> None:
-        asking = Asking(people, seconds=lambda: 2, in_client=lambda: True)
-        self.approvals = Approvals(state_dir=folder, asking=asking)
+        asking = PromptRouter(people, seconds=lambda: 2, ask_in_client=lambda: True)
+        self.approvals = ExecAuthorizer(state_dir=folder, prompt_router=asking)
         if policy is not None:
-            self.approvals.save(policy)
-        self._commands = {c.spec.name: c for c in System(approvals=self.approvals, desktop=Desktop()).commands()}
+            self.approvals.save_policy(policy)
+        self._commands = {
+            c.spec.name: c for c in SystemCapability(approvals=self.approvals, desktop=DesktopNotifier()).commands()
+        }
 
-    async def ask(self, name: str, line: Silence | None = None, **arguments: Any) -> Any:
-        return (await self._commands[name].run(call(name, arguments, line=line or Silence()))).structured
+    async def ask(self, name: str, line: NullCallContext | None = None, **arguments: Any) -> Any:
+        return (await self._commands[name].run(call(name, arguments, line=line or NullCallContext()))).structured
 
-    def run(self, line: Silence | None = None, **arguments: Any) -> Any:
+    def run(self, line: NullCallContext | None = None, **arguments: Any) -> Any:
         return asyncio.run(self.ask("system.run", line, **arguments))
 
 
@@ -281,13 +283,13 @@ def test_always_is_not_offered_for_text_no_rule_can_describe(tmp_path: Path) -> 
     bench.run(command="for i in 1 2; do echo $i; done")
 
     assert not person.asked[0].always
-    assert bench.approvals.policy() == ASK
+    assert bench.approvals.load_policy() == ASK
 
 
 def test_rules_made_stricter_while_a_person_thinks_win(tmp_path: Path) -> None:
     class Slow(Person):
-        async def ask(self, question: Question) -> Answer | None:
-            bench.approvals.save(ExecPolicy(default_action="deny"))
+        async def ask(self, question: UserQuestion) -> PromptAnswer | None:
+            bench.approvals.save_policy(ExecPolicy(default_action="deny"))
             return "once"
 
     bench = Bench(tmp_path, ASK, Slow("once"))
@@ -342,22 +344,22 @@ def test_the_rules_file_is_made_with_defaults_that_let_people_look_and_not_break
     assert bench.run(command=["uname"])["success"]
     with pytest.raises(ToolDenied, match="deny 'rm \\*'"):
         bench.run(command=["rm", "x"])
-    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
-    assert bench.approvals.policy() == DEFAULT_POLICY
+    assert (tmp_path / POLICY_FILE).stat().st_mode & 0o777 == 0o600
+    assert bench.approvals.load_policy() == DEFAULT_POLICY
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"rules": []}', b'{"defaultAction": "maybe"}', b"\xff"])
 def test_rules_that_cannot_be_read_deny_everything_and_are_not_replaced(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / FILE).write_bytes(text)
+    (tmp_path / POLICY_FILE).write_bytes(text)
 
     with pytest.raises(BadPolicy, match="nothing may run"):
         Bench(tmp_path).run(command=["echo", "x"])
-    assert (tmp_path / FILE).read_bytes() == text
+    assert (tmp_path / POLICY_FILE).read_bytes() == text
 
 
 def test_rules_behind_a_link_deny_everything(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text('{"defaultAction": "allow"}')
-    (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
+    (tmp_path / POLICY_FILE).symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(BadPolicy):
         Bench(tmp_path).run(command=["echo", "x"])
@@ -399,8 +401,8 @@ def test_set_may_make_the_rules_stricter(tmp_path: Path, rules: list[Json]) -> N
     done = _set(bench, baseHash=told["hash"], defaultAction="deny", rules=rules)
 
     assert done["updated"]
-    assert done["hash"] == bench.approvals.policy().hash
-    assert bench.approvals.policy().default_action == "deny"
+    assert done["hash"] == bench.approvals.load_policy().hash
+    assert bench.approvals.load_policy().default_action == "deny"
 
 
 @pytest.mark.parametrize(
@@ -423,7 +425,7 @@ def test_set_may_not_loosen_anything(tmp_path: Path, rules: list[Json], default:
 
     with pytest.raises(ToolDenied):
         _set(bench, baseHash=OLD.hash, defaultAction=default, rules=rules)
-    assert bench.approvals.policy() == OLD
+    assert bench.approvals.load_policy() == OLD
 
 
 @pytest.mark.parametrize("base", [None, "", "sha256:" + "0" * 64])
@@ -444,10 +446,10 @@ def test_a_rule_that_might_fit_counts_when_it_is_the_stricter_one(tmp_path: Path
     )
     approvals = Bench(tmp_path, policy).approvals
 
-    assert approvals.verdict(["git", "log"]).action == "allow"
-    assert approvals.verdict(["git", "push"]).action == "prompt"
-    assert approvals.verdict(["sh", "-c", "git $x"]).action == "prompt"
-    assert approvals.verdict(["xargs", "git"]).action == "prompt"
+    assert approvals.evaluate(["git", "log"]).action == "allow"
+    assert approvals.evaluate(["git", "push"]).action == "prompt"
+    assert approvals.evaluate(["sh", "-c", "git $x"]).action == "prompt"
+    assert approvals.evaluate(["xargs", "git"]).action == "prompt"
 
 
 def _all_gone(pids: Path) -> bool:

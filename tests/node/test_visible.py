@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.cli.approvals import _Desk, _in_our_words
+from openclaw_mcp.cli.approvals import _question_from_request, _QuestionPrompt
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.core.model import Ask, Json
-from openclaw_mcp.core.ports import Silence
-from openclaw_mcp.core.visible_text import visible, visible_command, visible_line, visible_program
-from openclaw_mcp.gateway.nodes.command_text import command_shown
-from openclaw_mcp.node.consent import Consents
-from openclaw_mcp.node.desktop import _asked
-from openclaw_mcp.node.exec.approvals import Approvals
-from openclaw_mcp.node.questions import Answer, Asking, Question
+from openclaw_mcp.core.model import InputRequest, Json
+from openclaw_mcp.core.ports import NullCallContext
+from openclaw_mcp.core.visible_text import escape_command, escape_line, escape_program, escape_unsafe
+from openclaw_mcp.gateway.nodes.command_text import display_command
+from openclaw_mcp.node.consent import ConsentStore
+from openclaw_mcp.node.desktop import _question_text
+from openclaw_mcp.node.exec.approvals import ExecAuthorizer
+from openclaw_mcp.node.questions import PromptAnswer, PromptRouter, UserQuestion
 
 from .media.making import call
 
@@ -42,19 +42,19 @@ HIDDEN = {
 
 class Person:
     def __init__(self) -> None:
-        self.asked: list[Question] = []
+        self.asked: list[UserQuestion] = []
 
-    def present(self) -> bool:
+    def is_available(self) -> bool:
         return True
 
-    async def ask(self, question: Question) -> Any:
+    async def ask(self, question: UserQuestion) -> Any:
         self.asked.append(question)
         return "deny"
 
 
-class Client(Silence):
+class Client(NullCallContext):
     def __init__(self) -> None:
-        self.asked: list[Ask] = []
+        self.asked: list[InputRequest] = []
 
     def can_ask(self, capability: str, mode: str = "") -> bool:
         return True
@@ -68,8 +68,11 @@ def shown_everywhere(tmp_path: Path, text: str) -> dict[str, str]:
     """A word of a command, as each surface shows it; and as a folder's name and a consent."""
     (tmp_path / "exec-policy.json").write_text('{"defaultAction": "prompt", "rules": []}')
     person, client = Person(), Client()
-    asking = Asking([person], seconds=lambda: 5, in_client=lambda: True)
-    approvals, consents = Approvals(state_dir=tmp_path, asking=asking), Consents(state_dir=tmp_path, asking=asking)
+    asking = PromptRouter([person], seconds=lambda: 5, ask_in_client=lambda: True)
+    approvals, consents = (
+        ExecAuthorizer(state_dir=tmp_path, prompt_router=asking),
+        ConsentStore(state_dir=tmp_path, prompt_router=asking),
+    )
     made = call("system.run", line=client)
 
     async def ask() -> None:
@@ -85,12 +88,12 @@ def shown_everywhere(tmp_path: Path, text: str) -> dict[str, str]:
     lines: list[str] = []
     for question in person.asked:
         detail = {part: getattr(question, part) for part in ("id", "title", "detail", "why", "asker", "always")}
-        _Desk(lines.append).hear({"question": detail}, None)  # type: ignore[arg-type]  # nothing is answered
+        _QuestionPrompt(lines.append).on_message({"question": detail}, None)  # type: ignore[arg-type]  # nothing is answered
     asked: Json = {"command": "expr " + text, "warningText": text, "agentId": text, "nodeId": text, "cwd": "/" + text}
-    _Desk(lines.append).hear({"question": _in_our_words({"id": "q", "request": asked})}, None)  # type: ignore[arg-type]
+    _QuestionPrompt(lines.append).on_message({"question": _question_from_request({"id": "q", "request": asked})}, None)  # type: ignore[arg-type]
     return {
         "terminal": "\n".join(lines),
-        "desktop": "\n".join(question.title + _asked(question) for question in person.asked),
+        "desktop": "\n".join(question.title + _question_text(question) for question in person.asked),
         "client": "\n".join(asked.params["message"] for asked in client.asked),
     }
 
@@ -106,10 +109,10 @@ def test_what_can_not_be_seen_is_shown_as_an_escape_on_every_surface(tmp_path: P
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_escaping_twice_changes_nothing_more(name: str) -> None:
-    once = visible(f"a{chr(HIDDEN[name])}b")
+    once = escape_unsafe(f"a{chr(HIDDEN[name])}b")
 
-    assert visible(once) == once
-    assert visible_line(once) == once
+    assert escape_unsafe(once) == once
+    assert escape_line(once) == once
 
 
 @pytest.mark.parametrize(
@@ -130,8 +133,8 @@ def test_escaping_twice_changes_nothing_more(name: str) -> None:
     ],
 )
 def test_a_tail_is_not_pushed_out_of_sight_nor_a_letter_taken_for_another(text: str, shown: str) -> None:
-    assert visible(text) == shown
-    assert visible(shown) == shown
+    assert escape_unsafe(text) == shown
+    assert escape_unsafe(shown) == shown
 
 
 @pytest.mark.parametrize(
@@ -150,7 +153,7 @@ def test_a_tail_is_not_pushed_out_of_sight_nor_a_letter_taken_for_another(text: 
     ],
 )
 def test_what_people_write_stays_as_it_is(text: str) -> None:
-    assert visible(text) == text
+    assert escape_unsafe(text) == text
 
 
 # ---- commands: each character counts ----
@@ -181,23 +184,34 @@ def test_what_passes_for_ascii_in_a_command_is_an_escape(tmp_path: Path, kind: s
     """Within a word, alone, between numbers and at the end; on every surface; done twice it changes nothing more."""
     escape = f"\\u{{{ord(char):x}}}"
     for text in (f"a{char}b", f"x {char} y", f"1{char}2", f"/{char}", f"a {char}{char}"):
-        shown = visible_command(text)
+        shown = escape_command(text)
         assert shown == text.replace(char, escape), kind
-        assert visible_command(shown) == visible(shown) == shown
+        assert escape_command(shown) == escape_unsafe(shown) == shown
 
     question = asked_about(tmp_path, ["expr", f"a{char}b"], cwd=Path(f"/nowhere/{char}"))
-    at_a_gateway = _in_our_words({"id": "q", "request": {"command": f"expr {char}", "cwd": f"/{char}"}})["detail"]
-    shown_to_operators = command_shown(["expr", char], [], {"A": char})
-    for shown in (question.detail, question.why, question.lasting, _asked(question), at_a_gateway, shown_to_operators):
+    at_a_gateway = _question_from_request({"id": "q", "request": {"command": f"expr {char}", "cwd": f"/{char}"}})[
+        "detail"
+    ]
+    shown_to_operators = display_command(["expr", char], [], {"A": char})
+    for shown in (
+        question.detail,
+        question.why,
+        question.lasting,
+        _question_text(question),
+        at_a_gateway,
+        shown_to_operators,
+    ):
         assert char not in shown
     for shown in (question.detail, at_a_gateway, shown_to_operators):
         assert shown.count(escape) == 2
 
 
-def asked_about(tmp_path: Path, argv: list[str], *, cwd: Path) -> Question:
+def asked_about(tmp_path: Path, argv: list[str], *, cwd: Path) -> UserQuestion:
     (tmp_path / "exec-policy.json").write_text('{"defaultAction": "prompt", "rules": []}')
     person = Person()
-    approvals = Approvals(state_dir=tmp_path, asking=Asking([person], seconds=lambda: 5, in_client=lambda: False))
+    approvals = ExecAuthorizer(
+        state_dir=tmp_path, prompt_router=PromptRouter([person], seconds=lambda: 5, ask_in_client=lambda: False)
+    )
     with pytest.raises(ToolDenied):
         asyncio.run(approvals.authorise(call("system.run"), argv, cwd=cwd, asker="me"))
     return person.asked[0]
@@ -205,7 +219,7 @@ def asked_about(tmp_path: Path, argv: list[str], *, cwd: Path) -> Question:
 
 def test_in_a_command_nothing_beyond_ascii_is_left_but_letters_and_their_accents() -> None:
     """Every character there is, where no letter goes before it."""
-    left = [chr(code) for code in range(0x80, 0x110000) if visible_command(f"1{chr(code)}") == f"1{chr(code)}"]
+    left = [chr(code) for code in range(0x80, 0x110000) if escape_command(f"1{chr(code)}") == f"1{chr(code)}"]
 
     assert {unicodedata.category(char) for char in left} <= {"Lu", "Ll", "Lt", "Lo"}
     assert {unicodedata.bidirectional(char) for char in left} == {"L"}
@@ -228,7 +242,7 @@ def test_in_a_command_nothing_beyond_ascii_is_left_but_letters_and_their_accents
     ],
 )
 def test_ordinary_words_of_one_alphabet_stay_readable_in_a_command(text: str) -> None:
-    assert visible_command(text) == text
+    assert escape_command(text) == text
 
 
 @pytest.mark.parametrize(
@@ -242,7 +256,7 @@ def test_ordinary_words_of_one_alphabet_stay_readable_in_a_command(text: str) ->
     ],
 )
 def test_other_words_are_escapes_in_a_command(text: str, shown: str) -> None:
-    assert visible_command(text) == shown
+    assert escape_command(text) == shown
 
 
 def test_our_own_lines_come_first_and_a_file_writes_none_of_its_own(tmp_path: Path) -> None:
@@ -259,8 +273,8 @@ def test_our_own_lines_come_first_and_a_file_writes_none_of_its_own(tmp_path: Pa
         "bash 'a.py as now",
     ]
     assert "\n" not in question.lasting
-    assert _asked(question).splitlines()[:2] == [question.why, "asked by me"]
-    shown = _in_our_words({"id": "q", "request": {"command": "x\nin /home", "cwd": "/true\nin /false"}})
+    assert _question_text(question).splitlines()[:2] == [question.why, "asked by me"]
+    shown = _question_from_request({"id": "q", "request": {"command": "x\nin /home", "cwd": "/true\nin /false"}})
     assert shown["detail"] == "in /true\\u{a}in /false\nx\nin /home"
 
 
@@ -270,15 +284,15 @@ def test_no_character_without_a_shape_of_its_own_is_left() -> None:
     for code in range(0x110000):
         char = chr(code)
         if unicodedata.category(char).startswith(blank) and char not in " \n":
-            assert visible(f"a{char}") != f"a{char}", hex(code)
+            assert escape_unsafe(f"a{char}") != f"a{char}", hex(code)
 
 
 def test_a_programs_name_is_ascii() -> None:
-    assert visible_program("/opt/\u0441\u043e\u0440\u0443") == "/opt/\\u{441}\\u{43e}\\u{440}\\u{443}"
+    assert escape_program("/opt/\u0441\u043e\u0440\u0443") == "/opt/\\u{441}\\u{43e}\\u{440}\\u{443}"
 
 
 def test_a_question_stays_within_its_lines() -> None:
-    assert visible_line("no rule\n[y]es once") == "no rule\\u{a}[y]es once"
+    assert escape_line("no rule\n[y]es once") == "no rule\\u{a}[y]es once"
 
 
 class _Heard:
@@ -287,18 +301,18 @@ class _Heard:
     def __init__(self) -> None:
         self.answers: list[tuple[str, str]] = []
         self.shown: list[str] = []
-        self.desk = _Desk(self.shown.append)
+        self.desk = _QuestionPrompt(self.shown.append)
 
-    def answer(self, id: str, answer: Answer) -> None:
+    def answer(self, id: str, answer: PromptAnswer) -> None:
         self.answers.append((id, answer))
         self.settle(id)
 
     def ask(self, id: str) -> None:
         words = {"title": "May it?", "detail": id, "why": "no rule", "asker": "me"}
-        self.desk.hear({"question": {"id": id, "always": True, **words}}, self)
+        self.desk.on_message({"question": {"id": id, "always": True, **words}}, self)
 
     def settle(self, id: str) -> None:
-        self.desk.hear({"settled": id}, self)
+        self.desk.on_message({"settled": id}, self)
 
 
 @pytest.mark.parametrize("typed", ["y", "yes", "a", "always", "n", ""])
@@ -310,10 +324,10 @@ def test_an_answer_typed_for_a_question_that_is_gone_is_not_for_the_next(order: 
         does, id = step.split()
         (here.ask if does == "ask" else here.settle)(id)
 
-    here.desk.typed(typed)
+    here.desk.on_line(typed)
     assert here.answers == []
     assert "answer again" in "".join(here.shown)
-    here.desk.typed("y")
+    here.desk.on_line("y")
     assert here.answers == [("B", "once")]
 
 
@@ -323,6 +337,6 @@ def test_questions_answered_here_follow_each_other_and_one_settled_behind_change
         here.ask(id)
     here.settle("C")
     for line in ("y", "n", "a"):
-        here.desk.typed(line)
+        here.desk.on_line(line)
 
     assert here.answers == [("A", "once"), ("B", "deny"), ("D", "always")]

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from openclaw_mcp.core.model import Audio, Block, Contents, Embedded, Image, ToolCall, ToolResult, ToolSpec
+from openclaw_mcp.core.model import Audio, ContentBlock, Contents, Embedded, Image, ToolCall, ToolResult, ToolSpec
 from openclaw_mcp.mcp.server import stdio
 from openclaw_mcp.mcp.server.server import McpServer
 from tests.conversation import Tools, serving
@@ -18,7 +18,7 @@ PAINT: Final = ToolSpec(
 )
 
 
-def made(kind: str, size: int, number: int) -> Block:
+def made(kind: str, size: int, number: int) -> ContentBlock:
     """Bytes unlike those of any other number."""
     data = bytes([number]) * size
     match kind.partition("/")[0]:

@@ -3,13 +3,13 @@
 from openclaw_mcp.core.agent import Attachment
 from openclaw_mcp.core.model import Audio, Embedded, Image, Text
 from openclaw_mcp.order import answer
-from openclaw_mcp.order.answer import Gatherer
+from openclaw_mcp.order.answer import AnswerBuilder
 
 
 def texts(*parts: str) -> str:
-    gatherer = Gatherer()
+    gatherer = AnswerBuilder()
     for part in parts:
-        gatherer.say(part)
+        gatherer.add_text(part)
     (block,) = gatherer.result().content
     assert isinstance(block, Text)
     return block.text
@@ -38,15 +38,15 @@ def test_code_keeps_its_indentation() -> None:
 
 
 def test_an_agent_that_says_nothing_is_said_to_have() -> None:
-    assert texts() == answer.NOTHING_SAID
-    assert texts("", "  ") == answer.NOTHING_SAID
+    assert texts() == answer.EMPTY_ANSWER
+    assert texts("", "  ") == answer.EMPTY_ANSWER
 
 
 def test_media_become_blocks_of_their_kind_once() -> None:
-    gatherer = Gatherer()
-    gatherer.say("see")
+    gatherer = AnswerBuilder()
+    gatherer.add_text("see")
     for mime_type in ("image/png", "image/png", "audio/mpeg", "application/pdf", "video/mp4"):
-        gatherer.show(Attachment(mime_type=mime_type, name="x", data=mime_type.encode()))
+        gatherer.add_media(Attachment(mime_type=mime_type, name="x", data=mime_type.encode()))
 
     text, image, audio, document, film = gatherer.result().content
 
@@ -60,11 +60,11 @@ def test_media_become_blocks_of_their_kind_once() -> None:
 
 
 def test_what_is_too_large_is_left_out_and_named() -> None:
-    gatherer = Gatherer()
-    gatherer.show(Attachment(mime_type="image/png", name="huge.png", data=bytes(answer.LARGEST_ITEM + 1)))
+    gatherer = AnswerBuilder()
+    gatherer.add_media(Attachment(mime_type="image/png", name="huge.png", data=bytes(answer.MAX_ITEM_BYTES + 1)))
     for number in range(3):
-        data = bytes([number]) * answer.LARGEST_ITEM
-        gatherer.show(Attachment(mime_type="image/png", name=f"{number}.png", data=data))
+        data = bytes([number]) * answer.MAX_ITEM_BYTES
+        gatherer.add_media(Attachment(mime_type="image/png", name=f"{number}.png", data=data))
 
     *images, note = gatherer.result().content
 
@@ -75,7 +75,7 @@ def test_what_is_too_large_is_left_out_and_named() -> None:
 
 
 def test_a_text_too_large_is_cut_and_says_so() -> None:
-    said = texts("ä" * (answer.LARGEST_ANSWER // 2 + 10))
+    said = texts("ä" * (answer.MAX_ANSWER_BYTES // 2 + 10))
 
     assert said.endswith("too large.]")
-    assert len(said.encode()) <= answer.LARGEST_ANSWER
+    assert len(said.encode()) <= answer.MAX_ANSWER_BYTES

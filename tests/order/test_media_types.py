@@ -12,7 +12,7 @@ import pytest
 from openclaw_mcp.core.agent import Attachment
 from openclaw_mcp.core.errors import ToolArguments
 from openclaw_mcp.order import attachments
-from openclaw_mcp.order.media_types import FILES, IMAGES
+from openclaw_mcp.order.media_types import FILE_TYPES, IMAGE_TYPES
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
 
@@ -67,20 +67,20 @@ def item(data: bytes, mime_type: str, **more: Any) -> dict[str, Any]:
 
 
 def taken(**arguments: Any) -> tuple[Attachment, ...]:
-    return attachments.attachments(arguments)
+    return attachments.read_attachments(arguments)
 
 
 def refused(**arguments: Any) -> str:
     with pytest.raises(ToolArguments) as error:
-        attachments.attachments(arguments)
+        attachments.read_attachments(arguments)
     text = str(error.value)
     assert "\n" not in text
     return text
 
 
-@pytest.mark.parametrize("mime_type", sorted(IMAGES | FILES))
+@pytest.mark.parametrize("mime_type", sorted(IMAGE_TYPES | FILE_TYPES))
 def test_every_supported_type_is_taken_byte_for_byte(mime_type: str) -> None:
-    field = "images" if mime_type in IMAGES else "files"
+    field = "images" if mime_type in IMAGE_TYPES else "files"
 
     (one,) = taken(**{field: [item(SAMPLES[mime_type], mime_type)]})
 
@@ -88,10 +88,10 @@ def test_every_supported_type_is_taken_byte_for_byte(mime_type: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "mime_type", sorted((IMAGES | FILES) - {"text/plain", "text/markdown", "text/html", "text/csv"})
+    "mime_type", sorted((IMAGE_TYPES | FILE_TYPES) - {"text/plain", "text/markdown", "text/html", "text/csv"})
 )
 def test_bytes_that_are_something_else_are_refused(mime_type: str) -> None:
-    field = "images" if mime_type in IMAGES else "files"
+    field = "images" if mime_type in IMAGE_TYPES else "files"
 
     assert f"the data is not {mime_type}; send it under the type it has" in refused(
         **{field: [item(b"certainly not {", mime_type)]}
@@ -143,9 +143,9 @@ def test_too_many_are_refused() -> None:
 
 
 def test_fifteen_megabytes_are_taken_and_one_byte_more_is_not() -> None:
-    full = PNG + b"\0" * (attachments.LARGEST - len(PNG))
+    full = PNG + b"\0" * (attachments.LARGEST_ITEM - len(PNG))
 
-    assert len(taken(images=[item(full, "image/png")])[0].data or b"") == attachments.LARGEST
+    assert len(taken(images=[item(full, "image/png")])[0].data or b"") == attachments.LARGEST_ITEM
     assert "larger than 15 MB" in refused(images=[item(full + b"\0", "image/png")])
 
 
@@ -187,6 +187,6 @@ def test_an_archive_is_never_opened() -> None:
 def test_the_text_is_let_go_of_once_it_is_bytes() -> None:
     arguments = {"images": [item(PNG, "image/png")]}
 
-    attachments.attachments(arguments)
+    attachments.read_attachments(arguments)
 
     assert "data" not in arguments["images"][0]

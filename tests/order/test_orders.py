@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import OpenClawError
-from openclaw_mcp.core.gateway_port import Hear
+from openclaw_mcp.core.gateway_port import GatewayEventHandler
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.mcp.server.server import Info, McpServer
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
 from openclaw_mcp.order import conversation
-from openclaw_mcp.order.conversation import carried
-from openclaw_mcp.order.order_tool import OrderTools, Spoken
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.order.conversation import run_order
+from openclaw_mcp.order.order_tool import ErrorTextToolbox, OrderTools
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.registry import ToolRegistry
 from tests.conversation import Conversation
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
@@ -25,14 +25,14 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 class Script:
     """A gateway that tells these events once an order is sent."""
 
-    near = gone = False
+    is_local = is_lost = False
 
     def __init__(
         self, *events: tuple[str, Any], refuse: OpenClawError | None = None, end: Json | None = None,
         history: tuple[Json, ...] = (),
     ) -> None:  # fmt: skip
         self.calls: list[tuple[str, Json]] = []
-        self.hears: list[Hear] = []
+        self.handlers: list[GatewayEventHandler] = []
         self._events = events
         self._refuse = refuse
         self._end = end
@@ -49,13 +49,13 @@ class Script:
             if self._refuse is not None:
                 raise self._refuse
             for event, payload in self._events:
-                for hear in self.hears:
+                for hear in self.handlers:
                     hear(event, {"runId": params["idempotencyKey"], **payload} if type(payload) is dict else payload)
         return {}
 
-    def listen(self, hear: Hear) -> Callable[[], None]:
-        self.hears.append(hear)
-        return lambda: self.hears.remove(hear)
+    def subscribe(self, handler: GatewayEventHandler) -> Callable[[], None]:
+        self.handlers.append(handler)
+        return lambda: self.handlers.remove(handler)
 
 
 def delta(text: str, **more: Any) -> tuple[str, Json]:
@@ -67,8 +67,8 @@ def final(text: str, *blocks: Json) -> tuple[str, Json]:
 
 
 def served(script: Script) -> Conversation:
-    desk = Desk(Registry({"order": OrderTools(lambda order: carried(script, order))}))
-    return Conversation(McpServer(Info(name="order", version="1"), Spoken(desk)), stateless=False)
+    desk = ToolDispatcher(ToolRegistry({"order": OrderTools(lambda order: run_order(script, order))}))
+    return Conversation(McpServer(McpServerInfo(name="order", version="1"), ErrorTextToolbox(desk)), stateless=False)
 
 
 def ordered(script: Script, **arguments: Any) -> Any:
@@ -174,7 +174,7 @@ def test_a_given_session_key_is_used() -> None:
     [
         (Script(("chat", {"state": "error", "errorMessage": "no model"})), "Error: no model"),
         (Script(("chat", {"state": "aborted"})), "Error: the order was stopped"),
-        (Script(refuse=Fault("unknown agent")), "Error: unknown agent"),
+        (Script(refuse=RpcError("unknown agent")), "Error: unknown agent"),
     ],
 )
 def test_what_goes_wrong_is_an_error_in_so_many_words(script: Script, says: str) -> None:
@@ -238,7 +238,7 @@ def test_an_order_that_had_to_wait_gets_its_own_answer() -> None:
 
 
 def test_an_end_is_heard_however_much_was_said_before() -> None:
-    pieces = [delta("x" * length) for length in range(1, conversation.MOST_UNHEARD + 100)]
+    pieces = [delta("x" * length) for length in range(1, conversation.MOST_QUEUED_EVENTS + 100)]
 
     assert answer(*pieces, final("the end")).endswith("the end")
 
@@ -266,7 +266,7 @@ def test_a_cancelled_order_stops_the_run() -> None:
 
     (_, sent), (method, stopped) = script.calls
     assert (method, stopped["runId"]) == ("chat.abort", sent["idempotencyKey"])
-    assert script.hears == []
+    assert script.handlers == []
 
 
 def test_progress_tells_the_text_so_far_and_the_tool_in_use() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from openclaw_mcp.protocol import header_params
-from openclaw_mcp.protocol.jsonrpc import RpcError
+from openclaw_mcp.protocol.jsonrpc import JsonRpcError
 from openclaw_mcp.protocol.mcp import HEADER_MISMATCH, PROTOCOL_VERSION
 
 BODY = {"name": "echo", "_meta": {PROTOCOL_VERSION: "2026-07-28"}}
@@ -18,14 +18,14 @@ def test_headers_that_agree_pass() -> None:
 def test_a_missing_header_is_named(lost: str) -> None:
     headers = {key: value for key, value in HEADERS.items() if key != lost}
 
-    with pytest.raises(RpcError, match="(?i)" + lost) as refused:
+    with pytest.raises(JsonRpcError, match="(?i)" + lost) as refused:
         header_params.check_headers(headers, "tools/call", BODY)
     assert refused.value.code == HEADER_MISMATCH
 
 
 @pytest.mark.parametrize("key", HEADERS)
 def test_a_header_that_says_otherwise_is_refused(key: str) -> None:
-    with pytest.raises(RpcError):
+    with pytest.raises(JsonRpcError):
         header_params.check_headers({**HEADERS, key: "OTHER"}, "tools/call", BODY)
 
 
@@ -49,12 +49,12 @@ def test_a_header_that_says_otherwise_is_refused(key: str) -> None:
 )
 def test_a_mirrored_argument_must_equal_its_header(schema: str, header: str | None, value: object, fits: bool) -> None:
     deep = {"type": "object", "properties": {"region": {"type": schema, "x-mcp-header": "Region"}}}
-    mirrored = header_params.mirrored_arguments({"type": "object", "properties": {"where": deep}})
+    mirrored = header_params.find_header_params({"type": "object", "properties": {"where": deep}})
     headers = {} if header is None else {"mcp-param-region": header}
 
     try:
-        header_params.check_arguments(headers, mirrored, {"where": {"region": value}})
-    except RpcError:
+        header_params.check_param_headers(headers, mirrored, {"where": {"region": value}})
+    except JsonRpcError:
         assert not fits
     else:
         assert fits

@@ -9,12 +9,12 @@ from msgspec import UNSET
 
 from openclaw_mcp.core.model import Audio, Contents, Embedded, Image, Link, Text
 from openclaw_mcp.protocol.header_params import (
-    decoded,
-    encoded,
-    headers_for,
-    headers_for_arguments,
-    mirrored_arguments,
-    mirrors_well,
+    decode_header_value,
+    encode_header_value,
+    find_header_params,
+    has_valid_header_params,
+    param_headers,
+    request_headers,
 )
 from openclaw_mcp.protocol.mcp import SERVER_INFO
 from openclaw_mcp.protocol.mcp_results import read_result, read_tool
@@ -68,11 +68,11 @@ def test_what_is_no_tool_is_left_out(value: Any) -> None:
 
 @given(st.text())
 def test_any_text_goes_through_a_header(value: str) -> None:
-    header = encoded(value.encode("utf-8", "ignore").decode())
+    header = encode_header_value(value.encode("utf-8", "ignore").decode())
 
     assert header.isascii()
     assert header.isprintable()
-    assert decoded(header) == value.encode("utf-8", "ignore").decode()
+    assert decode_header_value(header) == value.encode("utf-8", "ignore").decode()
 
 
 def test_headers_repeat_the_body() -> None:
@@ -83,12 +83,12 @@ def test_headers_repeat_the_body() -> None:
         }
     }
 
-    assert headers_for("tools/call", {"name": "naïve"}) == {
+    assert request_headers("tools/call", {"name": "naïve"}) == {
         "mcp-method": "tools/call",
         "mcp-name": "=?base64?bmHDr3Zl?=",
     }
-    assert headers_for("tools/list", {}) == {"mcp-method": "tools/list"}
-    assert headers_for_arguments(mirrored_arguments(schema), {"a": None, "o": {"n": 5}}) == {"mcp-param-n": "5"}
+    assert request_headers("tools/list", {}) == {"mcp-method": "tools/list"}
+    assert param_headers(find_header_params(schema), {"a": None, "o": {"n": 5}}) == {"mcp-param-n": "5"}
 
 
 @pytest.mark.parametrize(
@@ -104,4 +104,4 @@ def test_headers_repeat_the_body() -> None:
     ],
 )
 def test_marks_that_are_no_headers_are_found(properties: Any, well: bool) -> None:
-    assert mirrors_well({"properties": properties}) is well
+    assert has_valid_header_params({"properties": properties}) is well

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.proxy.settings import Settings
+from openclaw_mcp.proxy.settings import ProxySettings
 
 from ..programs import need
 from ..running import process
@@ -83,7 +83,7 @@ def proxies(request: pytest.FixtureRequest) -> Start:
 
     @contextlib.asynccontextmanager
     async def start(**given: Any) -> AsyncIterator[Proxy]:
-        settings = Settings(**{"audit": "off", "redis_url": url, **given})
+        settings = ProxySettings(**{"audit": "off", "redis_url": url, **given})
         async with proxy(settings) as running:
             if request.param != "across":
                 yield running

@@ -11,10 +11,10 @@ import websockets
 from websockets.asyncio.client import ClientConnection
 
 from openclaw_mcp.net import listen
-from openclaw_mcp.net.http_limits import Bounds
-from openclaw_mcp.proxy.http.asgi import Front
-from openclaw_mcp.proxy.settings import Settings
-from openclaw_mcp.proxy.state import House
+from openclaw_mcp.net.http_limits import ConnectionBounds
+from openclaw_mcp.proxy.http.asgi import ProxyAsgi
+from openclaw_mcp.proxy.settings import ProxySettings
+from openclaw_mcp.proxy.state import ProxyState
 
 from .. import web_client
 from ..web_client import Answer
@@ -30,16 +30,16 @@ HOLD = {"name": "hold", "description": "Answers when told to."}
 class Proxy:
     """One instance, as its clients see it."""
 
-    def __init__(self, address: str, house: House | None = None) -> None:
+    def __init__(self, address: str, state: ProxyState | None = None) -> None:
         self.address = address
         self.calls = address
         """Where MCP requests go: the same instance, or another one that shares its sessions."""
-        self._house = house
+        self._state = state
 
     @property
-    def house(self) -> House:
-        assert self._house is not None
-        return self._house
+    def state(self) -> ProxyState:
+        assert self._state is not None
+        return self._state
 
     async def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         base = self.calls if path.startswith("/v1/mcp") else self.address
@@ -163,13 +163,15 @@ async def soon(awaitable: Awaitable[Any]) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def proxy(settings: Settings = Settings(audit="off"), bounds: Bounds = Bounds()) -> AsyncIterator[Proxy]:
+async def proxy(
+    settings: ProxySettings = ProxySettings(audit="off"), bounds: ConnectionBounds = ConnectionBounds()
+) -> AsyncIterator[Proxy]:
     """A proxy in this process, on a socket of its own."""
     listener = listen.bind("127.0.0.1", 0)
     ready = asyncio.Event()
-    async with House(settings) as house:
-        front = Front(house)
-        serve = listen.serve(front, listener, ready=ready.set, websockets=front.socket, bounds=bounds)
+    async with ProxyState(settings) as house:
+        front = ProxyAsgi(house)
+        serve = listen.serve(front, listener, on_ready=ready.set, websockets=front.make_socket, bounds=bounds)
         serving = asyncio.create_task(serve)
         await soon(ready.wait())
         try:

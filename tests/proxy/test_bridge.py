@@ -11,7 +11,7 @@ import pytest
 import websockets
 
 from openclaw_mcp.proxy.engine import bridge as bridges
-from openclaw_mcp.proxy.engine.bridge import Limits
+from openclaw_mcp.proxy.engine.bridge import BridgeLimits
 
 from .engines import Start, one_redis, proxies, redis
 from .proxies import HOLD, App, Proxy, closed, soon, text_of
@@ -154,7 +154,7 @@ def test_a_frame_that_can_not_be_used_is_answered_and_the_bridge_stays(
 )
 def test_a_broken_answer_fails_its_call_at_once_and_no_other(proxies: Start, broken: Any) -> None:
     async def main() -> None:
-        async with proxies(bridge=Limits(result=4000)) as proxy:
+        async with proxies(bridge=BridgeLimits(result=4000)) as proxy:
             id = await opened(proxy)
             async with proxy.app(id) as app:
                 bad = asyncio.create_task(proxy.call(id, "hold"))
@@ -318,7 +318,7 @@ def test_a_second_bridge_is_refused_while_the_first_answers_and_takes_over_when_
 
 def test_a_silent_app_is_pinged_then_let_go(proxies: Start) -> None:
     async def main() -> None:
-        async with proxies(bridge=Limits(ping=0.3)) as proxy:
+        async with proxies(bridge=BridgeLimits(ping=0.3)) as proxy:
             id = await opened(proxy)
             async with proxy.app(id) as app:
                 await asyncio.sleep(1.5)  # longer than both spans: answered pings have kept it
@@ -335,7 +335,7 @@ def test_an_app_that_stops_reading_fails_its_calls_and_harms_no_other(
     monkeypatch.setattr(bridges, "STALLED", 0.5)
 
     async def main() -> None:
-        async with proxies(bridge=Limits(ping=1.0)) as proxy:
+        async with proxies(bridge=BridgeLimits(ping=1.0)) as proxy:
             id, other = await opened(proxy), await opened(proxy)
             async with websockets.connect(proxy.bridge_url(id), compression=None, max_queue=1) as socket:
                 app = App(socket)
@@ -353,7 +353,7 @@ def test_an_app_that_stops_reading_fails_its_calls_and_harms_no_other(
 
 def test_calls_beyond_the_window_are_refused_not_queued(proxies: Start) -> None:
     async def main() -> None:
-        async with proxies(bridge=Limits(calls=2)) as proxy:
+        async with proxies(bridge=BridgeLimits(calls=2)) as proxy:
             id = await opened(proxy)
             async with proxy.app(id) as app:
                 calls = [asyncio.create_task(proxy.call(id, "hold")) for _ in range(2)]

@@ -10,9 +10,9 @@ import pytest
 import websockets
 
 from openclaw_mcp.proxy.engine import bridge as bridges
-from openclaw_mcp.proxy.engine.redis import Shared
-from openclaw_mcp.proxy.engine.relay import Note, channel
-from openclaw_mcp.proxy.settings import Settings
+from openclaw_mcp.proxy.engine.redis import RedisEngine
+from openclaw_mcp.proxy.engine.relay import RelayMessage, channel_name
+from openclaw_mcp.proxy.settings import ProxySettings
 
 from .engines import Redis, Start, one_redis, proxies, redis
 from .proxies import Proxy, closed, proxy, soon, text_of
@@ -32,13 +32,13 @@ def session_keys(redis: Redis) -> bytes:
 
 async def begun(proxy: Proxy, id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
     """A PUT of tools whose session was found, and whose body has not come yet."""
-    found = proxy.house.engine.guests.get(id)
-    before = None if found is None else found.used
+    found = proxy.state.engine.sessions.get(id)
+    before = None if found is None else found.last_used
     body = json.dumps(tools(1000)).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", int(proxy.address.rpartition(":")[2]))
     head = f"PUT /v1/chat/sessions/{id}/tools HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body[:10])
-    while (found := proxy.house.engine.guests.get(id)) is None or found.used == before:
+    while (found := proxy.state.engine.sessions.get(id)) is None or found.last_used == before:
         await proxy.send("GET", "/health")
     return reader, writer, body[10:]
 
@@ -54,7 +54,7 @@ def test_new_tools_for_a_session_deleted_meanwhile_are_refused_and_not_kept(
             writer.write(rest)
             assert (await soon(reader.readline())).split()[1] == b"404"
             writer.close()
-            if "redis" in request.fixturenames and proxy.house.settings.redis_url:
+            if "redis" in request.fixturenames and proxy.state.settings.redis_url:
                 assert session_keys(request.getfixturevalue("redis")) == b"*0\r\n"
 
     asyncio.run(main())
@@ -78,7 +78,7 @@ def test_what_gives_way_is_taken_off_the_account_of_whoever_had_it(proxies: Star
         async with proxies(most_sessions=4, most_sessions_of_a_peer=4, most_bytes=400_000, unclaimed=-1.0) as proxy:
             for n in range(4):
                 body = json.dumps({"tools": tools(70_000 + n)}).encode()
-                await proxy.house.register(body, client=ELSEWHERE[n % 2])
+                await proxy.state.register(body, client=ELSEWHERE[n % 2])
             ids = [(await proxy.create(tools=tools(n)))["mcpSessionId"] for n in range(4)]
             told = []
             for n, id in enumerate(ids):
@@ -91,7 +91,7 @@ def test_what_gives_way_is_taken_off_the_account_of_whoever_had_it(proxies: Star
 
 def test_a_peer_is_counted_for_as_long_as_its_sessions_are_used(redis: Redis) -> None:
     async def main() -> None:
-        async with proxy(Settings(audit="off", redis_url=redis.url)) as one:
+        async with proxy(ProxySettings(audit="off", redis_url=redis.url)) as one:
             id = (await one.create())["mcpSessionId"]
             for key in (b"", b":bytes"):
                 assert redis.ask(b'PEXPIRE "openclaw:proxy:peer:this machine%b" 60000\r\n' % key) == b":1\r\n"
@@ -129,18 +129,18 @@ def test_an_answer_no_instance_can_read_fails_its_call_alone(redis: Redis) -> No
     """Another instance may have a fuller stack, or be of another version."""
 
     async def main() -> None:
-        settings = Settings(audit="off", redis_url=redis.url)
+        settings = ProxySettings(audit="off", redis_url=redis.url)
         async with proxy(settings) as near, proxy(settings) as far:
             id = (await near.create())["mcpSessionId"]
             async with near.app(id) as app:
                 calls = [asyncio.create_task(far.call(id, "hold")) for _ in range(2)]
                 held = [await app.holding() for _ in calls]
-                engine = far.house.engine
-                assert isinstance(engine, Shared)
+                engine = far.state.engine
+                assert isinstance(engine, RedisEngine)
                 relay = engine._relay
                 frame = b'{"type": "invoke_result", "content": ' + b"[" * 5000 + b"]" * 5000 + b"}"
-                notes = [Note("done", "x", number, data=frame) for number in (1, 77)]
-                await relay._store.publish(channel(relay.instance), msgspec.msgpack.encode(notes))
+                notes = [RelayMessage("done", "x", number, data=frame) for number in (1, 77)]
+                await relay._store.publish(channel_name(relay.instance), msgspec.msgpack.encode(notes))
                 done, going = await asyncio.wait(calls, timeout=10, return_when=asyncio.FIRST_COMPLETED)
                 assert [text_of(call.result()) for call in done] == [
                     "The app's answer could not be read by the instance that was asked"

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from openclaw_mcp.proxy.engine import rate_limits
-from openclaw_mcp.proxy.settings import Settings
+from openclaw_mcp.proxy.settings import ProxySettings
 
 from ..running import OPENCLAW, READY_WAIT, process, read_line
 from .engines import Redis, one_redis, redis
@@ -136,7 +136,7 @@ async def answered(at: Proxy, id: str) -> None:
 
 def test_a_second_bridge_at_another_instance_is_refused_while_the_first_answers(redis: Redis) -> None:
     async def main() -> None:
-        settings = Settings(audit="off", redis_url=redis.url)
+        settings = ProxySettings(audit="off", redis_url=redis.url)
         async with proxy(settings) as first, proxy(settings) as second:
             id = (await first.create())["mcpSessionId"]
             async with first.app(id) as app:
@@ -152,7 +152,7 @@ def test_a_second_bridge_at_another_instance_is_refused_while_the_first_answers(
 
 def test_a_rate_holds_for_all_instances_together(redis: Redis) -> None:
     async def main() -> None:
-        settings = Settings(audit="off", redis_url=redis.url, app_rate=rate_limits.parse("1/h:3"))
+        settings = ProxySettings(audit="off", redis_url=redis.url, app_rate=rate_limits.parse_rate("1/h:3"))
         async with proxy(settings) as first, proxy(settings) as second:
             statuses = [(await at.send("GET", "/v1/chat/sessions")).status for at in (first, second, first, second)]
             assert statuses == [200, 200, 200, 429]
@@ -162,7 +162,7 @@ def test_a_rate_holds_for_all_instances_together(redis: Redis) -> None:
 
 def test_a_session_deleted_at_one_instance_is_gone_at_all(redis: Redis) -> None:
     async def main() -> None:
-        settings = Settings(audit="off", redis_url=redis.url)
+        settings = ProxySettings(audit="off", redis_url=redis.url)
         async with proxy(settings) as first, proxy(settings) as second:
             id = (await first.create())["mcpSessionId"]
             async with second.app(id) as app:

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from openclaw_mcp.core.errors import BadRequest, ToolBusy, ToolError, ToolUnavailable
-from openclaw_mcp.net.websocket import Listener, Socket
-from openclaw_mcp.proxy.engine.bridge import Bridge, Limits, Retool
+from openclaw_mcp.net.websocket import WebSocket, WebSocketListener
+from openclaw_mcp.proxy.engine.bridge import Bridge, BridgeLimits, ReplaceTools
 from openclaw_mcp.proxy.engine.frames import Frame
 
 PATIENCE = 20.0
@@ -21,13 +21,13 @@ class Wire:
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.closed: list[tuple[int, str]] = []
-        self.unsent = 0
-        self.taken = 0
+        self.backlog_bytes = 0
+        self.bytes_delivered = 0
         self.is_text = True
         self.reading = False
-        self.listener: Listener | None = None
+        self.listener: WebSocketListener | None = None
 
-    def listen(self, listener: Listener) -> None:
+    def set_listener(self, listener: WebSocketListener) -> None:
         self.listener, self.reading = listener, True
 
     def send(self, message: bytes) -> None:
@@ -46,10 +46,10 @@ class Wire:
 class App:
     """A bridge, and the app at its other end."""
 
-    def __init__(self, retool: Retool | None = None, **limits: Any) -> None:
+    def __init__(self, retool: ReplaceTools | None = None, **limits: Any) -> None:
         self.wire = Wire()
         self.bridge = Bridge(
-            "s1", cast(Socket, self.wire), limits=Limits(**limits), retool=retool or self._count
+            "s1", cast(WebSocket, self.wire), limits=BridgeLimits(**limits), replace_tools=retool or self._count
         )  # fmt: skip
         self.told: list[bytes] = []
         self.loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ class App:
         return len(json.loads(tools))
 
     def says(self, type: str, **fields: Any) -> None:
-        self.bridge.heard(json.dumps({"type": type, **fields}).encode())
+        self.bridge.on_message(json.dumps({"type": type, **fields}).encode())
 
     def answers(self, number: int, content: Any = "done", **more: Any) -> None:
         self.says("invoke_result", request_id=f"s1:{number}", ok=True, content=content, **more)
@@ -89,7 +89,7 @@ def test_a_call_is_answered_and_the_size_of_its_question_told() -> None:
     async def story() -> None:
         app = App()
         calls = [await app.call("look", {"n": n}) for n in (1, 2)]
-        assert app.bridge.waiting == 2
+        assert app.bridge.pending_count == 2
         assert app.wire.sent == [
             {"type": "invoke_tool", "mcpSessionId": "s1", "request_id": f"s1:{n}", "requestId": f"s1:{n}",
              "tool_name": "look", "toolName": "look", "arguments": {"n": n}}
@@ -102,7 +102,7 @@ def test_a_call_is_answered_and_the_size_of_its_question_told() -> None:
         assert [json.loads(bytes(cast(Any, frame.content))) for frame, _ in found] == ["one", "two"]
         question = json.dumps(app.wire.sent[0], separators=(",", ":"))
         assert [size for _, size in found] == [len(question)] * 2
-        assert (app.bridge.waiting, app.bridge.count) == (0, 2)
+        assert (app.bridge.pending_count, app.bridge.last_call_number) == (0, 2)
         app.answers(1, "late")
         assert app.types()[2:] == ["error"]
 
@@ -116,11 +116,11 @@ def test_so_many_calls_wait_and_no_more(limits: dict[str, Any], most: int) -> No
         calls = [await app.call() for _ in range(most)]
         with pytest.raises(ToolBusy, match=f"^{most} calls wait for this app already"):
             await app.bridge.invoke("t", None, None)
-        assert (len(app.wire.sent), app.bridge.count) == (most, most)
+        assert (len(app.wire.sent), app.bridge.last_call_number) == (most, most)
         app.answers(1)
         await calls[0]
         calls[0] = await app.call()
-        app.bridge.gone(1000, "")
+        app.bridge.on_close(1000, "")
         await asyncio.gather(*calls, return_exceptions=True)
 
     within(story)
@@ -132,15 +132,15 @@ def test_an_app_that_reads_slowly_gets_no_more_calls_and_at_twice_as_much_is_let
 ) -> None:
     async def story() -> None:
         app = App(**limits)
-        app.wire.unsent = most
+        app.wire.backlog_bytes = most
         call = await app.call()
-        app.wire.unsent = most + 1
+        app.wire.backlog_bytes = most + 1
         with pytest.raises(ToolBusy, match="reads its calls too slowly"):
             await app.bridge.invoke("t", None, None)
-        app.wire.unsent = 2 * most
+        app.wire.backlog_bytes = 2 * most
         app.says("ping")
         assert (app.types(), app.wire.closed) == (["invoke_tool", "pong"], [])
-        app.wire.unsent = 2 * most + 1
+        app.wire.backlog_bytes = 2 * most + 1
         app.says("ping")
         assert app.wire.closed == [(4413, "the app does not read what it is sent")]
         with pytest.raises(ToolUnavailable, match="Bridge is not connected: the app does not read"):
@@ -160,7 +160,7 @@ def test_a_call_nobody_waits_for_is_cancelled_at_the_app() -> None:
             await call
         assert app.types() == ["invoke_tool", "cancel_tool"]
         assert app.wire.sent[1]["request_id"] == "s1:1"
-        assert app.bridge.waiting == 0
+        assert app.bridge.pending_count == 0
 
     within(story)
 
@@ -238,9 +238,9 @@ def test_an_answer_may_be_so_large_and_no_larger() -> None:
 def test_unless_it_is_said_otherwise_that_is_sixteen_mebibytes() -> None:
     async def story() -> None:
         app = App()
-        app.bridge.heard(b'{"type":"pong"}'.ljust(16_777_216))
+        app.bridge.on_message(b'{"type":"pong"}'.ljust(16_777_216))
         assert app.bridge.bad_frames == 0
-        app.bridge.heard(b'{"type":"pong"}'.ljust(16_777_217))
+        app.bridge.on_message(b'{"type":"pong"}'.ljust(16_777_217))
         assert app.bridge.bad_frames == 1
         assert "larger than 16777216 bytes" in app.wire.sent[0]["reason"]
 
@@ -263,7 +263,7 @@ def test_a_frame_that_means_nothing_here_is_answered_counted_and_harms_no_call(f
     async def story() -> None:
         app = App()
         call = await app.call()
-        app.bridge.heard(json.dumps(frame).encode())
+        app.bridge.on_message(json.dumps(frame).encode())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert app.wire.sent[1:] == [{"type": "error", "mcpSessionId": "s1", "reason": reason}]
@@ -371,8 +371,8 @@ def test_new_tools_are_given_up_with_the_bridge() -> None:
 # ---- life ------------------------------------------------------------------------------------------------------------
 
 ENDS: list[tuple[str, Callable[[Bridge], None], str, list[tuple[int, str]]]] = [
-    ("it goes", lambda bridge: bridge.gone(1000, "bye"), "the app has gone", []),
-    ("it says too much", lambda bridge: bridge.gone(1009, ""), "the app said more than 200 bytes at once", []),
+    ("it goes", lambda bridge: bridge.on_close(1000, "bye"), "the app has gone", []),
+    ("it says too much", lambda bridge: bridge.on_close(1009, ""), "the app said more than 200 bytes at once", []),
     ("it is let go", lambda bridge: bridge.close(4410, "deleted"), "deleted", [(4410, "deleted")]),
 ]
 
@@ -393,13 +393,13 @@ def test_when_an_app_is_gone_every_call_fails_with_the_reason(
                 await call
         await running
         app.bridge.close(4409, "again")
-        app.bridge.gone(1006, "")
+        app.bridge.on_close(1006, "")
         assert app.wire.closed == closed
         with pytest.raises(ToolUnavailable, match=reason):
             await app.bridge.invoke("t", None, None)
         assert app.types() == ["invoke_tool"] * 2
         assert await app.bridge.probe() is False
-        app.bridge.beat(app.loop.time() + 1000)
+        app.bridge.check_liveness(app.loop.time() + 1000)
         assert app.types() == ["invoke_tool"] * 2
 
     within(story)
@@ -423,17 +423,17 @@ def test_a_silent_app_is_pinged_once_and_let_go_after_as_long_again() -> None:
     async def story() -> None:
         app = App()
         heard = app.loop.time()
-        app.bridge.beat(heard + 19)
+        app.bridge.check_liveness(heard + 19)
         assert app.wire.sent == []
         for later in (21, 25, 39):
-            app.bridge.beat(heard + later)
+            app.bridge.check_liveness(heard + later)
         assert (app.types(), app.wire.closed) == (["ping"], [])
         app.says("pong")
         heard = app.loop.time()
         for later in (19, 21, 39):
-            app.bridge.beat(heard + later)
+            app.bridge.check_liveness(heard + later)
         assert (app.types(), app.wire.closed) == (["ping", "ping"], [])
-        app.bridge.beat(heard + 41)
+        app.bridge.check_liveness(heard + 41)
         assert app.wire.closed == [(4408, "the app gave no sign of life")]
 
     within(story)
@@ -443,14 +443,14 @@ def test_an_app_that_takes_some_of_what_it_is_owed_reads() -> None:
     async def story() -> None:
         app = App()
         begin = app.loop.time()
-        app.bridge.beat(begin + 9)  # owed nothing
-        app.wire.unsent = 5
+        app.bridge.check_liveness(begin + 9)  # owed nothing
+        app.wire.backlog_bytes = 5
         for later in (18.9, 28.8):
-            app.wire.taken += 1
-            app.bridge.beat(begin + later)
-        app.bridge.beat(begin + 38.7)
+            app.wire.bytes_delivered += 1
+            app.bridge.check_liveness(begin + later)
+        app.bridge.check_liveness(begin + 38.7)
         assert app.wire.closed == []
-        app.bridge.beat(begin + 38.9)
+        app.bridge.check_liveness(begin + 38.9)
         assert app.wire.closed == [(4413, "the app does not read what it is sent")]
 
     within(story)
@@ -461,10 +461,10 @@ def test_an_app_that_takes_none_of_what_it_is_owed_is_let_go(ping: float, patien
     async def story() -> None:
         app = App(ping=ping)
         begin = app.loop.time()
-        app.wire.unsent = 1
-        app.bridge.beat(begin + patience - 0.1)
+        app.wire.backlog_bytes = 1
+        app.bridge.check_liveness(begin + patience - 0.1)
         assert app.wire.closed == []
-        app.bridge.beat(begin + patience + 0.1)
+        app.bridge.check_liveness(begin + patience + 0.1)
         assert app.wire.closed == [(4413, "the app does not read what it is sent")]
 
     within(story)
@@ -482,7 +482,7 @@ def test_an_app_that_is_asked_whether_it_is_there_says_so() -> None:
         assert app.types() == ["ping", "ping"]
         asked = asyncio.ensure_future(app.bridge.probe())
         await asyncio.sleep(0)
-        app.bridge.gone(1000, "")
+        app.bridge.on_close(1000, "")
         assert await asked is False
         assert app.wire.closed == []
 

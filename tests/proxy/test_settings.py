@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.core.errors import BadRequest
-from openclaw_mcp.proxy.audit_log import Book
-from openclaw_mcp.proxy.settings import DEFAULT_URL, Settings, read
+from openclaw_mcp.proxy.audit_log import ProxyAuditLog
+from openclaw_mcp.proxy.settings import DEFAULT_URL, ProxySettings, read_settings
 
 HARMFUL = {
     "ORIGINS": "*",
@@ -28,16 +28,18 @@ def beside(folder: Path, **said: str) -> Path:
 def test_a_file_nobody_named_does_not_open_the_proxy(tmp_path: Path, name: str) -> None:
     folder = beside(tmp_path, **{name: HARMFUL[name]})
     with pytest.raises(BadRequest, match=rf"OPENCLAW_PROXY_{name} in \.env of this folder .* --env-file \.env"):
-        read({}, folder=folder)
-    assert read({f"OPENCLAW_PROXY_{name}": ""}, folder=folder) == Settings(), "the environment has the last word"
+        read_settings({}, folder=folder)
+    assert read_settings({f"OPENCLAW_PROXY_{name}": ""}, folder=folder) == ProxySettings(), (
+        "the environment has the last word"
+    )
 
 
 def test_a_file_that_is_named_may_say_all(tmp_path: Path) -> None:
     folder = beside(tmp_path, **HARMFUL)
-    settings = read({}, file=folder / ".env")
+    settings = read_settings({}, file=folder / ".env")
     assert (settings.origins, settings.hosts, settings.audit) == (frozenset("*"), frozenset("*"), "audit.log")
     with pytest.raises(BadRequest, match="there is no file"):
-        read({}, file=tmp_path / "other")
+        read_settings({}, file=tmp_path / "other")
 
 
 def test_a_file_beside_may_say_what_keeps_others_out(tmp_path: Path) -> None:
@@ -45,17 +47,17 @@ def test_a_file_beside_may_say_what_keeps_others_out(tmp_path: Path) -> None:
         tmp_path, APP_TOKEN="a", OPENCLAW_TOKEN="b", SERVER_URL="http://127.0.0.1:9", SESSION_TTL_SECONDS="7",
         TOOL_TIMEOUT_SECONDS="8",
     )  # fmt: skip
-    settings = read({"UNRELATED": "x"}, folder=folder)
+    settings = read_settings({"UNRELATED": "x"}, folder=folder)
     assert (settings.app_token, settings.mcp_token, settings.server_url) == ("a", "b", "http://127.0.0.1:9")
     assert (settings.session_ttl, settings.tool_timeout) == (7.0, 8.0)
-    assert read({}).server_url == DEFAULT_URL, "nobody says where to look"
+    assert read_settings({}).server_url == DEFAULT_URL, "nobody says where to look"
 
 
 @pytest.mark.parametrize("token", ["APP_TOKEN", "OPENCLAW_TOKEN"])
 def test_a_token_of_the_environment_goes_nowhere_a_file_beside_says(tmp_path: Path, token: str) -> None:
     folder = beside(tmp_path, SERVER_URL="http://127.0.0.1:9")
     with pytest.raises(BadRequest, match="OPENCLAW_PROXY_SERVER_URL"):
-        read({f"OPENCLAW_PROXY_{token}": "secret"}, folder=folder)
+        read_settings({f"OPENCLAW_PROXY_{token}": "secret"}, folder=folder)
 
 
 @pytest.mark.parametrize("kind", ["link", "second name"])
@@ -65,7 +67,7 @@ def test_the_audit_writes_into_no_other_file(tmp_path: Path, kind: str) -> None:
     audit.symlink_to(precious) if kind == "link" else audit.hardlink_to(precious)
 
     async def main() -> None:
-        async with Book(str(audit)):
+        async with ProxyAuditLog(str(audit)):
             pass
 
     if kind == "link":

@@ -6,52 +6,52 @@ import re
 import pytest
 
 from openclaw_mcp.core.jobs import (
-    Ending,
-    Every,
-    Firing,
-    Job,
+    CronJob,
+    FiringNotClaimed,
+    FiringOutcome,
+    IntervalSchedule,
+    JobFiring,
+    JobLogQuery,
     JobQuery,
+    JobSpec,
     JobState,
-    LogQuery,
-    Queued,
-    Spec,
-    SystemEvent,
-    Unclaimed,
-    replaced,
+    QueuedEvent,
+    SystemEventPayload,
+    replace_job,
 )
 from openclaw_mcp.core.sessions import NewSession, RunRequest
-from openclaw_mcp.store.cron_jobs import CronJobs
-from openclaw_mcp.store.runs import Runs
-from openclaw_mcp.store.store import opened
+from openclaw_mcp.store.cron_jobs import SqlCronJobRepository
+from openclaw_mcp.store.runs import SqlRunRepository
+from openclaw_mcp.store.store import open_store
 
 OWNERS = {"grant": {"owner": True}}
 
 
-def job(name: str, due: int | None) -> Job:
-    spec = Spec(
-        name=name, enabled=True, schedule=Every(every_ms=1000), session_target="main", wake_mode="now",
-        payload=SystemEvent(text="tick"),
+def job(name: str, due: int | None) -> CronJob:
+    spec = JobSpec(
+        name=name, enabled=True, schedule=IntervalSchedule(every_ms=1000), session_target="main", wake_mode="now",
+        payload=SystemEventPayload(text="tick"),
     )  # fmt: skip
-    return Job(
+    return CronJob(
         id=name, spec=spec, state=JobState(next_run_at_ms=due), created_at=1, updated_at=1, origin="agent:main:x"
     )
 
 
-def later(job: Job, now: int) -> int:
+def later(job: CronJob, now: int) -> int:
     return now + 1000
 
 
-def entry(firing: Firing, status: str = "ok") -> dict[str, object]:
+def entry(firing: JobFiring, status: str = "ok") -> dict[str, object]:
     return {"ts": 5, "jobId": firing.job.id, "status": status, "summary": "Hello 100%", "sessionKey": "agent:main:s"}
 
 
 def test_of_several_processes_one_claims_a_due_job(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as first, opened(where) as second:
-            books = CronJobs(first), CronJobs(second)
+        async with open_store(where) as first, open_store(where) as second:
+            books = SqlCronJobRepository(first), SqlCronJobRepository(second)
             for n in range(40):
-                await books[0].add(job(f"j{n}", n), most=100)
-            claims = await asyncio.gather(*(books[n % 2].claim(19, most=7, plan=later) for n in range(8)))
+                await books[0].add(job(f"j{n}", n), max_jobs=100)
+            claims = await asyncio.gather(*(books[n % 2].claim(19, limit=7, plan=later) for n in range(8)))
             taken = [one.firing.job.id for claim in claims for one in claim]
             assert sorted(taken) == sorted(f"j{n}" for n in range(20))
             assert await books[1].next_due() == 20
@@ -66,18 +66,20 @@ def test_of_several_processes_one_claims_a_due_job(where: str) -> None:
 
 def test_what_a_process_left_is_taken_over_once_and_its_own_end_comes_too_late(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as second, opened(where) as third:
-            async with opened(where) as first:
-                dead = CronJobs(first)
-                await dead.add(job("a", 1), most=10)
-                firing = (await dead.claim(5, most=10, plan=later))[0].firing
+        async with open_store(where) as second, open_store(where) as third:
+            async with open_store(where) as first:
+                dead = SqlCronJobRepository(first)
+                await dead.add(job("a", 1), max_jobs=10)
+                firing = (await dead.claim(5, limit=10, plan=later))[0].firing
                 assert await dead.begin(firing.run_id) is True
-            found = [*await CronJobs(second).adopt(), *await CronJobs(third).adopt()]
+            found = [*await SqlCronJobRepository(second).adopt(), *await SqlCronJobRepository(third).adopt()]
             assert [(one.run_id, one.begun, one.job.spec) for one in found] == [(firing.run_id, True, firing.job.spec)]
-            with pytest.raises(Unclaimed):
-                await CronJobs(third).finish(firing, Ending(entry=entry(firing), settle=lambda j: j))
-            done = await CronJobs(second).finish(
-                firing, Ending(entry=entry(firing), settle=lambda j: replaced(j, last_run_status="ok"))
+            with pytest.raises(FiringNotClaimed):
+                await SqlCronJobRepository(third).finish(
+                    firing, FiringOutcome(entry=entry(firing), change_job=lambda j: j)
+                )
+            done = await SqlCronJobRepository(second).finish(
+                firing, FiringOutcome(entry=entry(firing), change_job=lambda j: replace_job(j, last_run_status="ok"))
             )
             assert done is not None
             assert (done.running, done.state.running_at_ms, done.state.last_run_status) == (None, None, "ok")
@@ -87,27 +89,31 @@ def test_what_a_process_left_is_taken_over_once_and_its_own_end_comes_too_late(w
 
 def test_an_end_is_all_or_nothing(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = CronJobs(store)
-            await book.add(job("a", 1), most=10)
-            firing = (await book.claim(5, most=10, plan=later))[0].firing
-            event = Queued(session="agent:main:main", text="told", at=5, key="k", owner=True)
+        async with open_store(where) as store:
+            book = SqlCronJobRepository(store)
+            await book.add(job("a", 1), max_jobs=10)
+            firing = (await book.claim(5, limit=10, plan=later))[0].firing
+            event = QueuedEvent(session="agent:main:main", text="told", at=5, key="k", owner=True)
 
-            def fails(job: Job) -> Job:
+            def fails(job: CronJob) -> CronJob:
                 raise RuntimeError("settling went wrong")
 
             with pytest.raises(RuntimeError):
-                await book.finish(firing, Ending(entry=entry(firing), settle=fails, event=event))
-            assert await book.log(LogQuery()) == ([], 0)
-            await book.finish(firing, Ending(entry=entry(firing), settle=lambda job: None, event=event, reap_at=7))
+                await book.finish(firing, FiringOutcome(entry=entry(firing), change_job=fails, event=event))
+            assert await book.read_log(JobLogQuery()) == ([], 0)
+            await book.finish(
+                firing, FiringOutcome(entry=entry(firing), change_job=lambda job: None, event=event, reap_at=7)
+            )
             assert await book.get("a") is None
-            assert (await book.log(LogQuery(words="hello 100%", statuses=("ok",))))[1] == 1
-            assert (await book.log(LogQuery(words="hello 1000")))[1] == 0
-            assert await book.reap(6, most=10) == []
-            assert await book.reap(7, most=10) == ["agent:main:s"]
-            assert await book.reap(7, most=10) == []
+            assert (await book.read_log(JobLogQuery(search="hello 100%", statuses=("ok",))))[1] == 1
+            assert (await book.read_log(JobLogQuery(search="hello 1000")))[1] == 0
+            assert await book.reap_sessions(6, limit=10) == []
+            assert await book.reap_sessions(7, limit=10) == ["agent:main:s"]
+            assert await book.reap_sessions(7, limit=10) == []
             new = NewSession(key="agent:main:main", agent_id="main", classification="main")
-            admission = await Runs(store).admit(RunRequest(run_id="r", session=new, message="hi", options=OWNERS))
+            admission = await SqlRunRepository(store).admit(
+                RunRequest(run_id="r", session=new, message="hi", options=OWNERS)
+            )
             assert admission.claim is not None
             assert admission.claim.prompt.endswith("told\n\nhi")
             assert [message.role for message in admission.claim.messages] == ["user", "user"]
@@ -118,33 +124,37 @@ def test_an_end_is_all_or_nothing(where: str) -> None:
 def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> None:
     broken: str | None = "broken"
 
-    def at_once(firing: Firing) -> Ending | None:
+    def at_once(firing: JobFiring) -> FiringOutcome | None:
         if firing.job.id == "agent":
             return None
-        event = Queued(session="agent:main:main", text=f"tick {firing.job.id}", at=5, key=firing.run_id, owner=True)
+        event = QueuedEvent(
+            session="agent:main:main", text=f"tick {firing.job.id}", at=5, key=firing.run_id, owner=True
+        )
         gone = firing.job.id == "once"
 
-        def settle(job: Job) -> Job | None:
+        def settle(job: CronJob) -> CronJob | None:
             if firing.job.id == broken:
                 raise RuntimeError("settling went wrong")
-            return None if gone else replaced(job, last_run_status="ok")
+            return None if gone else replace_job(job, last_run_status="ok")
 
-        return Ending(entry=entry(firing), settle=settle, event=event)
+        return FiringOutcome(entry=entry(firing), change_job=settle, event=event)
 
     async def story() -> None:
         nonlocal broken
-        async with opened(where) as store:
-            book = CronJobs(store)
+        async with open_store(where) as store:
+            book = SqlCronJobRepository(store)
             for name in ("again", "once", "agent", "broken"):
-                await book.add(job(name, 1), most=10)
+                await book.add(job(name, 1), max_jobs=10)
             with pytest.raises(RuntimeError):
-                await book.claim(5, most=10, plan=later, at_once=at_once)
-            assert await book.log(LogQuery()) == ([], 0)
+                await book.claim(5, limit=10, plan=later, instant_outcome=at_once)
+            assert await book.read_log(JobLogQuery()) == ([], 0)
             assert await book.next_due() == 1  # nothing was taken
             broken = None
-            taken = {one.firing.job.id: one for one in await book.claim(5, most=10, plan=later, at_once=at_once)}
-            assert {name for name, one in taken.items() if one.ending is None} == {"agent"}
-            entries, total = await book.log(LogQuery())
+            taken = {
+                one.firing.job.id: one for one in await book.claim(5, limit=10, plan=later, instant_outcome=at_once)
+            }
+            assert {name for name, one in taken.items() if one.outcome is None} == {"agent"}
+            entries, total = await book.read_log(JobLogQuery())
             assert {line["jobId"]: line.get("nextRunAtMs") for line in entries} == {
                 "again": 1005, "broken": 1005, "once": None,
             }  # fmt: skip
@@ -152,11 +162,13 @@ def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> Non
             again = await book.get("again")
             assert again is not None
             assert (again.running, again.state.next_run_at_ms, again.state.last_run_status) == (None, 1005, "ok")
-            assert not await book.claim(5, most=10, plan=later, at_once=at_once)
-        async with opened(where) as store:  # of those that are over nothing is taken up again
-            assert [one.job.id for one in await CronJobs(store).adopt()] == ["agent"]
+            assert not await book.claim(5, limit=10, plan=later, instant_outcome=at_once)
+        async with open_store(where) as store:  # of those that are over nothing is taken up again
+            assert [one.job.id for one in await SqlCronJobRepository(store).adopt()] == ["agent"]
             new = NewSession(key="agent:main:main", agent_id="main", classification="main")
-            admission = await Runs(store).admit(RunRequest(run_id="r", session=new, message="hi", options=OWNERS))
+            admission = await SqlRunRepository(store).admit(
+                RunRequest(run_id="r", session=new, message="hi", options=OWNERS)
+            )
             assert admission.claim is not None
             told = sorted(re.findall("tick [a-z]+", admission.claim.prompt))
             assert told == ["tick again", "tick broken", "tick once"]
@@ -166,20 +178,20 @@ def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> Non
 
 def test_jobs_are_found_counted_and_put_off(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = CronJobs(store)
+        async with open_store(where) as store:
+            book = SqlCronJobRepository(store)
             for n, due in enumerate((30, None, 10, 20)):
-                await book.add(job(f"j{n}", due), most=4)
-            assert await book.add(job("more", 1), most=4) is None
+                await book.add(job(f"j{n}", due), max_jobs=4)
+            assert await book.add(job("more", 1), max_jobs=4) is None
             found, total = await book.page(JobQuery(limit=3))
             assert ([one.id for one in found], total) == (["j2", "j3", "j0"], 4)
             found, _ = await book.page(JobQuery(sort="name", descending=True, limit=1))
             assert [one.id for one in found] == ["j3"]
-            assert await book.overdue(25) == [("j2", 10), ("j3", 20)]
-            await book.put_off([("j2", 10, 99), ("j3", 21, 99)])
-            assert await book.overdue(25) == [("j3", 20)]  # j3 had another time by then
-            assert await book.added_since("agent:main:x", 1) == 4
-            assert await book.added_since("agent:main:x", 2) == 0
+            assert await book.list_overdue(25) == [("j2", 10), ("j3", 20)]
+            await book.reschedule([("j2", 10, 99), ("j3", 21, 99)])
+            assert await book.list_overdue(25) == [("j3", 20)]  # j3 had another time by then
+            assert await book.count_added_since("agent:main:x", 1) == 4
+            assert await book.count_added_since("agent:main:x", 2) == 0
             assert await book.remove("j0") is True
             assert await book.remove("j0") is False
             assert await book.count() == 3

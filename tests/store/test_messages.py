@@ -7,31 +7,31 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import Address, Heard, Letter, Receipt, Seen
-from openclaw_mcp.core.mail import Acquaintance, LocalNote, NewMail
+from openclaw_mcp.core.channel import ChatAddress, DeliveryReceipt, InboundMessage, OutboundMessage, StoredMessage
+from openclaw_mcp.core.mail import NewLocalMessage, NewOutboxMessage, SenderApproval
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.sessions import now_ms
-from openclaw_mcp.store.batched_write import Gathered
-from openclaw_mcp.store.local_messages import LocalConversations
-from openclaw_mcp.store.messages import Acquaintances, Arrivals, Letters
-from openclaw_mcp.store.store import opened
+from openclaw_mcp.store.batched_write import BatchedWrite
+from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
+from openclaw_mcp.store.messages import SqlInbox, SqlOutbox, SqlSenderApprovalRepository
+from openclaw_mcp.store.store import open_store
 
-HERE = Address(channel="twin", account="default", to="ann", thread="t")
+HERE = ChatAddress(channel="twin", account="default", to="ann", thread="t")
 
 
-def mail(key: str, text: str = "hi", **more: object) -> NewMail:
+def mail(key: str, text: str = "hi", **more: object) -> NewOutboxMessage:
     file = Attachment(mime_type="text/plain", name="a.txt", data=b"\0bytes")
-    return NewMail(key=key, address=HERE, letters=(Letter(text=text, attachments=(file,)),), **more)  # type: ignore[arg-type]
+    return NewOutboxMessage(key=key, address=HERE, parts=(OutboundMessage(text=text, attachments=(file,)),), **more)  # type: ignore[arg-type]
 
 
-def heard(id: str) -> Heard:
-    return Heard(id=id, address=HERE, chat="direct", sender=Sender(id="ann"), text=id, at=1)
+def heard(id: str) -> InboundMessage:
+    return InboundMessage(id=id, address=HERE, chat="direct", sender=Sender(id="ann"), text=id, at=1)
 
 
 def test_a_letter_is_kept_once_and_its_bytes_until_it_is_sent(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = Letters(store)
+        async with open_store(where) as store:
+            book = SqlOutbox(store)
             kept, fresh = await book.put(
                 mail("k" * 1000, session="agent:main:main", origin="tool", poll={"question": "?"})
             )
@@ -39,84 +39,86 @@ def test_a_letter_is_kept_once_and_its_bytes_until_it_is_sent(where: str) -> Non
             assert (fresh, second, again.uid) == (True, False, kept.uid)
             found = await book.get(kept.uid)
             assert found is not None
-            assert (found.address, found.letters, found.poll) == (HERE, kept.letters, {"question": "?"})
-            sent = msgspec.structs.replace(found, status="sent", receipts=(Receipt(message_id="1", at=2),))
-            await book.note(sent)
+            assert (found.address, found.parts, found.poll) == (HERE, kept.parts, {"question": "?"})
+            sent = msgspec.structs.replace(found, status="sent", receipts=(DeliveryReceipt(message_id="1", at=2),))
+            await book.update(sent)
             found = await book.get(kept.uid)
             assert found is not None
             assert (found.status, found.receipts) == ("sent", sent.receipts)
-            assert (found.letters[0].text, found.letters[0].attachments[0].data) == ("hi", None)
-            assert [one.uid for one in await book.said("agent:main:main", since=0)] == [kept.uid]
-            assert await book.said("agent:main:main", since=now_ms() + 1000) == []
+            assert (found.parts[0].text, found.parts[0].attachments[0].data) == ("hi", None)
+            assert [one.uid for one in await book.list_direct_sends("agent:main:main", since=0)] == [kept.uid]
+            assert await book.list_direct_sends("agent:main:main", since=now_ms() + 1000) == []
             assert not await book.drop(kept.uid)
-            assert await book.forget(before=now_ms() + 1000) == 1
+            assert await book.prune(before=now_ms() + 1000) == 1
 
     asyncio.run(story())
 
 
 def test_answers_of_runs_and_what_other_rooms_post_do_not_count_as_said(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            await Letters(store).put(mail("r", session="s", origin="reply"))
-            await Letters(store).put(mail("p", session="s", origin="post"))
-            assert await Letters(store).said("s", since=0) == []
+        async with open_store(where) as store:
+            await SqlOutbox(store).put(mail("r", session="s", origin="reply"))
+            await SqlOutbox(store).put(mail("p", session="s", origin="post"))
+            assert await SqlOutbox(store).list_direct_sends("s", since=0) == []
 
     asyncio.run(story())
 
 
 def test_what_a_dead_process_left_is_adopted_and_what_a_living_one_has_is_not(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as first:
+        async with open_store(where) as first:
             for number in range(5):
-                await Letters(first).put(mail(str(number)))
-            async with opened(where) as second:
-                assert await Letters(second).adopt() == []
-        async with opened(where) as third:
-            assert [one.key for one in await Letters(third).adopt()] == ["0", "1", "2", "3", "4"]
-            assert len(await Letters(third).page(status="queued", limit=3)) == 3
+                await SqlOutbox(first).put(mail(str(number)))
+            async with open_store(where) as second:
+                assert await SqlOutbox(second).adopt() == []
+        async with open_store(where) as third:
+            assert [one.key for one in await SqlOutbox(third).adopt()] == ["0", "1", "2", "3", "4"]
+            assert len(await SqlOutbox(third).page(status="queued", limit=3)) == 3
 
     asyncio.run(story())
 
 
 def test_an_arrival_is_new_once_and_owed_until_it_is_done(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = Arrivals(store)
-            came = await asyncio.gather(*(book.hear(heard(str(n))) for n in [*range(300), *range(300)]))
+        async with open_store(where) as store:
+            book = SqlInbox(store)
+            came = await asyncio.gather(*(book.add(heard(str(n))) for n in [*range(300), *range(300)]))
             assert [one is None for one in came] == [False] * 300 + [True] * 300
-            assert [one.heard.id for one in came if one is not None] == [str(n) for n in range(300)]
+            assert [one.message.id for one in came if one is not None] == [str(n) for n in range(300)]
             pending = await book.pending(after=0)
-            assert [one.heard.id for one in pending] == [str(n) for n in range(300)]
-            await book.asked(pending[0].id, run_id="r", session="s")
+            assert [one.message.id for one in pending] == [str(n) for n in range(300)]
+            await book.link_run(pending[0].id, run_id="r", session="s")
             assert (await book.pending(after=0))[0].run_id == "r"
-            await book.done([one.id for one in pending[:299]])
+            await book.mark_complete([one.id for one in pending[:299]])
             (last,) = await book.pending(after=0)
             assert await book.pending(after=last.id) == []
-            assert await book.hear(heard("7")) is None
-            assert await book.forget(before=now_ms() + 1000) == 299
+            assert await book.add(heard("7")) is None
+            assert await book.prune(before=now_ms() + 1000) == 299
 
     asyncio.run(story())
 
 
 def test_people_wait_with_a_code_and_are_let_in(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = Acquaintances(store)
+        async with open_store(where) as store:
+            book = SqlSenderApprovalRepository(store)
 
-            def person(name: str, at: int) -> Acquaintance:
-                return Acquaintance(channel="twin", account="a", sender=name, name=None, code=f"CODE{name}", at=at)
+            def person(name: str, at: int) -> SenderApproval:
+                return SenderApproval(channel="twin", account="a", sender=name, name=None, code=f"CODE{name}", at=at)
 
-            assert await book.ask(person("old", 1), most=2, since=0) == (person("old", 1), True)
-            assert (await book.ask(person("ann", 100), most=2, since=50))[1] is True  # the old request counts no more
-            assert (await book.ask(person("bob", 100), most=2, since=50))[1] is True
-            assert await book.ask(person("eve", 100), most=2, since=50) == (None, False)
-            assert (await book.ask(person("ann", 120), most=2, since=50))[0] == person("ann", 100)
+            assert await book.request(person("old", 1), max_pending=2, since=0) == (person("old", 1), True)
+            assert (await book.request(person("ann", 100), max_pending=2, since=50))[
+                1
+            ] is True  # the old request counts no more
+            assert (await book.request(person("bob", 100), max_pending=2, since=50))[1] is True
+            assert await book.request(person("eve", 100), max_pending=2, since=50) == (None, False)
+            assert (await book.request(person("ann", 120), max_pending=2, since=50))[0] == person("ann", 100)
             assert await book.approve("twin", "CODEold", since=50) is None
             assert await book.approve("other", "CODEann", since=50) is None
             ann = await book.approve("twin", "CODEann", since=50)
             assert ann is not None
             assert ann.approved
-            assert (await book.ask(person("eve", 100), most=2, since=50))[1] is True  # ann waits no longer
+            assert (await book.request(person("eve", 100), max_pending=2, since=50))[1] is True  # ann waits no longer
             assert await book.remove("twin", "ann")
             assert not await book.remove("twin", "ann")
 
@@ -125,12 +127,12 @@ def test_people_wait_with_a_code_and_are_let_in(where: str) -> None:
 
 def test_local_conversations_are_made_at_first_use(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = LocalConversations(store)
+        async with open_store(where) as store:
+            book = SqlLocalMessageRepository(store)
 
-            def note(text: str, key: str, **more: object) -> LocalNote:
+            def note(text: str, key: str, **more: object) -> NewLocalMessage:
                 values = {"account": "a", "conversation": "c", "sender": Sender(id="x"), "mine": False} | more
-                return LocalNote(text=text, key=key, **values)  # type: ignore[arg-type]
+                return NewLocalMessage(text=text, key=key, **values)  # type: ignore[arg-type]
 
             file = Attachment(mime_type="m/" + "x" * 300, name="n" * 600, data=b"\0\1")
             first, fresh = await book.add(note("one\0", "1", attachments=(file,)))
@@ -143,7 +145,7 @@ def test_local_conversations_are_made_at_first_use(where: str) -> None:
             assert [seen.text for seen in await book.read("a", "c", limit=9, thread="t")] == ["two"]
             assert [file.data for file in await book.files("a", "c", first.id)] == [b"\0\1"]
 
-            def pinned(seen: Seen) -> Seen:
+            def pinned(seen: StoredMessage) -> StoredMessage:
                 return msgspec.structs.replace(seen, pinned=True)
 
             assert await book.change("a", "d", first.id, pinned) is None
@@ -161,14 +163,14 @@ def test_local_conversations_are_made_at_first_use(where: str) -> None:
 
 def test_gathered_writes_fail_together_and_the_next_ones_do_not(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
+        async with open_store(where) as store:
 
             def work(_connection: object, items: Sequence[int]) -> list[int]:
                 if -1 in items:
                     raise ValueError("no")
                 return [item * 2 for item in items]
 
-            write = Gathered(store, work)
+            write = BatchedWrite(store, work)
             assert await asyncio.gather(*(write(n) for n in range(600))) == [n * 2 for n in range(600)]
             with pytest.raises(ValueError, match="no"):
                 await write(-1)

@@ -8,14 +8,23 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.jobs import Queued
+from openclaw_mcp.core.jobs import QueuedEvent
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.core.sessions import Claim, Draft, Finish, Outcome, QueueMode, RunRequest, RunStatus, Session
-from openclaw_mcp.store.events import queue_all
-from openclaw_mcp.store.runs import Runs
-from openclaw_mcp.store.sessions import Sessions
-from openclaw_mcp.store.store import Store, opened
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.core.sessions import (
+    FinishedRun,
+    MessageDraft,
+    QueueMode,
+    RunClaim,
+    RunOutcome,
+    RunRequest,
+    RunStatus,
+    Session,
+)
+from openclaw_mcp.store.events import queue_events
+from openclaw_mcp.store.runs import SqlRunRepository
+from openclaw_mcp.store.sessions import SqlSessionRepository
+from openclaw_mcp.store.store import SqlStore, open_store
 from tests.store.test_store import DONE, asking, said
 
 KEY = "agent:main:a"
@@ -28,34 +37,36 @@ def here(tmp_path: Path) -> str:
     return str(tmp_path / "openclaw.sqlite")
 
 
-def on(where: str, story: Callable[[Store, Runs], Awaitable[None]]) -> None:
+def on(where: str, story: Callable[[SqlStore, SqlRunRepository], Awaitable[None]]) -> None:
     async def opening() -> None:
-        async with opened(where) as store:
-            await story(store, Runs(store))
+        async with open_store(where) as store:
+            await story(store, SqlRunRepository(store))
 
     asyncio.run(opening())
 
 
 @asynccontextmanager
-async def going(book: Runs, *waiting: RunRequest) -> AsyncIterator[None]:
+async def going(book: SqlRunRepository, *waiting: RunRequest) -> AsyncIterator[None]:
     """`first` goes, the others wait."""
     assert (await book.admit(asking("first"))).claim is not None
     for request in waiting:
         admission = await book.admit(request)
-        assert (admission.fresh, admission.claim) == (True, None)
-        assert admission.busy is not None
-        assert admission.busy.run_id == "first"
+        assert (admission.is_new, admission.claim) == (True, None)
+        assert admission.blocking_run is not None
+        assert admission.blocking_run.run_id == "first"
         assert (admission.run.status, admission.run.owner, admission.run.started_at) == ("queued", None, None)
     yield
 
 
-async def finished(book: Runs, run_id: str, outcome: Outcome = DONE, *, go_on: bool = True) -> Finish:
-    done = await book.finish(run_id, outcome, go_on=go_on)
+async def finished(
+    book: SqlRunRepository, run_id: str, outcome: RunOutcome = DONE, *, go_on: bool = True
+) -> FinishedRun:
+    done = await book.finish(run_id, outcome, claim_next=go_on)
     assert done is not None
     return done
 
 
-async def next_of(book: Runs, run_id: str) -> Claim:
+async def next_of(book: SqlRunRepository, run_id: str) -> RunClaim:
     following = (await finished(book, run_id)).next
     assert following is not None
     return following
@@ -65,9 +76,9 @@ async def next_of(book: Runs, run_id: str) -> Claim:
 
 
 def test_twenty_messages_wait_and_no_more(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         async with going(book, *(asking(f"r{n}") for n in range(20))):
-            with pytest.raises(Fault, match="20 messages already wait in agent:main:a") as refused:
+            with pytest.raises(RpcError, match="20 messages already wait in agent:main:a") as refused:
                 await book.admit(asking("one too many"))
             assert (refused.value.kind, refused.value.retryable) == ("UNAVAILABLE", True)
             assert await book.get("one too many") is None
@@ -91,7 +102,7 @@ MODES: list[tuple[QueueMode, QueueMode, bool]] = [
 def test_two_that_wait_are_answered_together_when_both_are_of_a_kind_to_join(
     here: str, one: QueueMode, other: QueueMode, together: bool
 ) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         async with going(book, asking("r1", message="1", mode=one), asking("r2", message="2", mode=other)):
             claim = await next_of(book, "first")
             assert (claim.run.run_id, claim.prompt) == (("r2", "1\n\n2") if together else ("r1", "1"))
@@ -125,7 +136,7 @@ FROM_ANN, FROM_BOB = {"origin": {"sender": {"id": "ann"}}}, {"origin": {"sender"
 def test_what_several_people_wrote_is_not_answered_together(
     here: str, options: list[Json], batches: list[list[str]]
 ) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         async with going(book, *(asking(f"r{n}", options=given) for n, given in enumerate(options))):
             found, last = list[list[str]](), "first"
             while (following := (await finished(book, last)).next) is not None:
@@ -137,21 +148,21 @@ def test_what_several_people_wrote_is_not_answered_together(
 
 
 def test_who_comes_where_nothing_goes_but_something_waits_takes_up_what_waits(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         async with going(book, asking("r1", mode="followup")):
             assert (await finished(book, "first", go_on=False)).next is None
-            assert [run.run_id for run in await book.working()] == []
+            assert [run.run_id for run in await book.list_active()] == []
             admission = await book.admit(asking("r2", mode="followup"))
             assert admission.claim is not None
             assert admission.claim.run.run_id == "r1"
-            assert (admission.run.run_id, admission.run.status, admission.busy) == ("r2", "queued", None)
-            assert [run.run_id for run in await book.working()] == ["r1"]
+            assert (admission.run.run_id, admission.run.status, admission.blocking_run) == ("r2", "queued", None)
+            assert [run.run_id for run in await book.list_active()] == ["r1"]
 
     on(where, story)
 
 
 def test_who_comes_where_it_can_join_what_waits_leads_it(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         async with going(book, asking("r1", message="1")):
             await finished(book, "first", go_on=False)
             admission = await book.admit(asking("r2", message="2"))
@@ -164,7 +175,7 @@ def test_who_comes_where_it_can_join_what_waits_leads_it(where: str) -> None:
 
 
 def test_what_waits_can_be_dropped_all_or_one(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         async with going(book, *(asking(f"r{n}", mode="followup") for n in range(3))):
             await book.admit(asking("elsewhere", "b"))
             assert await book.drop(KEY, run_id="first") == []
@@ -184,58 +195,58 @@ def test_what_waits_can_be_dropped_all_or_one(where: str) -> None:
 
 
 def test_what_goes_is_known_until_it_has_ended(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
-        assert (await book.unsettled(), await book.working()) == (False, [])
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
+        assert (await book.has_open_runs(), await book.list_active()) == (False, [])
         async with going(book, asking("r1", mode="followup")):
-            assert await book.unsettled()
-            (run,) = await book.working()
+            assert await book.has_open_runs()
+            (run,) = await book.list_active()
             assert (run.run_id, run.owner, run.started_at) == ("first", book.instance, run.accepted_at)
             assert await book.get("first") == run
             claim = await next_of(book, "first")
             assert (claim.run.status, claim.run.owner) == ("running", book.instance)
             assert await book.get("r1") == claim.run
-            assert await book.unsettled()
+            assert await book.has_open_runs()
             await finished(book, "r1")
-            assert (await book.unsettled(), await book.working()) == (False, [])
+            assert (await book.has_open_runs(), await book.list_active()) == (False, [])
 
     on(where, story)
 
 
 def test_whoever_is_asked_to_stop_or_waited_for_impatiently_hears_of_it(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
-        async with going(book, asking("r1", mode="followup"), asking("r2", mode="collect")), opened(where) as other:
-            assert await book.signals() == ([], [])
-            await book.ask_stop(["r1", "elsewhere"])  # neither goes
-            assert await book.signals() == ([], [])
-            await book.ask_stop(["first"])
-            assert await book.signals() == (["first"], [])
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
+        async with going(book, asking("r1", mode="followup"), asking("r2", mode="collect")), open_store(where) as other:
+            assert await book.pending_signals() == ([], [])
+            await book.request_stop(["r1", "elsewhere"])  # neither goes
+            assert await book.pending_signals() == ([], [])
+            await book.request_stop(["first"])
+            assert await book.pending_signals() == (["first"], [])
             await book.admit(asking("r3", mode="interrupt"))
-            assert await book.signals() == (["first"], ["first"])
-            assert await Runs(other).signals() == ([], [])  # another process's to hear
+            assert await book.pending_signals() == (["first"], ["first"])
+            assert await SqlRunRepository(other).pending_signals() == ([], [])  # another process's to hear
 
     on(where, story)
 
 
 @pytest.mark.parametrize(("mode", "heard"), [("steer", True), ("interrupt", True), ("collect", False)])
 def test_only_some_who_wait_are_impatient(here: str, mode: QueueMode, heard: bool) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         async with going(book, asking("r1", mode=mode)):
             await book.admit(asking("elsewhere", "b"))
-            assert await book.signals() == ([], ["first"] if heard else [])
+            assert await book.pending_signals() == ([], ["first"] if heard else [])
 
     on(here, story)
 
 
 def test_a_sweep_takes_up_what_waits_where_nothing_goes_and_leaves_the_living_alone(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
-        async with going(book, asking("r1", mode="followup")), opened(where) as other:
-            assert await Runs(other).sweep() == ([], [])
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
+        async with going(book, asking("r1", mode="followup")), open_store(where) as other:
+            assert await SqlRunRepository(other).sweep() == ([], [])
             assert await book.sweep() == ([], [])
             await finished(book, "first", go_on=False)
-            claims, cut = await Runs(other).sweep()
+            claims, cut = await SqlRunRepository(other).sweep()
             assert [(claim.run.run_id, claim.run.owner) for claim in claims] == [("r1", other.instance)]
             assert cut == []
-            assert await book.note("r1", [said("late")]) == ()  # not ours
+            assert await book.append_messages("r1", [said("late")]) == ()  # not ours
             assert await book.finish("r1", DONE) is None
 
     on(where, story)
@@ -245,7 +256,7 @@ def test_a_sweep_takes_up_what_waits_where_nothing_goes_and_leaves_the_living_al
 
 
 def test_a_run_keeps_what_it_was_asked_with(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         options = {"inputProvenance": {"kind": "external"}, "thinking": "low"}
         request = asking("r1", message="a\0b", timeout_ms=5, mode="collect", options=options)
         admission = await book.admit(request)
@@ -254,7 +265,7 @@ def test_a_run_keeps_what_it_was_asked_with(where: str) -> None:
         assert (run.session_key, run.agent_id, run.status) == (KEY, "main", "running")
         assert await book.get("r1") == run
         assert claim is not None
-        assert (claim.prompt, claim.run, claim.merged, admission.cut) == ("ab", run, (), ())
+        assert (claim.prompt, claim.run, claim.merged, admission.ended_runs) == ("ab", run, (), ())
         assert (claim.session.status, claim.session.last_run_id) == ("running", "r1")
         assert (claim.session.run_started_at, claim.session.run_ended_at) == (run.started_at, None)
         (message,) = claim.messages
@@ -263,7 +274,7 @@ def test_a_run_keeps_what_it_was_asked_with(where: str) -> None:
         assert message.body["provenance"] == {"kind": "external"}
         assert "attachments" not in message.body
         again = await book.admit(request)
-        assert (again.run, again.fresh, again.claim) == (run, False, None)
+        assert (again.run, again.is_new, again.claim) == (run, False, None)
 
     on(where, story)
 
@@ -273,7 +284,7 @@ EMPTY = Attachment(mime_type="text/plain")
 
 
 def test_attachments_come_with_the_run_at_once_and_after_waiting(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         files = (PICTURE, EMPTY, PICTURE)
         kept = [("image/png", "a.png", b"\0\1"), ("text/plain", None, b""), ("image/png", "a.png", b"\0\1")]
         at_once = (await book.admit(asking("first", attachments=files))).claim
@@ -294,7 +305,7 @@ def test_attachments_come_with_the_run_at_once_and_after_waiting(where: str) -> 
 
 
 def test_files_that_come_where_others_wait_are_all_there(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         async with going(book, asking("r1", attachments=(PICTURE,))):
             await finished(book, "first", go_on=False)
             text = Attachment(mime_type="text/plain", name="b.txt", data=b"b")
@@ -318,11 +329,13 @@ ENDS: list[tuple[RunStatus, str, str]] = [
 def test_how_a_run_ended_is_told_of_it_and_of_its_session(
     here: str, status: RunStatus, reason: str, shown: str
 ) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         await book.admit(asking("r1"))
-        done = await finished(book, "r1", Outcome(status=status, stop_reason=reason, error="why", result={"text": "x"}))
+        done = await finished(
+            book, "r1", RunOutcome(status=status, stop_reason=reason, error="why", result={"text": "x"})
+        )
         assert (done.run.status, done.run.stop_reason, done.run.error) == (status, reason, "why")
-        assert (done.run.result, done.run.ended) == ({"text": "x"}, True)
+        assert (done.run.result, done.run.is_over) == ({"text": "x"}, True)
         assert (done.session.status, done.session.run_ended_at) == (shown, done.run.ended_at)
         assert await book.get("r1") == done.run
         assert done.messages == ()
@@ -331,13 +344,13 @@ def test_how_a_run_ended_is_told_of_it_and_of_its_session(
 
 
 def test_a_session_adds_up_what_its_runs_used_and_keeps_who_answered_last(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         async def end(run_id: str, **more: object) -> Session:
             await book.admit(asking(run_id))
-            outcome = Outcome(status="ok", stop_reason="stop", **more)  # type: ignore[arg-type]
+            outcome = RunOutcome(status="ok", stop_reason="stop", **more)  # type: ignore[arg-type]
             done = await finished(book, run_id, outcome)
             assert done.run.result is None
-            assert await Sessions(store).get(KEY) == done.session
+            assert await SqlSessionRepository(store).get(KEY) == done.session
             return done.session
 
         used = await end("r1", input_tokens=1, output_tokens=10, provider="p", model="m", resume="thread-1")
@@ -353,30 +366,34 @@ def test_a_session_adds_up_what_its_runs_used_and_keeps_who_answered_last(where:
 
 
 def test_what_a_run_said_is_told_in_order_and_nothing_of_others(where: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
-        def answer(text: str, run_id: str) -> Draft:
-            return Draft(role="assistant", body={"role": "assistant", "content": text}, text=text, run_id=run_id)
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
+        def answer(text: str, run_id: str) -> MessageDraft:
+            return MessageDraft(role="assistant", body={"role": "assistant", "content": text}, text=text, run_id=run_id)
 
         await book.admit(asking("first"))
-        noted = await book.note("first", [answer("one", "first"), answer("two", "first")])
+        noted = await book.append_messages("first", [answer("one", "first"), answer("two", "first")])
         assert [message.body["content"] for message in noted] == ["one", "two"]
         drafts = (answer("three", "first"),)
-        done = await finished(book, "first", Outcome(status="ok", stop_reason="stop", drafts=drafts))
+        done = await finished(book, "first", RunOutcome(status="ok", stop_reason="stop", drafts=drafts))
         assert [message.body["content"] for message in done.messages] == ["three"]
         await book.admit(asking("second"))
-        await finished(book, "second", Outcome(status="ok", stop_reason="stop", drafts=(answer("four", "second"),)))
-        assert [message.body["content"] for message in await book.said(done.run)] == ["one", "two", "three"]
-        assert await book.note("first", [answer("late", "first")]) == ()
+        await finished(book, "second", RunOutcome(status="ok", stop_reason="stop", drafts=(answer("four", "second"),)))
+        assert [message.body["content"] for message in await book.answer_messages(done.run)] == ["one", "two", "three"]
+        assert await book.append_messages("first", [answer("late", "first")]) == ()
 
     on(where, story)
 
 
 def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         run = (await book.admit(asking("first"))).run
-        drafts = [Draft(role="assistant", body={"content": str(n)}, text=str(n), run_id="first") for n in range(1005)]
-        await book.note("first", drafts)
-        assert [message.body["content"] for message in await book.said(run)] == [str(n) for n in range(5, 1005)]
+        drafts = [
+            MessageDraft(role="assistant", body={"content": str(n)}, text=str(n), run_id="first") for n in range(1005)
+        ]
+        await book.append_messages("first", drafts)
+        assert [message.body["content"] for message in await book.answer_messages(run)] == [
+            str(n) for n in range(5, 1005)
+        ]
 
     on(here, story)
 
@@ -399,12 +416,12 @@ def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
 def test_a_run_hears_first_what_the_house_has_to_tell_it(
     here: str, key: str, options: Json, told: list[str], marks: set[object]
 ) -> None:
-    async def story(store: Store, book: Runs) -> None:
+    async def story(store: SqlStore, book: SqlRunRepository) -> None:
         events = [
-            Queued(session=key, key=name, text=text, at=1_798_797_600_000, owner=owner)
+            QueuedEvent(session=key, key=name, text=text, at=1_798_797_600_000, owner=owner)
             for name, text, owner in (("k1", "for the owner", True), ("k2", "for others", False))
         ]
-        await store.write(lambda connection: queue_all(connection, events))
+        await store.write(lambda connection: queue_events(connection, events))
         claim = (await book.admit(asking("r1", key.removeprefix("agent:main:"), "hello", options=options))).claim
         assert claim is not None
         lines = [f"System: [2027-01-01 10:00:00 UTC] {text}" for text in told]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openclaw_mcp.store.engine import shown
+from openclaw_mcp.store.engine import redact_location
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from openclaw_mcp.store.engine import shown
     ],
 )
 def test_no_password_is_told_wherever_it_stands(where: str, told: str) -> None:
-    assert shown(where) == told
+    assert redact_location(where) == told

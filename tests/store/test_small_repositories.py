@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 from openclaw_mcp.core.model import CallRecord
-from openclaw_mcp.core.sessions import AuditQuery, Subagent, TaskQuery, now_ms
+from openclaw_mcp.core.sessions import AuditQuery, Subagent, SubagentQuery, now_ms
 from openclaw_mcp.store import small_repositories
-from openclaw_mcp.store.small_repositories import Audit
-from openclaw_mcp.store.store import opened
-from openclaw_mcp.store.subagents import Subagents
+from openclaw_mcp.store.small_repositories import SqlAuditTrail
+from openclaw_mcp.store.store import open_store
+from openclaw_mcp.store.subagents import SqlSubagentRepository
 
 
 def child(name: str, requester: str = "agent:main:main", **more: Any) -> Subagent:
@@ -28,8 +28,8 @@ def called(tool: str, **more: Any) -> CallRecord:
 
 def test_sub_agents_are_found_by_who_sent_them_and_by_what_is_still_to_do(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = Subagents(store)
+        async with open_store(where) as store:
+            book = SqlSubagentRepository(store)
             await book.put(child("a", label="first"))
             await book.put(child("b"))
             await book.put(child("c", requester="agent:main:subagent:a"))
@@ -39,15 +39,15 @@ def test_sub_agents_are_found_by_who_sent_them_and_by_what_is_still_to_do(where:
             end: dict[str, Any] = {"ended_at": 5, "outcome": "ok", "delivery": "delivered"}
             done = await book.change("agent:main:subagent:a", **end)
             assert done == child("a", label="first", **end)
-            assert [each.run_id for each in await book.unsettled()] == ["b", "c"]
-            assert [each.run_id for each in await book.told_since(5)] == ["a"]
-            assert await book.told_since(6) == []
-            assert [each.run_id for each in await book.idle_since(6)] == ["a"]
+            assert [each.run_id for each in await book.list_awaiting_delivery()] == ["b", "c"]
+            assert [each.run_id for each in await book.list_announced_since(5)] == ["a"]
+            assert await book.list_announced_since(6) == []
+            assert [each.run_id for each in await book.list_idle(6)] == ["a"]
             await book.change("agent:main:subagent:a", archived=True)
-            assert await book.idle_since(6) == []
+            assert await book.list_idle(6) == []
             await book.drop("agent:main:subagent:b")
-            await book.forget(6)
-            assert [each.run_id for each in await book.unsettled()] == ["c"]
+            await book.prune(6)
+            assert [each.run_id for each in await book.list_awaiting_delivery()] == ["c"]
             assert await book.get("agent:main:subagent:a") is None
             assert await book.change("agent:main:subagent:a", tries=1) is None
 
@@ -56,8 +56,8 @@ def test_sub_agents_are_found_by_who_sent_them_and_by_what_is_still_to_do(where:
 
 def test_tasks_come_in_pages_those_active_last_first(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = Subagents(store)
+        async with open_store(where) as store:
+            book = SqlSubagentRepository(store)
             rows: dict[str, dict[str, Any]] = {
                 "a": {"ended_at": 9, "outcome": "ok"}, "b": {}, "c": {"ended_at": 9, "outcome": "killed"},
                 "d_e": {"ended_at": 5, "outcome": "error"}, "dxe": {"ended_at": 4, "outcome": "ok"},
@@ -66,11 +66,11 @@ def test_tasks_come_in_pages_those_active_last_first(where: str) -> None:
                 await book.put(child(name, **more))
 
             async def page(**asked: Any) -> list[str]:
-                return [each.run_id for _, each in await book.page(TaskQuery(**asked))]
+                return [each.run_id for _, each in await book.page(SubagentQuery(**asked))]
 
             everything = ["c", "a", "d_e", "dxe", "b"]
             assert await page() == everything
-            first = await book.page(TaskQuery(limit=2))
+            first = await book.page(SubagentQuery(limit=2))
             last, position = first[-1][1].ended_at or 0, first[-1][0]
             assert await page(after=(last, position)) == everything[2:]
             assert await page(outcomes=(None, "error")) == ["d_e", "b"]
@@ -86,8 +86,8 @@ def test_tasks_come_in_pages_those_active_last_first(where: str) -> None:
 
 def test_records_are_found_by_every_question_and_old_ones_go(where: str, monkeypatch: Any) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            audit = Audit(store)
+        async with open_store(where) as store:
+            audit = SqlAuditTrail(store)
             await audit.record(actor="me", action="config", target="x", outcome="ok")
             denied, elsewhere = called("two", outcome="tool_denied"), called("one", session="agent:main:b")
             await audit.add([called("one"), denied, elsewhere])

@@ -15,14 +15,19 @@ from alembic.migration import MigrationContext
 from sqlalchemy import text
 
 from openclaw_mcp.core.errors import StoreDamaged, StoreFull
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.core.sessions import ConfigChange, Draft, NewSession, Outcome, RunRequest, SessionQuery
-from openclaw_mcp.store.engine import engines
-from openclaw_mcp.store.migrate import HEAD, HERE, migrated
-from openclaw_mcp.store.runs import QUEUE_CAP, Runs
-from openclaw_mcp.store.sessions import Sessions
-from openclaw_mcp.store.small_repositories import Answers, ConfigBook, Devices, Nodes
-from openclaw_mcp.store.store import Store, opened
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.core.sessions import ConfigChange, MessageDraft, NewSession, RunOutcome, RunRequest, SessionQuery
+from openclaw_mcp.store.engine import create_engines
+from openclaw_mcp.store.migrate import HEAD, MIGRATIONS_FOLDER, run_migrations
+from openclaw_mcp.store.runs import QUEUE_CAP, SqlRunRepository
+from openclaw_mcp.store.sessions import SqlSessionRepository
+from openclaw_mcp.store.small_repositories import (
+    SqlConfigHistory,
+    SqlDeviceRepository,
+    SqlIdempotencyRepository,
+    SqlNodeRepository,
+)
+from openclaw_mcp.store.store import SqlStore, open_store
 from openclaw_mcp.store.tables import metadata
 
 
@@ -30,20 +35,20 @@ def new(name: str, **more: str) -> NewSession:
     return NewSession(key=f"agent:main:{name}", agent_id="main", classification="custom", **more)  # type: ignore[arg-type]
 
 
-def said(text: str) -> Draft:
-    return Draft(role="user", body={"role": "user", "content": text}, text=text)
+def said(text: str) -> MessageDraft:
+    return MessageDraft(role="user", body={"role": "user", "content": text}, text=text)
 
 
 def asking(run_id: str, name: str = "a", message: str = "hello", **more: object) -> RunRequest:
     return RunRequest(run_id=run_id, session=new(name), message=message, **more)  # type: ignore[arg-type]
 
 
-DONE = Outcome(status="ok", stop_reason="stop", result={"text": "hi"})
+DONE = RunOutcome(status="ok", stop_reason="stop", result={"text": "hi"})
 
 
 def test_the_tables_are_what_the_migrations_make(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
+        async with open_store(where) as store:
 
             def differences(connection):  # type: ignore[no-untyped-def]
                 found = compare_metadata(MigrationContext.configure(connection), metadata)
@@ -52,7 +57,7 @@ def test_the_tables_are_what_the_migrations_make(where: str) -> None:
             assert await store.read(differences) == []
 
     asyncio.run(story())
-    assert max(path.name[:4] for path in (HERE / "versions").glob("0*.py")) == HEAD
+    assert max(path.name[:4] for path in (MIGRATIONS_FOLDER / "versions").glob("0*.py")) == HEAD
 
 
 def test_a_new_database_is_laid_out_as_the_migrations_would(tmp_path: Path) -> None:
@@ -62,13 +67,13 @@ def test_a_new_database_is_laid_out_as_the_migrations_would(tmp_path: Path) -> N
         return {name: " ".join(sql.split()) for name, sql in rows}
 
     async def story() -> None:
-        async with opened(str(tmp_path / "new.sqlite")):
+        async with open_store(str(tmp_path / "new.sqlite")):
             pass
 
     asyncio.run(story())
-    writer, reader = engines(str(tmp_path / "walked.sqlite"))
+    writer, reader = create_engines(str(tmp_path / "walked.sqlite"))
     with writer.begin() as connection:
-        migrated(connection)
+        run_migrations(connection)
     writer.dispose()
     reader.dispose()
 
@@ -79,28 +84,28 @@ def test_a_new_database_is_laid_out_as_the_migrations_would(tmp_path: Path) -> N
 
 def test_what_was_written_is_there_after_reopening(where: str) -> None:
     async def write() -> None:
-        async with opened(where) as store:
-            await Sessions(store).create(new("a", label="Mine"))
-            await Sessions(store).append("agent:main:a", [said("one"), said("two")])
-            await Answers(store).keep("sessions.create", "k", {"n": 1})
-            await Devices(store).put("d1", {"name": "phone"})
-            await Nodes(store).put("n1", {"name": "laptop"})
-            await Nodes(store).put("n1", {"name": "workstation"})
-            await Nodes(store).put("n2", {"name": "gone"})
-            assert await Nodes(store).remove("n2")
-            await ConfigBook(store).add(ConfigChange(at=1, hash="h", actor="me", method="config.set", raw="{}"))
+        async with open_store(where) as store:
+            await SqlSessionRepository(store).create(new("a", label="Mine"))
+            await SqlSessionRepository(store).append("agent:main:a", [said("one"), said("two")])
+            await SqlIdempotencyRepository(store).put_if_absent("sessions.create", "k", {"n": 1})
+            await SqlDeviceRepository(store).put("d1", {"name": "phone"})
+            await SqlNodeRepository(store).put("n1", {"name": "laptop"})
+            await SqlNodeRepository(store).put("n1", {"name": "workstation"})
+            await SqlNodeRepository(store).put("n2", {"name": "gone"})
+            assert await SqlNodeRepository(store).remove("n2")
+            await SqlConfigHistory(store).add(ConfigChange(at=1, hash="h", actor="me", method="config.set", raw="{}"))
 
     async def read() -> None:
-        async with opened(where) as store:
-            page = await Sessions(store).history("agent:main:a", limit=10)
+        async with open_store(where) as store:
+            page = await SqlSessionRepository(store).history("agent:main:a", limit=10)
             assert [m.body["content"] for m in page.messages] == ["one", "two"]
             assert [m.seq for m in page.messages] == [1, 2]
             assert page.session is not None
             assert (page.session.label, page.session.title, page.session.preview) == ("Mine", "one", "two")
-            assert await Answers(store).keep("sessions.create", "k", {"n": 2}) == {"n": 1}
-            assert await Devices(store).all() == {"d1": {"name": "phone"}}
-            assert await Nodes(store).all() == {"n1": {"name": "workstation"}}
-            assert [change.hash for change in await ConfigBook(store).last()] == ["h"]
+            assert await SqlIdempotencyRepository(store).put_if_absent("sessions.create", "k", {"n": 2}) == {"n": 1}
+            assert await SqlDeviceRepository(store).all() == {"d1": {"name": "phone"}}
+            assert await SqlNodeRepository(store).all() == {"n1": {"name": "workstation"}}
+            assert [change.hash for change in await SqlConfigHistory(store).last()] == ["h"]
 
     asyncio.run(write())
     asyncio.run(read())
@@ -108,14 +113,14 @@ def test_what_was_written_is_there_after_reopening(where: str) -> None:
 
 def test_many_writes_share_one_fsync_and_one_bad_one_spoils_none(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = Sessions(store)
+        async with open_store(where) as store:
+            book = SqlSessionRepository(store)
             await book.create(new("a", label="taken"))
             before = store.commits
             writes = [book.append("agent:main:a", [said(str(n))]) for n in range(100)]
             clash = book.create(new("b", label="taken"))
             results = await asyncio.gather(*writes, clash, return_exceptions=True)
-            assert isinstance(results[-1], Fault)
+            assert isinstance(results[-1], RpcError)
             assert not [r for r in results[:-1] if isinstance(r, BaseException)]
             assert store.commits - before < 20
             page = await book.history("agent:main:a", limit=1000)
@@ -127,8 +132,8 @@ def test_many_writes_share_one_fsync_and_one_bad_one_spoils_none(where: str) -> 
 
 def test_pages_go_on_where_the_last_one_ended(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = Sessions(store)
+        async with open_store(where) as store:
+            book = SqlSessionRepository(store)
             for n in range(25):
                 await book.create(new(f"s{n}"))
             await book.patch("agent:main:s3", {"archived": True}, {})
@@ -154,8 +159,8 @@ def test_pages_go_on_where_the_last_one_ended(where: str) -> None:
 
 def test_search_finds_words_and_takes_no_orders_from_the_query(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = Sessions(store)
+        async with open_store(where) as store:
+            book = SqlSessionRepository(store)
             await book.create(new("a"))
             await book.create(new("b"))
             await book.append("agent:main:a", [said("The quick brown fox"), said("nothing here")])
@@ -181,21 +186,21 @@ def test_search_finds_words_and_takes_no_orders_from_the_query(where: str) -> No
 
 def test_a_run_is_admitted_once_and_goes_alone(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store, opened(where) as other:
-            here, there = Runs(store), Runs(other)
+        async with open_store(where) as store, open_store(where) as other:
+            here, there = SqlRunRepository(store), SqlRunRepository(other)
             first = await here.admit(asking("r1"))
             assert first.claim is not None
             again = await there.admit(asking("r1"))
-            assert (again.fresh, again.run.status) == (False, "running")
+            assert (again.is_new, again.run.status) == (False, "running")
             waits = await there.admit(asking("r2", mode="followup"))
             assert waits.claim is None
-            assert waits.busy is not None
+            assert waits.blocking_run is not None
             assert await there.finish("r1", DONE) is None  # not theirs to end
             done = await here.finish("r1", DONE)
             assert done is not None
             assert done.next is not None
             assert done.next.run.run_id == "r2"
-            history = await Sessions(store).history("agent:main:a", limit=10)
+            history = await SqlSessionRepository(store).history("agent:main:a", limit=10)
             assert [m.idempotency_key for m in history.messages] == ["r1:user", "r2:user"]
             assert await here.finish("r1", DONE) is None  # once
 
@@ -204,8 +209,8 @@ def test_a_run_is_admitted_once_and_goes_alone(where: str) -> None:
 
 def test_messages_that_may_be_answered_together_are(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = Runs(store)
+        async with open_store(where) as store:
+            book = SqlRunRepository(store)
             await book.admit(asking("r1"))
             for name, mode in (("r2", "collect"), ("r3", "collect"), ("r4", "followup")):
                 await book.admit(asking(name, message=name, mode=mode))
@@ -224,11 +229,11 @@ def test_messages_that_may_be_answered_together_are(where: str) -> None:
 
 def test_a_queue_has_an_end(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
-            book = Runs(store)
+        async with open_store(where) as store:
+            book = SqlRunRepository(store)
             for n in range(QUEUE_CAP + 1):
                 await book.admit(asking(f"r{n}"))
-            with pytest.raises(Fault, match="already wait"):
+            with pytest.raises(RpcError, match="already wait"):
                 await book.admit(asking("one too many"))
 
     asyncio.run(story())
@@ -253,11 +258,11 @@ def test_a_dead_processs_run_is_ended_as_cut_short_and_what_waited_goes_on(where
     assert subprocess.run([sys.executable, "-c", CLAIM_AND_DIE, where], timeout=60, check=False).returncode == -9
 
     async def story() -> None:
-        async with opened(where) as store:
-            claims, cut = await Runs(store).sweep()
+        async with open_store(where) as store:
+            claims, cut = await SqlRunRepository(store).sweep()
             assert [(run.run_id, run.status, run.stop_reason) for run in cut] == [("r1", "error", "restart")]
             assert [claim.run.run_id for claim in claims] == ["r2"]
-            assert await Runs(store).sweep() == ([], [])
+            assert await SqlRunRepository(store).sweep() == ([], [])
 
     asyncio.run(story())
 
@@ -266,9 +271,11 @@ def test_who_comes_to_a_dead_processs_session_is_told_what_was_ended_there(where
     assert subprocess.run([sys.executable, "-c", CLAIM_AND_DIE, where], timeout=60, check=False).returncode == -9
 
     async def story() -> None:
-        async with opened(where) as store:
-            admission = await Runs(store).admit(asking("r3", mode="followup"))
-            assert [(run.run_id, run.stop_reason, run.ended) for run in admission.cut] == [("r1", "restart", True)]
+        async with open_store(where) as store:
+            admission = await SqlRunRepository(store).admit(asking("r3", mode="followup"))
+            assert [(run.run_id, run.stop_reason, run.is_over) for run in admission.ended_runs] == [
+                ("r1", "restart", True)
+            ]
             assert admission.claim is not None
             assert admission.claim.run.run_id == "r2"
 
@@ -280,17 +287,17 @@ def test_who_meets_another_at_a_new_database_waits(tmp_path: Path) -> None:
         with closing(sqlite3.connect(tmp_path / "db", isolation_level=None, check_same_thread=False)) as other:
             other.execute("BEGIN IMMEDIATE")  # as one does that is about to lay it out
             asyncio.get_running_loop().call_later(0.2, other.execute, "COMMIT")
-            async with opened(str(tmp_path / "db")) as store:
+            async with open_store(str(tmp_path / "db")) as store:
                 assert not other.in_transaction
-                await Sessions(store).create(new("a"))
+                await SqlSessionRepository(store).create(new("a"))
 
     asyncio.run(story())
 
 
 def test_the_database_is_its_owners_alone(tmp_path: Path) -> None:
     async def story() -> None:
-        async with opened(str(tmp_path / "s" / "db")) as store:
-            await Sessions(store).create(new("a"))
+        async with open_store(str(tmp_path / "s" / "db")) as store:
+            await SqlSessionRepository(store).create(new("a"))
             for file in (tmp_path / "s").glob("db*"):
                 assert file.stat().st_mode & 0o077 == 0
 
@@ -302,10 +309,10 @@ def test_a_damaged_database_stops_the_start_and_is_left_alone(tmp_path: Path, ha
     path = tmp_path / "db"
 
     async def fill() -> None:
-        async with opened(str(path)) as store:
-            await Sessions(store).create(new("a"))
+        async with open_store(str(path)) as store:
+            await SqlSessionRepository(store).create(new("a"))
             for _ in range(20):
-                await Sessions(store).append("agent:main:a", [said("word " * 500)])
+                await SqlSessionRepository(store).append("agent:main:a", [said("word " * 500)])
 
     asyncio.run(fill())
     with closing(sqlite3.connect(path)) as plain:
@@ -321,16 +328,16 @@ def test_a_damaged_database_stops_the_start_and_is_left_alone(tmp_path: Path, ha
         harmed[:] = b"{} this is no database"
     path.write_bytes(harmed)
     with pytest.raises(StoreDamaged, match="recover"):
-        Store(str(path))
+        SqlStore(str(path))
     assert path.read_bytes() == harmed
 
 
 def test_a_database_of_a_newer_version_is_refused(where: str) -> None:
     async def story() -> None:
-        async with opened(where) as store:
+        async with open_store(where) as store:
             await store.write(lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'")) and None)
         with pytest.raises(StoreDamaged, match="newer version"):
-            Store(where)
+            SqlStore(where)
 
     asyncio.run(story())
 
@@ -375,16 +382,16 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
     assert StoreFull.code == "store_full"
 
     async def read() -> None:
-        async with opened(str(path)) as store:
-            assert (await Sessions(store).history("agent:main:a", limit=1)).total == int(kept) + 1
+        async with open_store(str(path)) as store:
+            assert (await SqlSessionRepository(store).history("agent:main:a", limit=1)).total == int(kept) + 1
 
     asyncio.run(read())
 
 
 def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
     async def story() -> None:
-        async with opened(str(tmp_path / "db")) as store:
-            book = Sessions(store)
+        async with open_store(str(tmp_path / "db")) as store:
+            book = SqlSessionRepository(store)
             await book.create(new("a"))
             holding, release = asyncio.Event(), asyncio.Event()
             loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from openclaw_mcp.core.errors import OpenClawError, StoreBusy, StoreDamaged, StoreFull
-from openclaw_mcp.store.engine import engines
+from openclaw_mcp.store.engine import create_engines
 from openclaw_mcp.store.writer import Writer
 
 PATIENCE = 30.0
@@ -30,8 +30,8 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def writer(file: Path) -> Iterator[Writer]:
-    engine, readers = engines(str(file))
-    made = Writer(engine, where="the store")
+    engine, readers = create_engines(str(file))
+    made = Writer(engine, location="the store")
     yield made
     made.close()
     engine.dispose()
@@ -284,10 +284,10 @@ def test_what_was_taken_is_written_before_the_door_closes_and_nothing_after(writ
 
 def test_a_broken_store_takes_nothing(writer: Writer, file: Path) -> None:
     async def story() -> None:
-        writer.broken = StoreDamaged("broken")
+        writer.fatal_error = StoreDamaged("broken")
         with pytest.raises(StoreDamaged, match="broken"):
             await writer.write(put("a"))
-        writer.broken = None
+        writer.fatal_error = None
         assert await writer.write(put("b")) == "b"
         assert kept(file) == {"b"}
 

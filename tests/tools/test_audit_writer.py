@@ -8,7 +8,7 @@ from openclaw_mcp.core.errors import StoreFull
 from openclaw_mcp.core.model import CallRecord, Json
 from openclaw_mcp.core.sessions import AuditQuery
 from openclaw_mcp.tools import audit_writer as room
-from openclaw_mcp.tools.audit_writer import MOST_WAITING, Ledger
+from openclaw_mcp.tools.audit_writer import MOST_PENDING, AuditWriter
 
 
 class Book:
@@ -42,7 +42,7 @@ class Book:
 
 def record(number: int) -> CallRecord:
     return CallRecord(
-        at=0.0, caller="agent main", door="agent", session=None, tool=f"t{number}", source="gateway", digest="d",
+        at=0.0, caller="agent main", entry_point="agent", session=None, tool=f"t{number}", source="gateway", digest="d",
         step="default", rule="no rule refuses it", outcome="ok", milliseconds=1.0,
     )  # fmt: skip
 
@@ -53,8 +53,8 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 
 def test_records_of_a_moment_share_one_write() -> None:
     async def story() -> None:
-        book, ledger = Book(), Ledger()
-        async with ledger.keep(book):
+        book, ledger = Book(), AuditWriter()
+        async with ledger.attach(book):
             for number in range(100):
                 ledger.write(record(number))
             await book.writing.wait()
@@ -65,9 +65,9 @@ def test_records_of_a_moment_share_one_write() -> None:
 
 def test_leaving_while_a_write_goes_writes_each_record_once() -> None:
     async def story() -> None:
-        book, ledger = Book(), Ledger()
+        book, ledger = Book(), AuditWriter()
         book.go_on.clear()
-        async with ledger.keep(book):
+        async with ledger.attach(book):
             ledger.write(record(1))
             await book.writing.wait()
             ledger.write(record(2))
@@ -78,11 +78,11 @@ def test_leaving_while_a_write_goes_writes_each_record_once() -> None:
 
 
 def test_a_disk_that_refuses_is_asked_again(monkeypatch: Any) -> None:
-    monkeypatch.setattr(room, "TRY_AGAIN", 0.01)
+    monkeypatch.setattr(room, "RETRY_PAUSE", 0.01)
 
     async def story() -> None:
-        book, ledger = Book(refusals=2), Ledger()
-        async with ledger.keep(book):
+        book, ledger = Book(refusals=2), AuditWriter()
+        async with ledger.attach(book):
             ledger.write(record(1))
             await book.taken.wait()
             ledger.write(record(2))
@@ -93,12 +93,12 @@ def test_a_disk_that_refuses_is_asked_again(monkeypatch: Any) -> None:
 
 def test_what_a_full_disk_leaves_waiting_is_bounded(caplog: Any) -> None:
     async def story() -> None:
-        book, ledger = Book(), Ledger()
-        for number in range(MOST_WAITING + 7):
+        book, ledger = Book(), AuditWriter()
+        for number in range(MOST_PENDING + 7):
             ledger.write(record(number))
-        async with ledger.keep(book):
+        async with ledger.attach(book):
             pass
-        assert len(book.kept) == MOST_WAITING
+        assert len(book.kept) == MOST_PENDING
 
     run(story())
     assert "7 audit records were dropped" in caplog.text
@@ -106,8 +106,8 @@ def test_what_a_full_disk_leaves_waiting_is_bounded(caplog: Any) -> None:
 
 def test_a_disk_that_refuses_to_the_end_does_not_keep_the_house_open(caplog: Any) -> None:
     async def story() -> None:
-        ledger = Ledger()
-        async with ledger.keep(Book(refusals=100)):
+        ledger = AuditWriter()
+        async with ledger.attach(Book(refusals=100)):
             ledger.write(record(1))
 
     run(story())

@@ -6,36 +6,38 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from openclaw_mcp.cli.policy import rules_in
+from openclaw_mcp.cli.policy import parse_rules
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json, Sender, ToolCall, ToolSpec
+from openclaw_mcp.core.model import LOCAL_CALLER, Caller, Grant, Json, Sender, ToolCall, ToolSpec
 from openclaw_mcp.core.owner import is_owner
-from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.core.session_target import passed_on
-from openclaw_mcp.mcp.server.server import Info, McpServer
-from openclaw_mcp.tools.audit import Record, digest
-from openclaw_mcp.tools.config_policy import KEPT_CALLERS, HouseRules
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.policy import by_scope, every
-from openclaw_mcp.tools.policy_rules import RuleBook, from_config
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.core.ports import NULL_CONTEXT
+from openclaw_mcp.core.session_target import child_grant
+from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
+from openclaw_mcp.tools.audit import AuditRecord, digest_arguments
+from openclaw_mcp.tools.config_policy import KEPT_CALLERS, ConfigPolicy
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.policy import combine_policies, scope_policy
+from openclaw_mcp.tools.policy_rules import PolicyRules, from_config
+from openclaw_mcp.tools.registry import ToolRegistry
 from openclaw_mcp.tools.tool_names import CLAW_TOOLS
 from tests.conversation import Conversation, Tools
 from tests.tools.test_policy_cases import answer
 
 
-def counter(config: Json, *tools: str, **options: Any) -> tuple[Desk, HouseRules]:
-    rules = HouseRules(from_config(config))
+def counter(config: Json, *tools: str, **options: Any) -> tuple[ToolDispatcher, ConfigPolicy]:
+    rules = ConfigPolicy(from_config(config))
     source = Tools(**dict.fromkeys(tools, answer))
-    return Desk(Registry({"claw": source}), policy=every(by_scope, rules), **options), rules
+    return ToolDispatcher(
+        ToolRegistry({"claw": source}), policy=combine_policies(scope_policy, rules), **options
+    ), rules
 
 
-def names(desk: Desk, caller: Caller) -> list[str]:
+def names(desk: ToolDispatcher, caller: Caller) -> list[str]:
     return [spec.name for spec in asyncio.run(desk.list(caller))]
 
 
-def call(desk: Desk, tool: str, caller: Caller, arguments: Json | None = None) -> None:
-    asyncio.run(desk.call(ToolCall(caller=caller, name=tool, arguments=arguments or {}, line=SILENCE)))
+def call(desk: ToolDispatcher, tool: str, caller: Caller, arguments: Json | None = None) -> None:
+    asyncio.run(desk.call(ToolCall(caller=caller, name=tool, arguments=arguments or {}, context=NULL_CONTEXT)))
 
 
 def run(session: str | None = None, **grant: Any) -> Caller:
@@ -53,7 +55,7 @@ def test_callers_alike_share_a_menu_and_others_never_do() -> None:
         "channels": {"chat": {"groupPolicy": "open", "groups": groups}},
     }
     plain, rules = counter(config, "exec", "read", "write", "cron", "sessions_spawn")
-    shared, _ = counter(config, "exec", "read", "write", "cron", "sessions_spawn", alike=rules.alike)
+    shared, _ = counter(config, "exec", "read", "write", "cron", "sessions_spawn", alike=rules.cache_key)
     callers = [
         Caller(kind="agent", name=agent, scopes=frozenset(scopes), session=f"agent:{agent}:{key}", grant=Grant(**grant))
         for agent in ("main", "other")
@@ -87,19 +89,19 @@ def test_rules_leave_only_what_scopes_open_and_scopes_only_what_rules_leave() ->
 
 
 def test_no_policy_at_all_allows_nothing() -> None:
-    assert not every()(LOCAL, "claw", ToolSpec(name="read")).allowed
+    assert not combine_policies()(LOCAL_CALLER, "claw", ToolSpec(name="read")).allowed
 
 
 def test_new_rules_hold_from_the_moment_they_are_adopted() -> None:
     desk, rules = counter({}, "exec", "read")
-    assert names(desk, LOCAL) == ["exec", "read"]
+    assert names(desk, LOCAL_CALLER) == ["exec", "read"]
 
-    rules.adopt(from_config({"tools": {"deny": ["exec"]}}))
+    rules.replace_rules(from_config({"tools": {"deny": ["exec"]}}))
     desk.refresh()
 
-    assert names(desk, LOCAL) == ["read"]
+    assert names(desk, LOCAL_CALLER) == ["read"]
     with pytest.raises(ToolDenied):
-        call(desk, "exec", LOCAL)
+        call(desk, "exec", LOCAL_CALLER)
 
 
 def test_more_callers_than_are_remembered_are_still_told_apart() -> None:
@@ -119,7 +121,7 @@ def test_more_callers_than_are_remembered_are_still_told_apart() -> None:
 @pytest.mark.parametrize(
     ("caller", "owner"),
     [
-        (LOCAL, True),
+        (LOCAL_CALLER, True),
         (Caller(kind="operator", name="o", scopes=frozenset({"*", "operator.admin"})), True),
         (Caller(kind="operator", name="o", scopes=frozenset({"tool:cron_add", "operator.write"})), False),
         (Caller(kind="agent", name="a", scopes=frozenset({"*", "operator.admin"})), False),
@@ -161,7 +163,9 @@ def test_a_sender_is_the_owner_when_the_rules_name_them(config: Json, sender: Se
 def test_a_tool_may_say_of_itself_that_it_is_the_owners() -> None:
     tools = Tools()
     tools.add(ToolSpec(name="self_destruct", owner_only=True), answer)
-    desk = Desk(Registry({"mcp/x": tools}), policy=every(by_scope, HouseRules(RuleBook())))
+    desk = ToolDispatcher(
+        ToolRegistry({"mcp/x": tools}), policy=combine_policies(scope_policy, ConfigPolicy(PolicyRules()))
+    )
 
     assert names(desk, run(owner=True)) == ["self_destruct"]
     assert names(desk, run()) == []
@@ -172,7 +176,7 @@ def test_a_tool_may_say_of_itself_that_it_is_the_owners() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"tools": {"deny": [1]}}', b"[" * 100_000])
 def test_a_rule_book_that_cant_be_read_refuses_everything_and_says_so(data: bytes) -> None:
-    decision = HouseRules(rules_in(data))(LOCAL, "claw", ToolSpec(name="session_status"))
+    decision = ConfigPolicy(parse_rules(data))(LOCAL_CALLER, "claw", ToolSpec(name="session_status"))
 
     assert (decision.allowed, decision.step) == (False, "rule book")
     assert decision.reason.startswith("session_status is refused: the rule book can't be read")
@@ -192,14 +196,14 @@ def test_a_refusal_for_bad_rules_says_what_to_change(config: Json, says: str) ->
     desk, _ = counter(config, "read")
 
     with pytest.raises(ToolDenied, match=says):
-        call(desk, "read", LOCAL)
+        call(desk, "read", LOCAL_CALLER)
 
 
 def test_doubtful_rules_are_noted_but_hold() -> None:
     config = {"tools": {"allow": ["lobster", "exec"], "toolsBySender": {"7": {}, "id:8": {}}}}
     caller = run("agent:main:telegram:direct:7", sender=Sender(id="7"))
 
-    told = HouseRules(from_config(config)).explain(caller, "claw", ToolSpec(name="exec"))
+    told = ConfigPolicy(from_config(config)).explain(caller, "claw", ToolSpec(name="exec"))
 
     notes = {verdict.step: verdict.notes for verdict in told.steps if verdict.notes}
     assert notes.keys() == {"global", "sender"}
@@ -216,7 +220,7 @@ def test_an_mcp_client_sees_and_reaches_what_its_grant_leaves() -> None:
     caller = run("agent:main:subagent:u1", tools=frozenset({"message_send", "sessions_list", "cron_add"}))
 
     async def talk() -> tuple[Any, Any, Any]:
-        client = Conversation(McpServer(Info(name="test", version="1"), desk), caller=caller)
+        client = Conversation(McpServer(McpServerInfo(name="test", version="1"), desk), caller=caller)
         return await client.ask("tools/list"), await client.call("message_send"), await client.call("sessions_list")
 
     listed, sent, refused = asyncio.run(talk())
@@ -231,15 +235,17 @@ def test_an_mcp_client_sees_and_reaches_what_its_grant_leaves() -> None:
 
 
 def test_the_book_says_who_came_by_which_door_and_which_step_decided() -> None:
-    book: list[Record] = []
+    book: list[AuditRecord] = []
     desk, _ = counter({"tools": {"deny": ["exec"]}}, "exec", "read", audit=book.append)
-    caller = Caller(kind="operator", name="phone", scopes=frozenset({"*"}), session="agent:main:main", door="rpc")
+    caller = Caller(
+        kind="operator", name="phone", scopes=frozenset({"*"}), session="agent:main:main", entry_point="rpc"
+    )
 
     call(desk, "read", caller)
     with pytest.raises(ToolDenied):
         call(desk, "exec", caller)
 
-    assert [(r.caller, r.door, r.session, r.tool, r.step, r.outcome) for r in book] == [
+    assert [(r.caller, r.entry_point, r.session, r.tool, r.step, r.outcome) for r in book] == [
         ("operator phone", "rpc", "agent:main:main", "read", "default", "ok"),
         ("operator phone", "rpc", "agent:main:main", "exec", "global", "tool_denied"),
     ]
@@ -247,13 +253,13 @@ def test_the_book_says_who_came_by_which_door_and_which_step_decided() -> None:
 
 
 def test_the_same_arguments_have_the_same_digest_and_others_another() -> None:
-    book: list[Record] = []
+    book: list[AuditRecord] = []
     desk, _ = counter({}, "read", audit=book.append, digest_key=b"one key")
     other, _ = counter({}, "read", audit=book.append, digest_key=b"another key")
 
     for arguments in ({"a": 1, "b": "x"}, {"b": "x", "a": 1}, {"a": 2, "b": "x"}):
-        call(desk, "read", LOCAL, arguments)
-    call(other, "read", LOCAL, {"a": 1, "b": "x"})
+        call(desk, "read", LOCAL_CALLER, arguments)
+    call(other, "read", LOCAL_CALLER, {"a": 1, "b": "x"})
 
     digests = [record.digest for record in book]
     assert digests[0] == digests[1]
@@ -261,21 +267,21 @@ def test_the_same_arguments_have_the_same_digest_and_others_another() -> None:
 
 
 def test_a_desk_without_a_key_writes_no_digest_that_could_be_looked_up() -> None:
-    book: list[Record] = []
+    book: list[AuditRecord] = []
     desk, _ = counter({}, "read", audit=book.append)
 
-    call(desk, "read", LOCAL, {"pin": "1234"})
+    call(desk, "read", LOCAL_CALLER, {"pin": "1234"})
 
     assert [record.digest for record in book] == [None]
 
 
 def test_a_digest_key_makes_digests_last() -> None:
-    book: list[Record] = []
+    book: list[AuditRecord] = []
     for _ in range(2):
         desk, _ = counter({}, "read", audit=book.append, digest_key=b"kept elsewhere")
-        call(desk, "read", LOCAL, {"pin": "1234"})
+        call(desk, "read", LOCAL_CALLER, {"pin": "1234"})
 
-    assert book[0].digest == book[1].digest == digest({"pin": "1234"}, b"kept elsewhere")
+    assert book[0].digest == book[1].digest == digest_arguments({"pin": "1234"}, b"kept elsewhere")
     assert "1234" not in repr(book)
 
 
@@ -304,12 +310,12 @@ def test_naming_another_model_for_what_it_starts_frees_no_run_from_the_rules_for
         return (model,) if model else ()
 
     agents = {"list": [{"id": "main", "model": "weak/m"}]}
-    house = HouseRules(from_config({"tools": rules, "agents": agents}))
+    house = ConfigPolicy(from_config({"tools": rules, "agents": agents}))
     caller = Caller(kind="agent", name="a", session="agent:main:main", grant=Grant(agent="main", models=named(first)))
     for _ in range(steps):
-        grant = structs.replace(passed_on(caller), agent="main", models=named(then))
+        grant = structs.replace(child_grant(caller), agent="main", models=named(then))
         caller = Caller(kind="agent", name="a", session="agent:main:other", grant=grant)
-    assert (house.refusal(caller, "message") is None) is may
+    assert (house.refusal_reason(caller, "message") is None) is may
 
 
 NODE = {"allow": ["node/desk", "message"]}
@@ -332,6 +338,6 @@ NODE = {"allow": ["node/desk", "message"]}
 def test_a_nodes_tool_is_given_when_the_rules_for_each_model_that_may_answer_give_it(
     rules: dict[str, Any], models: tuple[str, ...], may: bool
 ) -> None:
-    house = HouseRules(from_config({"tools": {"byProvider": rules}}))
+    house = ConfigPolicy(from_config({"tools": {"byProvider": rules}}))
     caller = Caller(kind="agent", name="a", session="agent:main:main", grant=Grant(agent="main", models=models))
     assert house(caller, "node/desk", ToolSpec(name="desk__system_run")).allowed is may

@@ -4,49 +4,49 @@ import asyncio
 
 import pytest
 
-from openclaw_mcp.core.claw_methods import FAMILY_ACTIONS
+from openclaw_mcp.core.claw_methods import TOOLS_BY_ACTION
 from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolNotFound, ToolTimeout, ToolUnavailable
-from openclaw_mcp.core.model import LOCAL, Caller, Json, ToolCall, ToolResult, ToolSpec, said
-from openclaw_mcp.core.ports import SILENCE
+from openclaw_mcp.core.model import LOCAL_CALLER, Caller, Json, ToolCall, ToolResult, ToolSpec, text_result
+from openclaw_mcp.core.ports import NULL_CONTEXT
 from openclaw_mcp.gateway.agents.subagents.tool_specs import SPECS
 from openclaw_mcp.gateway.channels.message_tool import SPEC as MESSAGE
 from openclaw_mcp.gateway.cron.cron_tool import SCHEMA as CRON
-from openclaw_mcp.tools.audit import Record
-from openclaw_mcp.tools.config_policy import HouseRules
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.policy import by_scope, every
+from openclaw_mcp.tools.audit import AuditRecord
+from openclaw_mcp.tools.config_policy import ConfigPolicy
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.policy import combine_policies, scope_policy
 from openclaw_mcp.tools.policy_rules import from_config
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.tools.registry import ToolRegistry
 from tests.conversation import Tools
 
 
 async def answer(call: ToolCall) -> ToolResult:
-    return said(f"{call.name} done")
+    return text_result(f"{call.name} done")
 
 
-def order(name: str, arguments: Json | None = None, caller: Caller = LOCAL) -> ToolCall:
-    return ToolCall(caller=caller, name=name, arguments=arguments or {}, line=SILENCE)
+def order(name: str, arguments: Json | None = None, caller: Caller = LOCAL_CALLER) -> ToolCall:
+    return ToolCall(caller=caller, name=name, arguments=arguments or {}, context=NULL_CONTEXT)
 
 
 def app(id: str) -> Caller:
     return Caller(kind="app", name=id, scopes=frozenset({f"source:app/{id}"}))
 
 
-def names(desk: Desk, caller: Caller) -> list[str]:
+def names(desk: ToolDispatcher, caller: Caller) -> list[str]:
     return [spec.name for spec in asyncio.run(desk.list(caller))]
 
 
 def test_the_menu_never_shows_what_may_not_be_called() -> None:
-    desk = Desk(Registry({"a": Tools(read=answer), "app/x": Tools(lent=answer)}))
+    desk = ToolDispatcher(ToolRegistry({"a": Tools(read=answer), "app/x": Tools(lent=answer)}))
 
-    assert names(desk, LOCAL) == ["read"]
+    assert names(desk, LOCAL_CALLER) == ["read"]
     assert names(desk, app("x")) == ["lent"]
     assert names(desk, app("y")) == []
     assert names(desk, Caller(kind="agent", name="nobody")) == []
 
 
 def test_a_denied_call_says_who_may_not_do_what() -> None:
-    desk = Desk(Registry({"a": Tools(read=answer)}))
+    desk = ToolDispatcher(ToolRegistry({"a": Tools(read=answer)}))
 
     with pytest.raises(ToolDenied, match="agent 'run-1' may not use 'read'"):
         asyncio.run(desk.call(order("read", caller=Caller(kind="agent", name="run-1"))))
@@ -55,7 +55,7 @@ def test_a_denied_call_says_who_may_not_do_what() -> None:
 def test_a_scope_that_names_a_tool_or_an_effect_opens_it() -> None:
     tools = Tools(one=answer)
     tools.add(ToolSpec(name="two", effect="send"), answer)
-    desk = Desk(Registry({"a": tools}))
+    desk = ToolDispatcher(ToolRegistry({"a": tools}))
 
     assert names(desk, Caller(kind="agent", name="x", scopes=frozenset({"tool:one"}))) == ["one"]
     assert names(desk, Caller(kind="agent", name="x", scopes=frozenset({"effect:send"}))) == ["two"]
@@ -63,54 +63,54 @@ def test_a_scope_that_names_a_tool_or_an_effect_opens_it() -> None:
 
 def test_two_apps_lend_a_tool_of_one_name_and_each_caller_reaches_its_own() -> None:
     async def left(call: ToolCall) -> ToolResult:
-        return said("left")
+        return text_result("left")
 
     async def right(call: ToolCall) -> ToolResult:
-        return said("right")
+        return text_result("right")
 
-    desk = Desk(Registry({"app/l": Tools(open=left), "app/r": Tools(open=right)}))
+    desk = ToolDispatcher(ToolRegistry({"app/l": Tools(open=left), "app/r": Tools(open=right)}))
 
-    assert asyncio.run(desk.call(order("open", caller=app("l")))) == said("left")
-    assert asyncio.run(desk.call(order("open", caller=app("r")))) == said("right")
+    assert asyncio.run(desk.call(order("open", caller=app("l")))) == text_result("left")
+    assert asyncio.run(desk.call(order("open", caller=app("r")))) == text_result("right")
 
 
 def test_a_caller_two_sources_would_serve_must_choose() -> None:
-    desk = Desk(Registry({"a": Tools(same=answer), "b": Tools(same=answer)}))
+    desk = ToolDispatcher(ToolRegistry({"a": Tools(same=answer), "b": Tools(same=answer)}))
 
-    assert names(desk, LOCAL) == []
+    assert names(desk, LOCAL_CALLER) == []
     with pytest.raises(ToolDenied, match="offered by a, b"):
         asyncio.run(desk.call(order("same")))
 
 
 def test_a_source_lent_for_a_while_is_gone_afterwards() -> None:
-    registry = Registry()
-    desk = Desk(registry)
-    with registry.lend("guest", Tools(visit=answer)):
-        assert names(desk, LOCAL) == ["visit"]
+    registry = ToolRegistry()
+    desk = ToolDispatcher(registry)
+    with registry.add_temporarily("guest", Tools(visit=answer)):
+        assert names(desk, LOCAL_CALLER) == ["visit"]
 
-    assert names(desk, LOCAL) == []
+    assert names(desk, LOCAL_CALLER) == []
     with pytest.raises(ToolNotFound):
         asyncio.run(desk.call(order("visit")))
 
 
 def test_a_tool_added_to_a_source_is_announced_and_listed() -> None:
     tools = Tools(first=answer)
-    desk = Desk(Registry({"a": tools}))
+    desk = ToolDispatcher(ToolRegistry({"a": tools}))
     rung: list[None] = []
-    desk.changed.listen(rung.append)
-    before = asyncio.run(desk.list(LOCAL))
+    desk.changed.connect(rung.append)
+    before = asyncio.run(desk.list(LOCAL_CALLER))
 
     tools.add(ToolSpec(name="second"), answer)
 
     assert len(rung) == 1
     assert [spec.name for spec in before] == ["first"]
-    assert names(desk, LOCAL) == ["first", "second"]
+    assert names(desk, LOCAL_CALLER) == ["first", "second"]
 
 
 def test_the_menu_is_the_same_object_until_something_changes() -> None:
-    desk = Desk(Registry({"a": Tools(first=answer)}))
+    desk = ToolDispatcher(ToolRegistry({"a": Tools(first=answer)}))
 
-    assert asyncio.run(desk.list(LOCAL)) is asyncio.run(desk.list(LOCAL))
+    assert asyncio.run(desk.list(LOCAL_CALLER)) is asyncio.run(desk.list(LOCAL_CALLER))
 
 
 def test_wrong_arguments_never_reach_the_tool_and_the_field_is_named() -> None:
@@ -118,13 +118,13 @@ def test_wrong_arguments_never_reach_the_tool_and_the_field_is_named() -> None:
 
     async def work(call: ToolCall) -> ToolResult:
         made.append(call.arguments)
-        return said("made")
+        return text_result("made")
 
     tools = Tools()
     person = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["name"]}
     schema = {"type": "object", "properties": {"person": person}}
     tools.add(ToolSpec(name="save", input_schema=schema), work)
-    desk = Desk(Registry({"a": tools}))
+    desk = ToolDispatcher(ToolRegistry({"a": tools}))
 
     with pytest.raises(ToolArguments, match=r"\"name\" is a required.*person\.age.*integer"):
         asyncio.run(desk.call(order("save", {"person": {"age": "hunter2"}})))
@@ -136,7 +136,7 @@ def test_a_refused_value_is_not_repeated_in_the_refusal() -> None:
     tools.add(ToolSpec(name="save", input_schema={"properties": {"pin": {"type": "integer"}}}), answer)
 
     with pytest.raises(ToolArguments) as refused:
-        asyncio.run(Desk(Registry({"a": tools})).call(order("save", {"pin": "hunter2"})))
+        asyncio.run(ToolDispatcher(ToolRegistry({"a": tools})).call(order("save", {"pin": "hunter2"})))
     assert "hunter2" not in str(refused.value)
 
 
@@ -145,7 +145,7 @@ def test_a_schema_that_points_outside_is_never_fetched() -> None:
     tools.add(ToolSpec(name="x", input_schema={"$ref": "http://127.0.0.1:9/schema.json"}), answer)
 
     with pytest.raises(ToolUnavailable, match="schema"):
-        asyncio.run(Desk(Registry({"a": tools})).call(order("x")))
+        asyncio.run(ToolDispatcher(ToolRegistry({"a": tools})).call(order("x")))
 
 
 def test_a_tool_that_takes_too_long_is_stopped() -> None:
@@ -156,27 +156,27 @@ def test_a_tool_that_takes_too_long_is_stopped() -> None:
             await asyncio.Event().wait()
         finally:
             stopped.set()
-        return said("never")
+        return text_result("never")
 
     tools = Tools()
     tools.add(ToolSpec(name="slow", deadline=0.01), forever)
 
     with pytest.raises(ToolTimeout, match=r"slow took longer than 0\.01 s"):
-        asyncio.run(Desk(Registry({"a": tools})).call(order("slow")))
+        asyncio.run(ToolDispatcher(ToolRegistry({"a": tools})).call(order("slow")))
     assert stopped.is_set()
 
 
 def test_every_call_is_written_in_the_book_without_its_arguments() -> None:
     async def fail(call: ToolCall) -> ToolResult:
-        return said("no", failed=True)
+        return text_result("no", failed=True)
 
-    book: list[Record] = []
-    desk = Desk(Registry({"a": Tools(good=answer, bad=fail)}), audit=book.append)
+    book: list[AuditRecord] = []
+    desk = ToolDispatcher(ToolRegistry({"a": Tools(good=answer, bad=fail)}), audit=book.append)
 
     async def orders() -> None:
         await desk.call(order("good", {"secret": "hunter2"}))
         await desk.call(order("bad"))
-        for name, caller in (("good", Caller(kind="agent", name="x")), ("none", LOCAL)):
+        for name, caller in (("good", Caller(kind="agent", name="x")), ("none", LOCAL_CALLER)):
             with pytest.raises((ToolDenied, ToolNotFound)):
                 await desk.call(order(name, caller=caller))
 
@@ -222,13 +222,13 @@ MANY = ToolSpec(
 def test_a_tool_with_many_actions_is_judged_by_each(rules: Json, may: set[str]) -> None:
     tools = Tools()
     tools.add(MANY, answer)
-    records: list[Record] = []
-    desk = Desk(
-        Registry({"gateway": tools}),
-        policy=every(by_scope, HouseRules(from_config({"tools": rules}))),
+    records: list[AuditRecord] = []
+    desk = ToolDispatcher(
+        ToolRegistry({"gateway": tools}),
+        policy=combine_policies(scope_policy, ConfigPolicy(from_config({"tools": rules}))),
         audit=records.append,
     )
-    listed = asyncio.run(desk.list(LOCAL))
+    listed = asyncio.run(desk.list(LOCAL_CALLER))
     done = set()
     for action in MANY.actions:
         try:
@@ -246,7 +246,7 @@ def test_an_action_nobody_offers_is_no_way_around(action: object) -> None:
     tools = Tools()
     tools.add(MANY, answer)
     for check in (True, False):
-        desk = Desk(Registry({"gateway": tools}), check=check)
+        desk = ToolDispatcher(ToolRegistry({"gateway": tools}), check_arguments=check)
         with pytest.raises(ToolArguments):
             asyncio.run(desk.call(order("message", {"action": action})))
         with pytest.raises(ToolArguments):
@@ -256,4 +256,4 @@ def test_an_action_nobody_offers_is_no_way_around(action: object) -> None:
 def test_the_houses_tools_offer_what_they_are_judged_by() -> None:
     specs = (MESSAGE, next(spec for spec in SPECS if spec.name == "gateway"))
     assert all(set(spec.input_schema["properties"]["action"]["enum"]) == set(spec.actions) for spec in specs)
-    assert set(CRON["properties"]["action"]["enum"]) == set(FAMILY_ACTIONS["cron"])
+    assert set(CRON["properties"]["action"]["enum"]) == set(TOOLS_BY_ACTION["cron"])

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.model import ToolSpec
-from openclaw_mcp.tools.config_policy import HouseRules
+from openclaw_mcp.tools.config_policy import ConfigPolicy
 from openclaw_mcp.tools.policy_rules import from_config
 from tests.tools.test_policy_cases import caller
 
@@ -19,7 +19,7 @@ NOTHING: dict[str, list[str]] = ROWS[0]["steps"]
 @pytest.mark.parametrize("row", ROWS, ids=[row["says"] for row in ROWS])
 def test_every_step_says_why_and_where_that_is_written(row: dict[str, Any]) -> None:
     who, tool = row.get("who", {}), row["tool"]
-    rules, asker = HouseRules(from_config(row["config"])), caller(who, who.get("door", "mcp"))
+    rules, asker = ConfigPolicy(from_config(row["config"])), caller(who, who.get("door", "mcp"))
     source, spec = row.get("source", "claw"), ToolSpec(name=tool)
 
     told = rules.explain(asker, source, spec)

@@ -8,18 +8,18 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.core.model import Caller, Door, Grant, Sender, ToolCall, ToolResult, ToolSpec, said
-from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.tools.config_policy import HouseRules
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.policy import by_scope, every
+from openclaw_mcp.core.model import Caller, EntryPoint, Grant, Sender, ToolCall, ToolResult, ToolSpec, text_result
+from openclaw_mcp.core.ports import NULL_CONTEXT
+from openclaw_mcp.tools.config_policy import ConfigPolicy
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.policy import combine_policies, scope_policy
 from openclaw_mcp.tools.policy_rules import from_config
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.tools.registry import ToolRegistry
 from openclaw_mcp.tools.tool_names import FAMILIES, PROFILES
 from tests.conversation import Tools
 
 ROWS: list[dict[str, Any]] = msgspec.json.decode((Path(__file__).parent / "policy_cases.json").read_bytes())
-DOORS = get_args(Door)
+DOORS = get_args(EntryPoint)
 KINDS: dict[str, Any] = {"rpc": "operator", "http": "operator", "mcp": "agent", "agent": "agent", "cli": "local"}
 
 
@@ -43,30 +43,33 @@ def cases() -> list[Case]:
     return found
 
 
-def caller(who: dict[str, Any], door: Door) -> Caller:
+def caller(who: dict[str, Any], door: EntryPoint) -> Caller:
     """An owner's run unless `who` says otherwise, with a credential that opens everything."""
     fields = {"owner": True, **{name: value for name, value in who.items() if name not in ("session", "door", "model")}}
     fields["models"] = [who["model"]] if "model" in who else []
     grant = msgspec.convert(fields, Grant)
     scopes = frozenset({"*", "source:app/x"})
-    return Caller(kind=KINDS[door], name="c", scopes=scopes, session=who.get("session"), door=door, grant=grant)
+    return Caller(kind=KINDS[door], name="c", scopes=scopes, session=who.get("session"), entry_point=door, grant=grant)
 
 
 async def answer(call: ToolCall) -> ToolResult:
-    return said("done")
+    return text_result("done")
 
 
-def counter(case: Case) -> Desk:
+def counter(case: Case) -> ToolDispatcher:
     tools = Tools()
     tools.add(ToolSpec(name=case.tool), answer)
-    return Desk(Registry({case.source: tools}), policy=every(by_scope, HouseRules(from_config(case.config))))
+    return ToolDispatcher(
+        ToolRegistry({case.source: tools}),
+        policy=combine_policies(scope_policy, ConfigPolicy(from_config(case.config))),
+    )
 
 
-def may_call(desk: Desk, who: Caller, tool: str) -> bool:
+def may_call(desk: ToolDispatcher, who: Caller, tool: str) -> bool:
     """What the menu and the counter both say; they may not disagree."""
     listed = tool in [spec.name for spec in asyncio.run(desk.list(who))]
     try:
-        asyncio.run(desk.call(ToolCall(caller=who, name=tool, arguments={}, line=SILENCE)))
+        asyncio.run(desk.call(ToolCall(caller=who, name=tool, arguments={}, context=NULL_CONTEXT)))
     except ToolDenied:
         assert not listed
         return False
@@ -85,7 +88,7 @@ def test_a_tool_is_allowed_or_refused_by_the_step_the_table_names(row: int) -> N
         if case.says != ROWS[row]["says"]:
             continue
         who = caller(case.who, case.who.get("door", "mcp"))
-        rules = HouseRules(from_config(case.config))
+        rules = ConfigPolicy(from_config(case.config))
         told = rules.explain(who, case.source, ToolSpec(name=case.tool))
 
         assert may_call(counter(case), who, case.tool) == (case.step is None), (case.tool, told.decision)
@@ -101,7 +104,7 @@ def test_every_door_decides_alike_and_tools_invoke_only_refuses_more(row: int) -
     for case in cases():
         if case.says != ROWS[row]["says"] or "door" in case.who:
             continue
-        rules = HouseRules(from_config(case.config))
+        rules = ConfigPolicy(from_config(case.config))
         decisions = {door: rules(caller(case.who, door), case.source, ToolSpec(name=case.tool)) for door in DOORS}
         http, rpc = decisions.pop("http"), decisions.pop("rpc")
 
@@ -115,7 +118,7 @@ def test_every_door_decides_alike_and_tools_invoke_only_refuses_more(row: int) -
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_and_its_tools_are_in_a_profile_together(profile: str, family: str) -> None:
-    rules = HouseRules(from_config({"tools": {"profile": profile}}))
+    rules = ConfigPolicy(from_config({"tools": {"profile": profile}}))
     who = caller({}, "mcp")
 
     allowed = {rules(who, "claw", ToolSpec(name=name)).allowed for name in (family, *FAMILIES[family])}

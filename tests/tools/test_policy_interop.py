@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.model import Caller, Grant, ToolSpec
-from openclaw_mcp.tools.config_policy import HouseRules
+from openclaw_mcp.tools.config_policy import ConfigPolicy
 from openclaw_mcp.tools.policy_rules import from_config
 from tests.programs import need_node, need_npm
 
@@ -99,7 +99,7 @@ def ours(question: dict[str, Any]) -> bool:
     fields["models"] = [question["who"]["model"]] if "model" in question["who"] else []
     grant = msgspec.convert({"owner": True, **fields}, Grant)
     caller = Caller(kind="agent", name="run", session=question["who"]["session"], grant=grant)
-    rules = HouseRules(from_config(question["config"]))
+    rules = ConfigPolicy(from_config(question["config"]))
     return rules(caller, question["source"], ToolSpec(name=question["tool"])).allowed
 
 

@@ -8,16 +8,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openclaw_mcp.cli.policy import rules_in
+from openclaw_mcp.cli.policy import parse_rules
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.core.model import Caller, Grant, Sender, ToolCall, ToolSpec
 from openclaw_mcp.core.owner import is_owner
-from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.tools.config_policy import HouseRules
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.policy import by_scope, every
+from openclaw_mcp.core.ports import NULL_CONTEXT
+from openclaw_mcp.tools.config_policy import ConfigPolicy
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.policy import combine_policies, scope_policy
 from openclaw_mcp.tools.policy_rules import from_config
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.tools.registry import ToolRegistry
 from openclaw_mcp.tools.tool_names import CLAW_TOOLS, FAMILIES, GROUPS, PROFILES
 from tests.conversation import Tools
 from tests.tools.test_policy_cases import answer
@@ -81,7 +81,7 @@ callers = st.builds(
 
 
 def menu(config: dict[str, Any], caller: Caller) -> set[str]:
-    rules = HouseRules(from_config(config))
+    rules = ConfigPolicy(from_config(config))
     return {name for name in TOOLS if rules(caller, "claw", ToolSpec(name=name)).allowed}
 
 
@@ -140,7 +140,7 @@ def test_a_grants_menu_never_allows_more(config: dict[str, Any], caller: Caller,
 @given(configs, callers)
 def test_what_is_for_the_owner_never_reaches_others(config: dict[str, Any], caller: Caller) -> None:
     assert caller.grant is not None
-    rules = HouseRules(from_config(config))
+    rules = ConfigPolicy(from_config(config))
     flagged = rules(caller, "claw", ToolSpec(name="lobster", owner_only=True))
     for_owners = {name for name in TOOLS if name.startswith(("cron_", "gateway_", "whatsapp_login"))}
 
@@ -166,13 +166,15 @@ def test_an_empty_list_of_senders_lets_nobody_in(id: str, group: bool, policy: s
 @given(configs, callers)
 def test_the_menu_lists_exactly_what_a_call_is_not_refused(config: dict[str, Any], caller: Caller) -> None:
     tools = Tools(**dict.fromkeys(TOOLS, answer))
-    desk = Desk(Registry({"claw": tools}), policy=every(by_scope, HouseRules(from_config(config))))
+    desk = ToolDispatcher(
+        ToolRegistry({"claw": tools}), policy=combine_policies(scope_policy, ConfigPolicy(from_config(config)))
+    )
 
     async def try_all() -> tuple[set[str], set[str]]:
         made = set()
         for name in TOOLS:
             try:
-                await desk.call(ToolCall(caller=caller, name=name, arguments={}, line=SILENCE))
+                await desk.call(ToolCall(caller=caller, name=name, arguments={}, context=NULL_CONTEXT))
             except ToolDenied:
                 continue
             made.add(name)
@@ -186,11 +188,13 @@ def test_the_menu_lists_exactly_what_a_call_is_not_refused(config: dict[str, Any
 @trying
 @given(configs, callers, st.sampled_from(TOOLS))
 def test_the_explanation_ends_where_the_decision_does(config: dict[str, Any], caller: Caller, tool: str) -> None:
-    told = HouseRules(from_config(config)).explain(caller, "claw", ToolSpec(name=tool))
+    told = ConfigPolicy(from_config(config)).explain(caller, "claw", ToolSpec(name=tool))
     refusals = [verdict for verdict in told.steps if verdict.outcome == "deny"]
 
     assert told.decision.allowed == (not refusals)
-    assert len(told.steps) == 15 + 4 * len(told.who.models[1:])  # of another model: whose node's tools, and three lists
+    assert len(told.steps) == 15 + 4 * len(
+        told.subject.models[1:]
+    )  # of another model: whose node's tools, and three lists
     if refusals:
         assert (told.decision.step, told.decision.reason) == (refusals[0].step, refusals[0].reason)
     assert all(verdict.reason and "\n" not in verdict.reason for verdict in told.steps)
@@ -219,8 +223,8 @@ def test_one_step_is_deny_first_then_allow(allow: list[str], deny: list[str], to
 @trying
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_whatever_the_file_holds_reading_it_never_fails_open(data: bytes) -> None:
-    book = rules_in(data)
-    decision = HouseRules(book)(Caller(kind="local", name="me"), "claw", ToolSpec(name="exec"))
+    book = parse_rules(data)
+    decision = ConfigPolicy(book)(Caller(kind="local", name="me"), "claw", ToolSpec(name="exec"))
 
     assert decision.allowed == (book.problem is None)
     if not data.lstrip().startswith(b"{"):
@@ -229,11 +233,16 @@ def test_whatever_the_file_holds_reading_it_never_fails_open(data: bytes) -> Non
 
 def _with_grant(caller: Caller, grant: Grant) -> Caller:
     return Caller(
-        kind=caller.kind, name="c", scopes=caller.scopes, session=caller.session, door=caller.door, grant=grant
+        kind=caller.kind,
+        name="c",
+        scopes=caller.scopes,
+        session=caller.session,
+        entry_point=caller.entry_point,
+        grant=grant,
     )
 
 
 def _through(caller: Caller, door: Any) -> Caller:
     return Caller(
-        kind=caller.kind, name="c", scopes=caller.scopes, session=caller.session, door=door, grant=caller.grant
+        kind=caller.kind, name="c", scopes=caller.scopes, session=caller.session, entry_point=door, grant=caller.grant
     )

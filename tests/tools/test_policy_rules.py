@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.tools.policy_rules import from_config, unreadable
+from openclaw_mcp.tools.policy_rules import from_config, refuse_everything
 
 
 def agents(*listed: Json, **more: Any) -> Json:
@@ -56,7 +56,7 @@ def test_an_agent_has_its_own_rules_or_where_none_are_listed_the_defaults(
     config: Json, agent: str, denied: tuple[str, ...] | None, known: bool
 ) -> None:
     book = from_config(config)
-    rules = book.agent(agent)
+    rules = book.agent_rules(agent)
     assert (rules.deny if rules else None) == denied
     assert book.has_agent(agent) is known
 
@@ -82,19 +82,19 @@ NEAR = {"models": {"providers": {"near": {"api": "openai"}}}}
     ],
 )  # fmt: skip
 def test_whose_model_may_answer(config: Json, asked: str | None, models: tuple[str, ...]) -> None:
-    assert from_config(config).may_answer("main", asked) == models
+    assert from_config(config).possible_models("main", asked) == models
 
 
 def test_a_book_that_cant_be_read_knows_no_models() -> None:
-    assert unreadable("torn").may_answer("main", "near/m") == ()
-    assert unreadable("torn").problem == "torn"
+    assert refuse_everything("torn").possible_models("main", "near/m") == ()
+    assert refuse_everything("torn").problem == "torn"
 
 
 def test_providers_with_rules_are_everybodys_and_the_agents_own() -> None:
     config = agents({"id": "a", "tools": {"byProvider": {"two": {}}}}, {"id": "b"})
     book = from_config({**config, "tools": {"byProvider": {"one": {}}}})
-    assert book.providers("a") == ("one", "two")
-    assert book.providers("b") == book.providers("nobody") == ("one",)
+    assert book.providers_with_rules("a") == ("one", "two")
+    assert book.providers_with_rules("b") == book.providers_with_rules("nobody") == ("one",)
 
 
 BOTH = {"allow": ["a"], "alsoAllow": ["b"]}

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.model import LOCAL, Caller, ToolCall, ToolResult, ToolSpec, said
-from openclaw_mcp.core.signal import Bell
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.policy import Decision, by_scope
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.core.model import LOCAL_CALLER, Caller, ToolCall, ToolResult, ToolSpec, text_result
+from openclaw_mcp.core.signal import Signal
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.policy import PolicyDecision, scope_policy
+from openclaw_mcp.tools.registry import ToolRegistry
 
 
 class Source:
     def __init__(self, *names: str) -> None:
-        self.changed: Bell[None] = Bell()
+        self.changed: Signal[None] = Signal()
         self.names = names
         self.asked = 0
         """How often its tools were looked at."""
@@ -24,7 +24,7 @@ class Source:
         return [ToolSpec(name=name) for name in self.names]
 
     async def call(self, call: ToolCall) -> ToolResult:
-        return said(call.name)
+        return text_result(call.name)
 
 
 @pytest.mark.parametrize(
@@ -46,26 +46,28 @@ class Source:
 def test_an_app_never_competes_with_a_source_of_ours(
     ours: str, names: tuple[str, ...], offered: str, left: list[str], first: bool
 ) -> None:
-    registry = Registry()
+    registry = ToolRegistry()
     sources = [("app/1", Source(offered)), (ours, Source(*names))]
     for name, source in sources if first else reversed(sources):
         registry.add(name, source)
-    offers = registry.offers(["app/1", "app/2"])
-    assert sorted(offer.name for offer in offers.get(offered, [])) == left
-    assert [offer.name for offer in registry.offers().get(offered, [])] == [name for name in left if "app/" not in name]
+    offers = registry.tools_by_name(["app/1", "app/2"])
+    assert sorted(offer.source_name for offer in offers.get(offered, [])) == left
+    assert [offer.source_name for offer in registry.tools_by_name().get(offered, [])] == [
+        name for name in left if "app/" not in name
+    ]
 
 
 APP = Caller(kind="app", name="a", scopes=frozenset({"source:app/mine"}))
-OTHERS = (LOCAL, Caller(kind="agent", name="main", scopes=frozenset({"*", "source:app/other"})))
+OTHERS = (LOCAL_CALLER, Caller(kind="agent", name="main", scopes=frozenset({"*", "source:app/other"})))
 
 
-def come(registry: Registry) -> None:
+def come(registry: ToolRegistry) -> None:
     registry.add("app/new", Source("fresh"))
 
 
-def change(registry: Registry, mine: Source) -> None:
+def change(registry: ToolRegistry, mine: Source) -> None:
     mine.names = ("greet", "wave")
-    mine.changed.ring(None)
+    mine.changed.emit(None)
 
 
 @pytest.mark.parametrize(
@@ -81,13 +83,13 @@ def change(registry: Registry, mine: Source) -> None:
 def test_what_an_app_does_is_work_for_those_alone_it_lends_its_tools(happens: Any, sees: list[str]) -> None:
     asked: list[tuple[str, str]] = []
 
-    def policy(caller: Caller, source: str, spec: ToolSpec) -> Decision:
+    def policy(caller: Caller, source: str, spec: ToolSpec) -> PolicyDecision:
         asked.append((caller.name, source))
-        return by_scope(caller, source, spec)
+        return scope_policy(caller, source, spec)
 
     mine, own = Source("greet"), Source("read", "write")
-    registry = Registry({"house": own, "app/mine": mine, "app/other": Source("look")})
-    desk = Desk(registry, policy=policy)
+    registry = ToolRegistry({"house": own, "app/mine": mine, "app/other": Source("look")})
+    desk = ToolDispatcher(registry, policy=policy)
     before = [asyncio.run(desk.list(caller)) for caller in (*OTHERS, APP)]
     assert [spec.name for spec in before[-1]] == ["greet"]
     asked.clear()
@@ -107,10 +109,10 @@ def test_what_an_app_does_is_work_for_those_alone_it_lends_its_tools(happens: An
 
 def test_apps_that_come_and_go_by_the_hundred_are_told_of_once() -> None:
     async def main() -> None:
-        registry = Registry({"house": Source("read")})
-        desk = Desk(registry, apps_pause=0.05)
+        registry = ToolRegistry({"house": Source("read")})
+        desk = ToolDispatcher(registry, app_change_interval=0.05)
         told: asyncio.Queue[None] = asyncio.Queue()
-        desk.changed.listen(told.put_nowait)
+        desk.changed.connect(told.put_nowait)
         for number in range(300):
             registry.add(f"app/{number}", Source("greet"))
         for number in range(300):

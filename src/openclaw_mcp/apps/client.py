@@ -25,12 +25,12 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from ..core.errors import BadRequest, OpenClawError, ToolError, ToolNotFound
 from ..core.model import Audio, Contents, Embedded, Image, Link, Text, ToolResult
-from ..net.write_coalescing import corked
+from ..net.write_coalescing import coalesce_writes
 from . import function_schema
-from .calls import PING, Call, Calls
-from .connection import Dialled
-from .function_schema import Tool
-from .registrar import ProxyRefused, ProxyUnreachable, Registrar, Session
+from .calls import PING, Call, CallRunner
+from .connection import BridgeConnection
+from .function_schema import FunctionTool
+from .registrar import ProxyApiClient, ProxyRefused, ProxyUnreachable, Session
 
 __all__ = [
     "AppTools",
@@ -54,15 +54,15 @@ DEFAULT_URL: Final = "http://127.0.0.1:8000"
 FIRST_CONNECTION: Final = 15.0  # seconds `async with` tries to get through before it says that it can't
 DIAL_WAIT: Final = 10.0  # seconds one attempt at a bridge may take
 FIRST_PAUSE: Final = 0.25  # seconds before the first redial; doubles up to the longest
-LONGEST_PAUSE: Final = 15.0  # a proxy that comes back is found again within this
-STEADY: Final = 10.0  # seconds a bridge must have lived for the pauses to start small again
-LAST_WORDS: Final = 3.0  # seconds leaving may take to delete the session
-LARGEST_FRAME: Final = 16 << 20  # bytes of one call; the proxy takes bodies of 4 MiB unless told otherwise
-AT_ONCE: Final = 32  # calls that run at the same time unless told otherwise
+MAX_PAUSE: Final = 15.0  # a proxy that comes back is found again within this
+STABLE_AFTER: Final = 10.0  # seconds a bridge must have lived for the pauses to start small again
+DELETE_WAIT: Final = 3.0  # seconds leaving may take to delete the session
+MAX_FRAME_BYTES: Final = 16 << 20  # bytes of one call; the proxy takes bodies of 4 MiB unless told otherwise
+DEFAULT_CONCURRENCY: Final = 32  # calls that run at the same time unless told otherwise
 
 NO_SESSION: Final = 4404
 SESSION_DELETED: Final = 4410
-FINAL: Final = {4401: "the app token is wrong", 4403: "this origin or host is not admitted"}
+FATAL_CLOSE_CODES: Final = {4401: "the app token is wrong", 4403: "this origin or host is not admitted"}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -85,7 +85,7 @@ class AppTools:
         token: str | None = None,
         device: str | None = None,
         about: dict[str, Any] | None = None,
-        at_once: int = AT_ONCE,
+        at_once: int = DEFAULT_CONCURRENCY,
         on_session: Callable[[Session], None] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -98,15 +98,15 @@ class AppTools:
             raise BadRequest(f"at_once is {at_once}; at least one call must be able to run")
         url = url or os.environ.get("OPENCLAW_PROXY_SERVER_URL") or DEFAULT_URL
         token = os.environ.get("OPENCLAW_PROXY_APP_TOKEN", "") if token is None else token
-        self._registrar = Registrar(url, token=token, tls=tls)
+        self._proxy = ProxyApiClient(url, token=token, tls=tls)
         self._about = {**(about or {}), **({"device_id": device} if device else {})}
         self._on_session = on_session
-        self._tools: dict[str, Tool] = {}
-        self._changed = False
+        self._tools: dict[str, FunctionTool] = {}
+        self._tools_changed = False
         self._at_once = at_once
         self._session: Session | None = None
-        self._owner: asyncio.Task[None] | None = None
-        self._trouble = "no attempt was made"
+        self._task: asyncio.Task[None] | None = None
+        self._last_error = "no attempt was made"
 
     # ---- tools ----
 
@@ -123,33 +123,33 @@ class AppTools:
         annotations: dict[str, Any] | None = None,
         input_schema: dict[str, Any] | None = None,
     ) -> Callable[[Function], Function]: ...
-    def tool(self, function: Any = None, /, **more: Any) -> Any:
+    def tool(self, function: Any = None, /, **overrides: Any) -> Any:
         """Lend a function: `@app.tool` or `@app.tool(name=…, description=…)`. A plain `def` runs in a thread.
 
         The function itself stays as it is. Lent later than the session began, it is known after `await update()`.
         """
         if function is None:
-            return lambda later: self._add(later, more)
-        return self._add(function, more)
+            return lambda later: self._add_tool(later, overrides)
+        return self._add_tool(function, overrides)
 
     def remove(self, name: str) -> None:
         """Lend this one no longer; clients know after `await update()`."""
         if self._tools.pop(name, None) is None:
             raise ToolNotFound(f"no tool {name!r} is lent here")
-        self._changed = True
+        self._tools_changed = True
 
     async def update(self) -> None:
         """Make the proxy's list of tools the present one. Raises ProxyRefused, ProxyUnreachable."""
-        self._changed = True
+        self._tools_changed = True
         if self._session is not None:
             await self._put_tools(self._session)
 
-    def _add(self, function: Function, more: dict[str, Any]) -> Function:
-        tool = function_schema.tool_from(function, more)
+    def _add_tool(self, function: Function, overrides: dict[str, Any]) -> Function:
+        tool = function_schema.make_tool(function, overrides)
         if tool.name in self._tools:
             raise BadRequest(f"a tool {tool.name!r} is lent already; give this one another name")
         self._tools[tool.name] = tool
-        self._changed = True
+        self._tools_changed = True
         return function
 
     # ---- life ----
@@ -163,17 +163,17 @@ class AppTools:
 
     async def __aenter__(self) -> Self:
         """Return once calls can arrive. Raises ProxyRefused, ProxyUnreachable."""
-        self._begin()
-        assert self._owner is not None
+        self._start()
+        assert self._task is not None
         ready = asyncio.create_task(self._ready.wait())
         try:
-            await asyncio.wait((self._owner, ready), timeout=FIRST_CONNECTION, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((self._task, ready), timeout=FIRST_CONNECTION, return_when=asyncio.FIRST_COMPLETED)
             if not self._ready.is_set():
-                trouble = f"no proxy took the bridge within {FIRST_CONNECTION:g} s: {self._trouble}"
-                await self._leave()
+                trouble = f"no proxy took the bridge within {FIRST_CONNECTION:g} s: {self._last_error}"
+                await self._stop()
                 raise ProxyUnreachable(trouble)
         except asyncio.CancelledError:
-            await self._leave()
+            await self._stop()
             raise
         finally:
             ready.cancel()
@@ -183,37 +183,37 @@ class AppTools:
         self, kind: type[BaseException] | None, exc: BaseException | None, _: TracebackType | None
     ) -> None:
         try:
-            await self._leave()
+            await self._stop()
         except OpenClawError:
             if exc is None:
                 raise
 
     async def run_forever(self) -> None:
         """Lend until cancelled, however often the proxy goes away. Raises ProxyRefused, SessionDeleted."""
-        self._begin()
+        self._start()
         try:
             await self.wait()
         finally:
-            await self._leave()
+            await self._stop()
 
     async def wait(self) -> None:
         """Wait for the end. Raises what ended it: ProxyRefused, SessionDeleted."""
-        if self._owner is None:
+        if self._task is None:
             raise BadRequest("nothing is lent; wait inside `async with`")
-        owner = self._owner
+        owner = self._task
         await asyncio.wait((owner,))
         if not owner.cancelled():
             owner.result()
 
-    def _begin(self) -> None:
-        if self._owner is not None:
+    def _start(self) -> None:
+        if self._task is not None:
             raise BadRequest("this is lent already; make a second AppTools for a second session")
         self._ready = asyncio.Event()
-        self._calls = Calls(self._tools, at_once=self._at_once)
-        self._owner = asyncio.create_task(self._live())
+        self._calls = CallRunner(self._tools, at_once=self._at_once)
+        self._task = asyncio.create_task(self._run())
 
-    async def _leave(self) -> None:
-        owner, self._owner = self._owner, None
+    async def _stop(self) -> None:
+        owner, self._task = self._task, None
         if owner is None:
             return
         owner.cancel()
@@ -225,7 +225,7 @@ class AppTools:
         finally:
             self._calls.close()
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         """Register, hold the bridge, and come back when it breaks, until cancelled or refused for good."""
         clock = asyncio.get_running_loop().time
         pause = FIRST_PAUSE
@@ -233,27 +233,27 @@ class AppTools:
             while True:
                 began, wait = clock(), 0.0
                 try:
-                    self._trouble = await self._attempt()
+                    self._last_error = await self._connect_once()
                 except ProxyUnreachable as exc:
-                    self._trouble, wait = str(exc), exc.retry_after
-                if clock() - began > STEADY:
+                    self._last_error, wait = str(exc), exc.retry_after
+                if clock() - began > STABLE_AFTER:
                     pause = FIRST_PAUSE
                 # Spread out, so that a thousand apps do not all come back in the moment a proxy does.
                 wait = max(wait, random.uniform(0.5, 1.0) * pause)  # noqa: S311  not a secret
-                pause = min(2 * pause, LONGEST_PAUSE)
-                logger.warning("bridge lost, next try in %.1f s: %s", wait, self._trouble)
+                pause = min(2 * pause, MAX_PAUSE)
+                logger.warning("bridge lost, next try in %.1f s: %s", wait, self._last_error)
                 await asyncio.sleep(wait)
         finally:
-            await self._forget()
+            await self._delete_session()
 
-    async def _attempt(self) -> str:
+    async def _connect_once(self) -> str:
         """One bridge from dialling to its end, and why it ended."""
         if self._session is None:
-            self._changed = False
-            self._session = await self._registrar.register({**self._about, "tools": self._described()})
+            self._tools_changed = False
+            self._session = await self._proxy.register({**self._about, "tools": self._tool_definitions()})
             if self._on_session is not None:
                 self._on_session(self._session)
-        elif self._changed:
+        elif self._tools_changed:
             try:
                 await self._put_tools(self._session)
             except ProxyRefused as exc:
@@ -261,22 +261,22 @@ class AppTools:
                     raise
                 self._session = None
                 return str(exc)
-        return await self._hold_bridge(self._session)
+        return await self._run_bridge(self._session)
 
-    async def _hold_bridge(self, session: Session) -> str:
+    async def _run_bridge(self, session: Session) -> str:
         dial = connect(
-            self._registrar.bridge_url(session.id),
-            additional_headers=self._registrar.headers,
+            self._proxy.bridge_url(session.id),
+            additional_headers=self._proxy.headers,
             compression=None,
-            max_size=LARGEST_FRAME,
+            max_size=MAX_FRAME_BYTES,
             open_timeout=DIAL_WAIT,
-            ssl=self._registrar.tls,
-            create_connection=partial(Dialled, heard=self._heard),  # type: ignore[arg-type]  # all it does is call it
+            ssl=self._proxy.tls,
+            create_connection=partial(BridgeConnection, on_message=self._on_message),  # type: ignore[arg-type]  # all it does is call it
         )
         try:
             async with dial as socket:
                 # Calls come in batches; so may their answers.
-                socket.transport = corked(socket.transport, asyncio.get_running_loop())
+                socket.transport = coalesce_writes(socket.transport, asyncio.get_running_loop())
                 try:
                     # A refusal comes as a close code after the handshake, so only an answer says that we are in.
                     await socket.send(PING)
@@ -284,21 +284,21 @@ class AppTools:
                 except ConnectionClosed:
                     pass
                 finally:
-                    self._calls.drop()
+                    self._calls.cancel_all()
                     await socket.close()  # by ourselves: leaving the block when cancelled would say 1011, an error
-                return self._ended(socket.close_code or 1006, socket.close_reason or "the connection broke")
+                return self._handle_close(socket.close_code or 1006, socket.close_reason or "the connection broke")
         except InvalidStatus as exc:
-            raise self._registrar.refusal(exc.response.status_code) from None
+            raise self._proxy.error_for_status(exc.response.status_code) from None
         except (OSError, TimeoutError, InvalidHandshake, EOFError) as exc:
             raise ProxyUnreachable(f"the bridge can't be opened: {exc or type(exc).__name__}") from None
 
-    def _heard(self, message: bytes, socket: Dialled) -> None:
+    def _on_message(self, message: bytes, socket: BridgeConnection) -> None:
         self._ready.set()
-        self._calls.take(message, socket)
+        self._calls.handle_frame(message, socket)
 
-    def _ended(self, code: int, reason: str) -> str:
-        if code in FINAL:
-            raise ProxyRefused(f"the proxy refused the bridge: {FINAL[code]} ({reason})")
+    def _handle_close(self, code: int, reason: str) -> str:
+        if code in FATAL_CLOSE_CODES:
+            raise ProxyRefused(f"the proxy refused the bridge: {FATAL_CLOSE_CODES[code]} ({reason})")
         if code == SESSION_DELETED:
             self._session = None
             raise SessionDeleted("the session was deleted at the proxy; register again only if you are asked to")
@@ -306,25 +306,25 @@ class AppTools:
             self._session = None
         return f"closed with {code}, {reason}"
 
-    async def _forget(self) -> None:
+    async def _delete_session(self) -> None:
         """Take the session back; one that stays behind for want of a proxy expires by itself."""
         session, self._session = self._session, None
-        self._calls.drop()
+        self._calls.cancel_all()
         if session is None:
             return
         try:
-            async with asyncio.timeout(LAST_WORDS):
-                await self._registrar.delete(session)
+            async with asyncio.timeout(DELETE_WAIT):
+                await self._proxy.delete(session)
         except (OpenClawError, TimeoutError) as exc:
             logger.info("the session could not be deleted: %s", exc or "no answer in time")
 
     async def _put_tools(self, session: Session) -> None:
-        self._changed = False
+        self._tools_changed = False
         try:
-            await self._registrar.put_tools(session, self._described())
+            await self._proxy.put_tools(session, self._tool_definitions())
         except BaseException:
-            self._changed = True
+            self._tools_changed = True
             raise
 
-    def _described(self) -> list[dict[str, Any]]:
-        return [tool.described for tool in self._tools.values()]
+    def _tool_definitions(self) -> list[dict[str, Any]]:
+        return [tool.definition for tool in self._tools.values()]

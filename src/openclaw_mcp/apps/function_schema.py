@@ -12,62 +12,62 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from ..core.errors import BadRequest, ToolArguments
 from ..core.model import ToolResult
-from .results import BLOCKS
+from .results import BLOCK_TYPES
 
 Json = dict[str, Any]
 
-_SECTION: Final = re.compile(r"^(args|arguments|parameters|params):\s*$", re.IGNORECASE)
+_ARGUMENTS_SECTION: Final = re.compile(r"^(args|arguments|parameters|params):\s*$", re.IGNORECASE)
 _OTHER_SECTION: Final = re.compile(r"^(returns|raises|yields|examples?|notes?):\s*$", re.IGNORECASE)
-_GOOGLE: Final = re.compile(r"^\s+\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
-EXACT: Final = 2**53  # from here on a float in JSON stands for more than one integer
-_SPHINX: Final = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
+_GOOGLE_PARAMETER: Final = re.compile(r"^\s+\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
+MAX_EXACT_INTEGER: Final = 2**53  # from here on a float in JSON stands for more than one integer
+_SPHINX_PARAMETER: Final = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
 
 
-class Tool(Struct, frozen=True, kw_only=True):
+class FunctionTool(Struct, frozen=True, kw_only=True):
     """A function ready to be lent."""
 
     name: str
-    described: Json
+    definition: Json
     """As it is registered: name, description, schemas."""
     function: Callable[..., Any]
-    asynchronous: bool
+    is_async: bool
     call_parameter: str | None
     """The parameter that takes the `Call`, if the function has one."""
     decode: Callable[[bytes | Raw], Any]
 
-    def arguments(self, raw: bytes | Raw) -> Json:
+    def decode_arguments(self, raw: bytes | Raw) -> Json:
         """The keyword arguments of one call. Raises ToolArguments."""
         try:
-            read = self._read(raw)
+            read = self._decode_lenient(raw)
         except (msgspec.DecodeError, RecursionError) as exc:
             raise ToolArguments(f"The arguments of {self.name} do not fit: {exc}") from None
         values = ((name, getattr(read, name)) for name in read.__struct_fields__)
         return {name: value for name, value in values if value is not UNSET}
 
-    def _read(self, raw: bytes | Raw) -> Any:
+    def _decode_lenient(self, raw: bytes | Raw) -> Any:
         try:
             return self.decode(raw)
         except msgspec.ValidationError:
             # To JSON Schema 1.0 is an integer, and some write all their numbers so.
-            return self.decode(_encode(_with_integers(raw)))
+            return self.decode(_encode(_decode_with_integers(raw)))
 
 
-def _integer(text: str) -> int | Raw:
+def _parse_number(text: str) -> int | Raw:
     number = float(text)
-    return int(number) if number.is_integer() and abs(number) < EXACT else Raw(text.encode())
+    return int(number) if number.is_integer() and abs(number) < MAX_EXACT_INTEGER else Raw(text.encode())
 
 
 _encode = msgspec.json.Encoder().encode
-_with_integers = msgspec.json.Decoder(float_hook=_integer).decode
+_decode_with_integers = msgspec.json.Decoder(float_hook=_parse_number).decode
 
 
-def tool_from(function: Callable[..., Any], more: Mapping[str, Any]) -> Tool:
+def make_tool(function: Callable[..., Any], overrides: Mapping[str, Any]) -> FunctionTool:
     """The function as a tool; `more` overrides or adds what is registered. Raises BadRequest saying what to change."""
-    name = str(more.get("name") or getattr(function, "__name__", ""))
+    name = str(overrides.get("name") or getattr(function, "__name__", ""))
     if not name:
         raise BadRequest(f"{function!r} has no name of its own; give the tool one with name=…")
-    summary, words = _docstring(inspect.getdoc(function) or "")
-    hints = _hints_of(function, name)
+    summary, words = _parse_docstring(inspect.getdoc(function) or "")
+    hints = _type_hints(function, name)
     call_parameter = None
     fields: list[Any] = []
     defaults: Json = {}
@@ -78,30 +78,30 @@ def tool_from(function: Callable[..., Any], more: Mapping[str, Any]) -> Tool:
             continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise BadRequest(f"{name}: `{parameter.name}` can't be filled by name; write plain named parameters")
-        _check(hint, f"{name}: `{parameter.name}`")
-        hint = _described(hint, words.get(parameter.name))
+        _check_encodable(hint, f"{name}: `{parameter.name}`")
+        hint = _add_description(hint, words.get(parameter.name))
         if parameter.default is parameter.empty:
             fields.append((parameter.name, hint))
         else:
             # Left unset rather than filled in here, so that the function's own default is the one that counts.
             fields.append((parameter.name, hint | UnsetType, UNSET))
             defaults[parameter.name] = parameter.default
-    taken = _struct(name, fields)
+    taken = _arguments_type(name, fields)
     described: Json = {"name": name, "description": summary, "input_schema": _input_schema(taken, defaults)}
     output = _output_schema(name, hints.get("return"))
     if output is not None:
         described["output_schema"] = output
-    return Tool(
+    return FunctionTool(
         name=name,
-        described={**described, **{key: value for key, value in more.items() if value is not None}},
+        definition={**described, **{key: value for key, value in overrides.items() if value is not None}},
         function=function,
-        asynchronous=inspect.iscoroutinefunction(function),
+        is_async=inspect.iscoroutinefunction(function),
         call_parameter=call_parameter,
         decode=msgspec.json.Decoder(taken).decode,
     )
 
 
-def _hints_of(function: Callable[..., Any], name: str) -> Json:
+def _type_hints(function: Callable[..., Any], name: str) -> Json:
     try:
         # A partial and an object with __call__ have no hints of their own, but what they call has.
         inner = getattr(function, "func", function)
@@ -111,7 +111,7 @@ def _hints_of(function: Callable[..., Any], name: str) -> Json:
         raise BadRequest(f"{name}: the type hint {exc.name!r} is not known where the function is defined") from None
 
 
-def _struct(name: str, fields: list[Any]) -> type[Struct]:
+def _arguments_type(name: str, fields: list[Any]) -> type[Struct]:
     # In the order given: optional ones may come before required ones among keyword-only parameters.
     return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True, module=name)
 
@@ -120,7 +120,7 @@ def _wants_call(hint: Any) -> bool:
     return isinstance(hint, type) and getattr(hint, "is_call", False) is True
 
 
-def _described(hint: Any, words: str | None) -> Any:
+def _add_description(hint: Any, description: str | None) -> Any:
     """The hint with its description: text in `Annotated` first, else the docstring's."""
     if typing.get_origin(hint) is Annotated:
         inner, *notes = typing.get_args(hint)
@@ -128,7 +128,7 @@ def _described(hint: Any, words: str | None) -> Any:
         hint = _annotate(inner, [note for note in noted if isinstance(note, Meta)])
         if any(isinstance(note, Meta) and note.description for note in noted):
             return hint
-    return _annotate(hint, [Meta(description=words)]) if words else hint
+    return _annotate(hint, [Meta(description=description)]) if description else hint
 
 
 def _annotate(hint: Any, notes: list[Meta]) -> Any:
@@ -137,8 +137,8 @@ def _annotate(hint: Any, notes: list[Meta]) -> Any:
     return hint
 
 
-def _input_schema(taken: type[Struct], defaults: Json) -> Json:
-    schema = _schema(taken)
+def _input_schema(arguments_type: type[Struct], defaults: Json) -> Json:
+    schema = _json_schema(arguments_type)
     for parameter, value in defaults.items():
         try:
             plain = msgspec.to_builtins(value, order=None)
@@ -149,15 +149,15 @@ def _input_schema(taken: type[Struct], defaults: Json) -> Json:
     return schema
 
 
-def _output_schema(name: str, returned: Any) -> Json | None:
-    if not _is_record(returned):
+def _output_schema(name: str, return_type: Any) -> Json | None:
+    if not _is_record(return_type):
         return None
-    _check(returned, f"{name}: what it returns")
-    schema = _schema(returned)
+    _check_encodable(return_type, f"{name}: what it returns")
+    schema = _json_schema(return_type)
     return schema if schema.get("type") == "object" else None  # a struct may be written as an array
 
 
-def _check(hint: Any, what: str) -> None:
+def _check_encodable(hint: Any, subject: str) -> None:
     """Raises BadRequest when JSON can't carry values of this type."""
     try:
         msgspec.json.schema_components([hint])
@@ -165,11 +165,11 @@ def _check(hint: Any, what: str) -> None:
     except TypeError as exc:
         shown = hint.__qualname__ if isinstance(hint, type) else str(hint)
         *_, why = str(exc).split("\n")
-        raise BadRequest(f"{what} is of type {shown}, which JSON can't carry ({why}); use a plain one") from None
+        raise BadRequest(f"{subject} is of type {shown}, which JSON can't carry ({why}); use a plain one") from None
 
 
-def _schema(of: Any) -> Json:
-    (top,), parts = msgspec.json.schema_components([of], ref_template="#/$defs/{name}")
+def _json_schema(hint: Any) -> Json:
+    (top,), parts = msgspec.json.schema_components([hint], ref_template="#/$defs/{name}")
     if "$ref" in top:
         name = top["$ref"].rpartition("/")[2]
         whole = parts.pop(name)
@@ -183,25 +183,25 @@ def _schema(of: Any) -> Json:
 
 def _is_record(hint: Any) -> bool:
     """Whether values of this type are JSON objects of known fields, which is what an output schema can promise."""
-    if not isinstance(hint, type) or hint in BLOCKS or hint is ToolResult:
+    if not isinstance(hint, type) or hint in BLOCK_TYPES or hint is ToolResult:
         return False
     return is_dataclass(hint) or typing.is_typeddict(hint) or issubclass(hint, Struct)
 
 
-def _docstring(text: str) -> tuple[str, dict[str, str]]:
+def _parse_docstring(text: str) -> tuple[str, dict[str, str]]:
     """The description, and what is said of each parameter: `Args:` with indented lines, or `:param name:`."""
     summary: list[str] = []
     words: dict[str, str] = {}
     inside, latest = False, ""
     for line in text.splitlines():
-        if _SECTION.match(line):
+        if _ARGUMENTS_SECTION.match(line):
             inside = True
         elif _OTHER_SECTION.match(line):
             inside, latest = False, ""
             summary.append(line)
-        elif sphinx := _SPHINX.match(line):
+        elif sphinx := _SPHINX_PARAMETER.match(line):
             latest, words[sphinx[1]] = sphinx[1], sphinx[2]
-        elif inside and (google := _GOOGLE.match(line)):
+        elif inside and (google := _GOOGLE_PARAMETER.match(line)):
             latest, words[google[1]] = google[1], google[2]
         elif latest and line.startswith(" "):
             words[latest] = f"{words[latest]} {line.strip()}".strip()

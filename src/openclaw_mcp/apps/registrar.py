@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from ..core.errors import BadRequest, OpenClawError
-from ..core.numbers import whole
+from ..core.numbers import parse_whole_number
 
 ANSWER_WAIT: Final = 15.0  # seconds the proxy may take to answer one request
-LARGEST_ANSWER: Final = 1 << 20  # bytes of an answer we read; ours are a few hundred
-LONGEST_RETRY: Final = 60.0  # seconds; a longer Retry-After is not believed
-ELSEWHERE: Final = (404, 405)  # what other servers say to a request for a session
-LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+MAX_ANSWER_BYTES: Final = 1 << 20  # bytes of an answer we read; ours are a few hundred
+MAX_RETRY: Final = 60.0  # seconds; a longer Retry-After is not believed
+NOT_A_PROXY: Final = (404, 405)  # what other servers say to a request for a session
+RETRY_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 Json = dict[str, Any]
 
@@ -51,17 +51,17 @@ class Session(Struct, frozen=True):
     """Where MCP clients find the tools."""
 
 
-class Registrar:
+class ProxyApiClient:
     """One proxy and one credential."""
 
     def __init__(self, url: str, *, token: str, tls: ssl.SSLContext | None) -> None:
-        scheme = _scheme(url)
+        scheme = _url_scheme(url)
         if scheme is None:
             shown = "an address with a password in it" if "@" in url else repr(url)
             raise BadRequest(f"{shown} is no address of a proxy; give one like http://127.0.0.1:8000")
         if not (token.isascii() and token.isprintable()):
             raise BadRequest("the app token has a line break or a character no header can carry; give one of ASCII")
-        self._base = url.rstrip("/")
+        self._base_url = url.rstrip("/")
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.tls = tls if scheme == "https" else None
         handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
@@ -71,57 +71,61 @@ class Registrar:
 
     def bridge_url(self, id: str) -> str:
         """From the address we were given, not from an answer: the token goes nowhere else."""
-        return f"ws{self._base[4:]}/v1/chat/sessions/{quote(id, safe='')}/bridge"
+        return f"ws{self._base_url[4:]}/v1/chat/sessions/{quote(id, safe='')}/bridge"
 
     async def register(self, body: Json) -> Session:
         try:
-            made = await self._ask("POST", "", body)
+            made = await self._request("POST", "", body)
         except ProxyRefused as exc:
-            if exc.status not in ELSEWHERE:
+            if exc.status not in NOT_A_PROXY:
                 raise
             made = {}
         id = made.get("mcpSessionId")
         if not isinstance(id, str) or not id:
-            raise ProxyRefused(f"what answers at {self._base} is no app-tool proxy; give the address of one")
-        return Session(id, str(made.get("mcp_url") or f"{self._base}/v1/mcp/{id}"))
+            raise ProxyRefused(f"what answers at {self._base_url} is no app-tool proxy; give the address of one")
+        return Session(id, str(made.get("mcp_url") or f"{self._base_url}/v1/mcp/{id}"))
 
     async def put_tools(self, session: Session, tools: list[Json]) -> None:
-        await self._ask("PUT", f"/{quote(session.id, safe='')}/tools", {"tools": tools})
+        await self._request("PUT", f"/{quote(session.id, safe='')}/tools", {"tools": tools})
 
     async def delete(self, session: Session) -> None:
-        await self._ask("DELETE", f"/{quote(session.id, safe='')}", None)
+        await self._request("DELETE", f"/{quote(session.id, safe='')}", None)
 
-    async def _ask(self, method: str, path: str, body: Json | None) -> Json:
-        return await asyncio.to_thread(self._ask_now, method, path, body)
+    async def _request(self, method: str, path: str, body: Json | None) -> Json:
+        return await asyncio.to_thread(self._request_blocking, method, path, body)
 
-    def _ask_now(self, method: str, path: str, body: Json | None) -> Json:
+    def _request_blocking(self, method: str, path: str, body: Json | None) -> Json:
         data = None if body is None else msgspec.json.encode(body)
         headers = {**self.headers, "Content-Type": "application/json", "Accept": "application/json"}
         request = urllib.request.Request(  # noqa: S310  http and https only, checked above
-            f"{self._base}/v1/chat/sessions{path}", data, headers, method=method
+            f"{self._base_url}/v1/chat/sessions{path}", data, headers, method=method
         )
         try:
             with self._opener.open(request, timeout=ANSWER_WAIT) as answer:
-                return _object(answer.read(LARGEST_ANSWER))
+                return _decode_object(answer.read(MAX_ANSWER_BYTES))
         except urllib.error.HTTPError as exc:
             with exc:
-                raise self.refusal(exc.code, exc.read(LARGEST_ANSWER), exc.headers.get("Retry-After")) from None
+                raise self.error_for_status(
+                    exc.code, exc.read(MAX_ANSWER_BYTES), exc.headers.get("Retry-After")
+                ) from None
         except (OSError, http.client.HTTPException) as exc:
             reason = getattr(exc, "reason", None) or exc
-            words = f"no proxy answers at {self._base}: {reason or type(exc).__name__}; start one with `openclaw proxy`"
+            words = (
+                f"no proxy answers at {self._base_url}: {reason or type(exc).__name__}; start one with `openclaw proxy`"
+            )
             raise ProxyUnreachable(words) from None
 
-    def refusal(self, status: int, body: bytes = b"", retry_after: str | None = None) -> OpenClawError:
+    def error_for_status(self, status: int, body: bytes = b"", retry_after: str | None = None) -> OpenClawError:
         """The error for an answer that is not a success."""
-        detail = _object(body).get("detail")
+        detail = _decode_object(body).get("detail")
         said = f"{status}, {detail}" if isinstance(detail, str) else str(status)
-        if status in LATER:
-            after = min(float(whole(retry_after or "") or 0), LONGEST_RETRY)
+        if status in RETRY_STATUSES:
+            after = min(float(parse_whole_number(retry_after or "") or 0), MAX_RETRY)
             return ProxyUnreachable(f"the proxy asks to come back later ({said})", after)
-        return ProxyRefused(f"the proxy at {self._base} refused ({said})", status)
+        return ProxyRefused(f"the proxy at {self._base_url} refused ({said})", status)
 
 
-def _scheme(url: str) -> str | None:
+def _url_scheme(url: str) -> str | None:
     """`http` or `https`, if this is an address that can be dialled: what can't be now never will."""
     try:
         parts = urlsplit(url)
@@ -133,7 +137,7 @@ def _scheme(url: str) -> str | None:
     return parts.scheme if plain and host and parts.scheme in ("http", "https") else None
 
 
-def _object(body: bytes) -> Json:
+def _decode_object(body: bytes) -> Json:
     try:
         read = msgspec.json.decode(body)
     except msgspec.DecodeError:

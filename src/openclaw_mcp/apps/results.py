@@ -7,10 +7,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ..core.model import Audio, Embedded, Image, Json, Link, Text, ToolResult
 
-BLOCKS: Final = (Text, Image, Audio, Embedded, Link)
+BLOCK_TYPES: Final = (Text, Image, Audio, Embedded, Link)
 
 
-class _Answer(Struct, tag="invoke_result", tag_field="type", omit_defaults=True):
+class _ResultFrame(Struct, tag="invoke_result", tag_field="type", omit_defaults=True):
     request_id: str
     ok: bool
     content: Any = UNSET
@@ -18,7 +18,7 @@ class _Answer(Struct, tag="invoke_result", tag_field="type", omit_defaults=True)
     mcp: bool = False
 
 
-class _Progress(Struct, tag="progress", tag_field="type", omit_defaults=True):
+class _ProgressFrame(Struct, tag="progress", tag_field="type", omit_defaults=True):
     request_id: str
     progress: float
     total: float | None = None
@@ -28,33 +28,33 @@ class _Progress(Struct, tag="progress", tag_field="type", omit_defaults=True):
 _encode = msgspec.json.Encoder().encode
 
 
-def answered(request_id: str, value: Any) -> str:
+def result_frame(request_id: str, value: Any) -> str:
     """The frame for a value. Raises TypeError for what JSON can't carry."""
     if isinstance(value, ToolResult):
-        return _text(_Answer(request_id, ok=True, content=_whole(value), mcp=True))
-    if isinstance(value, BLOCKS):
-        return _text(_Answer(request_id, ok=True, content=[value], mcp=True))
-    if isinstance(value, list | tuple) and any(isinstance(part, BLOCKS) for part in value):
-        return _text(_Answer(request_id, ok=True, content=[_block(part) for part in value], mcp=True))
-    return _text(_Answer(request_id, ok=True, content=value))
+        return _encode_text(_ResultFrame(request_id, ok=True, content=_to_mcp_result(value), mcp=True))
+    if isinstance(value, BLOCK_TYPES):
+        return _encode_text(_ResultFrame(request_id, ok=True, content=[value], mcp=True))
+    if isinstance(value, list | tuple) and any(isinstance(part, BLOCK_TYPES) for part in value):
+        return _encode_text(_ResultFrame(request_id, ok=True, content=[_to_block(part) for part in value], mcp=True))
+    return _encode_text(_ResultFrame(request_id, ok=True, content=value))
 
 
-def failed(request_id: str, reason: str) -> str:
-    return _text(_Answer(request_id, ok=False, error=reason))
+def error_frame(request_id: str, reason: str) -> str:
+    return _encode_text(_ResultFrame(request_id, ok=False, error=reason))
 
 
-def progress(request_id: str, done: float, total: float | None, message: str | None) -> str:
-    return _text(_Progress(request_id, done, total, message))
+def progress_frame(request_id: str, done: float, total: float | None, message: str | None) -> str:
+    return _encode_text(_ProgressFrame(request_id, done, total, message))
 
 
-def _block(part: Any) -> Any:
+def _to_block(part: Any) -> Any:
     """Between blocks, a string is a text and anything else its JSON."""
-    if isinstance(part, BLOCKS):
+    if isinstance(part, BLOCK_TYPES):
         return part
-    return Text(part if isinstance(part, str) else _text(part))
+    return Text(part if isinstance(part, str) else _encode_text(part))
 
 
-def _whole(result: ToolResult) -> Json:
+def _to_mcp_result(result: ToolResult) -> Json:
     shape: Json = {"content": result.content, "isError": result.failed}
     if result.structured is not UNSET:
         shape["structuredContent"] = result.structured
@@ -63,17 +63,17 @@ def _whole(result: ToolResult) -> Json:
     return shape
 
 
-def _text(value: Any) -> str:
+def _encode_text(value: Any) -> str:
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:  # half a character, as a cut text or a file's odd name has it, must not cost the answer
-        return _encode(_well_formed(msgspec.to_builtins(value, str_keys=True))).decode()
+        return _encode(_replace_surrogates(msgspec.to_builtins(value, str_keys=True))).decode()
 
 
-def _well_formed(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     """The value with U+FFFD for each surrogate that stands alone."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {_well_formed(key): _well_formed(part) for key, part in value.items()}
-    return [_well_formed(part) for part in value] if isinstance(value, list) else value
+        return {_replace_surrogates(key): _replace_surrogates(part) for key, part in value.items()}
+    return [_replace_surrogates(part) for part in value] if isinstance(value, list) else value

@@ -5,159 +5,176 @@ from typing import Any, Final
 
 from ..core.errors import ToolArguments
 from ..core.model import Json
-from ..core.numbers import whole
-from ..core.rpc import Fault
-from .tool_context import Nature, Seat, also, given, some, text, thing, tool
+from ..core.numbers import parse_whole_number
+from ..core.rpc import RpcError
+from .tool_context import (
+    ClawContext,
+    ToolTraits,
+    define_tool,
+    drop_empty,
+    object_parameter,
+    parameter_aliases,
+    require_text,
+    text_parameter,
+)
 
-STALE: Final = ("config base hash required", "config changed since last load")
+STALE_HASH_ERRORS: Final = ("config base hash required", "config changed since last load")
 """How a gateway says that somebody else wrote the config meanwhile."""
 
 
-async def _restart(seat: Seat, asked: Json) -> Any:
-    return await seat.tell("gateway.restart.request", {"reason": asked.get("reason")})
+async def _restart(context: ClawContext, arguments: Json) -> Any:
+    return await context.call_once("gateway.restart.request", {"reason": arguments.get("reason")})
 
 
-async def _get(seat: Seat, asked: Json) -> Any:
-    read = await seat.ask("config.get", {})
-    key = (asked.get("key") or "").strip().strip(".")
+async def _get_config(context: ClawContext, arguments: Json) -> Any:
+    read = await context.call_repeatable("config.get", {})
+    key = (arguments.get("key") or "").strip().strip(".")
     config = read.get("config")
     if not key:
         names = ("path", "exists", "valid", "hash", "issues", "warnings")
         return {"config": config, **{name: read.get(name) for name in names}}
-    found, value = _at(config, key)
+    found, value = _value_at(config, key)
     if not found:
         raise ToolArguments(f"the config has no {key}; gateway_config_schema says what there may be")
     return {"key": key, "value": value, "hash": read.get("hash")}
 
 
-def _at(value: Any, key: str) -> tuple[bool, Any]:
+def _value_at(value: Any, key: str) -> tuple[bool, Any]:
     """What stands at a dotted path; `[0]` and `.0` name an entry of a list."""
     for step in key.replace("[", ".").replace("]", "").split("."):
         if isinstance(value, dict) and step in value:
             value = value[step]
-        elif isinstance(value, list) and (index := whole(step, most=len(value) - 1)) is not None:
+        elif isinstance(value, list) and (index := parse_whole_number(step, maximum=len(value) - 1)) is not None:
             value = value[index]
         else:
             return False, None
     return True, value
 
 
-async def _apply(seat: Seat, asked: Json) -> Any:
-    return await _write(seat, "config.apply", asked["config"], asked)
+async def _apply_config(context: ClawContext, arguments: Json) -> Any:
+    return await _write_config(context, "config.apply", arguments["config"], arguments)
 
 
-async def _patch(seat: Seat, asked: Json) -> Any:
-    return await _write(seat, "config.patch", asked["patches"], asked)
+async def _patch_config(context: ClawContext, arguments: Json) -> Any:
+    return await _write_config(context, "config.patch", arguments["patches"], arguments)
 
 
-def _one_patch(asked: Json) -> Json:
+def _merge_patches(arguments: Json) -> Json:
     """Several patches, one after another, are one."""
-    patches = asked.get("patches")
+    patches = arguments.get("patches")
     if not isinstance(patches, list) or not all(isinstance(patch, dict) for patch in patches):
-        return asked
+        return arguments
     merged: Json = {}
     for patch in patches:
-        _lay(merged, patch)
-    return {**asked, "patches": merged}
+        _merge_into(merged, patch)
+    return {**arguments, "patches": merged}
 
 
-def _lay(under: Json, over: Json) -> None:
-    for name, value in over.items():
-        if isinstance(value, dict) and isinstance(under.get(name), dict):
-            _lay(under[name], value)
+def _merge_into(target: Json, patch: Json) -> None:
+    for name, value in patch.items():
+        if isinstance(value, dict) and isinstance(target.get(name), dict):
+            _merge_into(target[name], value)
         else:
-            under[name] = value
+            target[name] = value
 
 
-async def _write(seat: Seat, method: str, content: Json, asked: Json) -> Any:
+async def _write_config(context: ClawContext, method: str, content: Json, arguments: Json) -> Any:
     """Write on top of what is there now; when somebody was faster, once more on top of that.
 
     With `baseHash` the caller has named what it wants to write on: then a change in between is its affair."""
     raw = json.dumps(content, ensure_ascii=False)
-    own = (asked.get("baseHash") or "").strip()
-    params = {"note": asked.get("note"), "sessionKey": seat.run.session_key, "replacePaths": asked.get("replacePaths")}
+    own = (arguments.get("baseHash") or "").strip()
+    params = {
+        "note": arguments.get("note"),
+        "sessionKey": context.settings.session_key,
+        "replacePaths": arguments.get("replacePaths"),
+    }
     if method == "config.apply":
         del params["replacePaths"]
     try:
-        return await seat.tell(method, {**params, "raw": raw, "baseHash": own or await _hash(seat)})
-    except Fault as fault:
-        if own or not str(fault).startswith(STALE):
+        return await context.call_once(method, {**params, "raw": raw, "baseHash": own or await _config_hash(context)})
+    except RpcError as fault:
+        if own or not str(fault).startswith(STALE_HASH_ERRORS):
             raise
-        return await seat.tell(method, {**params, "raw": raw, "baseHash": await _hash(seat)})
+        return await context.call_once(method, {**params, "raw": raw, "baseHash": await _config_hash(context)})
 
 
-async def _hash(seat: Seat) -> str | None:
-    read = await seat.ask("config.get", {})
+async def _config_hash(context: ClawContext) -> str | None:
+    read = await context.call_repeatable("config.get", {})
     return read.get("hash") if read.get("exists", True) else None
 
 
-async def _schema(seat: Seat, asked: Json) -> Any:
-    if (asked.get("key") or "").strip():
-        return await seat.ask("config.schema.lookup", given({"path": some(asked, "key").strip()}))
-    return await seat.ask("config.schema", {})
+async def _config_schema(context: ClawContext, arguments: Json) -> Any:
+    if (arguments.get("key") or "").strip():
+        return await context.call_repeatable(
+            "config.schema.lookup", drop_empty({"path": require_text(arguments, "key").strip()})
+        )
+    return await context.call_repeatable("config.schema", {})
 
 
-OWNERS_READ: Final = Nature(owner_only=True)
-_NOTE: Final = {"note": text("Why, for the history.")}
-_BASE: Final = {"baseHash": text("Write only if the config still has this hash (from gateway_config_get).")}
+OWNER_READ_TRAITS: Final = ToolTraits(owner_only=True)
+_NOTE_PARAMETER: Final = {"note": text_parameter("Why, for the history.")}
+_BASE_HASH_PARAMETER: Final = {
+    "baseHash": text_parameter("Write only if the config still has this hash (from gateway_config_get).")
+}
 
 TOOLS = (
-    tool(
+    define_tool(
         "gateway_restart",
         "Restart the gateway once running work has ended. Connections drop for a moment and come back by themselves.",
         _restart,
         title="Restart the gateway",
-        parameters={"reason": text("Why, for the log.")},
-        nature=Nature(effect="run", destructive=True, owner_only=True),
+        parameters={"reason": text_parameter("Why, for the log.")},
+        traits=ToolTraits(effect="run", destructive=True, owner_only=True),
     ),
-    tool(
+    define_tool(
         "gateway_config_get",
         "Read the gateway's config, or the part at `key`. Secrets are hidden; written back unchanged they stay.",
-        _get,
+        _get_config,
         title="Read the config",
-        parameters={"key": text("A dotted path, for instance `agents.defaults.model` or `agents.list.0`.")},
-        aliases=also(key="path"),
-        nature=OWNERS_READ,
+        parameters={"key": text_parameter("A dotted path, for instance `agents.defaults.model` or `agents.list.0`.")},
+        aliases=parameter_aliases(key="path"),
+        traits=OWNER_READ_TRAITS,
     ),
-    tool(
+    define_tool(
         "gateway_config_apply",
         "Replace the whole config. What you leave out is gone: prefer gateway_config_patch. Checked before it is "
         "written; keys that need a restart cause one.",
-        _apply,
+        _apply_config,
         title="Replace the config",
-        parameters={"config": thing("The whole config."), **_BASE, **_NOTE},
+        parameters={"config": object_parameter("The whole config."), **_BASE_HASH_PARAMETER, **_NOTE_PARAMETER},
         required=("config",),
-        aliases=also(config="raw"),
-        nature=Nature(effect="write", destructive=True, idempotent=True, owner_only=True),
+        aliases=parameter_aliases(config="raw"),
+        traits=ToolTraits(effect="write", destructive=True, idempotent=True, owner_only=True),
     ),
-    tool(
+    define_tool(
         "gateway_config_patch",
         "Change parts of the config: objects are merged, null deletes a key, lists are replaced. Checked before it is "
         "written; keys that need a restart cause one.",
-        _patch,
+        _patch_config,
         title="Change the config",
         parameters={
-            "patches": thing("What changes, as an object laid over the config."),
+            "patches": object_parameter("What changes, as an object laid over the config."),
             "replacePaths": {
                 "type": "array",
                 "items": {"type": "string"},
                 "description": "Dotted paths of lists that may lose entries.",
             },
-            **_BASE,
-            **_NOTE,
+            **_BASE_HASH_PARAMETER,
+            **_NOTE_PARAMETER,
         },
         required=("patches",),
-        aliases=also(patches="patch raw config updates"),
-        mend=_one_patch,
-        nature=Nature(effect="write", destructive=True, idempotent=True, owner_only=True),
+        aliases=parameter_aliases(patches="patch raw config updates"),
+        repair_arguments=_merge_patches,
+        traits=ToolTraits(effect="write", destructive=True, idempotent=True, owner_only=True),
     ),
-    tool(
+    define_tool(
         "gateway_config_schema",
         "The JSON Schema of the config, or of the part at `key` with its children. The whole is large: prefer a key.",
-        _schema,
+        _config_schema,
         title="Config schema",
-        parameters={"key": text("A dotted path, for instance `agents.defaults`.")},
-        aliases=also(key="path"),
-        nature=OWNERS_READ,
+        parameters={"key": text_parameter("A dotted path, for instance `agents.defaults`.")},
+        aliases=parameter_aliases(key="path"),
+        traits=OWNER_READ_TRAITS,
     ),
 )

@@ -11,53 +11,53 @@ from typing import Any, Final
 
 from ..core.errors import ToolArguments
 from ..core.model import Json
-from ..net.file_access import FileOutside, FileRefused, FoundFile, read_file, scheme_of
-from .tool_context import Seat
+from ..net.file_access import FileOutside, FileRefused, SendableFile, read_file, url_scheme
+from .tool_context import ClawContext
 
-LONGEST_SHOWN: Final = 200  # characters of a data: address that are shown
-LARGEST: Final = 18 * 1024 * 1024  # bytes; as base64 it just fits the largest frame a gateway takes
+LONGEST_DATA_URL: Final = 200  # characters of a data: address that are shown
+MAX_FILE_BYTES: Final = 18 * 1024 * 1024  # bytes; as base64 it just fits the largest frame a gateway takes
 
 
-def is_address(file: str) -> bool:
+def is_web_address(file: str) -> bool:
     """Whether it is to be fetched from the web, which is the gateway's affair and under its rules."""
     return file.lower().startswith(("http://", "https://"))
 
 
-async def carried(seat: Seat, file: str | None) -> Json:
+async def file_parameters(context: ClawContext, file: str | None) -> Json:
     """The parameters that carry a file, or where it is. Raises ToolArguments."""
     if file is None:
         return {}
-    if is_address(file) or seat.run.granted:
+    if is_web_address(file) or context.settings.has_grant:
         return {"media": file}
     try:
-        return _inlined(await asyncio.to_thread(read_file, file, seat.files, most=LARGEST))
+        return _inline_file(await asyncio.to_thread(read_file, file, context.file_access, max_bytes=MAX_FILE_BYTES))
     except FileOutside as exc:
         # The gateway has folders of its own and judges it; but by its own token, which is the owner's.
-        if seat.near and seat.run.owner is not False:
-            return {"media": _whole(file)}
+        if context.is_local and context.settings.owner is not False:
+            return {"media": _absolute_path(file)}
         raise ToolArguments(str(exc)) from None
     except FileRefused as exc:
         raise ToolArguments(str(exc)) from None
 
 
-def _whole(file: str) -> str:
+def _absolute_path(file: str) -> str:
     """A relative path means what it means here, not where the gateway was started or its agents work."""
-    relative = not scheme_of(file) and not file.startswith(("/", "~"))
+    relative = not url_scheme(file) and not file.startswith(("/", "~"))
     return str(Path.cwd() / file) if relative else file
 
 
-def _inlined(found: FoundFile) -> Json:
+def _inline_file(file: SendableFile) -> Json:
     import mimetypes  # here for start-up: most runs send no file, and it loads a good deal
 
-    kind = mimetypes.guess_type(found.name)[0] or "application/octet-stream"
-    buffer = f"data:{kind};base64,{base64.b64encode(found.data).decode()}"
-    return {"buffer": buffer, "filename": found.name, "contentType": kind}
+    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    buffer = f"data:{kind};base64,{base64.b64encode(file.data).decode()}"
+    return {"buffer": buffer, "filename": file.name, "contentType": kind}
 
 
-def without_bytes(answer: Any) -> Any:
+def strip_file_bytes(answer: Any) -> Any:
     """A gateway that repeats what it sent repeats files too; an agent has no use for their bytes."""
     if isinstance(answer, str):
-        return f"{answer[:40]}…" if answer.startswith("data:") and len(answer) > LONGEST_SHOWN else answer
+        return f"{answer[:40]}…" if answer.startswith("data:") and len(answer) > LONGEST_DATA_URL else answer
     if isinstance(answer, dict):
-        return {name: without_bytes(value) for name, value in answer.items()}
-    return [without_bytes(value) for value in answer] if isinstance(answer, list) else answer
+        return {name: strip_file_bytes(value) for name, value in answer.items()}
+    return [strip_file_bytes(value) for value in answer] if isinstance(answer, list) else answer

@@ -3,99 +3,99 @@
 import uuid
 from typing import Any, Final
 
-from ..core.claw_methods import ACTIONS
-from ..core.effects import Sent
+from ..core.claw_methods import MESSAGE_ACTIONS
+from ..core.effects import SentMessage
 from ..core.errors import ToolError
 from ..core.model import Json
-from ..core.rpc import Fault
-from .files import without_bytes
-from .tool_context import Seat, Unsure, given
+from ..core.rpc import RpcError
+from .files import strip_file_bytes
+from .tool_context import ClawContext, OutcomeUnknown, drop_empty
 
-SEND_WITHIN: Final = 90.0  # seconds; a channel may be slow, and the outbox answers before it gives up
-OUR_KIND: Final = "sessions.spawn"
+SEND_TIMEOUT: Final = 90.0  # seconds; a channel may be slow, and the outbox answers before it gives up
+OWN_GATEWAY_METHOD: Final = "sessions.spawn"
 """A method by which to know gateways of our kind: their `message.action` has a broadcast, and every action on every
 channel. A real OpenClaw's is for one conversation at a time, and most of its channels know these only as a `send`:"""
-SENT_THERE: Final = frozenset({"reply", "thread-reply", "sendAttachment"})
+SEND_ONLY_ACTIONS: Final = frozenset({"reply", "thread-reply", "sendAttachment"})
 
 
-class Act:
+class MessageAction:
     """One action in the making: where it goes, and what is written down once it is done."""
 
-    def __init__(self, seat: Seat, tool: str, asked: Json, *, target: str | None) -> None:
-        self._seat = seat
+    def __init__(self, context: ClawContext, tool: str, arguments: Json, *, target: str | None) -> None:
+        self._context = context
         self._tool = tool
-        run = seat.run
-        self.channel = str(asked.get("channel") or run.channel)
-        self.account = str(asked.get("accountId") or ("" if asked.get("channel") else run.account))
+        run = context.settings
+        self.channel = str(arguments.get("channel") or run.channel)
+        self.account = str(arguments.get("accountId") or ("" if arguments.get("channel") else run.account))
         self.target = (target or "").strip() or run.to
         # A run that was started in a thread answers in that thread, unless it says another.
         at_home = self.target == run.to and self.channel == run.channel
-        self.thread = str(asked.get("threadId") or (run.thread if at_home else ""))
+        self.thread = str(arguments.get("threadId") or (run.thread if at_home else ""))
 
-    def request(self, params: Json, action: str) -> Json:
+    def build_request(self, params: Json, action: str) -> Json:
         where = {"target": self.target, "to": self.target, "threadId": self.thread}
-        return given(
+        return drop_empty(
             {
                 "channel": self.channel,
                 "accountId": self.account,
                 "action": action,
-                "params": given({**where, "accountId": self.account, **params}),
-                "sessionKey": self._seat.run.session_key,
+                "params": drop_empty({**where, "accountId": self.account, **params}),
+                "sessionKey": self._context.settings.session_key,
                 "idempotencyKey": str(uuid.uuid4()),
             }
         )
 
-    async def make(self, params: Json, **more: str) -> Any:
+    async def perform(self, params: Json, **extra: str) -> Any:
         """The gateway's answer. Raises ToolError when the channel did not do it."""
-        action = ACTIONS[self._tool]
-        if action in SENT_THERE and OUR_KIND not in await self._seat.gateway.methods():
+        action = MESSAGE_ACTIONS[self._tool]
+        if action in SEND_ONLY_ACTIONS and OWN_GATEWAY_METHOD not in await self._context.gateway.methods():
             action = "send"
-        request = {**self.request(params, action), **more}
-        answer = without_bytes(await self._seat.ask("message.action", request, within=SEND_WITHIN))
+        request = {**self.build_request(params, action), **extra}
+        answer = strip_file_bytes(await self._context.call_repeatable("message.action", request, within=SEND_TIMEOUT))
         if isinstance(answer, dict) and answer.get("ok") is False:
             reason = next((answer[name] for name in ("error", "hint", "reason") if answer.get(name)), "no reason given")
             raise ToolError(f"the channel did not do it: {reason}")
         return answer
 
-    async def send(self, params: Json, *, said: str, media: str | None = None) -> Any:
+    async def send(self, params: Json, *, text: str, media: str | None = None) -> Any:
         """Make it and write it down."""
-        self._seat.effects.ready()
+        self._context.effects.ensure_open()
         try:
-            answer = await self.make(params)
-        except Unsure:
-            self._seat.effects.unsure([self.sent({}, said, media)])
+            answer = await self.perform(params)
+        except OutcomeUnknown:
+            self._context.effects.record_uncertain([self.make_record({}, text, media)])
             raise
-        except Fault as fault:
+        except RpcError as fault:
             if not _is_queued(fault):
                 raise
             answer = {"status": "queued", "note": f"{fault}; it is kept and sent later: do not send it again"}
-        return self._seat.note([self.sent(answer, said, media)], whole_of(answer))
+        return self._context.record_messages([self.make_record(answer, text, media)], as_object(answer))
 
-    def sent(self, answer: Any, said: str, media: str | None) -> Sent:
+    def make_record(self, answer: Any, text: str, media: str | None) -> SentMessage:
         """The record: the conversation as the gateway names it, which may be plainer than the agent's own words."""
         whole = answer if isinstance(answer, dict) else {}
         inner = whole.get("payload")
         told = {**(inner if isinstance(inner, dict) else {}), **whole}
-        return Sent(
+        return SentMessage(
             tool=self._tool,
-            provider=_word(told, "channel") or self.channel,
-            account=_word(told, "accountId") or self.account or None,
-            to=_word(told, "to") or self.target or None,
-            text=said,
+            provider=_text_field(told, "channel") or self.channel,
+            account=_text_field(told, "accountId") or self.account or None,
+            to=_text_field(told, "to") or self.target or None,
+            text=text,
             media_url=media,
-            thread=_word(told, "threadId") or self.thread or None,
+            thread=_text_field(told, "threadId") or self.thread or None,
         )
 
 
-def _is_queued(fault: Fault) -> bool:
+def _is_queued(error: RpcError) -> bool:
     """A gateway that could not deliver at once but will: an error on the wire, a message all the same."""
-    return isinstance(fault.details, dict) and fault.details.get("code") == "OUTBOUND_DELIVERY_QUEUED"
+    return isinstance(error.details, dict) and error.details.get("code") == "OUTBOUND_DELIVERY_QUEUED"
 
 
-def _word(told: Json, name: str) -> str | None:
-    value = told.get(name)
+def _text_field(answer: Json, name: str) -> str | None:
+    value = answer.get(name)
     return value if isinstance(value, str) and value else None
 
 
-def whole_of(answer: Any) -> Json:
+def as_object(answer: Any) -> Json:
     return answer if isinstance(answer, dict) else {"ok": True, "result": answer}

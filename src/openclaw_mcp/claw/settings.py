@@ -12,7 +12,7 @@ TOOL_PROFILE: Final = "REMOTECLAW_TOOL_PROFILE"
 TOOLS: Final = "REMOTECLAW_TOOLS"
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class ClawSettings(Struct, frozen=True, kw_only=True):
     """Where the gateway is and which conversation the run belongs to. Hints, all of it: what the run may do is what the
     gateway finds under the token."""
 
@@ -31,7 +31,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The tools to be listed; None = all that profile and owner leave."""
 
     @property
-    def granted(self) -> bool:
+    def has_grant(self) -> bool:
         """Whether this server works for a run: then it lends no rights of ours, whatever else it was told."""
         return self.token.startswith(GRANT_PREFIX)
 
@@ -52,18 +52,18 @@ _VARIABLES: Final = {
 }
 
 
-def from_environment(environ: Mapping[str, str]) -> Settings:
+def from_environment(environ: Mapping[str, str]) -> ClawSettings:
     words = {field: environ.get(name, "").strip() for field, name in _VARIABLES.items()}
     owner = environ.get(SENDER_IS_OWNER)
     menu = environ.get(TOOLS)
-    return Settings(
+    return ClawSettings(
         **words,
         owner=None if owner is None else owner == "true",
         tools=None if menu is None else tuple(menu.replace(",", " ").split()),
     )
 
 
-def as_environment(settings: Settings) -> dict[str, str]:
+def as_environment(settings: ClawSettings) -> dict[str, str]:
     """What a bridge gives the server it has started; empty where there is nothing to say, so that nothing is inherited
     from the bridge's own environment."""
     variables = {name: str(getattr(settings, field)) for field, name in _VARIABLES.items()}

@@ -2,7 +2,7 @@
 
 import sys
 
-STDIO: dict[tuple[str, ...], str] = {
+STDIO_COMMANDS: dict[tuple[str, ...], str] = {
     ("echo",): "echo",
     ("mcp-server",): "mcp_server",
     ("node", "--stdio"): "node",
@@ -12,7 +12,7 @@ STDIO: dict[tuple[str, ...], str] = {
 
 def main() -> int:
     """Entry point of `openclaw` and `openclaw-mcp`."""
-    surface = STDIO.get(tuple(sys.argv[1:])) or _proxy(sys.argv[1:])
+    surface = STDIO_COMMANDS.get(tuple(sys.argv[1:])) or _proxy_stdio_module(sys.argv[1:])
     if surface is not None:
         # Here for start-up: a client waits for this process's first answer.
         from . import stdio
@@ -23,11 +23,11 @@ def main() -> int:
     return run(sys.argv[1:])
 
 
-def _proxy(words: list[str]) -> str | None:
+def _proxy_stdio_module(args: list[str]) -> str | None:
     """The proxy's stdio side takes options; what is not one of them is left to the parser to complain about."""
-    if words[:1] != ["proxy"] or "--stdio" not in words:
+    if args[:1] != ["proxy"] or "--stdio" not in args:
         return None
-    rest = iter(words[1:])
+    rest = iter(args[1:])
     for word in rest:
         if word in ("--session", "--device", "--proxy-base-url"):
             if next(rest, None) is None:

@@ -6,61 +6,64 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ..core.errors import BadRequest
-from ..core.numbers import whole
-from ..net.gateway_client.address import on_this_machine
+from ..core.numbers import parse_whole_number
+from ..net.gateway_client.address import is_local_gateway
 from . import run_state
 
-DEFAULT_PORT: Final = 18789
+DEFAULT_GATEWAY_PORT: Final = 18789
 
 
 def gateway_port(folder: Path, chosen: int | None = None) -> int:
     """Where it is now, else where it will be. `chosen`, else $OPENCLAW_GATEWAY_PORT, wins over what is known."""
-    told = chosen or told_port()
-    return told or standing_port(folder) or port_of(None, folder)
+    told = chosen or port_from_env()
+    return told or port_from_state(folder) or resolve_port(None, folder)
 
 
-def told_port() -> int | None:
+def port_from_env() -> int | None:
     """$OPENCLAW_GATEWAY_PORT."""
     told = os.environ.get("OPENCLAW_GATEWAY_PORT") or None
-    port = None if told is None else whole(told, most=65535)
+    port = None if told is None else parse_whole_number(told, maximum=65535)
     if told is not None and port is None:
         raise BadRequest(f"OPENCLAW_GATEWAY_PORT is {told!r}, which is no port number; give one from 0 to 65535")
     return port
 
 
-def told_hosts() -> frozenset[str]:
+def hosts_from_env() -> frozenset[str]:
     """$OPENCLAW_GATEWAY_HOSTS: names the gateway is known by, such as its reverse proxy's; `*` is any."""
     told = os.environ.get("OPENCLAW_GATEWAY_HOSTS", "")
     return frozenset(name.strip().lower() for name in told.split(",") if name.strip())
 
 
-def standing_port(folder: Path) -> int | None:
+def port_from_state(folder: Path) -> int | None:
     """The port of the `openclaw up` that serves this folder."""
     up = run_state.read(folder)
     return None if up is None else urlsplit(up.surface("gateway").address).port
 
 
-def port_of(chosen: int | str | None, folder: Path) -> int:
+def resolve_port(chosen: int | str | None, folder: Path) -> int:
     """The gateway's port: as chosen, else as configured."""
-    named = chosen if chosen is not None else configured(folder, "gateway", "port")
-    return DEFAULT_PORT if named is None else int(str(named))
+    named = chosen if chosen is not None else read_config_value(folder, "gateway", "port")
+    return DEFAULT_GATEWAY_PORT if named is None else int(str(named))
 
 
-def configured(folder: Path, *path: str) -> object:
+def read_config_value(folder: Path, *path: str) -> object:
     """What the config file says there. Raises ConfigInvalid rather than serve with half a config."""
-    from ..config.file import ConfigFile, invalid  # here for start-up: a command that was told the port needs no config
-    from ..config.text import at  # here for start-up, as above
+    from ..config.file import (
+        ConfigFile,
+        invalid_config_error,
+    )  # here for start-up: a command that was told the port needs no config
+    from ..config.text import value_at  # here for start-up, as above
 
     snapshot = ConfigFile(folder, key=b"nobody sees the hash").read()
     # A reference nobody resolved must not serve as a token: anybody could guess it.
     unset = [warning for warning in snapshot.warnings if warning["path"] == ".".join(path)]
     if snapshot.issues or unset:
-        raise invalid(snapshot.issues or unset, snapshot.path)
-    return at(snapshot.resolved, path)
+        raise invalid_config_error(snapshot.issues or unset, snapshot.path)
+    return value_at(snapshot.resolved, path)
 
 
-def is_ours(folder: Path, url: str) -> bool:
+def may_send_token(folder: Path, url: str) -> bool:
     """Whether the token kept in this folder may be shown there: never beyond this machine, and while an `openclaw up`
     serves the folder to nobody but it."""
-    stands = standing_port(folder)
-    return on_this_machine(url) and (stands is None or urlsplit(url).netloc.endswith(f":{stands}"))
+    stands = port_from_state(folder)
+    return is_local_gateway(url) and (stands is None or urlsplit(url).netloc.endswith(f":{stands}"))

@@ -17,31 +17,31 @@ import msgspec
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import APPROVALS
-from ..core.visible_text import visible, visible_command, visible_line
-from ..net.gateway_client.client import Client
-from ..node.consent import THINGS, Consents
-from ..node.exec.approvals import Approvals, described
-from ..node.exec.program_locator import Locator
-from ..node.exec.rule_risks import everything_allowed, risk_of, unknown_to_us
+from ..core.visible_text import escape_command, escape_line, escape_unsafe
+from ..net.gateway_client.client import GatewayClient
+from ..node.consent import CONSENT_TOPICS, ConsentStore
+from ..node.exec.approvals import ExecAuthorizer, describe_binding
+from ..node.exec.program_locator import ProgramLocator
+from ..node.exec.rule_risks import assess_pattern, default_allow_risk, unknown_program_warning
 from ..node.exec.rules import Action, ExecPolicy, Rule
-from ..node.questions import Answer, Asking
-from ..node.settings import state_dir
-from ..node.terminal_questions import SOCKETS, NoSocket, watching
-from .commands import repeated
+from ..node.questions import PromptAnswer, PromptRouter
+from ..node.settings import resolve_state_dir
+from ..node.terminal_questions import SOCKET_PATTERN, SocketUnavailable, watch_questions
+from .commands import repeat_options
 from .operator_client import arguments as gateway_arguments
-from .operator_client import operator
+from .operator_client import connect_operator
 
-LOOK_AGAIN: Final = 1.0  # seconds between looks for nodes that have started
-CAPS: Final = ("approvals", "exec-approvals")
+SCAN_INTERVAL: Final = 1.0  # seconds between looks for nodes that have started
+CLIENT_CAPS: Final = ("approvals", "exec-approvals")
 """By these words OpenClaw's own gateway knows that a question shown here may be answered."""
 YES_HELP: Final = "make it also if it lets other programs start, without being asked once more"
-LAST_WORDS: Final = 2.0  # seconds an answer gets to reach the gateway when we leave
+FLUSH_TIMEOUT: Final = 2.0  # seconds an answer gets to reach the gateway when we leave
 
-_ANSWERS: Final[dict[str, Answer]] = {"y": "once", "yes": "once", "a": "always", "always": "always"}
+_ANSWERS: Final[dict[str, PromptAnswer]] = {"y": "once", "yes": "once", "a": "always", "always": "always"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    _common(parser)
+    _common_arguments(parser)
     parser.add_argument("--gateway", action="store_true", help="answer the questions a gateway has, of all its nodes")
     gateway_arguments(parser)
     actions = parser.add_subparsers(
@@ -64,26 +64,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ("revoke", "be asked again about"),
     ):
         consent = actions.add_parser(action, help=f"{meaning} camera or screen.record")
-        consent.add_argument("thing", choices=THINGS)
+        consent.add_argument("thing", choices=CONSENT_TOPICS)
     test = actions.add_parser("test", help="what the rules say of a command; nothing runs")
     test.add_argument("command", nargs="+")
-    repeated(_common, *actions.choices.values())
+    repeat_options(_common_arguments, *actions.choices.values())
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def _common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", help="the node's state directory (default ~/.openclaw-mcp)")
     parser.add_argument("--json", action="store_true", help="with list and test: answer as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    folder = state_dir(options.state_dir)
-    asking = Asking(seconds=lambda: 0, in_client=lambda: False)
-    approvals = Approvals(state_dir=folder, asking=asking)
-    consents = Consents(state_dir=folder, asking=asking)
+    folder = resolve_state_dir(options.state_dir)
+    asking = PromptRouter(seconds=lambda: 0, ask_in_client=lambda: False)
+    approvals = ExecAuthorizer(state_dir=folder, prompt_router=asking)
+    consents = ConsentStore(state_dir=folder, prompt_router=asking)
     if options.action is None and (options.gateway or options.url):
         return asyncio.run(_answer_for_gateway(folder, url=options.url, token=options.token))
     if options.action is None:
-        return asyncio.run(_answer_here(folder))
+        return asyncio.run(_answer_local(folder))
     if options.action in ("grant", "refuse"):
         consents.record(options.thing, "allow" if options.action == "grant" else "deny")
     elif options.action == "revoke":
@@ -93,25 +93,25 @@ def run(options: argparse.Namespace) -> int:
     elif options.action == "test":
         return _test(approvals, options.command, as_json=options.json)
     else:
-        changed = _changed(approvals.policy(), options)
+        changed = _edit_policy(approvals.load_policy(), options)
         _confirm(options)
-        approvals.save(changed)
+        approvals.save_policy(changed)
     return 0
 
 
 def _confirm(options: argparse.Namespace) -> None:
     """Say what a rule lets through; for a grave one, go on only after a second yes. Raises OpenClawError."""
     if options.action == "allow":
-        risk = risk_of(options.pattern, Locator(None).path)
+        risk = assess_pattern(options.pattern, ProgramLocator(None).real_path)
     else:
-        risk = everything_allowed() if options.action == "default" and options.default == "allow" else None
+        risk = default_allow_risk() if options.action == "default" and options.default == "allow" else None
     if risk is None:
-        unknown = unknown_to_us(options.pattern) if options.action == "allow" else ""
+        unknown = unknown_program_warning(options.pattern) if options.action == "allow" else ""
         if unknown:
-            print(f"{visible_command(unknown)}.", flush=True)
+            print(f"{escape_command(unknown)}.", flush=True)
         return
-    print(f"{visible_command(str(risk))}.\nSafer: {visible_command(risk.safer)}.", flush=True)
-    if not risk.grave or options.yes:
+    print(f"{escape_command(str(risk))}.\nSafer: {escape_command(risk.safer_alternative)}.", flush=True)
+    if not risk.severe or options.yes:
         return
     if not sys.stdin.isatty():
         raise OpenClawError("nothing was changed: there is no terminal to ask once more in; add --yes if you mean it")
@@ -120,7 +120,7 @@ def _confirm(options: argparse.Namespace) -> None:
         raise OpenClawError("nothing was changed")
 
 
-def _changed(policy: ExecPolicy, options: argparse.Namespace) -> ExecPolicy:
+def _edit_policy(policy: ExecPolicy, options: argparse.Namespace) -> ExecPolicy:
     if options.action == "default":
         return msgspec.structs.replace(policy, default_action=options.default)
     others = tuple(rule for rule in policy.rules if rule.pattern != options.pattern)
@@ -133,57 +133,57 @@ def _changed(policy: ExecPolicy, options: argparse.Namespace) -> ExecPolicy:
     return msgspec.structs.replace(policy, rules=(Rule(pattern=options.pattern, action=action), *others))
 
 
-def _list(approvals: Approvals, consents: Consents, *, as_json: bool) -> None:
-    policy, given = approvals.policy(), consents.all()
+def _list(approvals: ExecAuthorizer, consents: ConsentStore, *, as_json: bool) -> None:
+    policy, given = approvals.load_policy(), consents.load()
     if as_json:
         print(json.dumps({"policy": msgspec.to_builtins(policy), "consents": msgspec.to_builtins(given)}, indent=2))
         return
     for rule in policy.rules:
-        bound = described(rule) if rule.action == "allow" else ""
+        bound = describe_binding(rule) if rule.action == "allow" else ""
         notes = f"{f'  ({bound})' if bound else ''}{'' if rule.enabled else '  (disabled)'}"
-        print(visible_line(visible_command(f"{rule.action:7} {rule.pattern}{notes}")))
+        print(escape_line(escape_command(f"{rule.action:7} {rule.pattern}{notes}")))
     print(f"{policy.default_action:7} everything else")
-    for thing in THINGS:
+    for thing in CONSENT_TOPICS:
         print(f"{given[thing].decision if thing in given else 'ask':7} {thing}")
 
 
-def _test(approvals: Approvals, command: list[str], *, as_json: bool) -> int:
+def _test(approvals: ExecAuthorizer, command: list[str], *, as_json: bool) -> int:
     argv = ["sh", "-c", command[0]] if len(command) == 1 else command
-    verdict = approvals.verdict(argv)
+    verdict = approvals.evaluate(argv)
     if as_json:
         print(json.dumps({"action": verdict.action, "reason": verdict.reason, "certain": verdict.certain}))
     else:
-        print(visible_command(f"{verdict.action}: {shlex.join(argv)}: {verdict.reason}"))
+        print(escape_command(f"{verdict.action}: {shlex.join(argv)}: {verdict.reason}"))
     return 0 if verdict.action == "allow" else 1
 
 
 # ---- answering ----
 
 
-async def _answer_here(folder: Path) -> int:
+async def _answer_local(folder: Path) -> int:
     """Until interrupted: every node of this state directory asks here."""
     kind = os.fstat(sys.stdin.fileno()).st_mode
     if not (sys.stdin.isatty() or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
         raise OpenClawError("questions are answered in a terminal; start it in one, or set rules with its other verbs")
     print(f"Waiting for questions of the nodes in {folder}; leave with Ctrl-C.", flush=True)
-    desk = _Desk()
+    desk = _QuestionPrompt()
     async with asyncio.TaskGroup() as tasks:
         known: set[Path] = set()
         attending: list[asyncio.Task[None]] = []
 
         async def attend(path: Path) -> None:
-            with suppress(NoSocket, ConnectionError):
-                async with watching(path) as watcher:
+            with suppress(SocketUnavailable, ConnectionError):
+                async with watch_questions(path) as watcher:
                     async for message in watcher.messages():
-                        desk.hear(message, watcher)
+                        desk.on_message(message, watcher)
             known.discard(path)
 
-        reading = tasks.create_task(desk.read())
+        reading = tasks.create_task(desk.read_answers())
         while not reading.done():
-            for path in set(folder.glob(SOCKETS)) - known:  # noqa: ASYNC240  a handful of names
+            for path in set(folder.glob(SOCKET_PATTERN)) - known:  # noqa: ASYNC240  a handful of names
                 known.add(path)
                 attending.append(tasks.create_task(attend(path)))
-            await asyncio.wait((reading,), timeout=LOOK_AGAIN)
+            await asyncio.wait((reading,), timeout=SCAN_INTERVAL)
         for task in attending:  # nobody is left to answer
             task.cancel()
     return 0
@@ -191,55 +191,57 @@ async def _answer_here(folder: Path) -> int:
 
 async def _answer_for_gateway(folder: Path, *, url: str | None, token: str | None) -> int:
     """Until interrupted: questions of every node of a gateway, and of its agents, are answered here."""
-    desk = _Desk()
-    async with operator(folder, url=url, token=token, scopes=(APPROVALS,), caps=CAPS, redial=True) as client:
-        booth = _Booth(client, desk)
-        client.greeted.listen(lambda _: booth.catch_up())
-        client.events.listen(lambda news: booth.hear(news.event, news.payload))
+    desk = _QuestionPrompt()
+    async with connect_operator(
+        folder, url=url, token=token, scopes=(APPROVALS,), caps=CLIENT_CAPS, redial=True
+    ) as client:
+        booth = _GatewayQuestions(client, desk)
+        client.connected.connect(lambda _: booth.fetch_questions())
+        client.events.connect(lambda news: booth.on_event(news.event, news.payload))
         print(f"Waiting for questions of {client.url}; leave with Ctrl-C.", flush=True)
-        booth.catch_up()
+        booth.fetch_questions()
         try:
-            await desk.read()
+            await desk.read_answers()
         finally:
             await booth.aclose()
     return 0
 
 
-class _Booth:
+class _GatewayQuestions:
     """A gateway's questions in the words of the desk, and its answers in the gateway's."""
 
-    def __init__(self, client: Client, desk: "_Desk") -> None:
+    def __init__(self, client: GatewayClient, prompt: "_QuestionPrompt") -> None:
         self._client = client
-        self._desk = desk
+        self._prompt = prompt
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def hear(self, event: str, payload: Any) -> None:
+    def on_event(self, event: str, payload: Any) -> None:
         if event == "exec.approval.requested":
-            self._desk.hear({"question": _in_our_words(payload)}, self)
+            self._prompt.on_message({"question": _question_from_request(payload)}, self)
         elif event == "exec.approval.resolved":
-            self._desk.hear({"settled": payload["id"]}, self)
+            self._prompt.on_message({"settled": payload["id"]}, self)
 
-    def catch_up(self) -> None:
+    def fetch_questions(self) -> None:
         """Ask for what was asked before we came."""
-        self._soon(self._catch_up())
+        self._start_task(self._fetch_questions())
 
-    def answer(self, id: str, answer: Answer) -> None:
+    def answer(self, id: str, answer: PromptAnswer) -> None:
         decision = {"once": "allow-once", "always": "allow-always", "deny": "deny"}[answer]
-        self._soon(self._answer(id, decision))
+        self._start_task(self._answer(id, decision))
 
     async def aclose(self) -> None:
         """Let the last answers out."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=LAST_WORDS)
+            await asyncio.wait(self._tasks, timeout=FLUSH_TIMEOUT)
 
-    async def _catch_up(self) -> None:
+    async def _fetch_questions(self) -> None:
         for asked in await self._client.call("exec.approval.list"):
-            self.hear("exec.approval.requested", asked)
+            self.on_event("exec.approval.requested", asked)
 
     async def _answer(self, id: str, decision: str) -> None:
         await self._client.call("exec.approval.resolve", {"id": id, "decision": decision})
 
-    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         async def told() -> None:
             try:
                 await work
@@ -251,84 +253,84 @@ class _Booth:
         task.add_done_callback(self._tasks.discard)
 
 
-def _in_our_words(asked: Json) -> Json:
-    request = asked["request"]
+def _question_from_request(approval: Json) -> Json:
+    request = approval["request"]
     where = f"node {request['nodeId'][:12]}" if request.get("nodeId") else str(request.get("host") or "the gateway")
     return {
-        "id": asked["id"],
+        "id": approval["id"],
         "title": "May this command run?",
-        "detail": _folder(request) + visible_command(str(request["command"])),
-        "why": visible_line(str(request.get("warningText") or "no rule covers it")),
-        "asker": visible_line(f"{where}{f', agent {agent}' if (agent := request.get('agentId')) else ''}"),
+        "detail": _folder_line(request) + escape_command(str(request["command"])),
+        "why": escape_line(str(request.get("warningText") or "no rule covers it")),
+        "asker": escape_line(f"{where}{f', agent {agent}' if (agent := request.get('agentId')) else ''}"),
         "always": "allow-always" in request.get("allowedDecisions", ()),
     }
 
 
-def _folder(request: Json) -> str:
-    return f"in {visible_line(visible_command(str(request['cwd'])))}\n" if request.get("cwd") else ""
+def _folder_line(request: Json) -> str:
+    return f"in {escape_line(escape_command(str(request['cwd'])))}\n" if request.get("cwd") else ""
 
 
-class _Answering(Protocol):
+class _AnswerTarget(Protocol):
     """Where an answer goes."""
 
-    def answer(self, id: str, answer: Answer) -> None: ...
+    def answer(self, id: str, answer: PromptAnswer) -> None: ...
 
 
-class _Desk:
+class _QuestionPrompt:
     """The questions not yet answered, the oldest first, and the person typing."""
 
     def __init__(self, show: Callable[[str], None] = lambda text: print(text, flush=True)) -> None:
         self._show = show
-        self._open: dict[str, tuple[Json, _Answering]] = {}
-        self._answered = ""
+        self._pending: dict[str, tuple[Json, _AnswerTarget]] = {}
+        self._last_answered_id = ""
         """The question that was answered here last."""
-        self._taken_away = False
+        self._settled_elsewhere = False
         """The question on the screen was settled elsewhere: what is typed next may have been meant for it."""
 
-    def hear(self, message: Json, watcher: _Answering) -> None:
+    def on_message(self, message: Json, target: _AnswerTarget) -> None:
         if "question" in message:
             question = message["question"]
-            if question["id"] in self._open:
+            if question["id"] in self._pending:
                 return
-            self._open[question["id"]] = (question, watcher)
-            if len(self._open) == 1:
-                self._present()
-        elif (settled := message.get("settled", "")) in self._open:
-            self._taken_away |= settled == next(iter(self._open)) and settled != self._answered
-            del self._open[settled]
+            self._pending[question["id"]] = (question, target)
+            if len(self._pending) == 1:
+                self._show_oldest()
+        elif (settled := message.get("settled", "")) in self._pending:
+            self._settled_elsewhere |= settled == next(iter(self._pending)) and settled != self._last_answered_id
+            del self._pending[settled]
             self._show("(settled)")
-            self._present()
+            self._show_oldest()
 
-    def _present(self) -> None:
-        if self._open:
-            question, _ = next(iter(self._open.values()))
-            detail = visible(question["detail"]).replace("\n", "\n  | ")  # no line of it can pass for one of ours
+    def _show_oldest(self) -> None:
+        if self._pending:
+            question, _ = next(iter(self._pending.values()))
+            detail = escape_unsafe(question["detail"]).replace("\n", "\n  | ")  # no line of it can pass for one of ours
             lasting = question.get("lasting") if question["always"] else None
             choices = "[y]es once, [a]lways, [n]o" if question["always"] else "[y]es once, [n]o"
-            title, why, asker = (visible_line(question[part]) for part in ("title", "why", "asker"))
+            title, why, asker = (escape_line(question[part]) for part in ("title", "why", "asker"))
             self._show(f"\n{title}\n  {detail}\n  {why}; asked by {asker}")
             if lasting:
-                self._show(f"  always would hold {visible_line(lasting)}")
+                self._show(f"  always would hold {escape_line(lasting)}")
             self._show(f"{choices}:")
 
-    async def read(self) -> None:
+    async def read_answers(self) -> None:
         """Each line answers the oldest question. Whatever is not a clear yes is a no."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
-            self.typed(line.decode(errors="replace"))
+            self.on_line(line.decode(errors="replace"))
 
-    def typed(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         """A line answers the question it was typed for: none, when that may have been one that is gone."""
-        if self._taken_away:
-            self._taken_away = False
-            if self._open:
+        if self._settled_elsewhere:
+            self._settled_elsewhere = False
+            if self._pending:
                 self._show("(that may have been for the question before; look at this one, and answer again)")
-                self._present()
-        elif self._open:
-            question, watcher = next(iter(self._open.values()))
+                self._show_oldest()
+        elif self._pending:
+            question, watcher = next(iter(self._pending.values()))
             answer = _ANSWERS.get(line.strip().lower(), "deny")
             offered = answer != "always" or question["always"]
-            self._answered = question["id"]
+            self._last_answered_id = question["id"]
             watcher.answer(question["id"], answer if offered else "deny")

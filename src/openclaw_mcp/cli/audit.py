@@ -10,17 +10,17 @@ from typing import Final
 
 import msgspec
 
-from ..config.file import ConfigFile, invalid
-from ..config.views import database
+from ..config.file import ConfigFile, invalid_config_error
+from ..config.views import store_location
 from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.sessions import AuditQuery, now_ms
 from ..net.state_dir import state_dir
-from ..store.small_repositories import Audit
-from ..store.store import opened
+from ..store.small_repositories import SqlAuditTrail
+from ..store.store import open_store
 
-MOST: Final = 100_000  # records one answer may hold; a longer story is told in parts, with --since
-UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+MAX_RECORDS: Final = 100_000  # records one answer may hold; a longer story is told in parts, with --since
+UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 COLUMNS: Final = ("when", "tool", "outcome", "ms", "caller", "door", "session", "decided by")
 
 
@@ -35,53 +35,53 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if not 1 <= options.limit <= MOST:
-        raise BadRequest(f"--limit must be from 1 to {MOST}")
+    if not 1 <= options.limit <= MAX_RECORDS:
+        raise BadRequest(f"--limit must be from 1 to {MAX_RECORDS}")
     query = AuditQuery(
         session=options.session,
         tool=options.tool,
         outcome=options.outcome,
-        since=None if options.since is None else moment(options.since),
+        since=None if options.since is None else parse_time(options.since),
         limit=options.limit,
     )
-    records = asyncio.run(_found(state_dir(options.state_dir), query))
+    records = asyncio.run(_find_records(state_dir(options.state_dir), query))
     if options.json:
         print(msgspec.json.format(msgspec.json.encode(records), indent=2).decode())
     else:
-        print(_table(records))
+        print(_format_table(records))
     return 0
 
 
-async def _found(folder: Path, query: AuditQuery) -> Sequence[Json]:
+async def _find_records(folder: Path, query: AuditQuery) -> Sequence[Json]:
     """Read from the store itself, so that it can be asked while no gateway runs."""
     snapshot = ConfigFile(folder).read()
-    if not snapshot.valid:
-        raise invalid(snapshot.issues, snapshot.path)
-    async with opened(database(folder, snapshot.config)) as store:
-        return await Audit(store).find(query)
+    if not snapshot.is_valid:
+        raise invalid_config_error(snapshot.issues, snapshot.path)
+    async with open_store(store_location(folder, snapshot.config)) as store:
+        return await SqlAuditTrail(store).find(query)
 
 
-def moment(text: str) -> int:
+def parse_time(text: str) -> int:
     """Unix milliseconds. Raises BadRequest."""
     ago = re.fullmatch(r"(\d{1,9})([smhd])", text.strip())
     if ago:
-        return now_ms() - int(ago[1]) * UNITS[ago[2]] * 1000
+        return now_ms() - int(ago[1]) * UNIT_SECONDS[ago[2]] * 1000
     try:
         return round(datetime.fromisoformat(text.strip()).timestamp() * 1000)
     except ValueError:
         raise BadRequest(f"{text!r} is no time: write 90s, 15m, 2h, 7d, or 2026-03-01T12:00") from None
 
 
-def _table(records: Sequence[Json]) -> str:
+def _format_table(records: Sequence[Json]) -> str:
     if not records:
         return "no such tool call is on record"
-    rows = [COLUMNS, *(_row(record) for record in reversed(records))]
+    rows = [COLUMNS, *(_format_row(record) for record in reversed(records))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _row(record: Json) -> tuple[str, ...]:
+def _format_row(record: Json) -> tuple[str, ...]:
     when = datetime.fromtimestamp(record["at"] / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     words = (record[name] or "-" for name in ("tool", "outcome"))
     milliseconds = "-" if record["ms"] is None else f"{record['ms']:.1f}"

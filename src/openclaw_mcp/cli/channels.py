@@ -8,13 +8,13 @@ from typing import Any
 
 from ..core.errors import OpenClawError
 from ..core.model import Json
-from ..core.rpc import Fault
+from ..core.rpc import RpcError
 from . import gateway_options
-from .commands import repeated
+from .commands import repeat_options
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    _common(parser)
+    _common_arguments(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="ACTION", title="without an action: status")
     verbs.add_parser("status", help="each account, whether it runs, what is wrong")
     restart = verbs.add_parser("restart", help="start an account's channel anew")
@@ -29,29 +29,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     remove = acts.add_parser("remove", help="let somebody in no longer")
     remove.add_argument("channel")
     remove.add_argument("sender")
-    repeated(_common, *verbs.choices.values(), *acts.choices.values())
+    repeat_options(_common_arguments, *verbs.choices.values(), *acts.choices.values())
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def _common_arguments(parser: argparse.ArgumentParser) -> None:
     gateway_options.arguments(parser)
     parser.add_argument("--json", action="store_true", help="answer as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    method, params = _errand(options)
-    answer = asyncio.run(_asked(options, method, params))
+    method, params = _build_request(options)
+    answer = asyncio.run(_call_gateway(options, method, params))
     if options.json:
         print(json.dumps(answer, indent=2, ensure_ascii=False))
     elif method == "channels.status":
         _show_status(answer)
     elif method == "channels.pairing.list":
-        _show_people(answer)
+        _show_pairing(answer)
     else:
-        print(_done(method, answer))
+        print(_format_result(method, answer))
     return 0
 
 
-def _errand(options: argparse.Namespace) -> tuple[str, Json]:
+def _build_request(options: argparse.Namespace) -> tuple[str, Json]:
     if options.verb == "restart":
         given = {"channel": options.channel} | ({"accountId": options.account} if options.account else {})
         return "channels.restart", given
@@ -64,11 +64,11 @@ def _errand(options: argparse.Namespace) -> tuple[str, Json]:
     return "channels.pairing.list", {}
 
 
-async def _asked(options: argparse.Namespace, method: str, params: Json) -> Any:
-    async with gateway_options.dialled(options) as client:
+async def _call_gateway(options: argparse.Namespace, method: str, params: Json) -> Any:
+    async with gateway_options.connect_from_options(options) as client:
         try:
             return await client.call(method, params)
-        except Fault as fault:
+        except RpcError as fault:
             raise OpenClawError(str(fault)) from None
 
 
@@ -81,7 +81,7 @@ def _show_status(answer: Json) -> None:
         print(f"{issue['channel']:10} {issue['accountId']:12} broken    {issue['message']}")
 
 
-def _show_people(answer: Json) -> None:
+def _show_pairing(answer: Json) -> None:
     for person in answer["requests"]:
         at = datetime.fromtimestamp(person["at"] / 1000).astimezone().isoformat(timespec="minutes")
         print(f"waits  {person['channel']:10} {person['code']}  {person['sender']}  {person['name'] or ''}  {at}")
@@ -91,7 +91,7 @@ def _show_people(answer: Json) -> None:
         print("Nobody waits, and nobody was let in by pairing.")
 
 
-def _done(method: str, answer: Json) -> str:
+def _format_result(method: str, answer: Json) -> str:
     if method == "channels.pairing.approve":
         return f"{answer['sender']} may write on {answer['channel']} now."
     if method == "channels.pairing.remove":

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from ..core.errors import OpenClawError
 from ..core.model import Json
-from ..core.rpc import Fault
-from ..net.gateway_client.client import Client
-from ..protocol.gateway_frames import News
+from ..core.rpc import RpcError
+from ..net.gateway_client.client import GatewayClient
+from ..protocol.gateway_frames import EventFrame
 from . import gateway_options
 
-AFTER_END: Final = 3.0  # seconds a run's answer may take from its end to the conversation
-SHOWN_FIRST: Final = 10  # messages shown of what was said before
-OVER: Final = ("final", "error", "aborted")
+REPLY_GRACE: Final = 3.0  # seconds a run's answer may take from its end to the conversation
+HISTORY_LIMIT: Final = 10  # messages shown of what was said before
+END_STATES: Final = ("final", "error", "aborted")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,56 +28,56 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        return asyncio.run(_talk(options))
-    except Fault as fault:
+        return asyncio.run(_chat(options))
+    except RpcError as fault:
         raise OpenClawError(str(fault)) from None
 
 
-async def _talk(options: argparse.Namespace) -> int:
-    async with gateway_options.dialled(options) as client:
-        talk = Talk(client, options.conversation, options.sender)
-        await talk.begin()
+async def _chat(options: argparse.Namespace) -> int:
+    async with gateway_options.connect_from_options(options) as client:
+        talk = ChatTerminal(client, options.conversation, options.sender)
+        await talk.subscribe()
         if options.message is not None:
-            return await talk.once(options.message, seconds=options.timeout)
-        return await talk.on()
+            return await talk.send_once(options.message, seconds=options.timeout)
+        return await talk.run_interactive()
 
 
-class Talk:
+class ChatTerminal:
     """One conversation on this screen."""
 
-    def __init__(self, client: Client, conversation: str, sender: str | None) -> None:
+    def __init__(self, client: GatewayClient, conversation: str, sender: str | None) -> None:
         self._client = client
         self._conversation = conversation
         self._sender = sender
-        self._streams = sys.stdout.isatty()
-        self._run: str | None = None
-        self._begun = False
-        self._over = asyncio.Event()
-        self._answered = asyncio.Event()
-        self._streamed = ""
+        self._prints_deltas = sys.stdout.isatty()
+        self._run_id: str | None = None
+        self._run_started = False
+        self._run_ended = asyncio.Event()
+        self._reply_shown = asyncio.Event()
+        self._streamed_text = ""
 
-    async def begin(self) -> None:
-        self._client.events.listen(self._hear)
+    async def subscribe(self) -> None:
+        self._client.events.connect(self._on_event)
         told = await self._client.call("local.subscribe", {"conversation": self._conversation})
         self._conversation = told["conversation"]
 
-    async def once(self, text: str, *, seconds: float) -> int:
+    async def send_once(self, text: str, *, seconds: float) -> int:
         """Say it and wait for what comes of it. 1: nothing came in time, or the agent failed."""
         try:
             async with asyncio.timeout(seconds):
-                await self._say(text)
-                await self._settled()
-                ended = await self._client.call("agent.wait", {"runId": self._run, "timeoutMs": 0})
+                await self._send(text)
+                await self._wait_for_reply()
+                ended = await self._client.call("agent.wait", {"runId": self._run_id, "timeoutMs": 0})
         except TimeoutError:
             print(f"openclaw chat: no answer within {seconds:g} s", file=sys.stderr)
             return 1
         return 1 if ended["status"] == "error" else 0
 
-    async def on(self) -> int:
+    async def run_interactive(self) -> int:
         """Until the end of input."""
-        page = await self._client.call("local.read", {"conversation": self._conversation, "limit": SHOWN_FIRST})
+        page = await self._client.call("local.read", {"conversation": self._conversation, "limit": HISTORY_LIMIT})
         for message in page["messages"]:
-            _show(message)
+            _show_message(message)
         print(f"-- {self._conversation}; /help for commands, Ctrl-D to leave", flush=True)
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
@@ -85,77 +85,77 @@ class Talk:
         while line := await reader.readline():
             text = line.decode(errors="replace").rstrip("\n")
             if text.strip():
-                await self._say(text)
-                await self._settled()
+                await self._send(text)
+                await self._wait_for_reply()
         return 0
 
-    async def _say(self, text: str) -> None:
-        self._begun, self._streamed = False, ""
-        self._over.clear()
-        self._answered.clear()
+    async def _send(self, text: str) -> None:
+        self._run_started, self._streamed_text = False, ""
+        self._run_ended.clear()
+        self._reply_shown.clear()
         key = str(uuid.uuid4())
         given: Json = {"conversation": self._conversation, "text": text, "idempotencyKey": key, "mentioned": True}
         if self._sender is not None:
             given["sender"] = {"id": self._sender}
         said = await self._client.call("local.send", given)
-        self._run = said["runId"]
+        self._run_id = said["runId"]
 
-    async def _settled(self) -> None:
+    async def _wait_for_reply(self) -> None:
         """Until the run is over and its answer here; or, where no run began, until we are answered all the same."""
-        over = asyncio.ensure_future(self._over.wait())
-        answered = asyncio.ensure_future(self._answered.wait())
+        over = asyncio.ensure_future(self._run_ended.wait())
+        answered = asyncio.ensure_future(self._reply_shown.wait())
         try:
-            while not self._over.is_set():
-                waiting = {over} if self._begun or answered.done() else {over, answered}
-                await asyncio.wait(waiting, timeout=AFTER_END, return_when=asyncio.FIRST_COMPLETED)
-                if answered.done() and not self._begun:
+            while not self._run_ended.is_set():
+                waiting = {over} if self._run_started or answered.done() else {over, answered}
+                await asyncio.wait(waiting, timeout=REPLY_GRACE, return_when=asyncio.FIRST_COMPLETED)
+                if answered.done() and not self._run_started:
                     return
-            await asyncio.wait({answered}, timeout=AFTER_END)
+            await asyncio.wait({answered}, timeout=REPLY_GRACE)
         finally:
             over.cancel()
             answered.cancel()
             await asyncio.gather(over, answered, return_exceptions=True)
-            if self._streamed and not self._answered.is_set():
+            if self._streamed_text and not self._reply_shown.is_set():
                 print(flush=True)
 
-    def _hear(self, news: News) -> None:
-        payload: Any = news.payload
+    def _on_event(self, event: EventFrame) -> None:
+        payload: Any = event.payload
         if not isinstance(payload, dict):
             return
-        if news.event == "chat" and payload.get("runId") == self._run and self._run is not None:
-            self._stream(payload)
-        elif news.event == "local.message" and payload.get("conversation") == self._conversation:
+        if event.event == "chat" and payload.get("runId") == self._run_id and self._run_id is not None:
+            self._on_chat_event(payload)
+        elif event.event == "local.message" and payload.get("conversation") == self._conversation:
             message = payload.get("message")
             if payload.get("kind") == "added" and isinstance(message, dict) and message.get("fromMe"):
-                self._present(message)
-                self._answered.set()
+                self._show_reply(message)
+                self._reply_shown.set()
 
-    def _stream(self, payload: Json) -> None:
-        self._begun = True
+    def _on_chat_event(self, payload: Json) -> None:
+        self._run_started = True
         state = payload.get("state")
-        if state in OVER:
-            self._over.set()
-        elif state == "delta" and self._streams and not payload.get("replace"):
+        if state in END_STATES:
+            self._run_ended.set()
+        elif state == "delta" and self._prints_deltas and not payload.get("replace"):
             print(payload.get("deltaText", ""), end="", flush=True)
-            self._streamed += payload.get("deltaText", "")
+            self._streamed_text += payload.get("deltaText", "")
 
-    def _present(self, message: Json) -> None:
+    def _show_reply(self, message: Json) -> None:
         """The message as it was sent; what of it was streamed is not shown again."""
         text = str(message.get("text", ""))
-        if self._streamed and text.startswith(self._streamed.strip()):
-            print(text[len(self._streamed.strip()) :], flush=True)
+        if self._streamed_text and text.startswith(self._streamed_text.strip()):
+            print(text[len(self._streamed_text.strip()) :], flush=True)
             _show_files(message)
         else:
-            if self._streamed:
+            if self._streamed_text:
                 print()
-            _show(message, name=False)
-        self._streamed = ""
+            _show_message(message, with_name=False)
+        self._streamed_text = ""
 
 
-def _show(message: Json, *, name: bool = True) -> None:
+def _show_message(message: Json, *, with_name: bool = True) -> None:
     who = message["sender"].get("name") or message["sender"].get("id")
     text = str(message.get("text", ""))
-    print(f"{who}: {text}" if name else text, flush=True)
+    print(f"{who}: {text}" if with_name else text, flush=True)
     _show_files(message)
 
 

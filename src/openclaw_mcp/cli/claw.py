@@ -13,28 +13,30 @@ if "websockets" not in sys.modules:
 
 from ..claw import settings
 from ..claw.server import ClawServer
-from ..core.claw_methods import WAYS
+from ..core.claw_methods import METHODS_BY_TOOL
 from ..mcp.server.server import McpServer
-from ..mcp.server.stdio import Opened
+from ..mcp.server.stdio import StdioHandover
 from ..mcp.server.stdio import serve as serve_pipe
-from .remoteclaw import GRANT, menu
+from .remoteclaw import GRANT_PREFIX, select_tools
 
-LAST_ANSWERS = 5.0  # seconds a call still gets when the agent has closed the pipe: its effect should be written down
-NOWHERE = settings.Settings(url="ws://127.0.0.1:1", token=GRANT, session_key="main", effects_file=os.devnull)
+SHUTDOWN_GRACE = 5.0  # seconds a call still gets when the agent has closed the pipe: its effect should be written down
+PLACEHOLDER_SETTINGS = settings.ClawSettings(
+    url="ws://127.0.0.1:1", token=GRANT_PREFIX, session_key="main", effects_file=os.devnull
+)
 
 
 def server() -> McpServer:
     """As it is before anything is known of run and gateway: every tool listed."""
-    return ClawServer(NOWHERE, frozenset(WAYS)).mcp
+    return ClawServer(PLACEHOLDER_SETTINGS, frozenset(METHODS_BY_TOOL)).mcp
 
 
-def serve_stdio(opened: Opened | None = None) -> None:
+def serve_stdio(opened: StdioHandover | None = None) -> None:
     asyncio.run(_serve(opened))
 
 
-async def _serve(opened: Opened | None) -> None:
-    served = ClawServer(settings.from_environment(os.environ), frozenset(menu(os.environ)))
+async def _serve(opened: StdioHandover | None) -> None:
+    served = ClawServer(settings.from_environment(os.environ), frozenset(select_tools(os.environ)))
     try:
-        await serve_pipe(served.mcp, opened=opened, last_answers=LAST_ANSWERS)
+        await serve_pipe(served.mcp, handover=opened, shutdown_grace=SHUTDOWN_GRACE)
     finally:
         await served.aclose()

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..core.errors import OpenClawError
-from ..core.numbers import whole
+from ..core.numbers import parse_whole_number
 
 COMMANDS = {
     "up": "start every surface on this machine",
@@ -51,15 +51,15 @@ class Parser(argparse.ArgumentParser):
         self.exit(WRONG_USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def port(text: str) -> int:
+def parse_port(text: str) -> int:
     """An option's port number."""
-    number = whole(text, most=65535)
+    number = parse_whole_number(text, maximum=65535)
     if number is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no port number; give one from 0 to 65535")
     return number
 
 
-def need_a_place() -> None:
+def require_cwd() -> None:
     """Raises when the folder we were started in is gone: what we start could not start there."""
     try:
         Path.cwd()
@@ -67,28 +67,28 @@ def need_a_place() -> None:
         raise OpenClawError("the folder you are in is gone; change to one that is there and try again") from None
 
 
-def repeated(options: Callable[[argparse.ArgumentParser], None], *verbs: argparse.ArgumentParser) -> None:
+def repeat_options(add_options: Callable[[argparse.ArgumentParser], None], *parsers: argparse.ArgumentParser) -> None:
     """Let options stand after the verb as well as before it."""
-    for verb in verbs:
+    for verb in parsers:
         verb.argument_default = argparse.SUPPRESS  # what was said before the verb counts unless it is said again
-        options(verb)
+        add_options(verb)
 
 
-def run(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(_help())
+def run(args: list[str]) -> int:
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(_help_text())
         return DONE
-    if words[0] in ("-V", "--version"):
+    if args[0] in ("-V", "--version"):
         print(f"openclaw-mcp {__version__}")
         return DONE
-    name = words[0]
+    name = args[0]
     if name not in COMMANDS:
-        print(_unknown(name), file=sys.stderr)
+        print(_unknown_command_text(name), file=sys.stderr)
         return WRONG_USAGE
     module = import_module(f".{name.replace('-', '_')}", __package__)
     parser = Parser(prog=f"openclaw {name}", description=COMMANDS[name], allow_abbrev=False)
     module.arguments(parser)
-    options = parser.parse_args(words[1:])
+    options = parser.parse_args(args[1:])
     try:
         status: int = module.run(options)
     except OpenClawError as exc:
@@ -102,7 +102,7 @@ def run(words: list[str]) -> int:
     return status
 
 
-def _help() -> str:
+def _help_text() -> str:
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
     return (
@@ -113,7 +113,7 @@ def _help() -> str:
     )
 
 
-def _unknown(name: str) -> str:
+def _unknown_command_text(name: str) -> str:
     if name.startswith("-"):
         return f"openclaw: unknown option {name}; see openclaw --help"
     close = difflib.get_close_matches(name, COMMANDS, n=1)

@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 
 from ..config import merge, text
-from ..config.file import ConfigFile, Snapshot, invalid
-from ..config.schema import Blueprint
+from ..config.file import ConfigFile, Snapshot, invalid_config_error
+from ..config.schema import ConfigSchema
 from ..core.errors import BadRequest
 from ..core.model import Json
-from ..core.numbers import whole
+from ..core.numbers import parse_whole_number
 from ..net.state_dir import state_dir
-from .commands import repeated
+from .commands import repeat_options
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    _common(parser)
+    _common_arguments(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="get|set|validate|schema", required=True)
     get = verbs.add_parser("get", help="print the config, or one part of it; secrets are hidden")
     get.add_argument("path", nargs="?", help="such as gateway.port")
@@ -32,16 +32,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     validate.add_argument("file", nargs="?", type=Path)
     validate.add_argument("--json", action="store_true", help="print {valid, issues}")
     verbs.add_parser("schema", help="print the JSON Schema, for editors")
-    repeated(_common, *verbs.choices.values())
+    repeat_options(_common_arguments, *verbs.choices.values())
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def _common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
 
 
 def run(options: argparse.Namespace) -> int:
     if options.verb == "schema":
-        print(json.dumps(Blueprint().schema, indent=2, ensure_ascii=False))
+        print(json.dumps(ConfigSchema().json_schema, indent=2, ensure_ascii=False))
         return 0
     file = ConfigFile(state_dir(options.state_dir))
     if options.verb == "get":
@@ -53,11 +53,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _get(file: ConfigFile, options: argparse.Namespace) -> int:
     snapshot = file.read()
-    if not snapshot.valid:
-        raise invalid(snapshot.issues, snapshot.path)
-    value: Any = file.shown(snapshot) if options.defaults else text.redacted(snapshot.parsed)
+    if not snapshot.is_valid:
+        raise invalid_config_error(snapshot.issues, snapshot.path)
+    value: Any = file.redact_config(snapshot) if options.defaults else text.redact_secrets(snapshot.parsed)
     if options.path:
-        value = text.at(value, _steps(options.path))
+        value = text.value_at(value, _parse_path(options.path))
         if value is None:
             print(f"openclaw config: {options.path} is not set", file=sys.stderr)
             return 1
@@ -66,10 +66,10 @@ def _get(file: ConfigFile, options: argparse.Namespace) -> int:
 
 
 def _set(file: ConfigFile, options: argparse.Namespace) -> int:
-    steps = _steps(options.path)
+    steps = _parse_path(options.path)
     if (options.value is None) != options.unset:
         raise BadRequest("give a value, or --unset")
-    value = None if options.unset else _value(sys.stdin.read() if options.value == "-" else options.value)
+    value = None if options.unset else _parse_value(sys.stdin.read() if options.value == "-" else options.value)
     if any(isinstance(step, int) for step in steps):
         raise BadRequest("an entry of a list can't be set by its number; set the whole list")
     patch: Any = value
@@ -77,15 +77,15 @@ def _set(file: ConfigFile, options: argparse.Namespace) -> int:
         patch = {step: patch}
 
     def edit(before: Snapshot) -> Json:
-        result: Json = merge.merged(before.parsed, patch)
+        result: Json = merge.merge_patch(before.parsed, patch)
         if value is not None:  # a merge patch can't say "exactly this"
-            holder = text.at(result, steps[:-1])
+            holder = text.value_at(result, steps[:-1])
             holder[steps[-1]] = value
-        kept: Json = text.keep_secrets(result, before.parsed)
+        kept: Json = text.restore_secrets(result, before.parsed)
         return kept
 
     _, after = file.change(edit)
-    kind = file.blueprint.reload(steps)
+    kind = file.schema.reload_kind(steps)
     done = {"hot": "a running gateway takes it over", "restart": "restart the gateway for it"}
     verb = "removed from" if options.unset else "set in"
     print(f"{options.path} {verb} {after.path}; {done.get(kind, 'used from now on')}")
@@ -95,32 +95,32 @@ def _set(file: ConfigFile, options: argparse.Namespace) -> int:
 def _validate(file: ConfigFile, options: argparse.Namespace) -> int:
     if options.file is not None:
         try:
-            snapshot = file.judge(options.file.read_text(encoding="utf-8"))
+            snapshot = file.parse_snapshot(options.file.read_text(encoding="utf-8"))
         except OSError as exc:
             raise BadRequest(f"{options.file} can't be read: {exc.strerror}") from exc
     else:
         snapshot = file.read()
     if options.json:
-        print(json.dumps({"valid": snapshot.valid, "issues": snapshot.issues, "warnings": snapshot.warnings}))
-        return 0 if snapshot.valid else 1
+        print(json.dumps({"valid": snapshot.is_valid, "issues": snapshot.issues, "warnings": snapshot.warnings}))
+        return 0 if snapshot.is_valid else 1
     where = options.file or file.path
     for issue in [*snapshot.issues, *snapshot.warnings]:
         print(f"{issue['path'] or where}: {issue['message']}", file=sys.stderr)
-    if snapshot.valid:
+    if snapshot.is_valid:
         print(f"{where} is valid" if snapshot.exists or options.file else f"{where} does not exist; defaults are used")
-    return 0 if snapshot.valid else 1
+    return 0 if snapshot.is_valid else 1
 
 
-def _steps(path: str) -> text.Path:
+def _parse_path(path: str) -> text.ConfigPath:
     steps = [step for step in path.replace("[", ".").replace("]", "").split(".") if step]
     if not steps:
         raise BadRequest("name a part of the config, such as gateway.port")
-    return tuple(step if (index := whole(step)) is None else index for step in steps)
+    return tuple(step if (index := parse_whole_number(step)) is None else index for step in steps)
 
 
-def _value(written: str) -> Any:
+def _parse_value(raw: str) -> Any:
     """JSON5 when it is that, else the text itself; `null` is not a value, --unset removes."""
     try:
-        return text.parse(f'{{"value": {written}}}')["value"]
+        return text.parse(f'{{"value": {raw}}}')["value"]
     except (BadRequest, msgspec.DecodeError):
-        return written
+        return raw

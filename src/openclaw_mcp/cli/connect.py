@@ -8,41 +8,43 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from ..connect.changes import Change, Ledger
-from ..connect.clients import CLIENTS, OTHER_NAMES, Client
-from ..connect.entries import Address, Entry, Program
+from ..connect.changes import SettingsEdit, SettingsEditor
+from ..connect.clients import ALIASES, CLIENTS, SupportedClient
+from ..connect.entries import ClientEntry, HttpClientEntry, StdioClientEntry
 from ..core.errors import OpenClawError
-from ..core.numbers import whole
-from ..net.state_dir import state_dir, state_place
+from ..core.numbers import parse_whole_number
+from ..net.state_dir import state_dir, state_dir_path
 from ..node import settings as node_settings
-from ..node.token import FILE as NODE_TOKEN_FILE
+from ..node.token import TOKEN_FILE as NODE_TOKEN_FILE
 from ..node.token import TokenFile
 from ..proxy import settings as proxy_settings
 from . import run_state
-from .address import DEFAULT_PORT, gateway_port
-from .gateway import token_file, token_place
+from .address import DEFAULT_GATEWAY_PORT, gateway_port
+from .gateway import ensure_token_file, token_file_path
 
 SURFACES: Final = ("node", "order", "tools", "proxy")
-NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "openclaw-tools", "proxy": "openclaw-app"}
+ENTRY_NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "openclaw-tools", "proxy": "openclaw-app"}
 """What each surface is called in a client's settings."""
-NODE_OFF: Final = f"the node's MCP server is {run_state.OFF}; set enableMcpServer to true there, or leave --http out"
-CONTEXT: Final = 2  # lines around a change in the diff
+NODE_OFF_HINT: Final = (
+    f"the node's MCP server is {run_state.OFF_LABEL}; set enableMcpServer to true there, or leave --http out"
+)
+DIFF_CONTEXT: Final = 2  # lines around a change in the diff
 
 
-class WrongUse(OpenClawError):
+class UsageError(OpenClawError):
     code = "wrong_use"
 
 
-def client(name: str) -> Client:
+def parse_client(name: str) -> SupportedClient:
     """An option's client."""
-    known = CLIENTS.get(OTHER_NAMES.get(name.lower(), name.lower()))
+    known = CLIENTS.get(ALIASES.get(name.lower(), name.lower()))
     if known is None:
         raise argparse.ArgumentTypeError(f"there is no client {name!r} we know; it is one of {', '.join(CLIENTS)}")
     return known
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    shared_arguments(parser)
+    common_arguments(parser)
     parser.add_argument("--print", action="store_true", help="only print the entries, write nothing")
     parser.add_argument("--http", action="store_true", help="by address instead of by program; the token stays outside")
     parser.add_argument("--session", metavar="ID", help="for the proxy: the app's session")
@@ -50,9 +52,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace an entry of the same name that is not ours")
 
 
-def shared_arguments(parser: argparse.ArgumentParser) -> None:
+def common_arguments(parser: argparse.ArgumentParser) -> None:
     """What `connect` and `disconnect` have in common."""
-    parser.add_argument("client", type=client, metavar="CLIENT", help=f"one of {', '.join(CLIENTS)}")
+    parser.add_argument("client", type=parse_client, metavar="CLIENT", help=f"one of {', '.join(CLIENTS)}")
     parser.add_argument(
         "--surface", choices=(*SURFACES, "all"), default="all", help="which surface (default all of them)"
     )
@@ -63,58 +65,62 @@ def shared_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.project is not None and not Path(options.project).expanduser().is_dir():
-        raise WrongUse(f"{options.project} is no folder; give --project the folder whose settings are meant")
-    folder = state_place(options.state_dir)
-    surfaces = _chosen(options, folder)
-    entries = [_entry(surface, options, folder) for surface in surfaces]
-    chosen: Client = options.client
+        raise UsageError(f"{options.project} is no folder; give --project the folder whose settings are meant")
+    folder = state_dir_path(options.state_dir)
+    surfaces = _select_surfaces(options, folder)
+    entries = [_make_entry(surface, options, folder) for surface in surfaces]
+    chosen: SupportedClient = options.client
     if options.print:
-        print(chosen.shown(entries), end="")
+        print(chosen.format_entries(entries), end="")
         return 0
-    ledger = Ledger(state_dir(options.state_dir))
-    change = ledger.connect(chosen, where(options), entries, force=options.force)
-    if not change.empty and not agreed(change, yes=options.yes):
+    ledger = SettingsEditor(state_dir(options.state_dir))
+    change = ledger.connect(chosen, settings_file(options), entries, force=options.force)
+    if not change.is_empty and not confirm_change(change, yes=options.yes):
         return 1
-    _make_tokens(surfaces, folder, http=options.http)
-    ledger.make(change)
-    if change.empty:
+    _ensure_tokens(surfaces, folder, http=options.http)
+    ledger.apply(change)
+    if change.is_empty:
         print(f"{chosen.title} is connected already ({change.file}).")
         return 0
     names = ", ".join(entry.name for entry in entries)
-    print(f"{chosen.title} now has {names} ({change.file}): {chosen.after}.")
+    print(f"{chosen.title} now has {names} ({change.file}): {chosen.next_step}.")
     for entry in entries:
-        if isinstance(entry, Address) and entry.token_env and not (chosen.reads_token_file and entry.token_file):
-            print(_hint(entry))
-        elif entry.name == NAMES["tools"] and token_place(folder) is None:
+        if (
+            isinstance(entry, HttpClientEntry)
+            and entry.token_env
+            and not (chosen.reads_token_file and entry.token_file)
+        ):
+            print(_token_hint(entry))
+        elif entry.name == ENTRY_NAMES["tools"] and token_file_path(folder) is None:
             named = "$OPENCLAW_GATEWAY_TOKEN"
             print(f"The token of {entry.name} is read from {named}: start {chosen.title} with it in its environment.")
     return 0
 
 
-def _make_tokens(surfaces: list[str], folder: Path, *, http: bool) -> None:
+def _ensure_tokens(surfaces: list[str], folder: Path, *, http: bool) -> None:
     """What the entries name is there once they are."""
     if "node" in surfaces and http:
         TokenFile(folder).ensure()
     if "tools" in surfaces:
-        token_file(folder)
+        ensure_token_file(folder)
 
 
-def where(options: argparse.Namespace) -> Path:
+def settings_file(options: argparse.Namespace) -> Path:
     """The settings file that is meant."""
-    chosen: Client = options.client
+    chosen: SupportedClient = options.client
     if options.project is None:
-        return chosen.file()
-    if chosen.project is None:
-        raise WrongUse(f"{chosen.title} has no settings of a folder; leave --project out")
-    return Path(options.project) / chosen.project
+        return chosen.settings_file()
+    if chosen.project_file is None:
+        raise UsageError(f"{chosen.title} has no settings of a folder; leave --project out")
+    return Path(options.project) / chosen.project_file
 
 
-def agreed(change: Change, *, yes: bool) -> bool:
+def confirm_change(change: SettingsEdit, *, yes: bool) -> bool:
     """Show what would change; whether the person wants it."""
     old, new = (change.old or "").splitlines(keepends=True), (change.new or "").splitlines(keepends=True)
     name = str(change.file)
     gone = "(removed)" if change.new is None else name
-    print("".join(difflib.unified_diff(old, new, name, gone, n=CONTEXT)).rstrip("\n"))
+    print("".join(difflib.unified_diff(old, new, name, gone, n=DIFF_CONTEXT)).rstrip("\n"))
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -126,71 +132,75 @@ def agreed(change: Change, *, yes: bool) -> bool:
     return False
 
 
-def _chosen(options: argparse.Namespace, folder: Path) -> list[str]:
+def _select_surfaces(options: argparse.Namespace, folder: Path) -> list[str]:
     named, off = bool(options.session or options.device), options.http and not _node_url(folder)
     if options.surface == "all":
         left_out = {
             **({} if named else {"proxy": "it belongs to an app's session; name it with --session or --device"}),
             **({"order": "it is started as a program; connect it without --http"} if options.http else {}),
-            **({"node": NODE_OFF} if off else {}),
+            **({"node": NODE_OFF_HINT} if off else {}),
         }
         for surface, why in left_out.items():
-            print(f"Left out: {NAMES[surface]}: {why}.", file=sys.stderr)
+            print(f"Left out: {ENTRY_NAMES[surface]}: {why}.", file=sys.stderr)
         return [surface for surface in SURFACES if surface not in left_out]
     if options.surface == "node" and off:
-        raise WrongUse(f"there is no address to connect to: {NODE_OFF}")
+        raise UsageError(f"there is no address to connect to: {NODE_OFF_HINT}")
     if options.surface == "proxy" and not named:
-        raise WrongUse("an app's tools belong to a session: say which with --session ID, or --device ID for its newest")
+        raise UsageError(
+            "an app's tools belong to a session: say which with --session ID, or --device ID for its newest"
+        )
     if options.surface == "order" and options.http:
-        raise WrongUse("order_openclaw is started as a program; leave --http out")
+        raise UsageError("order_openclaw is started as a program; leave --http out")
     return [options.surface]
 
 
-def _entry(surface: str, options: argparse.Namespace, folder: Path) -> Entry:
-    return _address(surface, options, folder) if options.http else _program(surface, options, folder)
+def _make_entry(surface: str, options: argparse.Namespace, folder: Path) -> ClientEntry:
+    return _http_entry(surface, options, folder) if options.http else _program_entry(surface, options, folder)
 
 
-def _program(surface: str, options: argparse.Namespace, folder: Path) -> Program:
-    name, env = NAMES[surface], _settings(options, folder)
+def _program_entry(surface: str, options: argparse.Namespace, folder: Path) -> StdioClientEntry:
+    name, env = ENTRY_NAMES[surface], _state_env(options, folder)
     match surface:
         case "node":
-            return Program(name=name, command=script("openclaw"), args=("node", "--stdio"), env=env)
+            return StdioClientEntry(name=name, command=script_path("openclaw"), args=("node", "--stdio"), env=env)
         case "order":
-            env |= _way_to_gateway(folder)
-            return Program(name=name, command=script("openclaw"), args=("mcp-server",), env=env)
+            env |= _gateway_env(folder)
+            return StdioClientEntry(name=name, command=script_path("openclaw"), args=("mcp-server",), env=env)
         case "proxy":
             which = ("--session", options.session) if options.session else ("--device", options.device)
-            url = _proxy_url(proxy_settings.read(), folder)
+            url = _proxy_url(proxy_settings.read_settings(), folder)
             there = () if url == proxy_settings.DEFAULT_URL else ("--proxy-base-url", url)
-            return Program(name=name, command=script("openclaw"), args=("proxy", "--stdio", *which, *there), env=env)
+            return StdioClientEntry(
+                name=name, command=script_path("openclaw"), args=("proxy", "--stdio", *which, *there), env=env
+            )
     tools = {
         "REMOTECLAW_GATEWAY_URL": _gateway_url("ws", folder),
-        **({"REMOTECLAW_GATEWAY_TOKEN_FILE": str(file)} if (file := token_place(folder)) else {}),
+        **({"REMOTECLAW_GATEWAY_TOKEN_FILE": str(file)} if (file := token_file_path(folder)) else {}),
         "REMOTECLAW_SESSION_KEY": "main",
         "REMOTECLAW_SIDE_EFFECTS_FILE": str(folder / f"side-effects-{options.client.id}.ndjson"),
         "REMOTECLAW_SENDER_IS_OWNER": "true",
     }
-    return Program(name=name, command=script("remoteclaw-mcp-server"), env=tools)
+    return StdioClientEntry(name=name, command=script_path("remoteclaw-mcp-server"), env=tools)
 
 
-def _address(surface: str, options: argparse.Namespace, folder: Path) -> Address:
-    name = NAMES[surface]
+def _http_entry(surface: str, options: argparse.Namespace, folder: Path) -> HttpClientEntry:
+    name = ENTRY_NAMES[surface]
     match surface:
         case "node":
-            return Address(
+            return HttpClientEntry(
                 name=name, url=_node_url(folder), token_env="OPENCLAW_NODE_TOKEN",  # noqa: S106 - a variable's name
                 token_file=folder / NODE_TOKEN_FILE,
             )  # fmt: skip
         case "tools":
-            return Address(
+            return HttpClientEntry(
                 name=name, url=f"{_gateway_url('http', folder)}/mcp", token_env="OPENCLAW_GATEWAY_TOKEN",  # noqa: S106 - a variable's name
-                token_file=token_place(folder),
+                token_file=token_file_path(folder),
             )  # fmt: skip
     if not options.session:
-        raise WrongUse("an address names one session: say which with --session ID")
-    proxy = proxy_settings.read()
+        raise UsageError("an address names one session: say which with --session ID")
+    proxy = proxy_settings.read_settings()
     token = "OPENCLAW_PROXY_OPENCLAW_TOKEN" if proxy.mcp_token else ""
-    return Address(name=name, url=f"{_proxy_url(proxy, folder)}/v1/mcp/{options.session}", token_env=token)
+    return HttpClientEntry(name=name, url=f"{_proxy_url(proxy, folder)}/v1/mcp/{options.session}", token_env=token)
 
 
 def _gateway_url(scheme: str, folder: Path) -> str:
@@ -205,13 +215,13 @@ def _node_url(folder: Path) -> str:
     here = run_state.read(folder)
     if here is not None:
         return here.surface("node").address
-    settings = node_settings.load(folder / node_settings.FILE)
-    number = whole(os.environ.get("OPENCLAW_MCP_PORT", ""))
+    settings = node_settings.load_settings(folder / node_settings.SETTINGS_FILE)
+    number = parse_whole_number(os.environ.get("OPENCLAW_MCP_PORT", ""))
     port = settings.mcp_port if number is None else number
     return f"http://127.0.0.1:{port}/" if settings.enable_mcp_server else ""
 
 
-def _proxy_url(settings: proxy_settings.Settings, folder: Path) -> str:
+def _proxy_url(settings: proxy_settings.ProxySettings, folder: Path) -> str:
     """As told, else where it is now, else where it will be."""
     here = run_state.read(folder)
     if here is not None and settings.server_url == proxy_settings.DEFAULT_URL:
@@ -219,27 +229,27 @@ def _proxy_url(settings: proxy_settings.Settings, folder: Path) -> str:
     return settings.server_url.rstrip("/")
 
 
-def _way_to_gateway(folder: Path) -> dict[str, str]:
+def _gateway_env(folder: Path) -> dict[str, str]:
     """Nothing when it is where a program looks anyway."""
     named = os.environ.get("OPENCLAW_GATEWAY_URL")
     if named:
         return {"OPENCLAW_GATEWAY_URL": named}
     number = gateway_port(folder)
-    return {} if number == DEFAULT_PORT else {"OPENCLAW_GATEWAY_PORT": str(number)}
+    return {} if number == DEFAULT_GATEWAY_PORT else {"OPENCLAW_GATEWAY_PORT": str(number)}
 
 
-def _settings(options: argparse.Namespace, folder: Path) -> dict[str, str]:
+def _state_env(options: argparse.Namespace, folder: Path) -> dict[str, str]:
     """What the program would not find by itself: a client may start it with hardly any environment."""
     elsewhere = options.state_dir or os.environ.get("OPENCLAW_STATE_DIR")
     return {"OPENCLAW_STATE_DIR": str(folder)} if elsewhere else {}
 
 
-def script(name: str) -> str:
+def script_path(name: str) -> str:
     """The whole path: programs started from a desktop rarely have a shell's PATH."""
     beside = Path(sys.argv[0]).resolve().with_name(name)
     return str(beside) if beside.exists() else shutil.which(name) or name
 
 
-def _hint(entry: Address) -> str:
+def _token_hint(entry: HttpClientEntry) -> str:
     source = f'"$(cat {entry.token_file})"' if entry.token_file else "the token"
     return f"The token of {entry.name} is read from ${entry.token_env}: export {entry.token_env}={source}"

@@ -16,20 +16,20 @@ import msgspec
 from ..core.errors import BadRequest, OpenClawError
 from ..core.jobs import Schedule
 from ..core.model import Json
-from ..core.rpc import Fault
-from ..gateway.cron.delivery import Target, prefixed
-from ..gateway.cron.parsing import span_words
-from ..gateway.cron.schedule import iso, upcoming
-from ..gateway.cron.settings import span_ms
+from ..core.rpc import RpcError
+from ..gateway.cron.delivery import DeliveryTarget, split_target
+from ..gateway.cron.parsing import format_duration
+from ..gateway.cron.schedule import iterate_due, to_iso
+from ..gateway.cron.settings import parse_duration
 from ..net.state_dir import state_dir
 from . import gateway
-from .commands import port
+from .commands import parse_port
 
-TIMES: Final = 5  # shown of each job
-WAIT: Final = 60.0  # seconds for an answer
-POLL: Final = 0.5  # seconds between looks at a run that is waited for
-TOLD: Final = 160  # characters of a result or an error in a line
-LONGEST_WAIT: Final = 3600.0
+NEXT_TIMES_SHOWN: Final = 5  # shown of each job
+ANSWER_TIMEOUT: Final = 60.0  # seconds for an answer
+POLL_INTERVAL: Final = 0.5  # seconds between looks at a run that is waited for
+MAX_RESULT_CHARS: Final = 160  # characters of a result or an error in a line
+MAX_RUN_WAIT: Final = 3600.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         made.add_argument("--json", action="store_true", help="print the gateway's answer as JSON")
         made.add_argument("--url", help="the gateway's address (default $OPENCLAW_GATEWAY_URL, else this machine's)")
         made.add_argument("--token", help="its token (default $OPENCLAW_GATEWAY_TOKEN, else the one kept here)")
-        made.add_argument("--port", type=port, help="its port on this machine")
+        made.add_argument("--port", type=parse_port, help="its port on this machine")
         made.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
         return made
 
@@ -105,84 +105,84 @@ def _job_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        return asyncio.run(_done(options))
-    except Fault as fault:
+        return asyncio.run(_run_verb(options))
+    except RpcError as fault:
         raise OpenClawError(str(fault)) from fault
 
 
-async def _done(options: argparse.Namespace) -> int:
-    desk = _Desk(options)
+async def _run_verb(options: argparse.Namespace) -> int:
+    desk = _CronClient(options)
     verb = {"create": "add", "ls": "list", "show": "get", "remove": "rm", "delete": "rm"}.get(
         options.verb, options.verb
     )
     if verb == "run":
-        return await _run(desk, options)
+        return await _run_job(desk, options)
     answer: Any
     if verb == "add":
-        answer = await desk.ask("cron.add", {"name": options.name, **_wanted(options, adding=True)})
+        answer = await desk.call("cron.add", {"name": options.name, **_job_params(options, adding=True)})
     elif verb == "list":
-        answer = await desk.ask("cron.list", {"includeDisabled": options.all, "query": options.query, "limit": 200})
+        answer = await desk.call("cron.list", {"includeDisabled": options.all, "query": options.query, "limit": 200})
     elif verb == "runs":
-        scope = {"id": await desk.find(options.job)} if options.job else {"scope": "all"}
-        answer = await desk.ask("cron.runs", {**scope, "limit": options.limit})
+        scope = {"id": await desk.find_job(options.job)} if options.job else {"scope": "all"}
+        answer = await desk.call("cron.runs", {**scope, "limit": options.limit})
     elif verb == "status":
-        answer = await desk.ask("cron.status", {})
+        answer = await desk.call("cron.status", {})
     else:
-        answer = await _one(desk, verb, options)
-    print(json.dumps(answer, indent=2, ensure_ascii=False) if options.json else _told(verb, answer))
+        answer = await _run_job_verb(desk, verb, options)
+    print(json.dumps(answer, indent=2, ensure_ascii=False) if options.json else _format_answer(verb, answer))
     if verb in ("add", "edit"):
-        await _warned(desk, options)
+        await _warn_missing_channel(desk, options)
     return 0
 
 
-async def _warned(desk: "_Desk", options: argparse.Namespace) -> None:
+async def _warn_missing_channel(client: "_CronClient", options: argparse.Namespace) -> None:
     """Say so, beside the answer, when results were sent to a channel that is not there: it may come, or be a slip."""
-    channel, _ = prefixed(Target(channel=options.channel, to=options.to))
+    channel, _ = split_target(DeliveryTarget(channel=options.channel, to=options.to))
     if channel is None:
         return
     try:
-        known = (await desk.ask("channels.status", {}))["channels"]
-    except (Fault, KeyError):
+        known = (await client.call("channels.status", {}))["channels"]
+    except (RpcError, KeyError):
         return  # another gateway, or one that does not tell us
     if not known.get(channel, {}).get("configured"):
         words = f"no channel {channel} is configured now; results can't be delivered until there is"
         print(f"openclaw cron: {words}", file=sys.stderr)
 
 
-async def _one(desk: "_Desk", verb: str, options: argparse.Namespace) -> Any:
-    job_id = await desk.find(options.job)
+async def _run_job_verb(client: "_CronClient", verb: str, options: argparse.Namespace) -> Any:
+    job_id = await client.find_job(options.job)
     if verb == "get":
-        return await desk.ask("cron.get", {"id": job_id})
+        return await client.call("cron.get", {"id": job_id})
     if verb == "rm":
-        return await desk.ask("cron.remove", {"id": job_id})
+        return await client.call("cron.remove", {"id": job_id})
     patch: Json = {"enabled": verb == "enable"}
     if verb == "edit":
-        patch = {"name": options.name, **_wanted(options, adding=False)}
+        patch = {"name": options.name, **_job_params(options, adding=False)}
         patch = {name: value for name, value in patch.items() if value is not None}
         if "schedule" not in patch and (options.tz or options.stagger or options.exact):
-            job = await desk.ask("cron.get", {"id": job_id})
-            patch["schedule"] = _retimed(job["schedule"], options)
+            job = await client.call("cron.get", {"id": job_id})
+            patch["schedule"] = _retime_schedule(job["schedule"], options)
         if not patch:
             raise BadRequest("say what to change; see openclaw cron edit --help")
-    return await desk.ask("cron.update", {"id": job_id, "patch": patch})
+    return await client.call("cron.update", {"id": job_id, "patch": patch})
 
 
-async def _run(desk: "_Desk", options: argparse.Namespace) -> int:
-    job_id = await desk.find(options.job)
-    answer = await desk.ask("cron.run", {"id": job_id, "mode": "due" if options.due else "force"})
+async def _run_job(client: "_CronClient", options: argparse.Namespace) -> int:
+    job_id = await client.find_job(options.job)
+    answer = await client.call("cron.run", {"id": job_id, "mode": "due" if options.due else "force"})
     entry: Json | None = None
-    until = time.monotonic() + LONGEST_WAIT
+    until = time.monotonic() + MAX_RUN_WAIT
     while options.wait and answer.get("enqueued") and entry is None and time.monotonic() < until:
-        await asyncio.sleep(POLL)
-        found = await desk.ask("cron.runs", {"id": job_id, "runId": answer["runId"]})
+        await asyncio.sleep(POLL_INTERVAL)
+        found = await client.call("cron.runs", {"id": job_id, "runId": answer["runId"]})
         entry = next(iter(found["entries"]), None)
     if options.json:
         print(json.dumps(answer if entry is None else entry, indent=2, ensure_ascii=False))
     elif entry is not None:
-        print(_entry(entry))
+        print(_format_run(entry))
     elif answer.get("enqueued"):
-        job = await desk.ask("cron.get", {"id": job_id})
-        print(f"begun: {answer['runId']}\n" + "\n".join(_next(job)))
+        job = await client.call("cron.get", {"id": job_id})
+        print(f"begun: {answer['runId']}\n" + "\n".join(_next_times(job)))
     else:
         print(f"not run: {answer['reason']}")
     if options.wait:
@@ -190,25 +190,25 @@ async def _run(desk: "_Desk", options: argparse.Namespace) -> int:
     return 0
 
 
-class _Desk:
+class _CronClient:
     """The gateway these options name."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._folder: Path = state_dir(options.state_dir)
         self._options = argparse.Namespace(
-            url=options.url, token=options.token, port=options.port, timeout=WAIT, final=False, method=""
+            url=options.url, token=options.token, port=options.port, timeout=ANSWER_TIMEOUT, final=False, method=""
         )
 
-    async def ask(self, method: str, params: Json) -> Any:
+    async def call(self, method: str, params: Json) -> Any:
         self._options.method = method
         given = {name: value for name, value in params.items() if value is not None}
-        return await gateway.asked(self._options, self._folder, given)
+        return await gateway.call_gateway(self._options, self._folder, given)
 
-    async def find(self, name: str) -> str:
+    async def find_job(self, name: str) -> str:
         """A job by its id, the beginning of it, or its name. Raises BadRequest when that is none or several."""
         offset, found = 0, []
         while True:
-            page = await self.ask(
+            page = await self.call(
                 "cron.list", {"includeDisabled": True, "limit": 200, "offset": offset, "compact": True}
             )
             for job in page["jobs"]:
@@ -229,7 +229,7 @@ class _Desk:
 # ---- what was asked for ----------------------------------------------------------------------------------------------
 
 
-def _wanted(options: argparse.Namespace, *, adding: bool) -> Json:
+def _job_params(options: argparse.Namespace, *, adding: bool) -> Json:
     wanted: Json = {
         "schedule": _schedule(options, adding=adding),
         "payload": _payload(options, adding=adding),
@@ -255,28 +255,28 @@ def _schedule(options: argparse.Namespace, *, adding: bool) -> Json | None:
     if options.tz and given[0] not in ("at", "cron"):
         raise BadRequest("--tz goes with --cron and --at")
     if given[0] == "every":
-        return {"kind": "every", "everyMs": span_ms(options.every)}
+        return {"kind": "every", "everyMs": parse_duration(options.every)}
     if given[0] == "stream_command":
         return {"kind": "stream", "command": _argv(options.stream_command)}
     if given[0] == "on_exit":
         return {"kind": "on-exit", "command": options.on_exit}
     if given[0] == "at":
-        return {"kind": "at", "at": _moment(options.at, options.tz)}
-    return {"kind": "cron", "expr": options.cron} | _shift(options)
+        return {"kind": "at", "at": _parse_time(options.at, options.tz)}
+    return {"kind": "cron", "expr": options.cron} | _schedule_options(options)
 
 
-def _shift(options: argparse.Namespace) -> Json:
+def _schedule_options(options: argparse.Namespace) -> Json:
     """What else there is to say of a cron expression."""
-    stagger = 0 if options.exact else span_ms(options.stagger) if options.stagger else None
+    stagger = 0 if options.exact else parse_duration(options.stagger) if options.stagger else None
     return {name: value for name, value in (("tz", options.tz), ("staggerMs", stagger)) if value is not None}
 
 
-def _retimed(schedule: Json, options: argparse.Namespace) -> Json:
+def _retime_schedule(schedule: Json, options: argparse.Namespace) -> Json:
     """The job's own schedule, in another zone or with another delay."""
     if schedule["kind"] != "cron":
         words = "--tz, --stagger and --exact by themselves change a cron expression, and this job has none"
         raise BadRequest(f"{words}; say anew when it is due")
-    return schedule | _shift(options)
+    return schedule | _schedule_options(options)
 
 
 def _argv(text: str) -> list[str]:
@@ -289,22 +289,22 @@ def _argv(text: str) -> list[str]:
         raise BadRequest('--stream-command is a shell command, or words as JSON: ["tail", "-F", "log"]') from None
 
 
-def _moment(text: str, tz: str | None) -> str:
+def _parse_time(text: str, tz: str | None) -> str:
     """A time, or so long from now, as the gateway reads it."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         try:
-            return iso(round(time.time() * 1000) + span_ms(text))
+            return to_iso(round(time.time() * 1000) + parse_duration(text))
         except BadRequest:
             words = "write 2027-01-31T09:00, or a span from now such as 20m"
             raise BadRequest(f"--at {text!r} is no time; {words}") from None
     if moment.tzinfo is None:
         # Here for start-up: only a time in a zone needs the zones.
-        from ..gateway.cron.expression import zone
+        from ..gateway.cron.expression import find_zone
 
-        moment = moment.replace(tzinfo=zone(tz) if tz else UTC)
-    return iso(round(moment.timestamp() * 1000))
+        moment = moment.replace(tzinfo=find_zone(tz) if tz else UTC)
+    return to_iso(round(moment.timestamp() * 1000))
 
 
 def _payload(options: argparse.Namespace, *, adding: bool) -> Json | None:
@@ -341,23 +341,25 @@ def _delivery(options: argparse.Namespace) -> Json | None:
 # ---- in words --------------------------------------------------------------------------------------------------------
 
 
-def _told(verb: str, answer: Any) -> str:
+def _format_answer(verb: str, answer: Any) -> str:
     if verb == "rm":
         return "removed"
     if verb == "status":
         due = answer.get("nextWakeAtMs")
-        shown = "none is due" if due is None else f"the next is due {_clock(due, None)}"
+        shown = "none is due" if due is None else f"the next is due {_format_time(due, None)}"
         return f"{'on' if answer['enabled'] else 'switched off'}; {answer['jobs']} jobs; {shown}"
     if verb == "runs":
-        return "\n".join(map(_entry, answer["entries"])) or "no job has run yet"
+        return "\n".join(map(_format_run, answer["entries"])) or "no job has run yet"
     if verb == "list":
-        shown = "\n".join(_job(job) for job in answer["jobs"]) or "there are no jobs; add one with openclaw cron add"
+        shown = (
+            "\n".join(_format_job(job) for job in answer["jobs"]) or "there are no jobs; add one with openclaw cron add"
+        )
         more = answer["total"] - len(answer["jobs"])
         return f"{shown}\n… and {more} more; narrow them with --query" if more else shown
-    return _job(answer)
+    return _format_job(answer)
 
 
-def _job(job: Json) -> str:
+def _format_job(job: Json) -> str:
     state = job.get("state", {})
     last = state.get("lastRunStatus")
     words = [] if job["enabled"] else ["disabled"]
@@ -365,55 +367,55 @@ def _job(job: Json) -> str:
         words.append("running")
     if last:
         words.append(f"last {last}" + (f": {state['lastError']}" if state.get("lastError") else ""))
-    head = f"{job['id']}  {job.get('displayName') or job['name']}  ({_when(job['schedule'])})"
+    head = f"{job['id']}  {job.get('displayName') or job['name']}  ({_format_schedule(job['schedule'])})"
     preview = job.get("deliveryPreview", {}).get("label")
     words += [preview] if preview and preview != "not requested" else []
-    return "\n".join([head + (f"  [{'; '.join(words)}]" if words else ""), *_next(job)])
+    return "\n".join([head + (f"  [{'; '.join(words)}]" if words else ""), *_next_times(job)])
 
 
-def _when(schedule: Json) -> str:
+def _format_schedule(schedule: Json) -> str:
     match schedule["kind"]:
         case "at":
             return f"at {schedule['at']}"
         case "every":
-            return f"every {span_words(schedule['everyMs'])}"
+            return f"every {format_duration(schedule['everyMs'])}"
         case "cron":
             return f"cron {schedule['expr']}" + (f" {schedule['tz']}" if schedule.get("tz") else "")
         case other:
             return f"{other} {schedule.get('command', '')}".strip()
 
 
-def _next(job: Json) -> Iterable[str]:
+def _next_times(job: Json) -> Iterable[str]:
     """The next times, in the job's own zone: the first as the gateway has it, the others from the schedule."""
     first = job.get("state", {}).get("nextRunAtMs")
     if first is None or not job["enabled"]:
         return
     try:
         schedule = msgspec.convert(job["schedule"], Schedule)
-        times = [first, *islice(upcoming(schedule, first, job_id=job["id"]), TIMES - 1)]
+        times = [first, *islice(iterate_due(schedule, first, job_id=job["id"]), NEXT_TIMES_SHOWN - 1)]
     except (msgspec.ValidationError, BadRequest):
         times = [first]  # another gateway's schedule, which we need not understand
     for due in times:
-        yield f"    {_clock(due, job['schedule'].get('tz'))}"
+        yield f"    {_format_time(due, job['schedule'].get('tz'))}"
 
 
-def _clock(ms: int, tz: str | None) -> str:
-    from ..gateway.cron.expression import zone  # here for start-up: `cron add --json` needs no zones
+def _format_time(ms: int, tz: str | None) -> str:
+    from ..gateway.cron.expression import find_zone  # here for start-up: `cron add --json` needs no zones
 
     try:
-        moment = datetime.fromtimestamp(ms / 1000, zone(tz))
+        moment = datetime.fromtimestamp(ms / 1000, find_zone(tz))
     except BadRequest:
         moment = datetime.fromtimestamp(ms / 1000, UTC)
     return moment.strftime("%a %Y-%m-%d %H:%M:%S %Z")
 
 
-def _entry(entry: Json) -> str:
-    took = span_words(entry.get("durationMs", 0))
+def _format_run(entry: Json) -> str:
+    took = format_duration(entry.get("durationMs", 0))
     begun: int = entry.get("runAtMs") or entry["ts"]
     name = entry.get("jobName") or entry["jobId"]
-    words = f"{_clock(begun, None)}  {entry.get('status', '?'):7}  {name}"
+    words = f"{_format_time(begun, None)}  {entry.get('status', '?'):7}  {name}"
     sent = entry.get("deliveryStatus", "not-requested")
     shown = "" if sent == "not-requested" else f"; {sent}"
     told = [entry.get("error"), entry.get("summary"), entry.get("deliveryError")]
-    lines = [" ".join(str(text).split())[:TOLD] for text in dict.fromkeys(told) if text]
+    lines = [" ".join(str(text).split())[:MAX_RESULT_CHARS] for text in dict.fromkeys(told) if text]
     return "\n    ".join([f"{words}  ({took}{shown})", *lines])

@@ -15,20 +15,20 @@ from typing import Final
 from ..apps.client import AppTools
 from ..core.errors import OpenClawError
 from ..core.model import Image, Json, Text, ToolResult
-from ..mcp.client.client import Client
-from ..mcp.client.server_pool import Roster
-from ..net.files import write_whole
-from ..net.state_dir import known_gateway_token, state_dir
+from ..mcp.client.client import McpClient
+from ..mcp.client.server_pool import McpServerPool
+from ..net.files import write_atomic
+from ..net.state_dir import find_gateway_token, state_dir
 from ..node.token import TokenFile
 from . import run_state
-from .commands import need_a_place
-from .connect import script
-from .run_state import Standing
+from .commands import require_cwd
+from .connect import script_path
+from .run_state import UpState
 
-PICTURE: Final = "demo-screen.png"
-SOME: Final = 4  # tools that are named
-WIDEST: Final = 100  # characters of an answer that are shown
-ANY_PORT: Final = ("--gateway-port", "0", "--node-port", "0", "--proxy-port", "0")
+SCREENSHOT_FILE: Final = "demo-screen.png"
+TOOLS_SHOWN: Final = 4  # tools that are named
+MAX_ANSWER_CHARS: Final = 100  # characters of an answer that are shown
+ANY_PORT_ARGS: Final = ("--gateway-port", "0", "--node-port", "0", "--proxy-port", "0")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,13 +36,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    need_a_place()
-    with _house(state_dir(options.state_dir)) as (folder, found):
-        return asyncio.run(_walk(folder, found))
+    require_cwd()
+    with _ensure_system(state_dir(options.state_dir)) as (folder, found):
+        return asyncio.run(_run_demo(folder, found))
 
 
 @contextlib.contextmanager
-def _house(folder: Path) -> Iterator[tuple[Path, Standing]]:
+def _ensure_system(folder: Path) -> Iterator[tuple[Path, UpState]]:
     """The system that runs; one of our own, for as long as the demo lasts, when none does."""
     found = run_state.read(folder)
     if found is not None:
@@ -52,7 +52,7 @@ def _house(folder: Path) -> Iterator[tuple[Path, Standing]]:
     with tempfile.TemporaryDirectory(prefix="openclaw-demo-") as place:
         program = (sys.executable, "-m", "openclaw_mcp")
         where = ("--state-dir", place)
-        subprocess.run([*program, "up", "--detach", *ANY_PORT, *where], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run([*program, "up", "--detach", *ANY_PORT_ARGS, *where], stdout=subprocess.DEVNULL, check=True)
         try:
             started = run_state.read(Path(place))
             if started is None:
@@ -62,21 +62,21 @@ def _house(folder: Path) -> Iterator[tuple[Path, Standing]]:
             subprocess.run([*program, "down", *where], stdout=subprocess.DEVNULL, check=False)
 
 
-class Off(Exception):
+class SurfaceOff(Exception):
     """A surface that nobody switched on."""
 
 
-async def _walk(folder: Path, found: Standing) -> int:
+async def _run_demo(folder: Path, running: UpState) -> int:
     failed = off = 0
-    for step in (_node, _order, _tools, _app):
+    for step in (_show_node, _show_order, _show_tools, _show_app):
         try:
-            await step(folder, found)
+            await step(folder, running)
         except OpenClawError as exc:
             failed += 1
             print(f"   failed: {exc}")
-        except Off:
+        except SurfaceOff:
             off += 1
-            print(f"   left out: it is {run_state.OFF}")
+            print(f"   left out: it is {run_state.OFF_LABEL}")
         print(flush=True)
     fine = "All four surfaces work." if not off else "The other three surfaces work."
     print(fine if not failed else f"{failed} of the four surfaces failed.")
@@ -84,57 +84,61 @@ async def _walk(folder: Path, found: Standing) -> int:
     return 1 if failed else 0
 
 
-async def _node(folder: Path, found: Standing) -> None:
+async def _show_node(folder: Path, running: UpState) -> None:
     print("1. This machine: an MCP client drives it over HTTP")
-    address = found.surface("node").address
+    address = running.surface("node").address
     if not address:
-        raise Off
-    token = TokenFile(folder).current() or ""
+        raise SurfaceOff
+    token = TokenFile(folder).current_token() or ""
     entry = {"url": address, "headers": {"Authorization": f"Bearer {token}"}}
-    async with _client("node", entry) as client:
-        names = _listed(client)
-        await _call(client, "device.info", {})
+    async with _connect_client("node", entry) as client:
+        names = _show_tool_list(client)
+        await _call_tool(client, "device.info", {})
         if "screen.snapshot" not in names:
             print("   there is no screen here, so no picture of it; openclaw node doctor says what is missing")
             return
-        result = await _call(client, "screen.snapshot", {"format": "png"})
+        result = await _call_tool(client, "screen.snapshot", {"format": "png"})
         for block in result.content:
             if isinstance(block, Image):
-                picture = Path.cwd() / PICTURE
-                write_whole(picture, block.data)
+                picture = Path.cwd() / SCREENSHOT_FILE
+                write_atomic(picture, block.data)
                 print(f"   a picture of the screen is in {picture}")
 
 
-async def _order(folder: Path, found: Standing) -> None:
+async def _show_order(folder: Path, running: UpState) -> None:
     print("2. The agent: an MCP client orders it about over stdio (openclaw mcp-server)")
-    settings = {"OPENCLAW_STATE_DIR": str(folder), "OPENCLAW_GATEWAY_URL": _gateway(found)}
-    async with _client("order", {"command": script("openclaw"), "args": ["mcp-server"], "env": settings}) as client:
-        _listed(client)
-        await _call(client, "order_openclaw", {"message": "Hello! Who are you?", "sessionKey": "demo"})
+    settings = {"OPENCLAW_STATE_DIR": str(folder), "OPENCLAW_GATEWAY_URL": _gateway_url(running)}
+    async with _connect_client(
+        "order", {"command": script_path("openclaw"), "args": ["mcp-server"], "env": settings}
+    ) as client:
+        _show_tool_list(client)
+        await _call_tool(client, "order_openclaw", {"message": "Hello! Who are you?", "sessionKey": "demo"})
 
 
-async def _tools(folder: Path, found: Standing) -> None:
+async def _show_tools(folder: Path, running: UpState) -> None:
     print("3. The gateway's tools: what a CLI agent has when it works for you (remoteclaw-mcp-server)")
     with tempfile.TemporaryDirectory(prefix="openclaw-demo-") as place:
         settings = {
-            "REMOTECLAW_GATEWAY_URL": _gateway(found),
-            "REMOTECLAW_GATEWAY_TOKEN": known_gateway_token(folder) or "",
+            "REMOTECLAW_GATEWAY_URL": _gateway_url(running),
+            "REMOTECLAW_GATEWAY_TOKEN": find_gateway_token(folder) or "",
             "REMOTECLAW_SESSION_KEY": "demo",
             "REMOTECLAW_SIDE_EFFECTS_FILE": str(Path(place) / "side-effects.ndjson"),
             "REMOTECLAW_CHANNEL": "local",
             "REMOTECLAW_TO": "demo",
             "REMOTECLAW_SENDER_IS_OWNER": "true",
         }
-        async with _client("tools", {"command": script("remoteclaw-mcp-server"), "env": settings}) as client:
-            _listed(client)
-            await _call(client, "sessions_list", {"limit": 3})
-            await _call(client, "message_send", {"target": "demo", "message": "The demo was here."})
-            await _call(client, "message_read", {"channelId": "demo", "limit": 1})
+        async with _connect_client(
+            "tools", {"command": script_path("remoteclaw-mcp-server"), "env": settings}
+        ) as client:
+            _show_tool_list(client)
+            await _call_tool(client, "sessions_list", {"limit": 3})
+            await _call_tool(client, "message_send", {"target": "demo", "message": "The demo was here."})
+            await _call_tool(client, "message_read", {"channelId": "demo", "limit": 1})
 
 
-async def _app(folder: Path, found: Standing) -> None:
+async def _show_app(folder: Path, running: UpState) -> None:
     print("4. An app: it lends a function, and an MCP client calls it through the proxy")
-    app = AppTools(found.surface("proxy").address, device="demo")
+    app = AppTools(running.surface("proxy").address, device="demo")
 
     @app.tool
     def add(a: int, b: int) -> int:
@@ -144,37 +148,37 @@ async def _app(folder: Path, found: Standing) -> None:
     async with app:
         token = os.environ.get("OPENCLAW_PROXY_OPENCLAW_TOKEN", "")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        async with _client("app", {"url": app.session.mcp_url, "headers": headers}) as client:
-            _listed(client)
-            await _call(client, "add", {"a": 2, "b": 3})
+        async with _connect_client("app", {"url": app.session.mcp_url, "headers": headers}) as client:
+            _show_tool_list(client)
+            await _call_tool(client, "add", {"a": 2, "b": 3})
 
 
-def _gateway(found: Standing) -> str:
-    return found.surface("gateway").address.replace("http", "ws", 1).removesuffix("/mcp")
+def _gateway_url(running: UpState) -> str:
+    return running.surface("gateway").address.replace("http", "ws", 1).removesuffix("/mcp")
 
 
 @contextlib.asynccontextmanager
-async def _client(name: str, entry: Json) -> AsyncIterator[Client]:
+async def _connect_client(name: str, entry: Json) -> AsyncIterator[McpClient]:
     """Our own MCP client, connected as any other would be."""
-    async with Roster({name: entry}) as roster:
-        yield await roster.find(name).ready()
+    async with McpServerPool({name: entry}) as roster:
+        yield await roster.find(name).start()
 
 
-def _listed(client: Client) -> list[str]:
+def _show_tool_list(client: McpClient) -> list[str]:
     """The names of the tools there are."""
     names = [spec.name for spec in client.tools]
-    more = f", and {len(names) - SOME} more" if len(names) > SOME else ""
-    print(f"   tools/list: {', '.join(names[:SOME])}{more}")
+    more = f", and {len(names) - TOOLS_SHOWN} more" if len(names) > TOOLS_SHOWN else ""
+    print(f"   tools/list: {', '.join(names[:TOOLS_SHOWN])}{more}")
     return names
 
 
-async def _call(client: Client, name: str, arguments: Json) -> ToolResult:
+async def _call_tool(client: McpClient, name: str, arguments: Json) -> ToolResult:
     begun = time.perf_counter()
     result = await client.call(name, arguments)
     took = (time.perf_counter() - begun) * 1000
     words = " ".join(block.text for block in result.content if isinstance(block, Text))
     said = " ".join(words.split())
-    shown = said if len(said) <= WIDEST else said[:WIDEST] + " …"
+    shown = said if len(said) <= MAX_ANSWER_CHARS else said[:MAX_ANSWER_CHARS] + " …"
     if result.failed:
         raise OpenClawError(f"{name}: {shown}")
     print(f"   tools/call {name} ({took:.0f} ms): {shown}")

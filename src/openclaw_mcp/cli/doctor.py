@@ -16,46 +16,51 @@ from ..net.state_dir import state_dir
 from ..node.settings import DEFAULT_PORT as NODE_PORT
 from . import doctor_agents, doctor_files, run_state
 from .mcp_server import DEFAULT_PORT as ORDER_PORT
-from .probe import Gateway, arguments, holder, look
+from .probe import GatewayProbe, arguments, find_port_owner, probe_gateway
 from .proxy import DEFAULT_PORT as PROXY_PORT
-from .report import Finding, attention, fine, note, plain, show, troubled
+from .report import Finding, attention, findings_to_json, fine, has_problems, note, print_findings
 
 __all__ = ["arguments", "run"]
 
 
 def run(options: argparse.Namespace) -> int:
     folder = state_dir(options.state_dir)
-    findings = list(_examined(options, folder))
+    findings = list(_examine(options, folder))
     if options.json:
-        print(json.dumps({"version": __version__, "ok": not troubled(findings), "findings": plain(findings)}, indent=2))
+        print(
+            json.dumps(
+                {"version": __version__, "ok": not has_problems(findings), "findings": findings_to_json(findings)},
+                indent=2,
+            )
+        )
     else:
-        show(findings)
+        print_findings(findings)
         print(_summary(findings))
-    return 1 if troubled(findings) else 0
+    return 1 if has_problems(findings) else 0
 
 
-def _examined(options: argparse.Namespace, folder: Path) -> Iterator[Finding]:
-    yield from _program()
-    yield from _checked("state", lambda: doctor_files.folder(folder))
+def _examine(options: argparse.Namespace, folder: Path) -> Iterator[Finding]:
+    yield from _check_program()
+    yield from _run_check("state", lambda: doctor_files.check_state_dir(folder))
     snapshot = ConfigFile(folder).read()
-    yield from doctor_files.config(snapshot)
+    yield from doctor_files.check_config(snapshot)
     # What can't be read is said once; the rest is looked at as if nothing were configured.
-    config = snapshot.config if snapshot.valid else {}
-    yield from _checked("store", lambda: doctor_files.store(folder, config))
-    gateway = asyncio.run(look(folder, config, url=options.url, token=options.token))
-    yield from _gateway(gateway)
-    yield from _ports(folder)
-    shown = text.redacted(snapshot.parsed, text.MASK)
-    if snapshot.valid:
-        yield from doctor_agents.agents(config, shown)
-    yield from doctor_agents.command_lines()
-    yield from doctor_agents.servers(config, shown)
-    yield from _checked("node", lambda: doctor_agents.node(folder))
-    yield from _checked("rules", lambda: doctor_agents.rules(folder))
-    yield from _checked("clients", lambda: doctor_files.clients(folder))
+    config = snapshot.config if snapshot.is_valid else {}
+    yield from _run_check("store", lambda: doctor_files.check_store(folder, config))
+    gateway = asyncio.run(probe_gateway(folder, config, url=options.url, token=options.token))
+    yield from _check_gateway(gateway)
+    yield from _check_ports(folder)
+    shown = text.redact_secrets(snapshot.parsed, text.MASK)
+    if snapshot.is_valid:
+        yield from doctor_agents.check_agents(config, shown)
+    yield from doctor_agents.check_cli_agents()
+    yield from doctor_agents.check_servers(config, shown)
+    yield from _run_check("node", lambda: doctor_agents.check_node(folder))
+    yield from _run_check("rules", lambda: doctor_agents.check_exec_rules(folder))
+    yield from _run_check("clients", lambda: doctor_files.check_clients(folder))
 
 
-def _checked(area: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def _run_check(area: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """What a check found; what keeps it from looking is a finding too."""
     try:
         return list(check())
@@ -63,7 +68,7 @@ def _checked(area: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]
         return [attention(area, str(exc), "do what it says, then run openclaw doctor again")]
 
 
-def _program() -> Iterator[Finding]:
+def _check_program() -> Iterator[Finding]:
     ours, found = Path(sys.argv[0]), shutil.which("openclaw")
     words = f"openclaw-mcp {__version__} on Python {sys.version.split()[0]}"
     if found is None:
@@ -76,21 +81,21 @@ def _program() -> Iterator[Finding]:
         yield fine("program", f"{words}, {found}")
 
 
-def _gateway(seen: Gateway) -> Iterator[Finding]:
-    if seen.answers:
-        yield fine("gateway", f"{seen.title} answers at {seen.url}")
-    elif seen.listens:
-        yield attention("gateway", seen.trouble, "stop what is there, or give the gateway's address and token")
-    elif seen.named:
-        yield attention("gateway", seen.trouble, "start it, or correct the address that was set for it")
+def _check_gateway(probe: GatewayProbe) -> Iterator[Finding]:
+    if probe.answers:
+        yield fine("gateway", f"{probe.title} answers at {probe.url}")
+    elif probe.is_listening:
+        yield attention("gateway", probe.problem, "stop what is there, or give the gateway's address and token")
+    elif probe.is_configured:
+        yield attention("gateway", probe.problem, "start it, or correct the address that was set for it")
     else:
-        words = f"none answers at {seen.url}; orders are carried out by the agent in the server's own process"
+        words = f"none answers at {probe.url}; orders are carried out by the agent in the server's own process"
         yield note("gateway", words, "openclaw up starts one")
-    for issue in seen.issues:
+    for issue in probe.issues:
         yield attention("channels", issue, "openclaw channels shows each; correct its settings with openclaw config")
 
 
-def _ports(folder: Path) -> Iterator[Finding]:
+def _check_ports(folder: Path) -> Iterator[Finding]:
     """The ports `openclaw up` would take. What holds one while it is up is it itself."""
     up = run_state.read(folder)
     if up is not None:
@@ -98,16 +103,16 @@ def _ports(folder: Path) -> Iterator[Finding]:
             "ports", f"openclaw is up as process {up.pid}: {', '.join(s.address for s in up.surfaces if s.address)}"
         )
         return
-    taken = [(name, port, holder(port)) for name, port in PORTS.items()]
+    taken = [(name, port, find_port_owner(port)) for name, port in DEFAULT_PORTS.items()]
     for name, port, who in taken:
         if who is not None:
             remedy = f"stop it, or give the {name} another port"
             yield note("ports", f"port {port}, the {name}'s, is held by {who}", remedy)
     if not any(who for _, _, who in taken):
-        yield fine("ports", f"{', '.join(str(port) for port in PORTS.values())} are free")
+        yield fine("ports", f"{', '.join(str(port) for port in DEFAULT_PORTS.values())} are free")
 
 
-PORTS = {"node": NODE_PORT, "proxy": PROXY_PORT, "order server": ORDER_PORT}
+DEFAULT_PORTS = {"node": NODE_PORT, "proxy": PROXY_PORT, "order server": ORDER_PORT}
 
 
 def _summary(findings: list[Finding]) -> str:

@@ -7,65 +7,67 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ..config.file import NAME, Snapshot
-from ..config.views import database
-from ..connect.changes import Ledger, Written
+from ..config.file import CONFIG_FILE, Snapshot
+from ..config.views import store_location
+from ..connect.changes import ConnectionRecord, SettingsEditor
 from ..connect.clients import CLIENTS
 from ..connect.jsonc import CannotEdit
 from ..core.errors import OpenClawError
 from ..core.model import Json
-from ..net.files import read_whole
+from ..net.files import read_if_exists
 from ..net.state_dir import AUDIT_KEY_FILE, TOKEN_FILE
 from ..node.token import TokenFile
-from ..store.engine import engines, is_url, shown
-from ..store.integrity import look
+from ..store.engine import create_engines, is_url, redact_location
+from ..store.integrity import check_integrity
 from ..store.migrate import HEAD
 from .report import Finding, attention, fine, note
-from .store_file import connected
+from .store_file import open_read_only
 
-OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-KEPT: Final = ("device.json", "device-tokens.json", AUDIT_KEY_FILE, NAME)
+OTHERS_MODE: Final = stat.S_IRWXG | stat.S_IRWXO
+SECRET_FILES: Final = ("device.json", "device-tokens.json", AUDIT_KEY_FILE, CONFIG_FILE)
 """Files with secrets, beside the tokens and the store."""
-FOREVER: Final = None  # a doctor reads the whole database, however long it takes
+NO_TIME_LIMIT: Final = None  # a doctor reads the whole database, however long it takes
 
 
-def folder(place: Path) -> Iterator[Finding]:
-    if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+def check_state_dir(folder: Path) -> Iterator[Finding]:
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         yield attention(
-            "state", f"{place} can't be written by this user", f"chown it to yourself, then chmod 700 {place}"
+            "state", f"{folder} can't be written by this user", f"chown it to yourself, then chmod 700 {folder}"
         )
         return
-    mode = stat.S_IMODE(place.stat().st_mode)
-    if mode & OTHERS and os.name != "nt":
-        yield attention("state", f"others may look into {place} (mode {mode:o})", f"chmod 700 {place}")
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & OTHERS_MODE and os.name != "nt":
+        yield attention("state", f"others may look into {folder} (mode {mode:o})", f"chmod 700 {folder}")
     else:
-        yield fine("state", f"{place}, for this user alone")
-    for name in (TOKEN_FILE, TokenFile(place).path.name):
-        yield from _token(place / name)
-    for name in KEPT:
-        yield from _open_to_others(place / name)
+        yield fine("state", f"{folder}, for this user alone")
+    for name in (TOKEN_FILE, TokenFile(folder).path.name):
+        yield from _check_token_file(folder / name)
+    for name in SECRET_FILES:
+        yield from _check_permissions(folder / name)
 
 
-def _token(path: Path) -> Iterator[Finding]:
-    found = read_whole(path)
+def _check_token_file(path: Path) -> Iterator[Finding]:
+    found = read_if_exists(path)
     if found is None:
         yield note("tokens", f"{path.name} is not there yet; the first start makes it")
     elif not found.strip():
         yield attention("tokens", f"{path} is empty", "remove it to have a new one made")
     else:
-        yield from _open_to_others(path) or [fine("tokens", f"{path.name} is there, for this user alone")]
+        yield from _check_permissions(path) or [fine("tokens", f"{path.name} is there, for this user alone")]
 
 
-def _open_to_others(path: Path) -> list[Finding]:
+def _check_permissions(path: Path) -> list[Finding]:
     if os.name == "nt" or not path.exists():
         return []
     mode = stat.S_IMODE(path.stat().st_mode)
     return (
-        [attention("secrets", f"others may read {path} (mode {mode:o})", f"chmod 600 {path}")] if mode & OTHERS else []
+        [attention("secrets", f"others may read {path} (mode {mode:o})", f"chmod 600 {path}")]
+        if mode & OTHERS_MODE
+        else []
     )
 
 
-def config(snapshot: Snapshot) -> Iterator[Finding]:
+def check_config(snapshot: Snapshot) -> Iterator[Finding]:
     for issue in snapshot.issues:
         where = f"{issue['path']}: " if issue["path"] else ""
         yield attention(
@@ -82,62 +84,66 @@ def config(snapshot: Snapshot) -> Iterator[Finding]:
 # ---- the store ----
 
 
-def store(place: Path, settings: Json) -> Iterator[Finding]:
-    where = database(place, settings)
+def check_store(folder: Path, config: Json) -> Iterator[Finding]:
+    where = store_location(folder, config)
     if not is_url(where) and not Path(where).exists():
         yield note("store", f"{where} is not there yet; the first start makes it")
         return
-    version = _version_there(where) if is_url(where) else _version_in(Path(where))
+    version = _server_schema_version(where) if is_url(where) else _sqlite_schema_version(Path(where))
     if version is None:
-        yield note("store", f"{shown(where)} has no tables yet; the next start makes them")
+        yield note("store", f"{redact_location(where)} has no tables yet; the next start makes them")
     elif version > HEAD:
-        words = f"{shown(where)} was written by a newer version (tables {version}, ours {HEAD})"
+        words = f"{redact_location(where)} was written by a newer version (tables {version}, ours {HEAD})"
         yield attention("store", words, "upgrade openclaw-mcp, or use another state directory")
     elif version < HEAD:
-        yield note("store", f"{shown(where)} has the tables of {version}; the next start brings them to {HEAD}")
+        yield note(
+            "store", f"{redact_location(where)} has the tables of {version}; the next start brings them to {HEAD}"
+        )
     else:
-        yield fine("store", f"{shown(where)} is sound, tables {version}")
+        yield fine("store", f"{redact_location(where)} is sound, tables {version}")
     if not is_url(where):
-        yield from _open_to_others(Path(where))
+        yield from _check_permissions(Path(where))
 
 
-def _version_in(path: Path) -> str | None:
-    look(path, seconds=FOREVER)
+def _sqlite_schema_version(path: Path) -> str | None:
+    check_integrity(path, seconds=NO_TIME_LIMIT)
     try:
-        with connected(path) as connection:
+        with open_read_only(path) as connection:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     except sqlite3.OperationalError:
         return None
     return None if row is None else str(row[0])
 
 
-def _version_there(where: str) -> str | None:
+def _server_schema_version(location: str) -> str | None:
     # Here for start-up: most stores are a file.
     from sqlalchemy import inspect, text
     from sqlalchemy.exc import SQLAlchemyError  # here for start-up, as above
 
     try:
-        _, reader = engines(where)
+        _, reader = create_engines(location)
         with reader.connect() as connection:
             if not inspect(connection).has_table("alembic_version"):
                 return None
             return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar())
     except (SQLAlchemyError, ImportError) as exc:
-        raise OpenClawError(f"{shown(where)} can't be reached ({type(exc).__name__}); is it running?") from exc
+        raise OpenClawError(
+            f"{redact_location(location)} can't be reached ({type(exc).__name__}); is it running?"
+        ) from exc
 
 
 # ---- clients ----
 
 
-def clients(place: Path) -> Iterator[Finding]:
+def check_clients(folder: Path) -> Iterator[Finding]:
     """Whether what `openclaw connect` wrote is still in the clients' settings."""
-    book = Ledger(place).connected()
+    book = SettingsEditor(folder).records()
     if not book:
         yield note("clients", "no client was given our surfaces", "openclaw connect CLIENT does it")
     for file, written in book.items():
         client = CLIENTS.get(written.client)
         title = client.title if client else written.client
-        missing = _missing(Path(file), written)
+        missing = _absent_entries(Path(file), written)
         if missing:
             words = f"{title} no longer has {', '.join(missing)} in {file}"
             yield attention(
@@ -149,13 +155,13 @@ def clients(place: Path) -> Iterator[Finding]:
             yield fine("clients", f"{title} has {', '.join(written.names)} ({file})")
 
 
-def _missing(file: Path, written: Written) -> list[str]:
-    client = CLIENTS.get(written.client)
-    found = read_whole(file)
+def _absent_entries(file: Path, record: ConnectionRecord) -> list[str]:
+    client = CLIENTS.get(record.client)
+    found = read_if_exists(file)
     if client is None or found is None:
-        return written.names
+        return record.names
     text = found.decode(errors="replace")
     try:
-        return [name for name in written.names if not client.holds(text, name)]
+        return [name for name in record.names if not client.has_server(text, name)]
     except CannotEdit:
-        return written.names
+        return record.names

@@ -8,7 +8,7 @@ import psutil
 from ..net.state_dir import state_dir
 from . import run_state
 
-PATIENCE = 30.0  # seconds for runs to be written down and programs to end, before it is killed
+STOP_TIMEOUT = 30.0  # seconds for runs to be written down and programs to end, before it is killed
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,17 +20,17 @@ def run(options: argparse.Namespace) -> int:
     found = run_state.read(folder)
     if found is None:
         print("openclaw is not up.")
-        run_state.forget(folder)
+        run_state.remove(folder)
         return 0
     process = psutil.Process(found.pid)
     process.terminate()
     try:
-        process.wait(PATIENCE)
+        process.wait(STOP_TIMEOUT)
     except psutil.TimeoutExpired:
         for child in (*process.children(recursive=True), process):
             child.kill()
-        print(f"openclaw (process {found.pid}) did not stop within {PATIENCE:g} s and was killed.", file=sys.stderr)
-        run_state.forget(folder)
+        print(f"openclaw (process {found.pid}) did not stop within {STOP_TIMEOUT:g} s and was killed.", file=sys.stderr)
+        run_state.remove(folder)
         return 1
     print(f"openclaw (process {found.pid}) has stopped.")
     return 0

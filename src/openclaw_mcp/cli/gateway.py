@@ -10,20 +10,22 @@ from typing import Any
 
 from ..core.errors import BadRequest
 from ..core.model import Json
-from ..core.rpc import Fault
-from ..net.state_dir import TOKEN_FILE, gateway_token, publish_token, state_dir
-from .address import DEFAULT_PORT, configured, port_of, told_hosts
-from .commands import port, repeated
-from .log_file import log_to
+from ..core.rpc import RpcError
+from ..net.state_dir import TOKEN_FILE, ensure_gateway_token, state_dir, sync_token_file
+from .address import DEFAULT_GATEWAY_PORT, hosts_from_env, read_config_value, resolve_port
+from .commands import parse_port, repeat_options
+from .log_file import log_to_file
 from .operator_client import arguments as gateway_arguments
-from .operator_client import operator
+from .operator_client import connect_operator
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    words = f"port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's gateway.port, {DEFAULT_PORT})"
-    parser.add_argument("--port", type=port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=words)
-    _common(parser)
+    words = (
+        f"port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's gateway.port, {DEFAULT_GATEWAY_PORT})"
+    )
+    parser.add_argument("--port", type=parse_port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=words)
+    _common_arguments(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
     verbs = parser.add_subparsers(dest="verb", metavar="call")
     call = verbs.add_parser("call", help="call a method of a running gateway and print its answer")
@@ -32,10 +34,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     gateway_arguments(call)
     call.add_argument("--final", action="store_true", help="wait for the second answer of a method that gives two")
     call.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
-    repeated(_common, call)
+    repeat_options(_common_arguments, call)
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def _common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
 
 
@@ -51,17 +53,19 @@ def run(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace, folder: Path) -> int:
     # Here for start-up: `gateway call` needs no server.
-    from ..gateway.wiring.assembly import Plan, serve
+    from ..gateway.wiring.assembly import GatewayOptions, serve
     from ..net import listen
 
-    log_to(folder, verbose=options.verbose)
-    number, again = port_of(options.port, folder), False
+    log_to_file(folder, verbose=options.verbose)
+    number, again = resolve_port(options.port, folder), False
     while True:
         listener = listen.bind(options.host, number)
         host, number = listener.getsockname()[:2]
         beyond = host not in ("127.0.0.1", "::1")
-        hosts = told_hosts() | ({options.host} if beyond else set())
-        plan = Plan(folder=folder, token=token_of(folder), hosts=hosts, beyond=beyond, again=again)
+        hosts = hosts_from_env() | ({options.host} if beyond else set())
+        plan = GatewayOptions(
+            folder=folder, token=resolve_token(folder), hosts=hosts, accepts_remote=beyond, is_restart=again
+        )
 
         def ready(host: str = host, number: int = number) -> None:
             print(f"gateway  ws://{host}:{number}  http://{host}:{number}/mcp\nstate    {folder}", flush=True)
@@ -72,21 +76,21 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
             return 0
 
 
-def token_of(folder: Path) -> str:
+def resolve_token(folder: Path) -> str:
     """The token the gateway asks for: $OPENCLAW_GATEWAY_TOKEN, else as configured, else the one kept in the folder."""
     if not os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip():
-        token = configured(folder, "gateway", "auth", "token")
-        publish_token(folder, str(token or "").strip())
-    return gateway_token(folder)
+        token = read_config_value(folder, "gateway", "auth", "token")
+        sync_token_file(folder, str(token or "").strip())
+    return ensure_gateway_token(folder)
 
 
-def token_file(folder: Path) -> Path | None:
+def ensure_token_file(folder: Path) -> Path | None:
     """The file that holds that token, there when this returns; None as below."""
-    token_of(folder)
-    return token_place(folder)
+    resolve_token(folder)
+    return token_file_path(folder)
 
 
-def token_place(folder: Path) -> Path | None:
+def token_file_path(folder: Path) -> Path | None:
     """Where that file is or would be; None when the token comes from $OPENCLAW_GATEWAY_TOKEN, which is for those who
     want it on no disk."""
     return None if os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() else folder / TOKEN_FILE
@@ -103,8 +107,8 @@ def _call(options: argparse.Namespace, folder: Path) -> int:
     if not isinstance(params, dict):
         raise BadRequest("the parameters must be a JSON object, such as '{\"limit\":5}'")
     try:
-        answer = asyncio.run(asked(options, folder, params))
-    except Fault as fault:
+        answer = asyncio.run(call_gateway(options, folder, params))
+    except RpcError as fault:
         details = f" {json.dumps(fault.details)}" if fault.details is not None else ""
         print(f"openclaw gateway call: {fault.kind}: {fault}{details}", file=sys.stderr)
         return 1
@@ -112,8 +116,8 @@ def _call(options: argparse.Namespace, folder: Path) -> int:
     return 0
 
 
-async def asked(options: argparse.Namespace, folder: Path, params: Json) -> Any:
+async def call_gateway(options: argparse.Namespace, folder: Path, params: Json) -> Any:
     """What a gateway answers; `options` as `gateway call` has them."""
     port = int(options.port) if options.port else None
-    async with operator(folder, url=options.url, token=options.token, port=port) as client:
+    async with connect_operator(folder, url=options.url, token=options.token, port=port) as client:
         return await client.call(options.method, params, within=options.timeout, final=options.final)

@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import Final
 
 from ..net.files import open_to_append
-from .logging_setup import hush
+from .logging_setup import quiet_loggers
 
 LOG_FILE: Final = "gateway.log"
 LOG_BYTES: Final = 5 << 20  # of one log file; KEPT_LOGS older ones stay beside it
-KEPT_LOGS: Final = 3
+LOG_BACKUPS: Final = 3
 
 
-class PrivateLog(RotatingFileHandler):
+class PrivateLogHandler(RotatingFileHandler):
     """For this user alone, and never written through a link."""
 
     def _open(self) -> TextIOWrapper:
         return os.fdopen(open_to_append(Path(self.baseFilename)), "a", encoding=self.encoding)
 
 
-def log_to(folder: Path, *, verbose: bool) -> None:
+def log_to_file(folder: Path, *, verbose: bool) -> None:
     """Raises StateBroken when the log is a link or no file."""
-    file = PrivateLog(folder / LOG_FILE, maxBytes=LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8")
+    file = PrivateLogHandler(folder / LOG_FILE, maxBytes=LOG_BYTES, backupCount=LOG_BACKUPS, encoding="utf-8")
     handlers: list[logging.Handler] = [file]
     if verbose:
         handlers.append(logging.StreamHandler())
     layout = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=handlers, format=layout)
-    hush()
+    quiet_loggers()

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from ..core.errors import OpenClawError
-from ..net.files import open_own
+from ..net.files import open_private
 from ..net.state_dir import state_dir
 from .log_file import LOG_FILE
 
-LOOK_EVERY: Final = 0.25  # seconds between two looks for more
+POLL_INTERVAL: Final = 0.25  # seconds between two looks for more
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,18 +25,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     path = state_dir(options.state_dir) / LOG_FILE
     try:
-        file = _opened(path)
+        file = _open_log(path)
     except FileNotFoundError:
         raise OpenClawError(f"there is no log yet ({path}); openclaw up writes it") from None
     with file:
-        _show(b"".join(deque(file, maxlen=max(0, options.lines))))
+        _write_stdout(b"".join(deque(file, maxlen=max(0, options.lines))))
         if options.follow:
             _follow(path, file)
     return 0
 
 
-def _opened(path: Path) -> BinaryIO:
-    return os.fdopen(open_own(path, os.O_RDONLY), "rb")
+def _open_log(path: Path) -> BinaryIO:
+    return os.fdopen(open_private(path, os.O_RDONLY), "rb")
 
 
 def _follow(path: Path, file: BinaryIO) -> None:
@@ -44,14 +44,14 @@ def _follow(path: Path, file: BinaryIO) -> None:
     while True:
         data = file.read()
         if data:
-            _show(data)
+            _write_stdout(data)
         elif path.exists() and path.stat().st_ino != os.fstat(file.fileno()).st_ino:
-            with _opened(path) as newer:
+            with _open_log(path) as newer:
                 return _follow(path, newer)
         else:
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_INTERVAL)
 
 
-def _show(data: bytes) -> None:
+def _write_stdout(data: bytes) -> None:
     sys.stdout.buffer.write(data)
     sys.stdout.flush()

@@ -6,29 +6,29 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from ..mcp.server.server import McpServer
-from ..mcp.server.stdio import Opened
+from ..mcp.server.stdio import StdioHandover
 from ..mcp.server.stdio import serve as serve_pipe
-from ..node.host import Node, NodeHost
-from ..node.settings import Settings, state_dir
+from ..node.host import LocalNode, NodeHost
+from ..node.settings import NodeSettings, resolve_state_dir
 from .logging_setup import log_to_stderr
 
 if TYPE_CHECKING:
     import argparse
 
 
-def serve_stdio(opened: Opened | None = None, *, folder: str | None = None) -> None:
-    asyncio.run(_over_stdio(opened, folder))
+def serve_stdio(opened: StdioHandover | None = None, *, folder: str | None = None) -> None:
+    asyncio.run(_serve_stdio(opened, folder))
 
 
-async def _over_stdio(opened: Opened | None, folder: str | None) -> None:
-    node = Node(state_dir(folder))
+async def _serve_stdio(opened: StdioHandover | None, folder: str | None) -> None:
+    node = LocalNode(resolve_state_dir(folder))
     async with node.open():
-        await serve_pipe(node.server(), opened=opened)
+        await serve_pipe(node.create_mcp_server(), handover=opened)
 
 
-def opening_server() -> McpServer:
+def default_server() -> McpServer:
     """The server as it introduces itself on any machine, whatever its settings."""
-    return Node(state_dir(), Settings()).server()
+    return LocalNode(resolve_state_dir(), NodeSettings()).create_mcp_server()
 
 
 def arguments(parser: "argparse.ArgumentParser") -> None:
@@ -69,16 +69,16 @@ async def _serve(options: "argparse.Namespace") -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    node = Node(state_dir(options.state_dir))
-    host = NodeHost(node, port=options.port, gateway=_gateway, announce=_announce)
+    node = LocalNode(resolve_state_dir(options.state_dir))
+    host = NodeHost(node, port=options.port, gateway=_gateway_link, announce=_announce)
     await host.run(stop)
 
 
-def _gateway(node: Node) -> AbstractAsyncContextManager[str]:
-    from ..node.gateway_link import gateway_link  # here for start-up: most nodes serve MCP alone
+def _gateway_link(node: LocalNode) -> AbstractAsyncContextManager[str]:
+    from ..node.gateway_link import make_gateway_connector  # here for start-up: most nodes serve MCP alone
 
-    return gateway_link(_announce)(node)
+    return make_gateway_connector(_announce)(node)
 
 
-def _announce(news: str) -> None:
-    print(news, flush=True)
+def _announce(message: str) -> None:
+    print(message, flush=True)

@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..core.errors import OpenClawError
-from ..core.numbers import whole
+from ..core.numbers import parse_whole_number
 from ..node import settings as node_settings
-from ..node.api_keys import ELEVENLABS, Keys
-from ..node.host import Node, chosen_port
-from ..node.settings import ON_UNLESS_SAID, Settings, state_dir
+from ..node.api_keys import ELEVENLABS_KEY, KeyStore
+from ..node.host import LocalNode, choose_port
+from ..node.settings import DEFAULT_ENABLED, NodeSettings, resolve_state_dir
 from ..node.token import TokenFile
 
 if TYPE_CHECKING:
     import argparse
 
-GATEWAY_KEY = "gateway.nodes.commands.allow"
+GATEWAY_ALLOW_KEY = "gateway.nodes.commands.allow"
 """Where a gateway lists the commands it lets a node offer beyond its own defaults."""
-GATEWAY_DEFAULTS = ("system.", "screen.snapshot", "camera.list", "location.get")
+GATEWAY_DEFAULT_COMMANDS = ("system.", "screen.snapshot", "camera.list", "location.get")
 
 
 def run(options: "argparse.Namespace") -> int:
-    folder = state_dir(options.state_dir)
+    folder = resolve_state_dir(options.state_dir)
     if options.action == "doctor":
         return doctor(folder, options.port, as_json=options.json)
     if options.action == "token":
         return token(folder, reset=options.reset)
     if options.action == "key":
         return key(folder, forget=options.forget)
-    return setup(folder, ask=_default if options.yes else _ask)
+    return setup(folder, ask=_take_default if options.yes else _ask)
 
 
 # ---- doctor ----
@@ -43,12 +43,12 @@ def doctor(folder: Path, port: str | None, *, as_json: bool) -> int:
     """What works here, why the rest does not, and what to do about it. Fails when something is broken, not absent."""
     report: dict[str, Any] = {"stateDirectory": str(folder), "problems": []}
     try:
-        node = Node(folder)
+        node = LocalNode(folder)
         report["settings"] = str(node.settings_path)
-        report["mcp"] = _mcp(node, port)
-        report["gateway"] = _gateway(node)
-        report["commands"] = [msgspec.to_builtins(standing) for standing in node.capabilities.standings()]
-        for check in (node.approvals.policy, node.consents.all, TokenFile(folder).current):
+        report["mcp"] = _mcp_report(node, port)
+        report["gateway"] = _gateway_report(node)
+        report["commands"] = [msgspec.to_builtins(standing) for standing in node.capabilities.statuses()]
+        for check in (node.approvals.load_policy, node.consents.load, TokenFile(folder).current_token):
             _collect(check, report["problems"])
     except OpenClawError as exc:
         report["problems"].append(str(exc))
@@ -66,8 +66,8 @@ def _collect(check: Callable[[], Any], problems: list[str]) -> None:
         problems.append(str(exc))
 
 
-def _mcp(node: Node, port: str | None) -> dict[str, Any]:
-    choice = chosen_port(port, node.settings)
+def _mcp_report(node: LocalNode, port: str | None) -> dict[str, Any]:
+    choice = choose_port(port, node.settings)
     token = TokenFile(node.state_dir)
     return {
         "on": node.settings.enable_mcp_server,
@@ -77,9 +77,9 @@ def _mcp(node: Node, port: str | None) -> dict[str, Any]:
     }
 
 
-def _gateway(node: Node) -> dict[str, Any]:
+def _gateway_report(node: LocalNode) -> dict[str, Any]:
     offered = [spec.name for spec in node.capabilities.specs()]
-    to_allow = [name for name in offered if not name.startswith(GATEWAY_DEFAULTS)]
+    to_allow = [name for name in offered if not name.startswith(GATEWAY_DEFAULT_COMMANDS)]
     return {"on": node.settings.enable_node_mode, "url": node.settings.gateway_url, "toAllowThere": to_allow}
 
 
@@ -95,7 +95,7 @@ def _print_report(report: dict[str, Any]) -> None:
             if missing:
                 print(f"       {missing['reason']} {missing['remedy']}")
         if gateway["on"] and gateway["toAllowThere"]:
-            print(f"A gateway of OpenClaw's own hands these on only when {GATEWAY_KEY} lists them:")
+            print(f"A gateway of OpenClaw's own hands these on only when {GATEWAY_ALLOW_KEY} lists them:")
             print(f"  {json.dumps(gateway['toAllowThere'])}")
     for problem in report["problems"]:
         print(f"problem   {problem}")
@@ -120,13 +120,15 @@ def token(folder: Path, *, reset: bool) -> int:
 
 def key(folder: Path, *, forget: bool) -> int:
     """Keep the ElevenLabs key, or forget it. It is never an argument: those show in the list of processes."""
-    keys = Keys(folder)
+    keys = KeyStore(folder)
     if forget:
-        keys.forget(ELEVENLABS)
+        keys.delete(ELEVENLABS_KEY)
         print("The ElevenLabs key is forgotten.")
         return 0
     given = getpass("ElevenLabs API key: ") if sys.stdin.isatty() else sys.stdin.readline()
-    where = "the desktop's keyring" if keys.store(ELEVENLABS, given) == "keyring" else str(keys.path(ELEVENLABS))
+    where = (
+        "the desktop's keyring" if keys.store(ELEVENLABS_KEY, given) == "keyring" else str(keys.path(ELEVENLABS_KEY))
+    )
     print(f"The ElevenLabs key is kept in {where}.")
     return 0
 
@@ -136,14 +138,14 @@ def key(folder: Path, *, forget: bool) -> int:
 
 def setup(folder: Path, *, ask: Callable[[str, str], str]) -> int:
     """A few questions, then the settings file and what to tell a client."""
-    path = folder / node_settings.FILE
-    old = node_settings.load(path)
-    mcp = _yes(ask, "Serve MCP clients of this machine?", default=old.enable_mcp_server)
-    port = _port(ask, old.mcp_port) if mcp else old.mcp_port
-    gateway = _yes(ask, "Connect to an OpenClaw gateway as a node?", default=old.enable_node_mode)
+    path = folder / node_settings.SETTINGS_FILE
+    old = node_settings.load_settings(path)
+    mcp = _ask_yes_no(ask, "Serve MCP clients of this machine?", default=old.enable_mcp_server)
+    port = _ask_port(ask, old.mcp_port) if mcp else old.mcp_port
+    gateway = _ask_yes_no(ask, "Connect to an OpenClaw gateway as a node?", default=old.enable_node_mode)
     url = ask("Gateway address", old.gateway_url or "ws://127.0.0.1:18789") if gateway else old.gateway_url
-    switches = {name: _yes(ask, f"Offer {name}?", default=old.on(name)) for name in ON_UNLESS_SAID}
-    fresh: Settings = msgspec.structs.replace(
+    switches = {name: _ask_yes_no(ask, f"Offer {name}?", default=old.is_enabled(name)) for name in DEFAULT_ENABLED}
+    fresh: NodeSettings = msgspec.structs.replace(
         old,
         enable_mcp_server=mcp,
         enable_node_mode=gateway,
@@ -151,7 +153,7 @@ def setup(folder: Path, *, ask: Callable[[str, str], str]) -> int:
         gateway_url=url,
         capabilities={**old.capabilities, **switches},
     )
-    node_settings.save(path, fresh)
+    node_settings.save_settings(path, fresh)
     print(f"\nWritten to {path}; a running node takes it over at once.")
     if mcp:
         file = TokenFile(folder)
@@ -173,7 +175,7 @@ def _print_clients(port: int, token_path: Path) -> None:
     )
 
 
-def _yes(ask: Callable[[str, str], str], question: str, *, default: bool) -> bool:
+def _ask_yes_no(ask: Callable[[str, str], str], question: str, *, default: bool) -> bool:
     while True:
         said = ask(question, "yes" if default else "no").lower()
         if said in ("y", "yes", "n", "no"):
@@ -181,9 +183,9 @@ def _yes(ask: Callable[[str, str], str], question: str, *, default: bool) -> boo
         print("Please answer yes or no.")
 
 
-def _port(ask: Callable[[str, str], str], default: int) -> int:
+def _ask_port(ask: Callable[[str, str], str], default: int) -> int:
     while True:
-        port = whole(ask("On which port?", str(default)), most=65535)
+        port = parse_whole_number(ask("On which port?", str(default)), maximum=65535)
         if port is not None:
             return port
         print("Please give a number from 0 to 65535.")
@@ -196,6 +198,6 @@ def _ask(question: str, default: str) -> str:
         raise OpenClawError("nothing was written: answer every question, or take every default with --yes") from None
 
 
-def _default(question: str, default: str) -> str:
+def _take_default(question: str, default: str) -> str:
     print(f"{question} {default}")
     return default

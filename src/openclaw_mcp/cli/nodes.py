@@ -9,19 +9,19 @@ from typing import Any, Final
 
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
-from ..core.rpc import Fault
-from ..net.gateway_client.client import Client
+from ..core.rpc import RpcError
+from ..net.gateway_client.client import GatewayClient
 from ..net.state_dir import state_dir
-from .commands import repeated
+from .commands import repeat_options
 from .operator_client import arguments as gateway_arguments
-from .operator_client import operator
+from .operator_client import connect_operator
 
-SHOWN_ID: Final = 12  # characters of an id that a person needs to see
-SLACK: Final = 10.0  # seconds the gateway gets beyond the node's own time
+ID_CHARS_SHOWN: Final = 12  # characters of an id that a person needs to see
+EXTRA_WAIT: Final = 10.0  # seconds the gateway gets beyond the node's own time
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    _common(parser)
+    _common_arguments(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="ACTION", required=True)
     verbs.add_parser("list", help="every node, and those that wait for approval")
     for verb, meaning in (("approve", "let a node's commands be used"), ("reject", "do not")):
@@ -39,10 +39,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     invoke.add_argument("params", nargs="?", default="{}", help="a JSON object")
     invoke.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS")
     invoke.add_argument("--key", help="an idempotency key: the same order with the same key is carried out once")
-    repeated(_common, *verbs.choices.values())
+    repeat_options(_common_arguments, *verbs.choices.values())
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def _common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
     parser.add_argument("--json", action="store_true", help="answer as JSON")
     gateway_arguments(parser)
@@ -51,35 +51,37 @@ def _common(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(_run(options))
-    except Fault as fault:
+    except RpcError as fault:
         print(f"openclaw nodes {options.verb}: {fault.kind}: {fault}", file=sys.stderr)
         return 1
 
 
 async def _run(options: argparse.Namespace) -> int:
-    params = _params(options)
-    async with operator(state_dir(options.state_dir), url=options.url, token=options.token) as client:
+    params = _parse_params(options)
+    async with connect_operator(state_dir(options.state_dir), url=options.url, token=options.token) as client:
         if options.verb == "list":
             return await _list(client, as_json=options.json)
         if options.verb in ("approve", "reject"):
-            request = await _request(client, options.request)
+            request = await _find_request(client, options.request)
             answer = await client.call(f"node.pair.{options.verb}", {"requestId": request["requestId"]})
-            told = f"{'approved' if options.verb == 'approve' else 'rejected'} {_name(request)}"
+            told = f"{'approved' if options.verb == 'approve' else 'rejected'} {_display_name(request)}"
             commands = ", ".join(request["commands"]) if options.verb == "approve" else ""
-            return _say(answer, f"{told}{': ' if commands else ''}{commands}", as_json=options.json)
-        node = await _node(client, options.node)
-        return await _about(client, node, options, params)
+            return _print_answer(answer, f"{told}{': ' if commands else ''}{commands}", as_json=options.json)
+        node = await _find_node(client, options.node)
+        return await _run_node_verb(client, node, options, params)
 
 
-async def _about(client: Client, node: Json, options: argparse.Namespace, params: Json) -> int:
+async def _run_node_verb(client: GatewayClient, node: Json, options: argparse.Namespace, params: Json) -> int:
     id = {"nodeId": node["nodeId"]}
     if options.verb == "describe":
-        return _say(await client.call("node.describe", id), None, as_json=True)
+        return _print_answer(await client.call("node.describe", id), None, as_json=True)
     if options.verb == "remove":
-        return _say(await client.call("node.pair.remove", id), f"removed {_name(node)}", as_json=options.json)
+        return _print_answer(
+            await client.call("node.pair.remove", id), f"removed {_display_name(node)}", as_json=options.json
+        )
     if options.verb == "rename":
         answer = await client.call("node.rename", {**id, "displayName": options.name})
-        return _say(answer, f"{_name(node)} is now called {options.name}", as_json=options.json)
+        return _print_answer(answer, f"{_display_name(node)} is now called {options.name}", as_json=options.json)
     order = {
         **id,
         "command": options.command,
@@ -87,11 +89,11 @@ async def _about(client: Client, node: Json, options: argparse.Namespace, params
         "timeoutMs": int(options.timeout * 1000),
         "idempotencyKey": options.key or str(uuid.uuid4()),
     }
-    answer = await client.call("node.invoke", order, within=options.timeout + SLACK)
-    return _say(answer if options.json else answer["payload"], None, as_json=True)
+    answer = await client.call("node.invoke", order, within=options.timeout + EXTRA_WAIT)
+    return _print_answer(answer if options.json else answer["payload"], None, as_json=True)
 
 
-async def _list(client: Client, *, as_json: bool) -> int:
+async def _list(client: GatewayClient, *, as_json: bool) -> int:
     nodes = (await client.call("node.list"))["nodes"]
     if as_json:
         print(json.dumps(nodes, indent=2, ensure_ascii=False))
@@ -100,32 +102,32 @@ async def _list(client: Client, *, as_json: bool) -> int:
         print("No node has joined yet; see openclaw node setup.")
     for node in nodes:
         here = "connected" if node["connected"] else "away"
-        print(f"{_name(node):24} {node['nodeId'][:SHOWN_ID]}  {here:9}  {node['approvalState']}")
+        print(f"{_display_name(node):24} {node['nodeId'][:ID_CHARS_SHOWN]}  {here:9}  {node['approvalState']}")
         if node["commands"]:
             print(f"    may: {', '.join(node['commands'])}")
         if node.get("pendingRequestId"):
             print(f"    wants: {', '.join(node['pendingDeclaredCommands'])}")
-            print(f"    openclaw nodes approve {node['nodeId'][:SHOWN_ID]}")
+            print(f"    openclaw nodes approve {node['nodeId'][:ID_CHARS_SHOWN]}")
     return 0
 
 
-async def _request(client: Client, wanted: str) -> Json:
+async def _find_request(client: GatewayClient, query: str) -> Json:
     pending = (await client.call("node.pair.list"))["pending"]
-    found = [request for request in pending if request["requestId"] == wanted] or _matching(pending, wanted)
-    return _only(found, wanted, "is asking for approval")
+    found = [request for request in pending if request["requestId"] == query] or _match_nodes(pending, query)
+    return _pick_single(found, query, "is asking for approval")
 
 
-async def _node(client: Client, wanted: str) -> Json:
+async def _find_node(client: GatewayClient, query: str) -> Json:
     nodes = (await client.call("node.list"))["nodes"]
-    return _only(_matching(nodes, wanted), wanted, "is known here; see openclaw nodes list")
+    return _pick_single(_match_nodes(nodes, query), query, "is known here; see openclaw nodes list")
 
 
-def _matching(nodes: list[Json], wanted: str) -> list[Json]:
+def _match_nodes(nodes: list[Json], query: str) -> list[Json]:
     """The node of that id; else those of that name, else those whose id begins so."""
     for fits in (
-        lambda node: node["nodeId"] == wanted,
-        lambda node: _name(node).lower() == wanted.lower() or node.get("toolPrefix") == wanted,
-        lambda node: len(wanted) >= 4 and node["nodeId"].startswith(wanted),
+        lambda node: node["nodeId"] == query,
+        lambda node: _display_name(node).lower() == query.lower() or node.get("toolPrefix") == query,
+        lambda node: len(query) >= 4 and node["nodeId"].startswith(query),
     ):
         found = [node for node in nodes if fits(node)]
         if found:
@@ -133,20 +135,20 @@ def _matching(nodes: list[Json], wanted: str) -> list[Json]:
     return []
 
 
-def _only(found: list[Json], wanted: str, words: str) -> Json:
-    if not found:
-        raise OpenClawError(f"no node {wanted!r} {words}")
-    if len(found) > 1:
-        ids = ", ".join(node["nodeId"][:SHOWN_ID] for node in found)
-        raise OpenClawError(f"{wanted!r} could be any of {ids}; give the id")
-    return found[0]
+def _pick_single(matches: list[Json], query: str, explanation: str) -> Json:
+    if not matches:
+        raise OpenClawError(f"no node {query!r} {explanation}")
+    if len(matches) > 1:
+        ids = ", ".join(node["nodeId"][:ID_CHARS_SHOWN] for node in matches)
+        raise OpenClawError(f"{query!r} could be any of {ids}; give the id")
+    return matches[0]
 
 
-def _name(node: Json) -> str:
-    return str(node.get("displayName") or node["nodeId"][:SHOWN_ID])
+def _display_name(node: Json) -> str:
+    return str(node.get("displayName") or node["nodeId"][:ID_CHARS_SHOWN])
 
 
-def _params(options: argparse.Namespace) -> Json:
+def _parse_params(options: argparse.Namespace) -> Json:
     try:
         params: Any = json.loads(getattr(options, "params", "{}"))
     except ValueError:
@@ -156,6 +158,6 @@ def _params(options: argparse.Namespace) -> Json:
     return params
 
 
-def _say(answer: Any, told: str | None, *, as_json: bool) -> int:
-    print(json.dumps(answer, indent=2, ensure_ascii=False) if as_json or told is None else told)
+def _print_answer(answer: Any, message: str | None, *, as_json: bool) -> int:
+    print(json.dumps(answer, indent=2, ensure_ascii=False) if as_json or message is None else message)
     return 0

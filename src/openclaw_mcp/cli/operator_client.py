@@ -10,10 +10,10 @@ from typing import Final
 
 from .. import __version__
 from ..core.rpc import ADMIN, APPROVALS, PAIRING, READ, WRITE
-from ..net.gateway_client.client import Client, gateway_url, on_this_machine
-from ..net.gateway_client.handshake import ClientInfo, Credentials, Introduction
-from ..net.state_dir import known_gateway_token
-from .address import gateway_port, is_ours
+from ..net.gateway_client.client import GatewayClient, gateway_url, is_local_gateway
+from ..net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
+from ..net.state_dir import find_gateway_token
+from .address import gateway_port, may_send_token
 
 EVERY_SCOPE: Final = (READ, WRITE, ADMIN, APPROVALS, PAIRING)
 
@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @asynccontextmanager
-async def operator(
+async def connect_operator(
     folder: Path,
     *,
     url: str | None = None,
@@ -34,27 +34,29 @@ async def operator(
     scopes: Sequence[str] = EVERY_SCOPE,
     caps: Sequence[str] = (),
     redial: bool = False,
-) -> AsyncIterator[Client]:
+) -> AsyncIterator[GatewayClient]:
     """Raises CannotConnect."""
     address = url or os.environ.get("OPENCLAW_GATEWAY_URL") or gateway_url(gateway_port(folder, port))
     me = ClientInfo(id="cli", mode="cli", version=__version__, platform=sys.platform)
-    told = Introduction(client=me, scopes=tuple(scopes), caps=tuple(caps))
-    if on_this_machine(address):
-        kept = known_gateway_token(folder) if is_ours(folder, address) else os.environ.get("OPENCLAW_GATEWAY_TOKEN")
+    told = ClientProfile(client=me, scopes=tuple(scopes), caps=tuple(caps))
+    if is_local_gateway(address):
+        kept = (
+            find_gateway_token(folder) if may_send_token(folder, address) else os.environ.get("OPENCLAW_GATEWAY_TOKEN")
+        )
         credentials = Credentials(token=token or kept)
-        async with Client(address, told, credentials=credentials, redial=redial) as client:
+        async with GatewayClient(address, told, credentials=credentials, redial=redial) as client:
             yield client
         return
     # Here for start-up: only a gateway elsewhere wants a device, and with it cryptography.
-    from ..net.gateway_client.identity import DeviceTokens, Identity
+    from ..net.gateway_client.identity import DeviceIdentity, DeviceTokens
 
     tokens = DeviceTokens(folder / "device-tokens.json")
     # Never the token kept here: it is this machine's gateway's, and none of another's business.
     shared = token or os.environ.get("OPENCLAW_GATEWAY_TOKEN")
     credentials = Credentials(token=shared, device_token=None if shared else tokens.find(address, "operator"))
-    device = Identity.load(folder / "device.json")
-    async with Client(address, told, credentials=credentials, signer=device, redial=redial) as client:
+    device = DeviceIdentity.load(folder / "device.json")
+    async with GatewayClient(address, told, credentials=credentials, signer=device, redial=redial) as client:
         given = (client.hello or {}).get("auth", {}).get("deviceToken")
         if given:
-            tokens.keep(address, "operator", given)
+            tokens.save(address, "operator", given)
         yield client

@@ -8,13 +8,13 @@ from typing import Any
 
 from ..core.errors import OpenClawError
 from ..core.model import Json
-from ..core.rpc import Fault
+from ..core.rpc import RpcError
 from . import gateway_options
-from .commands import repeated
+from .commands import repeat_options
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    _common(parser)
+    _common_arguments(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="ACTION", title="without an action: list what waits or failed")
     listing = verbs.add_parser("list", help="the newest first")
     listing.add_argument("--status", choices=("queued", "failed", "sent"))
@@ -22,17 +22,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for verb, meaning in (("retry", "try to send it again, now"), ("drop", "forget it; it is never sent")):
         one = verbs.add_parser(verb, help=meaning)
         one.add_argument("id", help="as the list shows it")
-    repeated(_common, *verbs.choices.values())
+    repeat_options(_common_arguments, *verbs.choices.values())
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def _common_arguments(parser: argparse.ArgumentParser) -> None:
     gateway_options.arguments(parser)
     parser.add_argument("--json", action="store_true", help="answer as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     if options.verb in ("retry", "drop"):
-        answer = asyncio.run(_asked(options, f"outbox.{options.verb}", {"id": options.id}))
+        answer = asyncio.run(_call_gateway(options, f"outbox.{options.verb}", {"id": options.id}))
         words = "It is tried again now." if options.verb == "retry" else "Dropped."
         print(json.dumps(answer) if options.json else words)
         return 0
@@ -40,27 +40,27 @@ def run(options: argparse.Namespace) -> int:
     status = getattr(options, "status", None)
     if status is not None:
         wanted["status"] = status
-    answer = asyncio.run(_asked(options, "outbox.list", wanted))
+    answer = asyncio.run(_call_gateway(options, "outbox.list", wanted))
     items = [item for item in answer["items"] if status is not None or item["status"] != "sent"]
     if options.json:
         print(json.dumps(items, indent=2, ensure_ascii=False))
         return 0
     for item in items:
-        _show(item)
+        _show_item(item)
     if not items:
         print("Nothing waits and nothing failed." if status is None else f"Nothing is {status}.")
     return 0
 
 
-async def _asked(options: argparse.Namespace, method: str, params: Json) -> Any:
-    async with gateway_options.dialled(options) as client:
+async def _call_gateway(options: argparse.Namespace, method: str, params: Json) -> Any:
+    async with gateway_options.connect_from_options(options) as client:
         try:
             return await client.call(method, params)
-        except Fault as fault:
+        except RpcError as fault:
             raise OpenClawError(str(fault)) from None
 
 
-def _show(item: Json) -> None:
+def _show_item(item: Json) -> None:
     at = datetime.fromtimestamp(item["createdAt"] / 1000).astimezone().isoformat(timespec="seconds")
     print(f"{item['id']}  {item['status']:6}  {at}  {item['channel']} → {item['to']}  tries {item['tries']}")
     if item.get("error"):

@@ -10,20 +10,20 @@ import msgspec
 
 from ..config import text
 from ..core.errors import BadRequest
-from ..core.model import Caller, Door, Grant, Sender, ToolSpec
+from ..core.model import Caller, EntryPoint, Grant, Sender, ToolSpec
 from ..core.owner import is_owner
-from ..core.providers import asked_model
-from ..core.session_target import conversation
-from ..mcp.client.names import BETWEEN, server_names
+from ..core.providers import model_from_settings
+from ..core.session_target import parse_session_key
+from ..mcp.client.names import NAME_SEPARATOR, server_names
 from ..tools import policy_rules
-from ..tools.config_policy import Explanation, HouseRules
-from ..tools.policy_rules import RuleBook
-from ..tools.tool_names import CLAW_TOOLS, is_ours
+from ..tools.config_policy import ConfigPolicy, Explanation
+from ..tools.policy_rules import PolicyRules
+from ..tools.tool_names import CLAW_TOOLS, is_builtin_name
 
-HOUSE: Final = "claw"
-SERVER: Final = "mcp/"
-NODE: Final = "node/"
-LARGEST_CONFIG: Final = 16 * 1024 * 1024  # a configuration is written by hand; what is larger is another file
+CLAW_SOURCE: Final = "claw"
+SERVER_PREFIX: Final = "mcp/"
+NODE_PREFIX: Final = "node/"
+MAX_CONFIG_BYTES: Final = 16 * 1024 * 1024  # a configuration is written by hand; what is larger is another file
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,9 @@ def _caller_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--owner", action=argparse.BooleanOptionalAction, help="whether the sender is the owner (default: by the rules)"
     )
-    parser.add_argument("--door", choices=get_args(Door), default="cli", help="how the call comes in (default cli)")
+    parser.add_argument(
+        "--door", choices=get_args(EntryPoint), default="cli", help="how the call comes in (default cli)"
+    )
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="rule book (default: openclaw.json in the state dir)"
     )
@@ -62,20 +64,24 @@ def _caller_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Status 0 whatever the decision is: the question was answered."""
     book = read_rules(options.config)
-    rules = HouseRules(book)
-    caller = caller_of(options, book)
+    rules = ConfigPolicy(book)
+    caller = caller_from_options(options, book)
     if options.verb == "explain":
-        source = options.source or source_of(options.tool, book)
+        source = options.source or guess_source(options.tool, book)
         explanation = rules.explain(caller, source, ToolSpec(name=options.tool))
-        doubts = _doubts(explanation, book)
-        print(_json(_explained(explanation, doubts)) if options.json else _told(explanation, doubts))
+        doubts = _caveats(explanation, book)
+        print(
+            _to_json(_explanation_json(explanation, doubts))
+            if options.json
+            else _format_explanation(explanation, doubts)
+        )
         return 0
-    explanations = [rules.explain(caller, options.source or HOUSE, ToolSpec(name=name)) for name in CLAW_TOOLS]
-    print(_json(_menu(explanations)) if options.json else _menu_told(explanations))
+    explanations = [rules.explain(caller, options.source or CLAW_SOURCE, ToolSpec(name=name)) for name in CLAW_TOOLS]
+    print(_to_json(_tool_list_json(explanations)) if options.json else _format_tool_list(explanations))
     return 0
 
 
-def read_rules(path: Path | None) -> RuleBook:
+def read_rules(path: Path | None) -> PolicyRules:
     """The rules in a configuration file; without one named, those of this machine, and none if it has no file.
 
     The one place that knows where the rules are kept.
@@ -83,41 +89,43 @@ def read_rules(path: Path | None) -> RuleBook:
     file = path or state_dir() / "openclaw.json"
     try:
         with file.open("rb") as opened:
-            data = opened.read(LARGEST_CONFIG + 1)
+            data = opened.read(MAX_CONFIG_BYTES + 1)
     except FileNotFoundError:
         if path is None:
-            return RuleBook()
+            return PolicyRules()
         raise BadRequest(f"there is no file {path}; name the configuration with --config FILE") from None
     except OSError as exc:
-        return policy_rules.unreadable(f"{file}: {exc.strerror}")
-    if len(data) > LARGEST_CONFIG:
-        return policy_rules.unreadable(f"{file} is larger than {LARGEST_CONFIG} bytes")
-    return rules_in(data)
+        return policy_rules.refuse_everything(f"{file}: {exc.strerror}")
+    if len(data) > MAX_CONFIG_BYTES:
+        return policy_rules.refuse_everything(f"{file} is larger than {MAX_CONFIG_BYTES} bytes")
+    return parse_rules(data)
 
 
-def rules_in(data: bytes) -> RuleBook:
+def parse_rules(data: bytes) -> PolicyRules:
     """The rules in a configuration file's bytes. Never raises: a book that can't be read refuses everything."""
     try:
         return policy_rules.from_config(text.parse(data.decode(errors="replace")))
     except BadRequest as exc:
-        return policy_rules.unreadable(str(exc))
+        return policy_rules.refuse_everything(str(exc))
 
 
-def source_of(tool: str, book: RuleBook) -> str:
+def guess_source(tool: str, rules: PolicyRules) -> str:
     """Who offers a tool of this name: a server that is configured, a node, the house."""
-    prefixes = server_names(book.mcp.servers)
-    offering = [name for name, prefix in prefixes.items() if tool.lower().startswith(f"{prefix}{BETWEEN}".lower())]
+    prefixes = server_names(rules.mcp.servers)
+    offering = [
+        name for name, prefix in prefixes.items() if tool.lower().startswith(f"{prefix}{NAME_SEPARATOR}".lower())
+    ]
     if offering:
-        return SERVER + max(offering, key=lambda name: len(prefixes[name]))
-    alias, between, _ = tool.partition(BETWEEN)
-    return NODE + alias if alias and between else HOUSE
+        return SERVER_PREFIX + max(offering, key=lambda name: len(prefixes[name]))
+    alias, between, _ = tool.partition(NAME_SEPARATOR)
+    return NODE_PREFIX + alias if alias and between else CLAW_SOURCE
 
 
 def state_dir() -> Path:
     return Path(os.environ.get("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw-mcp")
 
 
-def caller_of(options: argparse.Namespace, book: RuleBook) -> Caller:
+def caller_from_options(options: argparse.Namespace, rules: PolicyRules) -> Caller:
     """A caller as a door would make it. Whoever types here is the owner; a sender is when the rules say so."""
     sender = Sender(
         id=options.sender, e164=options.sender_e164, username=options.sender_username, name=options.sender_name
@@ -125,12 +133,12 @@ def caller_of(options: argparse.Namespace, book: RuleBook) -> Caller:
     known = sender != Sender()
     owner = options.owner
     if owner is None:
-        channel = options.channel or conversation(options.session).channel
-        owners = book.commands.owner_allow_from
+        channel = options.channel or parse_session_key(options.session).channel
+        owners = rules.commands.owner_allow_from
         owner = is_owner(sender, owners, channel=channel, vouched=True) if known else options.door == "cli"
     grant = Grant(
         agent=options.agent,
-        models=_models(options, book),
+        models=_possible_models(options, rules),
         channel=options.channel,
         account=options.account,
         group=options.group,
@@ -140,43 +148,45 @@ def caller_of(options: argparse.Namespace, book: RuleBook) -> Caller:
         depth=options.depth,
     )
     scopes = frozenset({"*"})
-    return Caller(kind="local", name="policy", scopes=scopes, session=options.session, door=options.door, grant=grant)
+    return Caller(
+        kind="local", name="policy", scopes=scopes, session=options.session, entry_point=options.door, grant=grant
+    )
 
 
-def _models(options: argparse.Namespace, book: RuleBook) -> tuple[str, ...]:
+def _possible_models(options: argparse.Namespace, rules: PolicyRules) -> tuple[str, ...]:
     """Those that may answer. A provider alone stands for itself: no run names it so."""
     model, provider = options.model, options.provider
     if provider and "/" in provider:
         model, provider = provider, None
     if not model:
         return (provider,) if provider else ()
-    agent = options.agent or conversation(options.session).agent or book.default_agent
-    return book.may_answer(agent.strip().lower(), asked_model({"model": model, "provider": provider}))
+    agent = options.agent or parse_session_key(options.session).agent or rules.default_agent
+    return rules.possible_models(agent.strip().lower(), model_from_settings({"model": model, "provider": provider}))
 
 
-def _doubts(explanation: Explanation, book: RuleBook) -> list[str]:
+def _caveats(explanation: Explanation, rules: PolicyRules) -> list[str]:
     """Why the gateway may refuse what the rules allow."""
-    source, agent = explanation.source, explanation.who.agent
+    source, agent = explanation.source, explanation.subject.agent
     doubts = []
-    if book.problem is None and not book.has_agent(agent):
+    if rules.problem is None and not rules.has_agent(agent):
         doubts.append(f"no agent {agent!r} is configured, so the gateway has no session of it")
-    if explanation.who.depth and not explanation.who.groups:
+    if explanation.subject.depth and not explanation.subject.groups:
         doubts.append(
             "a sub-agent is under the rules of the group its work began in; if there is one, name it with --group"
         )
-    if source == HOUSE and not is_ours(explanation.tool):
+    if source == CLAW_SOURCE and not is_builtin_name(explanation.tool):
         doubts.append(f"the house has no tool {explanation.tool!r}; name who offers it with --source")
-    if source.startswith(SERVER) and source.removeprefix(SERVER) not in book.mcp.servers:
-        doubts.append(f"mcp.servers names no server {source.removeprefix(SERVER)!r}")
-    if source.startswith(NODE):
-        doubts.append(f"it is there only while a node {source.removeprefix(NODE)!r} is connected and offers it")
+    if source.startswith(SERVER_PREFIX) and source.removeprefix(SERVER_PREFIX) not in rules.mcp.servers:
+        doubts.append(f"mcp.servers names no server {source.removeprefix(SERVER_PREFIX)!r}")
+    if source.startswith(NODE_PREFIX):
+        doubts.append(f"it is there only while a node {source.removeprefix(NODE_PREFIX)!r} is connected and offers it")
     return doubts
 
 
-def _told(explanation: Explanation, doubts: Sequence[str]) -> str:
+def _format_explanation(explanation: Explanation, caveats: Sequence[str]) -> str:
     decision = explanation.decision
     lines = [f"{explanation.tool}: {'allowed' if decision.allowed else 'refused'}", f"  because {decision.reason}"]
-    lines += [*(f"  but {doubt}" for doubt in doubts), ""]
+    lines += [*(f"  but {doubt}" for doubt in caveats), ""]
     width = max(len(verdict.step) for verdict in explanation.steps)
     decided = [verdict for verdict in explanation.steps if verdict.outcome == ("allow" if decision.allowed else "deny")]
     for verdict in explanation.steps:
@@ -190,7 +200,7 @@ def _told(explanation: Explanation, doubts: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _explained(explanation: Explanation, doubts: Sequence[str]) -> dict[str, Any]:
+def _explanation_json(explanation: Explanation, caveats: Sequence[str]) -> dict[str, Any]:
     decision = explanation.decision
     return {
         "tool": explanation.tool,
@@ -198,13 +208,13 @@ def _explained(explanation: Explanation, doubts: Sequence[str]) -> dict[str, Any
         "allowed": decision.allowed,
         "step": decision.step,
         "reason": decision.reason,
-        "doubts": doubts,
-        "caller": explanation.who,
+        "doubts": caveats,
+        "caller": explanation.subject,
         "steps": explanation.steps,
     }
 
 
-def _menu(explanations: Sequence[Explanation]) -> dict[str, Any]:
+def _tool_list_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
     refused = [each for each in explanations if not each.decision.allowed]
     return {
         "tools": [each.tool for each in explanations if each.decision.allowed],
@@ -212,11 +222,11 @@ def _menu(explanations: Sequence[Explanation]) -> dict[str, Any]:
     }
 
 
-def _menu_told(explanations: Sequence[Explanation]) -> str:
+def _format_tool_list(explanations: Sequence[Explanation]) -> str:
     allowed = [each.tool for each in explanations if each.decision.allowed]
     lines = [*allowed, f"{len(allowed)} of {len(explanations)} tools; openclaw policy explain --tool NAME says why"]
     return "\n".join(lines)
 
 
-def _json(value: object) -> str:
+def _to_json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

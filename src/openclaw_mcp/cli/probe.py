@@ -12,28 +12,28 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ..config.views import gateway_place
+from ..config.views import gateway_endpoint
 from ..core.errors import OpenClawError
 from ..core.model import Json
-from ..net.gateway_client.client import Client
-from ..net.listening_ports import holder
-from .address import standing_port, told_port
-from .operator_client import operator
+from ..net.gateway_client.client import GatewayClient
+from ..net.listening_ports import find_port_owner
+from .address import port_from_env, port_from_state
+from .operator_client import connect_operator
 
-__all__ = ["Gateway", "arguments", "holder", "look"]
+__all__ = ["GatewayProbe", "arguments", "find_port_owner", "probe_gateway"]
 
-ANSWER_WITHIN: Final = 10.0  # seconds for one method; a report should not hang on a gateway that does
-KNOCK_WITHIN: Final = 1.0  # seconds to find out whether anybody listens
-_CALENDAR = re.compile(r"20\d\d\.")
+ANSWER_TIMEOUT: Final = 10.0  # seconds for one method; a report should not hang on a gateway that does
+CONNECT_TIMEOUT: Final = 1.0  # seconds to find out whether anybody listens
+_CALENDAR_VERSION = re.compile(r"20\d\d\.")
 """How OpenClaw's own versions begin; ours do not."""
 
 
-class Gateway(Struct, frozen=True, kw_only=True):
+class GatewayProbe(Struct, frozen=True, kw_only=True):
     url: str
-    named: bool
+    is_configured: bool
     """Whether somebody said that it is there."""
-    listens: bool = False
-    trouble: str = ""
+    is_listening: bool = False
+    problem: str = ""
     """Why it can't be used."""
     version: str = ""
     answers: bool = False
@@ -44,7 +44,7 @@ class Gateway(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        whose = "a real OpenClaw gateway" if _CALENDAR.match(self.version) else "our gateway"
+        whose = "a real OpenClaw gateway" if _CALENDAR_VERSION.match(self.version) else "our gateway"
         return f"{whose} ({self.version})"
 
     @property
@@ -64,50 +64,50 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
 
 
-async def look(
+async def probe_gateway(
     folder: Path, config: Json, *, url: str | None = None, token: str | None = None, sessions: Json | None = None
-) -> Gateway:
+) -> GatewayProbe:
     """What the gateway says of itself. `sessions`: the parameters of the list of sessions that is wanted too."""
     named = bool(url or os.environ.get("OPENCLAW_GATEWAY_URL") or config.get("gateway", {}).get("mode") == "remote")
-    place, its_token = gateway_place(config)
-    stands = None if named or told_port() else standing_port(folder)
+    place, its_token = gateway_endpoint(config)
+    stands = None if named or port_from_env() else port_from_state(folder)
     address = url or (f"ws://127.0.0.1:{stands}" if stands else place)
     given = token or os.environ.get("OPENCLAW_GATEWAY_TOKEN") or (its_token if address == place else None)
-    if not named and not await asyncio.to_thread(_knocked, address):
-        return Gateway(url=address, named=False)
+    if not named and not await asyncio.to_thread(_can_connect, address):
+        return GatewayProbe(url=address, is_configured=False)
     try:
-        async with operator(folder, url=address, token=given) as client:
+        async with connect_operator(folder, url=address, token=given) as client:
             hello = client.hello or {}
-            return Gateway(
-                url=address, named=named, listens=True, answers=True,
+            return GatewayProbe(
+                url=address, is_configured=named, is_listening=True, answers=True,
                 version=str((hello.get("server") or {}).get("version") or "version unknown"),
-                health=await _said(client, "health"), channels=await _said(client, "channels.status"),
-                cron=await _said(client, "cron.status"),
-                sessions={} if sessions is None else await _said(client, "sessions.list", sessions),
+                health=await _call_or_empty(client, "health"), channels=await _call_or_empty(client, "channels.status"),
+                cron=await _call_or_empty(client, "cron.status"),
+                sessions={} if sessions is None else await _call_or_empty(client, "sessions.list", sessions),
             )  # fmt: skip
     except OpenClawError as exc:
         port, who = urlsplit(address).port, None
         if port is not None:
-            who = await asyncio.to_thread(holder, port)
+            who = await asyncio.to_thread(find_port_owner, port)
         held = f" (port {port} is held by {who})" if who else ""
-        listens = await asyncio.to_thread(_knocked, address)
-        return Gateway(url=address, named=named, listens=listens, trouble=f"{exc}{held}")
+        listens = await asyncio.to_thread(_can_connect, address)
+        return GatewayProbe(url=address, is_configured=named, is_listening=listens, problem=f"{exc}{held}")
 
 
-async def _said(client: Client, method: str, params: Json | None = None) -> Json:
+async def _call_or_empty(client: GatewayClient, method: str, params: Json | None = None) -> Json:
     """What a method answers; nothing when this gateway has no such method or will not say."""
     asking: Callable[..., Awaitable[Any]] = client.call
     try:
-        answer = await asking(method, params or {}, within=ANSWER_WITHIN)
+        answer = await asking(method, params or {}, within=ANSWER_TIMEOUT)
     except OpenClawError:
         return {}
     return answer if isinstance(answer, dict) else {}
 
 
-def _knocked(url: str) -> bool:
+def _can_connect(url: str) -> bool:
     place = urlsplit(url)
     try:
-        with socket.create_connection((place.hostname or "", place.port or 0), KNOCK_WITHIN):
+        with socket.create_connection((place.hostname or "", place.port or 0), CONNECT_TIMEOUT):
             return True
     except (OSError, ValueError):
         return False

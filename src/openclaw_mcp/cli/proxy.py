@@ -7,11 +7,11 @@ from pathlib import Path
 from ..core.errors import BadRequest
 from ..net import listen
 from ..proxy import settings as configuration
-from ..proxy.http.asgi import Front
-from ..proxy.settings import Settings
-from ..proxy.state import House
+from ..proxy.http.asgi import ProxyAsgi
+from ..proxy.settings import ProxySettings
+from ..proxy.state import ProxyState
 from . import proxy_stdio
-from .commands import port
+from .commands import parse_port
 from .logging_setup import log_to_stderr
 
 DEFAULT_PORT = 8000
@@ -19,7 +19,9 @@ DEFAULT_PORT = 8000
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    parser.add_argument("--port", type=port, default=DEFAULT_PORT, help="0 for any free one (default %(default)s)")
+    parser.add_argument(
+        "--port", type=parse_port, default=DEFAULT_PORT, help="0 for any free one (default %(default)s)"
+    )
     parser.add_argument("--insecure", action="store_true", help="listen beyond this machine even without tokens")
     parser.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
     proxy_stdio.arguments(parser)
@@ -29,14 +31,14 @@ def run(options: argparse.Namespace) -> int:
     if options.stdio:
         proxy_stdio.run(options)
         return 0
-    settings = configuration.read(folder=Path.cwd(), file=options.env_file)
+    settings = configuration.read_settings(folder=Path.cwd(), file=options.env_file)
     log_to_stderr(verbose=options.verbose)
-    check(settings, host=options.host, insecure=options.insecure)
+    check_exposure(settings, host=options.host, insecure=options.insecure)
     listen.run(serve(settings, host=options.host, port=options.port))
     return 0
 
 
-def check(settings: Settings, *, host: str, insecure: bool) -> None:
+def check_exposure(settings: ProxySettings, *, host: str, insecure: bool) -> None:
     """Say what is open, and refuse to open it to other machines unasked. Raises BadRequest."""
     names = {"OPENCLAW_PROXY_APP_TOKEN": settings.app_token, "OPENCLAW_PROXY_OPENCLAW_TOKEN": settings.mcp_token}
     empty = [name for name, token in names.items() if not token]
@@ -52,15 +54,15 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-async def serve(settings: Settings, *, host: str, port: int) -> None:
+async def serve(settings: ProxySettings, *, host: str, port: int) -> None:
     listener = listen.bind(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listener.getsockname()[1]}"
-    async with House(settings) as house:
-        front = Front(house)
+    async with ProxyState(settings) as house:
+        front = ProxyAsgi(house)
         await listen.serve(
             front,
             listener,
-            ready=lambda: print(f"proxy: {address}", flush=True),
-            websockets=front.socket,
+            on_ready=lambda: print(f"proxy: {address}", flush=True),
+            websockets=front.make_socket,
         )

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..core.errors import OpenClawError
 from ..core.ports import Toolbox
-from ..mcp.server.server import Info, McpServer
-from ..mcp.server.stdio import Opened
+from ..mcp.server.server import McpServer, McpServerInfo
+from ..mcp.server.stdio import StdioHandover
 from ..mcp.server.stdio import serve as serve_pipe
 from ..proxy import settings as configuration
-from ..proxy.stdio.remote_session import FarTools, Which
+from ..proxy.stdio.remote_session import RemoteSessionTools, SessionSelector
 
 if TYPE_CHECKING:
     import argparse
 
-LONGEST_LINE = 32 << 20  # bytes: a result of the largest size a proxy lets through fits
+MAX_LINE_LENGTH = 32 << 20  # bytes: a result of the largest size a proxy lets through fits
 
 
 def server(toolbox: Toolbox | None = None) -> McpServer:
-    info = Info(name="openclaw-proxy", version=__version__, title="OpenClaw app tools")
-    return McpServer(info, toolbox or FarTools(configuration.DEFAULT_URL, "", Which()))
+    info = McpServerInfo(name="openclaw-proxy", version=__version__, title="OpenClaw app tools")
+    return McpServer(info, toolbox or RemoteSessionTools(configuration.DEFAULT_URL, "", SessionSelector()))
 
 
-def serve_stdio(opened: Opened | None = None) -> None:
+def serve_stdio(opened: StdioHandover | None = None) -> None:
     # Here for start-up: by now the first answer is out.
     from . import commands
 
@@ -45,21 +45,21 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
     parser.add_argument("--env-file", type=Path, metavar="FILE", help="settings to read besides the environment")
 
 
-def run(options: "argparse.Namespace", opened: Opened | None = None) -> None:
+def run(options: "argparse.Namespace", opened: StdioHandover | None = None) -> None:
     asyncio.run(serve(options, opened))
 
 
-async def serve(options: "argparse.Namespace", opened: Opened | None) -> None:
-    settings = configuration.read(folder=Path.cwd(), file=options.env_file)
-    which = Which(
+async def serve(options: "argparse.Namespace", opened: StdioHandover | None) -> None:
+    settings = configuration.read_settings(folder=Path.cwd(), file=options.env_file)
+    which = SessionSelector(
         id=options.session or ("" if options.device else settings.session_id),
         device=options.device or "",
         app_token=settings.app_token,
     )
-    async with FarTools(options.proxy_base_url or settings.server_url, settings.mcp_token, which) as tools:
+    async with RemoteSessionTools(options.proxy_base_url or settings.server_url, settings.mcp_token, which) as tools:
         await serve_pipe(
             server(tools),
-            opened=opened,
-            longest_line=LONGEST_LINE,
-            introduced=lambda params: tools.bind(params.get("mcpSessionId")),
+            handover=opened,
+            longest_line=MAX_LINE_LENGTH,
+            on_initialize=lambda params: tools.bind_session(params.get("mcpSessionId")),
         )

@@ -12,9 +12,9 @@ TYPE_CHECKING = False  # `typing` is too heavy for the fast path
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..mcp.server.boot import Opening
+    from ..mcp.server.boot import FirstReplies
 
-REQUIRED = (
+REQUIRED_ENV = (
     "REMOTECLAW_GATEWAY_URL",
     "REMOTECLAW_GATEWAY_TOKEN",
     "REMOTECLAW_SESSION_KEY",
@@ -22,27 +22,27 @@ REQUIRED = (
 )
 
 
-GRANT = "ocg_"  # how a run's token begins: `rpc.acting` has it too, and is too heavy for the fast path
+GRANT_PREFIX = "ocg_"  # how a run's token begins: `rpc.acting` has it too, and is too heavy for the fast path
 
 
 def main() -> int:
-    if problem := _token_from_file():
+    if problem := _load_token():
         return _fatal(problem)
-    missing = [name for name in REQUIRED if not os.environ.get(name, "").strip()]
+    missing = [name for name in REQUIRED_ENV if not os.environ.get(name, "").strip()]
     if missing:
         return _fatal(f"Missing required environment variable: {missing[0]}")
     try:
-        allowed = menu(os.environ)
+        allowed = select_tools(os.environ)
     except ValueError as exc:
         return _fatal(str(exc))
     # Here for start-up: a missing setting is to be told before anything is loaded.
     from . import stdio
 
-    asks = not os.environ["REMOTECLAW_GATEWAY_TOKEN"].strip().startswith(GRANT)
-    return stdio.serve("claw", lambda opening: narrowed(opening, allowed, asks=asks))
+    asks = not os.environ["REMOTECLAW_GATEWAY_TOKEN"].strip().startswith(GRANT_PREFIX)
+    return stdio.serve("claw", lambda opening: filter_first_replies(opening, allowed, asks_gateway=asks))
 
 
-def _token_from_file() -> str | None:
+def _load_token() -> str | None:
     """Take the token from the file REMOTECLAW_GATEWAY_TOKEN_FILE names, so that no client's settings need hold it;
     without one, from where the gateway itself was given it."""
     path = os.environ.get("REMOTECLAW_GATEWAY_TOKEN_FILE")
@@ -60,7 +60,7 @@ def _token_from_file() -> str | None:
     return None
 
 
-def menu(environ: Mapping[str, str]) -> tuple[str, ...]:
+def select_tools(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The tools this run lists: what profile, owner flag and menu leave of all. Raises ValueError.
 
     A convenience for the agent, not a protection: the gateway decides again, by the token."""
@@ -79,14 +79,14 @@ def menu(environ: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def narrowed(opening: Opening, allowed: tuple[str, ...], *, asks: bool) -> Opening:
+def filter_first_replies(opening: FirstReplies, allowed: tuple[str, ...], *, asks_gateway: bool) -> FirstReplies:
     """The opening with only these tools in its lists. `asks`: without lists; the gateway is asked for them, since only
     it knows what its own token opens in this session. A run's menu came with the environment."""
     # Here for start-up: `boot` has loaded it by now.
-    from ..mcp.server.boot import Opening
+    from ..mcp.server.boot import FirstReplies
 
-    if asks:
-        return Opening(initialize=opening.initialize, discover=opening.discover, tools=None, stateless_tools=None)
+    if asks_gateway:
+        return FirstReplies(initialize=opening.initialize, discover=opening.discover, tools=None, stateless_tools=None)
     from ..mcp.first_replies.claw_lists import PARAMETER_TOOLS, PROFILES  # here for start-up, as in `menu`
 
     if allowed == PROFILES["full"]:
@@ -104,7 +104,7 @@ def narrowed(opening: Opening, allowed: tuple[str, ...], *, asks: bool) -> Openi
                     del tool["inputSchema"]["properties"][parameter]
         return json.dumps({**result, "tools": kept}, separators=(",", ":"), ensure_ascii=False)
 
-    return Opening(
+    return FirstReplies(
         initialize=opening.initialize,
         discover=opening.discover,
         tools=only(opening.tools),

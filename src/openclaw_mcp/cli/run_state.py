@@ -8,12 +8,12 @@ import msgspec
 import psutil
 from msgspec import Struct
 
-from ..net.files import read_whole, write_whole
+from ..net.files import read_if_exists, write_atomic
 
 FILE: Final = "up.json"
-OFF: Final = "off in node.json"
+OFF_LABEL: Final = "off in node.json"
 """What is said instead of an address; the node is the one surface that can be switched off."""
-SAME_START: Final = 1.0  # seconds two readings of one process's start may differ
+START_TOLERANCE: Final = 1.0  # seconds two readings of one process's start may differ
 
 
 class Surface(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -25,7 +25,7 @@ class Surface(Struct, frozen=True, kw_only=True, rename="camel"):
     use: str
 
 
-class Standing(Struct, frozen=True, kw_only=True, rename="camel"):
+class UpState(Struct, frozen=True, kw_only=True, rename="camel"):
     pid: int
     started: float
     surfaces: tuple[Surface, ...]
@@ -36,11 +36,11 @@ class Standing(Struct, frozen=True, kw_only=True, rename="camel"):
 
 def write(folder: Path, surfaces: tuple[Surface, ...]) -> None:
     """This process serves `folder` from now on."""
-    mine = Standing(pid=os.getpid(), started=psutil.Process().create_time(), surfaces=surfaces)
-    write_whole(folder / FILE, msgspec.json.format(msgspec.json.encode(mine), indent=2) + b"\n")
+    mine = UpState(pid=os.getpid(), started=psutil.Process().create_time(), surfaces=surfaces)
+    write_atomic(folder / FILE, msgspec.json.format(msgspec.json.encode(mine), indent=2) + b"\n")
 
 
-def moved(folder: Path, name: str, address: str) -> None:
+def update_address(folder: Path, name: str, address: str) -> None:
     """One surface of this process is elsewhere by now; nothing to do before the first `write`."""
     found = read(folder)
     if found is not None and found.pid == os.getpid():
@@ -50,24 +50,24 @@ def moved(folder: Path, name: str, address: str) -> None:
         )
 
 
-def read(folder: Path) -> Standing | None:
+def read(folder: Path) -> UpState | None:
     """What serves `folder`; None when nothing does, whatever a crash left in the file."""
-    found = read_whole(folder / FILE)
+    found = read_if_exists(folder / FILE)
     try:
-        standing = None if found is None else msgspec.json.decode(found, type=Standing)
+        standing = None if found is None else msgspec.json.decode(found, type=UpState)
     except msgspec.MsgspecError:
         return None
-    return standing if standing is not None and _lives(standing) else None
+    return standing if standing is not None and _is_alive(standing) else None
 
 
-def forget(folder: Path) -> None:
+def remove(folder: Path) -> None:
     (folder / FILE).unlink(missing_ok=True)
 
 
-def _lives(standing: Standing) -> bool:
+def _is_alive(state: UpState) -> bool:
     try:
-        process = psutil.Process(standing.pid)
-        same = abs(process.create_time() - standing.started) < SAME_START
+        process = psutil.Process(state.pid)
+        same = abs(process.create_time() - state.started) < START_TOLERANCE
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False

@@ -10,18 +10,18 @@ TYPE_CHECKING = False  # `typing` is too heavy for the fast path
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..mcp.server.boot import Run
+    from ..mcp.server.boot import RunServer
 
 
-def serve(surface: str, shape: Callable[[boot.Opening], boot.Opening] | None = None) -> int:
+def serve(surface: str, adapt: Callable[[boot.FirstReplies], boot.FirstReplies] | None = None) -> int:
     """Serve `surface` until end of input. `shape` fits its opening to this run."""
     # By name, so that this process imports its own surface's opening and no other's.
-    opening: boot.Opening = import_module(f"..mcp.first_replies.{surface}", __package__).OPENING
-    if shape is not None:
-        opening = shape(opening)
+    opening: boot.FirstReplies = import_module(f"..mcp.first_replies.{surface}", __package__).FIRST_REPLIES
+    if adapt is not None:
+        opening = adapt(opening)
 
-    def load() -> Run:
-        run: Run = import_module(f".{surface}", __package__).serve_stdio
+    def load() -> RunServer:
+        run: RunServer = import_module(f".{surface}", __package__).serve_stdio
         return run
 
     try:

@@ -10,15 +10,17 @@ from urllib.parse import quote
 
 from ..core.errors import OpenClawError
 from ..core.model import Json
-from ..store.engine import engines, is_url, shown
+from ..store.engine import create_engines, is_url, redact_location
 
 BUSY_WAIT: Final = 5.0  # seconds; a reader waits only while the file is put in order after a crash
-MOST: Final = 10_000  # sessions of one list
+MAX_SESSIONS: Final = 10_000  # sessions of one list
 COLUMNS: Final = (
     "key", "agent_id", "session_id", "created_at", "updated_at", "message_count", "status", "label", "title",
     "input_tokens", "output_tokens", "model", "archived",
 )  # fmt: skip
-LISTED: Final = f"SELECT {', '.join(COLUMNS)} FROM sessions ORDER BY updated_at DESC, id DESC LIMIT {MOST}"  # noqa: S608 - constants
+SESSIONS_QUERY: Final = (
+    f"SELECT {', '.join(COLUMNS)} FROM sessions ORDER BY updated_at DESC, id DESC LIMIT {MAX_SESSIONS}"  # noqa: S608 - constants
+)
 
 
 class NoStore(OpenClawError):
@@ -28,7 +30,7 @@ class NoStore(OpenClawError):
 
 
 @contextmanager
-def connected(path: Path) -> Iterator[sqlite3.Connection]:
+def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """Read-only, also where nothing may be written beside it."""
     place = f"file:{quote(str(path.resolve()))}"
     # A read-only folder has no room for the log's index; without a log nobody is writing either.
@@ -38,35 +40,35 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def sessions(where: str) -> list[Json]:
+def read_sessions(location: str) -> list[Json]:
     """Every session of a store, the last used first. Raises NoStore."""
-    rows = _elsewhere(where) if is_url(where) else _here(Path(where))
-    return [_session(dict(zip(COLUMNS, row, strict=True))) for row in rows]
+    rows = _rows_from_server(location) if is_url(location) else _rows_from_file(Path(location))
+    return [_session_json(dict(zip(COLUMNS, row, strict=True))) for row in rows]
 
 
-def _here(path: Path) -> list[tuple[object, ...]]:
+def _rows_from_file(path: Path) -> list[tuple[object, ...]]:
     if not path.is_file():
         raise NoStore(f"there is no store at {path}")
     try:
-        with connected(path) as connection:
-            return list(connection.execute(LISTED))
+        with open_read_only(path) as connection:
+            return list(connection.execute(SESSIONS_QUERY))
     except sqlite3.Error as exc:
         raise NoStore(f"{path} can't be read as a store of ours: {exc}") from exc
 
 
-def _elsewhere(where: str) -> list[tuple[object, ...]]:
+def _rows_from_server(location: str) -> list[tuple[object, ...]]:
     # Here for start-up: most stores are a file.
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        _, reader = engines(where)
+        _, reader = create_engines(location)
         with reader.connect() as connection:
-            return [tuple(row) for row in connection.exec_driver_sql(LISTED)]
+            return [tuple(row) for row in connection.exec_driver_sql(SESSIONS_QUERY)]
     except (SQLAlchemyError, ImportError) as exc:
-        raise NoStore(f"{shown(where)} can't be read ({type(exc).__name__}); is it running?") from exc
+        raise NoStore(f"{redact_location(location)} can't be read ({type(exc).__name__}); is it running?") from exc
 
 
-def _session(row: Json) -> Json:
+def _session_json(row: Json) -> Json:
     """As `sessions.list` would name it."""
     found = {
         "key": row["key"],

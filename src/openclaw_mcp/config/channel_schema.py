@@ -7,18 +7,18 @@ from ..core.model import Json
 # What holds when nothing is set is told in words, not as `default`: filled in, it would hide `channels.defaults`.
 
 
-def text(title: str, **more: Any) -> Json:
+def string(title: str, **more: Any) -> Json:
     return {"type": "string", "title": title, **more}
 
 
 MATRIX: Final[Json] = {
-    "homeserver": text("Homeserver's URL, such as https://matrix.org", pattern="^https?://"),
-    "userId": text("Our own id, such as @bot:matrix.org"),
-    "accessToken": text("Access token; or MATRIX_ACCESS_TOKEN, or a file"),
-    "accessTokenFile": text("File with the access token"),
-    "password": text("Password to log in with instead; or MATRIX_PASSWORD, or a file"),
-    "passwordFile": text("File with the password"),
-    "deviceName": text("What our login is called; else openclaw"),
+    "homeserver": string("Homeserver's URL, such as https://matrix.org", pattern="^https?://"),
+    "userId": string("Our own id, such as @bot:matrix.org"),
+    "accessToken": string("Access token; or MATRIX_ACCESS_TOKEN, or a file"),
+    "accessTokenFile": string("File with the access token"),
+    "password": string("Password to log in with instead; or MATRIX_PASSWORD, or a file"),
+    "passwordFile": string("File with the password"),
+    "deviceName": string("What our login is called; else openclaw"),
     "encryption": {"type": "boolean", "title": "Take part in encrypted rooms (needs the extra `matrix`); else not"},
     "autoJoin": {"enum": ["off", "allowlist", "always"], "title": "Whose invitations are accepted; else nobody's"},
     "autoJoinAllowlist": {
@@ -28,17 +28,17 @@ MATRIX: Final[Json] = {
     },
 }
 TELEGRAM: Final[Json] = {
-    "botToken": text("Token from @BotFather; or TELEGRAM_BOT_TOKEN, or a file"),
-    "tokenFile": text("File with the token"),
-    "baseUrl": text("Another server of the Bot API than Telegram's", pattern="^https?://"),
-    "webhookUrl": text("Public https address that leads to /channels/telegram/<account> here; else we poll"),
-    "webhookSecret": text("What Telegram says to our webhook; else one made from the token"),
-    "webhookSecretFile": text("File with that secret"),
+    "botToken": string("Token from @BotFather; or TELEGRAM_BOT_TOKEN, or a file"),
+    "tokenFile": string("File with the token"),
+    "baseUrl": string("Another server of the Bot API than Telegram's", pattern="^https?://"),
+    "webhookUrl": string("Public https address that leads to /channels/telegram/<account> here; else we poll"),
+    "webhookSecret": string("What Telegram says to our webhook; else one made from the token"),
+    "webhookSecretFile": string("File with that secret"),
     "linkPreview": {"type": "boolean", "title": "Show previews of links; else yes"},
 }
 
 
-def messengers(rules: Json) -> Json:
+def messenger_sections(rules: Json) -> Json:
     """Each messenger's section, closed: a key that is misspelt is named, not passed over."""
     bare = {name: {key: value for key, value in rule.items() if key != "default"} for name, rule in rules.items()}
     return {"matrix": _section("Matrix", bare | MATRIX), "telegram": _section("Telegram", bare | TELEGRAM)}
@@ -48,7 +48,7 @@ def _section(title: str, properties: Json) -> Json:
     """The settings of one account, or of several under `accounts`."""
     account = {"type": "object", "title": "One account", "properties": properties, "additionalProperties": False}
     several = {"type": "object", "title": "Accounts by id", "additionalProperties": account}
-    more = {"accounts": several, "defaultAccount": text("The account that speaks when none is named")}
+    more = {"accounts": several, "defaultAccount": string("The account that speaks when none is named")}
     return {
         "type": "object",
         "title": title,

@@ -3,53 +3,53 @@
 from typing import Final
 
 from ..core.model import Json
-from .schema_parts import flag, number, section, text, texts
+from .schema_parts import boolean, integer, section, string, strings
 
 DURATION: Final = r"^\s*(\d+(\.\d+)?\s*(ms|s|m|h|d|w)?\s*)+$"
 ALERT: Final[Json] = section(
     "Telling somebody of jobs that keep failing",
     {
-        "enabled": flag("At all", True),
-        "after": number("Failures in a row", least=1, default=2),
-        "cooldownMs": number("Milliseconds between two of one job", default=3_600_000),
-        "includeSkipped": flag("Skipped runs count too", False),
+        "enabled": boolean("At all", True),
+        "after": integer("Failures in a row", minimum=1, default=2),
+        "cooldownMs": integer("Milliseconds between two of one job", default=3_600_000),
+        "includeSkipped": boolean("Skipped runs count too", False),
         "mode": {"enum": ["announce", "webhook"], "title": "To a conversation, or to a URL"},
-        "channel": text("Channel, or last", minLength=1),
-        "to": text("Conversation, or URL", minLength=1),
-        "accountId": text("Account of the channel", minLength=1),
+        "channel": string("Channel, or last", minLength=1),
+        "to": string("Conversation, or URL", minLength=1),
+        "accountId": string("Account of the channel", minLength=1),
     },
     reload="hot",
 )
 CRON: Final[Json] = section(
     "The clock",
     {
-        "enabled": flag("false: nothing fires; jobs can still be changed and run by hand", True),
-        "maxConcurrentRuns": number("Agents and commands at work at once", least=1, most=256, default=8),
-        "skipMissedJobs": flag("After downtime recurring jobs wait for their next time", False),
+        "enabled": boolean("false: nothing fires; jobs can still be changed and run by hand", True),
+        "maxConcurrentRuns": integer("Agents and commands at work at once", minimum=1, maximum=256, default=8),
+        "skipMissedJobs": boolean("After downtime recurring jobs wait for their next time", False),
         "sessionRetention": {
             "title": "How long a run's own session is kept; a bare number is hours, false or 0h is for good",
-            "oneOf": [text("Duration", pattern=DURATION), {"type": "boolean"}],
+            "oneOf": [string("Duration", pattern=DURATION), {"type": "boolean"}],
             "default": "24h",
         },
         "runLog": section(
             "The log of runs",
-            {"keepLines": number("Runs kept of each job", least=1, most=100_000, default=2000)},
+            {"keepLines": integer("Runs kept of each job", minimum=1, maximum=100_000, default=2000)},
             reload="hot",
         ),
-        "webhookToken": text("Bearer token of webhooks", minLength=1),
+        "webhookToken": string("Bearer token of webhooks", minLength=1),
         "webhookSsrfPolicy": section(
             "Where webhooks may go",
             {
-                "allowedHostnames": texts("Hosts on this machine or its network that may be reached"),
-                "blockedHostnames": texts("Hosts that may not be reached"),
-                "dangerouslyAllowPrivateNetwork": flag("Every host on this machine or its network", False),
+                "allowedHostnames": strings("Hosts on this machine or its network that may be reached"),
+                "blockedHostnames": strings("Hosts that may not be reached"),
+                "dangerouslyAllowPrivateNetwork": boolean("Every host on this machine or its network", False),
             },
             reload="hot",
         ),
         "failureAlert": ALERT,
         "triggers": section(
             "Jobs that programs make due",
-            {"enabled": flag("Streams may be added and go", True)},
+            {"enabled": boolean("Streams may be added and go", True)},
             reload="hot",
         ),
     },
@@ -61,14 +61,16 @@ MESSAGES: Final[Json] = section(
         "inbound": section(
             "Messages that come quickly one after the other",
             {
-                "debounceMs": number("Milliseconds to wait for the next; 0: each is answered", most=60_000, default=0),
+                "debounceMs": integer(
+                    "Milliseconds to wait for the next; 0: each is answered", maximum=60_000, default=0
+                ),
                 "byChannel": {
                     "type": "object",
                     "title": "The same for one channel, by its name",
-                    "additionalProperties": number("Milliseconds", most=60_000),
+                    "additionalProperties": integer("Milliseconds", maximum=60_000),
                 },
             },
         ),
     },
-    open=True,
+    allow_extra=True,
 )

@@ -15,19 +15,19 @@ from msgspec import Struct
 
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
-from ..net.files import keep_once, open_own, private_folder, read_whole, write_whole
+from ..net.files import create_if_absent, make_private_folder, open_private, read_if_exists, write_atomic
 from . import secret_recipients, text
-from .schema import Blueprint
+from .schema import ConfigSchema
 
 try:
     import fcntl
 except ImportError:  # Windows: the base hash alone guards a write
     fcntl = None  # type: ignore[assignment]  # stands for "no such module"
 
-NAME: Final = "openclaw.json"
-KEY_FILE: Final = "config-hash.key"
+CONFIG_FILE: Final = "openclaw.json"
+HASH_KEY_FILE: Final = "config-hash.key"
 
-Check = Callable[["Snapshot", "Snapshot"], None]
+WriteCheck = Callable[["Snapshot", "Snapshot"], None]
 """Looks at what is there and what is about to be written, and raises what speaks against it."""
 
 
@@ -60,13 +60,13 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     warnings: list[Json] = []
 
     @property
-    def valid(self) -> bool:
+    def is_valid(self) -> bool:
         return not self.issues
 
     @property
-    def readable(self) -> bool:
+    def is_readable(self) -> bool:
         """Valid or not, its text could be understood."""
-        return self.valid or bool(self.parsed)
+        return self.is_valid or bool(self.parsed)
 
 
 def allow_any(before: Snapshot, after: Snapshot) -> None:
@@ -77,32 +77,32 @@ class ConfigFile:
     def __init__(
         self,
         folder: Path,
-        blueprint: Blueprint | None = None,
+        schema: ConfigSchema | None = None,
         *,
         environment: Mapping[str, str] = os.environ,
         key: bytes | None = None,
     ) -> None:
         """`key`: what hashes are made with; by default the one kept in the folder. With one given, nothing is made."""
-        self.path = folder / NAME
-        self.blueprint = blueprint or Blueprint()
+        self.path = folder / CONFIG_FILE
+        self.schema = schema or ConfigSchema()
         self._environment = environment
         # Keyed, so that a hash shown to clients tells nothing about the secrets it covers.
-        self._key = key or keep_once(private_folder(folder) / KEY_FILE, secrets.token_bytes(32))
+        self._key = key or create_if_absent(make_private_folder(folder) / HASH_KEY_FILE, secrets.token_bytes(32))
 
     def read(self) -> Snapshot:
         """What the file says now. A file that can't be understood is a snapshot with issues, not an empty config."""
-        data = read_whole(self.path)
-        return self.judge("" if data is None else data.decode(errors="replace"), exists=data is not None)
+        data = read_if_exists(self.path)
+        return self.parse_snapshot("" if data is None else data.decode(errors="replace"), exists=data is not None)
 
-    def judge(self, raw: str, *, exists: bool = True) -> Snapshot:
+    def parse_snapshot(self, raw: str, *, exists: bool = True) -> Snapshot:
         parsed: Json = {}
         issues: list[Json] = []
         try:
             parsed = text.parse(raw) if raw.strip() else {}
         except BadRequest as exc:
             issues = [{"path": "", "message": str(exc)}]
-        resolved, warnings = text.resolved(parsed, self._environment)
-        issues = issues or self.blueprint.issues(resolved)
+        resolved, warnings = text.resolve_environment(parsed, self._environment)
+        issues = issues or self.schema.find_issues(resolved)
         return Snapshot(
             path=self.path,
             exists=exists,
@@ -110,23 +110,23 @@ class ConfigFile:
             hash=self._hash(raw),
             parsed=parsed,
             resolved=resolved,
-            config=self.blueprint.with_defaults(resolved),
+            config=self.schema.fill_defaults(resolved),
             issues=issues,
             warnings=warnings,
         )
 
-    def shown(self, snapshot: Snapshot) -> Json:
+    def redact_config(self, snapshot: Snapshot) -> Json:
         """Its config, with defaults, fit to be seen: secrets are hidden, and `${NAME}` stands as it is written."""
-        return self.blueprint.with_defaults(text.redacted(snapshot.parsed))
+        return self.schema.fill_defaults(text.redact_secrets(snapshot.parsed))
 
     def _hash(self, raw: str) -> str:
         digest = hmac.digest(self._key, raw.encode(), hashlib.sha256)
         return f"hmac-sha256:v1:{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
     @contextmanager
-    def locked(self) -> Iterator[Snapshot]:
+    def lock(self) -> Iterator[Snapshot]:
         """The file as it is, nobody else writing it meanwhile."""
-        descriptor = open_own(self.path.with_name(f".{NAME}.lock"), os.O_RDWR | os.O_CREAT)
+        descriptor = open_private(self.path.with_name(f".{CONFIG_FILE}.lock"), os.O_RDWR | os.O_CREAT)
         try:
             if fcntl is not None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -135,7 +135,7 @@ class ConfigFile:
             os.close(descriptor)
 
     def replace(
-        self, raw: str, *, base: str | None, force: bool = False, check: Check = allow_any
+        self, raw: str, *, base_hash: str | None, force: bool = False, check: WriteCheck = allow_any
     ) -> tuple[Snapshot, Snapshot]:
         """Write `raw`, secrets restored: what was, and what is now on disk.
 
@@ -143,50 +143,50 @@ class ConfigFile:
         that can't be used, BadRequest for a secret kept beside an address it was not given for, and whatever `check`
         raises. What was there stays beside it as `openclaw.json.bak`.
         """
-        with self.locked() as before:
+        with self.lock() as before:
             if not force:
-                check_base(before, base)
-            restored = text.restored(raw, before.parsed)
+                check_base_hash(before, base_hash)
+            restored = text.restore_text(raw, before.parsed)
             if restored != raw:
-                secret_recipients.left_behind(before.parsed, text.parse(restored), text.parse(raw))
+                secret_recipients.find_misdirected_secrets(before.parsed, text.parse(restored), text.parse(raw))
             return before, self._write(before, restored, check)
 
-    def change(self, edit: Callable[[Snapshot], Json], check: Check = allow_any) -> tuple[Snapshot, Snapshot]:
+    def change(self, edit: Callable[[Snapshot], Json], check: WriteCheck = allow_any) -> tuple[Snapshot, Snapshot]:
         """Write what `edit` makes of the config as it is now: what was, and what is now on disk. Comments are lost.
 
         Nobody else writes in between, so that no change is lost and none is stale. A config that is not valid may be
         mended so. Raises ConfigInvalid as `replace` does, and for a file that can't be understood.
         """
-        with self.locked() as before:
-            if not before.readable:
-                raise invalid(before.issues, before.path)
+        with self.lock() as before:
+            if not before.is_readable:
+                raise invalid_config_error(before.issues, before.path)
             return before, self._write(before, json.dumps(edit(before), indent=2, ensure_ascii=False) + "\n", check)
 
-    def _write(self, before: Snapshot, raw: str, check: Check) -> Snapshot:
-        after = self._checked(raw)
+    def _write(self, before: Snapshot, raw: str, check: WriteCheck) -> Snapshot:
+        after = self._require_valid(raw)
         check(before, after)
         if before.exists:
-            write_whole(self.path.with_name(f"{NAME}.bak"), before.raw.encode())
-        write_whole(self.path.resolve(), after.raw.encode())  # a config kept elsewhere through a link stays there
+            write_atomic(self.path.with_name(f"{CONFIG_FILE}.bak"), before.raw.encode())
+        write_atomic(self.path.resolve(), after.raw.encode())  # a config kept elsewhere through a link stays there
         return after
 
-    def _checked(self, raw: str) -> Snapshot:
-        after = self.judge(raw)
-        if not after.valid:
-            raise invalid(after.issues)
+    def _require_valid(self, raw: str) -> Snapshot:
+        after = self.parse_snapshot(raw)
+        if not after.is_valid:
+            raise invalid_config_error(after.issues)
         return after
 
 
-def check_base(before: Snapshot, base: str | None) -> None:
-    if base is None and not before.exists:
+def check_base_hash(before: Snapshot, base_hash: str | None) -> None:
+    if base_hash is None and not before.exists:
         return
-    if base is None:
+    if base_hash is None:
         raise ConfigStale("config base hash required; re-run config.get and retry")
-    if not hmac.compare_digest(base.encode(), before.hash.encode()):
+    if not hmac.compare_digest(base_hash.encode(), before.hash.encode()):
         raise ConfigStale("config changed since last load; re-run config.get and retry")
 
 
-def invalid(issues: list[Json], path: Path | None = None) -> ConfigInvalid:
+def invalid_config_error(issues: list[Json], path: Path | None = None) -> ConfigInvalid:
     """`path`: the file that holds what is wrong, for people of this machine."""
     said = "; ".join(f"{i['path']}: {i['message']}" if i["path"] else str(i["message"]) for i in issues[:3])
     return ConfigInvalid(f"invalid config{f' in {path}' if path else ''}: {said}", issues)

@@ -13,38 +13,38 @@ from msgspec import Struct, field
 from ..core.model import Json
 
 if TYPE_CHECKING:
-    from .text import Path
+    from .text import ConfigPath
 
 FREE: Final = "free"
 MODEL: Final = "free within a provider, while no rules go by provider"
 PROGRAM: Final = "starts programs"
-POWER: Final = "decides what agents may do"
-PEOPLE: Final = "decides who is heard, as whom"
+PERMISSIONS: Final = "decides what agents may do"
+SENDERS: Final = "decides who is heard, as whom"
 SECRET: Final = "holds a secret"  # noqa: S105 - a class, not a secret
 ADDRESS: Final = "decides where secrets and messages go"
-DOOR: Final = "opens or guards a way in"
+ACCESS: Final = "opens or guards a way in"
 FILES: Final = "decides which files are read or written"
 LIMIT: Final = "bounds what is used"
-RECORD: Final = "decides what people see of it later"
-OTHERS: Final = "is read by others than this table knows"
+HISTORY: Final = "decides what people see of it later"
+UNKNOWN: Final = "is read by others than this table knows"
 
-ENTRY: Final = "[]"
-ANY: Final = "*"
-REST: Final = "**"
+LIST_ENTRY: Final = "[]"
+ANY_NAME: Final = "*"
+ANY_BELOW: Final = "**"
 
 
-def _under(place: str, keys: Mapping[str, str]) -> dict[str, str]:
-    return {f"{place}.{key}": why for key, why in keys.items()}
+def _prefix_paths(prefix: str, keys: Mapping[str, str]) -> dict[str, str]:
+    return {f"{prefix}.{key}": why for key, why in keys.items()}
 
 
 _MODEL: Final = {"model": MODEL, "model.primary": MODEL, "model.fallbacks[]": MODEL}
 _KEY: Final = {
-    f"apiKey{entry}{part}": SECRET for entry in ("", ENTRY)
+    f"apiKey{entry}{part}": SECRET for entry in ("", LIST_ENTRY)
     for part in ("", ".source", ".id", ".path", ".service", ".**")
 }  # fmt: skip
 _AGENT: Final = {
     **_MODEL,
-    "systemPrompt": POWER,  # the rules an agent is told
+    "systemPrompt": PERMISSIONS,  # the rules an agent is told
     "limits.modelCalls": LIMIT,
     "limits.toolCalls": LIMIT,
     "limits.parallelTools": LIMIT,
@@ -54,37 +54,37 @@ _AGENT: Final = {
     "runtimeCommand": PROGRAM,
     "runtimeArgs[]": PROGRAM,
     "runtimeEnv.*": SECRET,
-    "runtimeStrict": POWER,
+    "runtimeStrict": PERMISSIONS,
     "runtimeStartupSeconds": LIMIT,
     "runtimeIdleSeconds": LIMIT,
     "workspace": FILES,
     "timeoutSeconds": LIMIT,
-    "subagents.**": POWER,
+    "subagents.**": PERMISSIONS,
 }
 _CHANNEL: Final = {
-    "enabled": DOOR,
-    "dmPolicy": PEOPLE,
-    "allowFrom[]": PEOPLE,
-    "groupPolicy": PEOPLE,
-    "groupAllowFrom[]": PEOPLE,
-    "groups.**": PEOPLE,
-    "requireMention": PEOPLE,
+    "enabled": ACCESS,
+    "dmPolicy": SENDERS,
+    "allowFrom[]": SENDERS,
+    "groupPolicy": SENDERS,
+    "groupAllowFrom[]": SENDERS,
+    "groups.**": SENDERS,
+    "requireMention": SENDERS,
     "replyToMode": FREE,
     "textChunkLimit": FREE,
     "mediaMaxMb": LIMIT,
-    "actions.**": POWER,
+    "actions.**": PERMISSIONS,
 }
 _MATRIX: Final = {
     "homeserver": ADDRESS,
-    "userId": PEOPLE,
+    "userId": SENDERS,
     "accessToken": SECRET,
     "accessTokenFile": SECRET,
     "password": SECRET,
     "passwordFile": SECRET,
     "deviceName": FREE,
-    "encryption": DOOR,
-    "autoJoin": PEOPLE,
-    "autoJoinAllowlist[]": PEOPLE,
+    "encryption": ACCESS,
+    "autoJoin": SENDERS,
+    "autoJoinAllowlist[]": SENDERS,
 }
 _TELEGRAM: Final = {
     "botToken": SECRET,
@@ -97,171 +97,171 @@ _TELEGRAM: Final = {
 }
 
 
-def _channel(name: str, own: Mapping[str, str]) -> dict[str, str]:
+def _channel_classes(name: str, own: Mapping[str, str]) -> dict[str, str]:
     rules = {**_CHANNEL, **own}
-    several = _under(f"channels.{name}.accounts.*", rules)
-    return {**_under(f"channels.{name}", rules), **several, f"channels.{name}.defaultAccount": ADDRESS}
+    several = _prefix_paths(f"channels.{name}.accounts.*", rules)
+    return {**_prefix_paths(f"channels.{name}", rules), **several, f"channels.{name}.defaultAccount": ADDRESS}
 
 
-CLASSES: Final[Mapping[str, str]] = {
+CLASS_BY_PATH: Final[Mapping[str, str]] = {
     "$schema": ADDRESS,  # editors fetch it
     "meta.**": FREE,
-    **_under("gateway", {
-        "mode": DOOR, "port": DOOR, "bind": DOOR, "auth.mode": DOOR, "auth.token": SECRET, "auth.password": SECRET,
-        "http.endpoints.chatCompletions.enabled": DOOR, "http.endpoints.responses.enabled": DOOR,
-        "tools.allow[]": POWER, "tools.deny[]": POWER, "remote.url": ADDRESS, "remote.token": SECRET,
-        "reload.mode": DOOR, "nodes.**": POWER, "controlUi.**": DOOR,
+    **_prefix_paths("gateway", {
+        "mode": ACCESS, "port": ACCESS, "bind": ACCESS, "auth.mode": ACCESS, "auth.token": SECRET, "auth.password": SECRET,
+        "http.endpoints.chatCompletions.enabled": ACCESS, "http.endpoints.responses.enabled": ACCESS,
+        "tools.allow[]": PERMISSIONS, "tools.deny[]": PERMISSIONS, "remote.url": ADDRESS, "remote.token": SECRET,
+        "reload.mode": ACCESS, "nodes.**": PERMISSIONS, "controlUi.**": ACCESS,
     }),
-    **_under("agents.defaults", _AGENT),
-    **_under("agents.defaults", {"maxConcurrent": LIMIT, "heartbeat.**": ADDRESS}),
-    **_under("agents.list[]", _AGENT),
-    **_under("agents.list[]", {"id": POWER, "name": FREE, "default": PEOPLE, "tools.**": POWER, "identity.**": FREE}),
+    **_prefix_paths("agents.defaults", _AGENT),
+    **_prefix_paths("agents.defaults", {"maxConcurrent": LIMIT, "heartbeat.**": ADDRESS}),
+    **_prefix_paths("agents.list[]", _AGENT),
+    **_prefix_paths("agents.list[]", {"id": PERMISSIONS, "name": FREE, "default": SENDERS, "tools.**": PERMISSIONS, "identity.**": FREE}),
     "models.mode": ADDRESS,
-    **_under("models.providers.*", {
-        "api": ADDRESS, "baseUrl": ADDRESS, **_KEY, "headers.*": SECRET, "timeoutSeconds": LIMIT, "**": OTHERS,
+    **_prefix_paths("models.providers.*", {
+        "api": ADDRESS, "baseUrl": ADDRESS, **_KEY, "headers.*": SECRET, "timeoutSeconds": LIMIT, "**": UNKNOWN,
     }),
-    **_under("models.providers.*.models[]", {
+    **_prefix_paths("models.providers.*.models[]", {
         "id": ADDRESS, "name": LIMIT, "contextWindow": LIMIT, "maxTokens": LIMIT, "input[]": LIMIT, "reasoning": LIMIT,
-        "cost.**": RECORD, "**": OTHERS,
+        "cost.**": HISTORY, "**": UNKNOWN,
     }),
-    **_under("session", {
-        "mainKey": PEOPLE, "scope": PEOPLE, "dmScope": PEOPLE, "identityLinks.**": PEOPLE, "agentToAgent.**": POWER,
-        "sendPolicy.**": POWER,
+    **_prefix_paths("session", {
+        "mainKey": SENDERS, "scope": SENDERS, "dmScope": SENDERS, "identityLinks.**": SENDERS, "agentToAgent.**": PERMISSIONS,
+        "sendPolicy.**": PERMISSIONS,
     }),
-    **_channel("matrix", _MATRIX),
-    **_channel("telegram", _TELEGRAM),
-    **_channel("*", {"**": OTHERS}),
-    "bindings[].**": PEOPLE,
-    "tools.**": POWER,
-    "commands.restart": POWER,
-    "commands.**": PEOPLE,  # ownerAllowFrom among them
+    **_channel_classes("matrix", _MATRIX),
+    **_channel_classes("telegram", _TELEGRAM),
+    **_channel_classes("*", {"**": UNKNOWN}),
+    "bindings[].**": SENDERS,
+    "tools.**": PERMISSIONS,
+    "commands.restart": PERMISSIONS,
+    "commands.**": SENDERS,  # ownerAllowFrom among them
     "messages.inbound.debounceMs": FREE,
     "messages.inbound.byChannel.*": FREE,
-    "messages.**": OTHERS,
-    **_under("cron", {
-        "enabled": POWER, "maxConcurrentRuns": LIMIT, "skipMissedJobs": FREE, "sessionRetention": RECORD,
-        "runLog.keepLines": RECORD, "webhookToken": SECRET, "webhookSsrfPolicy.allowedHostnames[]": ADDRESS,
+    "messages.**": UNKNOWN,
+    **_prefix_paths("cron", {
+        "enabled": PERMISSIONS, "maxConcurrentRuns": LIMIT, "skipMissedJobs": FREE, "sessionRetention": HISTORY,
+        "runLog.keepLines": HISTORY, "webhookToken": SECRET, "webhookSsrfPolicy.allowedHostnames[]": ADDRESS,
         "webhookSsrfPolicy.blockedHostnames[]": ADDRESS,
-        "webhookSsrfPolicy.dangerouslyAllowPrivateNetwork": ADDRESS, "failureAlert.enabled": RECORD,
-        "failureAlert.after": RECORD, "failureAlert.cooldownMs": RECORD, "failureAlert.includeSkipped": RECORD,
+        "webhookSsrfPolicy.dangerouslyAllowPrivateNetwork": ADDRESS, "failureAlert.enabled": HISTORY,
+        "failureAlert.after": HISTORY, "failureAlert.cooldownMs": HISTORY, "failureAlert.includeSkipped": HISTORY,
         "failureAlert.mode": ADDRESS, "failureAlert.channel": ADDRESS, "failureAlert.to": ADDRESS,
         "failureAlert.accountId": ADDRESS, "triggers.enabled": PROGRAM,
     }),
-    "hooks.**": DOOR,
-    "node.**": POWER,
-    "proxy.**": DOOR,
-    **_under("mcp.servers.*", {
+    "hooks.**": ACCESS,
+    "node.**": PERMISSIONS,
+    "proxy.**": ACCESS,
+    **_prefix_paths("mcp.servers.*", {
         "command": PROGRAM, "args[]": PROGRAM, "env.*": SECRET, "cwd": PROGRAM, "workingDirectory": PROGRAM,
         "url": ADDRESS, "headers.*": SECRET, "transport": ADDRESS, "protocol": ADDRESS, "enabled": PROGRAM,
-        "agents[]": POWER, "toolFilter.include[]": POWER, "toolFilter.exclude[]": POWER, "toolFilter.**": OTHERS,
-        "connectionTimeoutMs": LIMIT, "requestTimeoutMs": LIMIT, "**": OTHERS,
+        "agents[]": PERMISSIONS, "toolFilter.include[]": PERMISSIONS, "toolFilter.exclude[]": PERMISSIONS, "toolFilter.**": UNKNOWN,
+        "connectionTimeoutMs": LIMIT, "requestTimeoutMs": LIMIT, "**": UNKNOWN,
     }),
-    "mcp.**": OTHERS,
+    "mcp.**": UNKNOWN,
     "store.url": ADDRESS,
     "logging.level": FREE,
     "logging.file": FILES,
-    "logging.**": OTHERS,
+    "logging.**": UNKNOWN,
     "env.**": SECRET,
     "secrets.**": SECRET,
     "ui.seamColor": FREE,
     "ui.assistant.**": FREE,
     "plugins.**": PROGRAM,
     "skills.**": PROGRAM,
-    "browser.**": OTHERS,
-    "talk.**": OTHERS,
-    "wizard.**": OTHERS,
+    "browser.**": UNKNOWN,
+    "talk.**": UNKNOWN,
+    "wizard.**": UNKNOWN,
 }  # fmt: skip
 
 
-def schema_paths(node: Json, place: str = "") -> Iterator[str]:
+def schema_paths(node: Json, path: str = "") -> Iterator[str]:
     """Every place of a schema that holds a value, as the table writes it; some come twice."""
     choices = node.get("oneOf") or node.get("anyOf") or node.get("allOf") or ()
     for choice in choices:
-        yield from schema_paths(choice, place)
+        yield from schema_paths(choice, path)
     if node.get("type") == "object" or "properties" in node or "additionalProperties" in node:
         for name, below in node.get("properties", {}).items():
-            yield from schema_paths(below, f"{place}.{name}" if place else name)
-        yield from _open(node.get("additionalProperties", True), f"{place}.{ANY}", f"{place}.{REST}")
+            yield from schema_paths(below, f"{path}.{name}" if path else name)
+        yield from _open_paths(node.get("additionalProperties", True), f"{path}.{ANY_NAME}", f"{path}.{ANY_BELOW}")
     elif node.get("type") == "array" or "items" in node:
-        yield from _open(node.get("items", True), f"{place}{ENTRY}", f"{place}{ENTRY}.{REST}")
+        yield from _open_paths(node.get("items", True), f"{path}{LIST_ENTRY}", f"{path}{LIST_ENTRY}.{ANY_BELOW}")
     elif not choices:
-        yield place
+        yield path
 
 
-def _open(below: Any, one: str, all_below: str) -> Iterator[str]:
+def _open_paths(below: Any, item_path: str, wildcard_path: str) -> Iterator[str]:
     if isinstance(below, dict) and below:
-        yield from schema_paths(below, one)
+        yield from schema_paths(below, item_path)
     elif below is not False:
-        yield all_below
+        yield wildcard_path
 
 
-class _Place(Struct):
+class _ClassNode(Struct):
     """A place of the table: its own class, and what stands below."""
 
-    why: str | None = None
-    names: dict[str, "_Place"] = field(default_factory=dict)
-    any: "_Place | None" = None
-    entry: "_Place | None" = None
-    rest: str | None = None
+    own_class: str | None = None
+    children: dict[str, "_ClassNode"] = field(default_factory=dict)
+    any_name: "_ClassNode | None" = None
+    list_entry: "_ClassNode | None" = None
+    below_class: str | None = None
 
-    def below(self, step: str) -> "_Place":
-        if step == ANY:
-            self.any = self.any or _Place()
-            return self.any
-        if step == ENTRY:
-            self.entry = self.entry or _Place()
-            return self.entry
-        return self.names.setdefault(step, _Place())
+    def child(self, step: str) -> "_ClassNode":
+        if step == ANY_NAME:
+            self.any_name = self.any_name or _ClassNode()
+            return self.any_name
+        if step == LIST_ENTRY:
+            self.list_entry = self.list_entry or _ClassNode()
+            return self.list_entry
+        return self.children.setdefault(step, _ClassNode())
 
-    def every(self) -> Iterator[str]:
-        yield from (why for why in (self.why, self.rest) if why is not None)
-        for place in (*self.names.values(), self.any, self.entry):
+    def all_classes(self) -> Iterator[str]:
+        yield from (why for why in (self.own_class, self.below_class) if why is not None)
+        for place in (*self.children.values(), self.any_name, self.list_entry):
             if place is not None:
-                yield from place.every()
+                yield from place.all_classes()
 
 
-def _tree(classes: Mapping[str, str]) -> _Place:
-    root = _Place()
+def _build_tree(classes: Mapping[str, str]) -> _ClassNode:
+    root = _ClassNode()
     for path, why in classes.items():
         place = root
-        *steps, last = path.replace(ENTRY, f".{ENTRY}").split(".")
+        *steps, last = path.replace(LIST_ENTRY, f".{LIST_ENTRY}").split(".")
         for step in steps:
-            place = place.below(step)
-        if last == REST:
-            place.rest = why
+            place = place.child(step)
+        if last == ANY_BELOW:
+            place.below_class = why
         else:
-            place.below(last).why = why
+            place.child(last).own_class = why
     return root
 
 
-_ROOT: Final = _tree(CLASSES)
+_ROOT: Final = _build_tree(CLASS_BY_PATH)
 
 
-def class_of(path: "Path") -> str:
+def class_of(path: "ConfigPath") -> str:
     """The class of a value at this place; of an object or a list, the strictest of all that may stand in it."""
-    found = _find(path)
+    found = _find_node(path)
     if isinstance(found, str):
         return found
-    classes = set(found.every())
+    classes = set(found.all_classes())
     return next((why for why in sorted(classes) if why not in (FREE, MODEL)), FREE if FREE in classes else MODEL)
 
 
-def class_of_entry(path: "Path") -> str:
+def class_of_presence(path: "ConfigPath") -> str:
     """The class of there being such an object at all: one of a list or under a name of the user's starts to work by
     being there, and any other is no more than what it holds."""
-    place = _find(path[:-1]) if path else OTHERS
+    place = _find_node(path[:-1]) if path else UNKNOWN
     if isinstance(place, str):
         return place
-    named = isinstance(path[-1], int) or place.any is not None
+    named = isinstance(path[-1], int) or place.any_name is not None
     return class_of(path) if named else FREE
 
 
-def _find(path: "Path") -> _Place | str:
+def _find_node(path: "ConfigPath") -> _ClassNode | str:
     place, rest = _ROOT, None
     for step in path:
-        rest = place.rest
-        below = place.entry if isinstance(step, int) else place.names.get(step, place.any)
+        rest = place.below_class
+        below = place.list_entry if isinstance(step, int) else place.children.get(step, place.any_name)
         if below is None:
-            return rest or OTHERS
+            return rest or UNKNOWN
         place = below
-    return place if any(True for _ in place.every()) else OTHERS
+    return place if any(True for _ in place.all_classes()) else UNKNOWN

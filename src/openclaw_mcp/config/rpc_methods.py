@@ -12,23 +12,32 @@ from .. import __version__
 from ..core.errors import BadRequest, StoreError
 from ..core.model import Json
 from ..core.repositories import ConfigHistory
-from ..core.rpc import ADMIN, READ, Event, Fault, Method, Publish, RpcCall, read_params
+from ..core.rpc import ADMIN, READ, Publish, RpcCall, RpcError, RpcEvent, RpcMethod, read_params
 from ..core.sessions import ConfigChange, now_ms
-from ..core.signal import Bell
+from ..core.signal import Signal
 from . import merge, secret_recipients, text
-from .file import Check, ConfigFile, ConfigInvalid, ConfigStale, Snapshot, allow_any, check_base, invalid
-from .permission import NotForRuns, is_person, refuse_runs
+from .file import (
+    ConfigFile,
+    ConfigInvalid,
+    ConfigStale,
+    Snapshot,
+    WriteCheck,
+    allow_any,
+    check_base_hash,
+    invalid_config_error,
+)
+from .permission import ConfigChangeDenied, check_run_changes, is_person
 from .schema import hint_of
-from .schema_parts import Reload
+from .schema_parts import ReloadKind
 
 logger = logging.getLogger(__name__)
 
 WATCH_EVERY: Final = 1.0  # seconds between looks at the file; a look is one stat
 WRITES_PER_MINUTE: Final = 30
-MOST_REPLACED: Final = 256
+MAX_REPLACED: Final = 256
 
 Raw = Annotated[str, Meta(min_length=1)]
-Write = Callable[[Check], tuple[Snapshot, Snapshot]]
+WriteFile = Callable[[WriteCheck], tuple[Snapshot, Snapshot]]
 """Writes the file when the check raises nothing: what was, and what is now."""
 
 
@@ -36,24 +45,24 @@ class WriteParams(Struct, frozen=True, kw_only=True, rename="camel"):
     raw: Raw
     base_hash: Raw | None = None
     note: str | None = None
-    replace_paths: Annotated[list[str], Meta(max_length=MOST_REPLACED)] = []
+    replace_paths: Annotated[list[str], Meta(max_length=MAX_REPLACED)] = []
 
 
 class LookupParams(Struct, frozen=True, kw_only=True):
     path: Annotated[str, Meta(min_length=1, max_length=1024, pattern=r"^[A-Za-z0-9_./\[\]\-*]+$")]
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class ConfigUpdate(Struct, frozen=True, kw_only=True):
     """The config is another now."""
 
     before: Snapshot
     after: Snapshot
     paths: tuple[str, ...]
-    reload: Reload
+    reload: ReloadKind
     """`restart` when any of the paths needs one."""
 
 
-class ConfigRoom:
+class ConfigService:
     """`current` is the last valid config; `changed` rings after each change, made here or by hand."""
 
     def __init__(self, file: ConfigFile, publish: Publish, history: ConfigHistory | None = None) -> None:
@@ -61,52 +70,52 @@ class ConfigRoom:
         self._publish = publish
         self.history = history
         """Where changes are kept; may be given later, before the room is entered."""
-        self.changed: Bell[Change] = Bell()
-        self.seen = file.read()
+        self.changed: Signal[ConfigUpdate] = Signal()
+        self.last_read = file.read()
         """The file as last read, valid or not."""
-        if not self.seen.valid:
-            raise invalid(self.seen.issues, self.seen.path)
-        self.current = self.seen
-        self._mark = self._stamp()
-        self._watching: asyncio.Task[None] | None = None
-        self._writing = asyncio.Lock()
-        self._made = datetime.now(UTC).isoformat(timespec="seconds")
+        if not self.last_read.is_valid:
+            raise invalid_config_error(self.last_read.issues, self.last_read.path)
+        self.current = self.last_read
+        self._last_stamp = self._read_stamp()
+        self._watch_task: asyncio.Task[None] | None = None
+        self._write_lock = asyncio.Lock()
+        self._generated_at = datetime.now(UTC).isoformat(timespec="seconds")
 
     async def __aenter__(self) -> Self:
-        await self._note_outside()
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        await self._record_offline_change()
+        self._watch_task = asyncio.get_running_loop().create_task(self._watch())
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        if self._watch_task is not None:
+            self._watch_task.cancel()
+            await asyncio.gather(self._watch_task, return_exceptions=True)
 
-    def methods(self) -> Sequence[Method]:
+    def methods(self) -> Sequence[RpcMethod]:
         return (
-            Method("config.get", READ, self._get),
-            Method("config.set", ADMIN, self._set, per_minute=WRITES_PER_MINUTE),
-            Method("config.apply", ADMIN, self._apply, per_minute=WRITES_PER_MINUTE),
-            Method("config.patch", ADMIN, self._patch, per_minute=WRITES_PER_MINUTE),
-            Method("config.schema", READ, self._schema),
-            Method("config.schema.lookup", READ, self._lookup),
+            RpcMethod("config.get", READ, self._get),
+            RpcMethod("config.set", ADMIN, self._set, per_minute=WRITES_PER_MINUTE),
+            RpcMethod("config.apply", ADMIN, self._apply, per_minute=WRITES_PER_MINUTE),
+            RpcMethod("config.patch", ADMIN, self._patch, per_minute=WRITES_PER_MINUTE),
+            RpcMethod("config.schema", READ, self._schema),
+            RpcMethod("config.schema.lookup", READ, self._lookup),
         )
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
     async def _get(self, call: RpcCall) -> Json:
         snapshot = await asyncio.to_thread(self._file.read)
-        parsed = text.redacted(snapshot.parsed)
+        parsed = text.redact_secrets(snapshot.parsed)
         return {
             "path": str(snapshot.path),
             "exists": snapshot.exists,
-            "raw": _shown(snapshot),
+            "raw": _redact_raw(snapshot),
             "parsed": parsed,
             "sourceConfig": parsed,
             "resolved": parsed,  # what comes from the environment is not shown
-            "runtimeConfig": self._file.shown(self.current),
-            "config": self._file.shown(snapshot),
-            "valid": snapshot.valid,
+            "runtimeConfig": self._file.redact_config(self.current),
+            "config": self._file.redact_config(snapshot),
+            "valid": snapshot.is_valid,
             "hash": snapshot.hash,
             "issues": snapshot.issues,
             "warnings": snapshot.warnings,
@@ -120,17 +129,22 @@ class ConfigRoom:
         }
 
     async def _schema(self, call: RpcCall) -> Json:
-        blueprint = self._file.blueprint
-        hints = blueprint.hints()
-        return {"schema": blueprint.schema, "uiHints": hints, "version": __version__, "generatedAt": self._made}
+        blueprint = self._file.schema
+        hints = blueprint.ui_hints()
+        return {
+            "schema": blueprint.json_schema,
+            "uiHints": hints,
+            "version": __version__,
+            "generatedAt": self._generated_at,
+        }
 
     async def _lookup(self, call: RpcCall) -> Json:
         asked = read_params(call.params, LookupParams, call.method)
         path = tuple(asked.path.replace("[", ".").replace("]", "").replace("/", ".").strip(".").split("."))
-        blueprint = self._file.blueprint
-        node = blueprint.node(path)
+        blueprint = self._file.schema
+        node = blueprint.find_node(path)
         if node is None:
-            raise Fault(f"config schema path not found: {asked.path}")
+            raise RpcError(f"config schema path not found: {asked.path}")
         required = node.get("required", [])
         children = [
             {
@@ -139,101 +153,111 @@ class ConfigRoom:
                 "type": inner.get("type"),
                 "required": key in required,
                 "hasChildren": bool(inner.get("properties") or inner.get("items")),
-                "reloadKind": blueprint.reload((*path, key)),
+                "reloadKind": blueprint.reload_kind((*path, key)),
                 "hint": hint_of(key, inner),
                 "hintPath": f"{asked.path}.{key}",
             }
             for key, inner in node.get("properties", {}).items()
         ]
-        found = {"path": asked.path, "schema": node, "reloadKind": blueprint.reload(path)}
+        found = {"path": asked.path, "schema": node, "reloadKind": blueprint.reload_kind(path)}
         return {**found, "hint": hint_of(path[-1], node), "hintPath": asked.path, "children": children}
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
     async def _set(self, call: RpcCall) -> Json:
         asked = read_params(call.params, WriteParams, call.method)
-        return self._answer(await self._replace(call, asked), None)
+        return self._write_result(await self._replace(call, asked), None)
 
     async def _apply(self, call: RpcCall) -> Json:
         asked = read_params(call.params, WriteParams, call.method)
-        return self._answer(await self._replace(call, asked), _sentinel("config-apply", asked.note))
+        return self._write_result(await self._replace(call, asked), _sentinel("config-apply", asked.note))
 
     async def _patch(self, call: RpcCall) -> Json:
         asked = read_params(call.params, WriteParams, call.method)
         dropped: list[str] = []
-        change = await self._written(call, asked, lambda check: self._patched(asked, check, dropped))
-        answer = {**self._answer(change, _sentinel("config-patch", asked.note)), "changedPaths": list(change.paths)}
+        change = await self._write(call, asked, lambda check: self._write_patch(asked, check, dropped))
+        answer = {
+            **self._write_result(change, _sentinel("config-patch", asked.note)),
+            "changedPaths": list(change.paths),
+        }
         return {**answer, "droppedSecrets": dropped} if dropped else answer
 
-    async def _replace(self, call: RpcCall, asked: WriteParams) -> Change:
-        return await self._written(
-            call, asked, lambda check: self._file.replace(asked.raw, base=asked.base_hash, check=check)
+    async def _replace(self, call: RpcCall, request: WriteParams) -> ConfigUpdate:
+        return await self._write(
+            call, request, lambda check: self._file.replace(request.raw, base_hash=request.base_hash, check=check)
         )
 
-    def _patched(self, asked: WriteParams, check: Check, dropped: list[str]) -> tuple[Snapshot, Snapshot]:
-        patch = text.parse(asked.raw)
+    def _write_patch(self, request: WriteParams, check: WriteCheck, dropped: list[str]) -> tuple[Snapshot, Snapshot]:
+        patch = text.parse(request.raw)
 
         def edit(before: Snapshot) -> Json:
-            check_base(before, asked.base_hash)
-            result: Json = merge.merged(before.parsed, text.keep_secrets(patch, before.parsed))
-            merge.refuse_losses(before.parsed, result, asked.replace_paths)
-            left = secret_recipients.left_behind(before.parsed, result, patch)
-            dropped.extend(map(text.dotted, left))
-            return secret_recipients.without(result, left) if left else result
+            check_base_hash(before, request.base_hash)
+            result: Json = merge.merge_patch(before.parsed, text.restore_secrets(patch, before.parsed))
+            merge.refuse_entry_loss(before.parsed, result, request.replace_paths)
+            left = secret_recipients.find_misdirected_secrets(before.parsed, result, patch)
+            dropped.extend(map(text.join_path, left))
+            return secret_recipients.remove_paths(result, left) if left else result
 
         return self._file.change(edit, check)
 
     def _permit_run(self, before: Snapshot, after: Snapshot) -> None:
         """Raises NotForRuns. A run writes on what a person made, so there must be something to compare with."""
-        if not before.valid:
+        if not before.is_valid:
             raise BadRequest("the config file is not valid now; a person must mend it before a run can change it")
-        refuse_runs((before if before.exists else self.current).parsed, after.parsed, self._file.blueprint.schema)
+        check_run_changes(
+            (before if before.exists else self.current).parsed, after.parsed, self._file.schema.json_schema
+        )
 
-    async def _written(self, call: RpcCall, asked: WriteParams, write: Write) -> Change:
+    async def _write(self, call: RpcCall, request: WriteParams, write: WriteFile) -> ConfigUpdate:
         check = allow_any if is_person(call.caller) else self._permit_run
-        async with self._writing:
+        async with self._write_lock:
             try:
                 before, after = await asyncio.to_thread(write, check)
-            except NotForRuns as exc:
-                details = {"code": "CONFIG_PATH_DENIED", "paths": exc.paths[:MOST_REPLACED]}
-                raise Fault(str(exc), kind="FORBIDDEN", details=details) from None
+            except ConfigChangeDenied as exc:
+                details = {"code": "CONFIG_PATH_DENIED", "paths": exc.paths[:MAX_REPLACED]}
+                raise RpcError(str(exc), kind="FORBIDDEN", details=details) from None
             except ConfigInvalid as exc:
-                raise Fault(str(exc), details={"issues": exc.issues}) from None
+                raise RpcError(str(exc), details={"issues": exc.issues}) from None
             except (ConfigStale, BadRequest) as exc:
-                raise Fault(str(exc)) from None
-            change = self._take(before, after)
-            await self._remember(change, actor=call.caller.name, method=call.method, note=asked.note)
+                raise RpcError(str(exc)) from None
+            change = self._adopt(before, after)
+            await self._record_history(change, actor=call.caller.name, method=call.method, note=request.note)
         return change
 
-    def _answer(self, change: Change, sentinel: Json | None) -> Json:
+    def _write_result(self, change: ConfigUpdate, sentinel: Json | None) -> Json:
         after = change.after
-        answer: Json = {"ok": True, "path": str(after.path), "hash": after.hash, "config": self._file.shown(after)}
+        answer: Json = {
+            "ok": True,
+            "path": str(after.path),
+            "hash": after.hash,
+            "config": self._file.redact_config(after),
+        }
         if sentinel is not None:
             stats = {"requiresRestart": change.reload == "restart", "changedPaths": list(change.paths)}
             sentinel["payload"]["stats"] = stats
             answer["sentinel"] = sentinel
         return answer
 
-    def _take(self, before: Snapshot, after: Snapshot) -> Change:
-        paths = tuple(merge.changed_paths(before.parsed, after.parsed))
-        kinds = {self._file.blueprint.reload(tuple(path.split("."))) for path in paths}
-        kind: Reload = "restart" if "restart" in kinds else "hot" if "hot" in kinds else "none"
-        change = Change(before=before, after=after, paths=paths, reload=kind)
-        self.current = self.seen = after
-        self._mark = self._stamp()
+    def _adopt(self, before: Snapshot, after: Snapshot) -> ConfigUpdate:
+        paths = tuple(merge.diff_paths(before.parsed, after.parsed))
+        kinds = {self._file.schema.reload_kind(tuple(path.split("."))) for path in paths}
+        kind: ReloadKind = "restart" if "restart" in kinds else "hot" if "hot" in kinds else "none"
+        change = ConfigUpdate(before=before, after=after, paths=paths, reload=kind)
+        self.current = self.last_read = after
+        self._last_stamp = self._read_stamp()
         logger.info("config changed: %s", ", ".join(paths) or "nothing but its text")
         self._publish(
-            Event(name="config.changed", payload={"path": str(after.path), "hash": after.hash, "ts": now_ms()})
+            RpcEvent(name="config.changed", payload={"path": str(after.path), "hash": after.hash, "ts": now_ms()})
         )
-        self._publish(Event(name="chat.metadata.changed", payload={}))
-        self.changed.ring(change)
+        self._publish(RpcEvent(name="chat.metadata.changed", payload={}))
+        self.changed.emit(change)
         return change
 
-    async def _remember(self, change: Change, *, actor: str, method: str, note: str | None = None) -> None:
+    async def _record_history(self, change: ConfigUpdate, *, actor: str, method: str, note: str | None = None) -> None:
         if self.history is None:
             return
         after = change.after
-        shown = text.redacted_text(after.raw, after.parsed)  # the file is the one place where a secret may stand
+        shown = text.redact_text(after.raw, after.parsed)  # the file is the one place where a secret may stand
         entry = ConfigChange(
             at=now_ms(), hash=after.hash, actor=actor, method=method, raw=shown, note=note, paths=change.paths
         )
@@ -244,7 +268,7 @@ class ConfigRoom:
 
     # ---- changes by hand -----------------------------------------------------------------------------------------
 
-    def _stamp(self) -> tuple[int, int, int] | None:
+    def _read_stamp(self) -> tuple[int, int, int] | None:
         try:
             stat = self._file.path.stat()
         except OSError:
@@ -255,38 +279,38 @@ class ConfigRoom:
         # A look a second costs nothing and works on every file system; a watcher library would not do better.
         while True:
             await asyncio.sleep(WATCH_EVERY)
-            if self._stamp() != self._mark:
-                async with self._writing:
-                    await self.look()
+            if self._read_stamp() != self._last_stamp:
+                async with self._write_lock:
+                    await self.reload()
 
-    async def look(self) -> None:
+    async def reload(self) -> None:
         """Take in what was changed by hand. A file that is gone or broken changes nothing but the log."""
-        self._mark = self._stamp()
+        self._last_stamp = self._read_stamp()
         found = await asyncio.to_thread(self._file.read)
-        if found.hash == self.seen.hash:
+        if found.hash == self.last_read.hash:
             return
-        before, self.seen = self.current, found
-        if not found.exists or not found.valid:
-            why = invalid(found.issues) if found.exists else "the file is gone"
+        before, self.last_read = self.current, found
+        if not found.exists or not found.is_valid:
+            why = invalid_config_error(found.issues) if found.exists else "the file is gone"
             logger.warning("the config changed but is not used: %s", why)
             return
-        await self._remember(self._take(before, found), actor="file", method="edit")
+        await self._record_history(self._adopt(before, found), actor="file", method="edit")
 
-    async def _note_outside(self) -> None:
+    async def _record_offline_change(self) -> None:
         """History must not miss what was written while we were away, or in the moment of a crash."""
         if self.history is None or not self.current.exists:
             return
         last = await self.history.last(1)
         if not last or last[0].hash != self.current.hash:
-            change = Change(before=self.current, after=self.current, paths=(), reload="none")
-            await self._remember(change, actor="file", method="start")
+            change = ConfigUpdate(before=self.current, after=self.current, paths=(), reload="none")
+            await self._record_history(change, actor="file", method="start")
 
 
-def _shown(snapshot: Snapshot) -> str | None:
+def _redact_raw(snapshot: Snapshot) -> str | None:
     """A text we can't parse might hold secrets anywhere."""
-    if not snapshot.exists or not snapshot.readable:
+    if not snapshot.exists or not snapshot.is_readable:
         return None
-    return text.redacted_text(snapshot.raw, snapshot.parsed)
+    return text.redact_text(snapshot.raw, snapshot.parsed)
 
 
 def _sentinel(kind: str, note: str | None) -> Json:

@@ -9,12 +9,12 @@ _ADDRESS: Final = re.compile(
     re.IGNORECASE,
 )
 """A whole address, as a value or glued to an option; none with another `@`, of which nobody knows where its host is."""
-_PLAIN_REST: Final = re.compile(
+_COMMON_PATH: Final = re.compile(
     r"(/(api|http|mcp|messages?|rpc|servers?|sse|stream|v\d|ws|\0)?)*(\?[\w.-]+=\0(&[\w.-]+=\0)*)?", re.IGNORECASE
 )
 """What stands behind the host of many an MCP server, and tells nothing. `\0` is a reference to the environment."""
-_STEP: Final = re.compile(r"[/?&=#;]")
-_RANDOM: Final = re.compile(
+_SEPARATOR: Final = re.compile(r"[/?&=#;]")
+_RANDOM_SEGMENT: Final = re.compile(
     r"(?=\w*\d)(?=\w*[A-Za-z])\w{16,}"  # letters and digits without an end
     r"|(?=[\w~-]*\d)(?=[\w~-]*[a-z])(?=[\w~-]*[A-Z])[\w~-]{20,}"
     r"|[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}"
@@ -22,23 +22,27 @@ _RANDOM: Final = re.compile(
     re.ASCII,
 )
 """A step of a path, or a parameter, that nobody chose as a name."""
-_WITHIN: Final = re.compile(r"(?<![+\w])(?:https?|wss?)://[^\s\"'<>]+", re.IGNORECASE)
+_ADDRESS_IN_TEXT: Final = re.compile(r"(?<![+\w])(?:https?|wss?)://[^\s\"'<>]+", re.IGNORECASE)
 
 
-def shown_part(text: str) -> str | None:
+def address_origin(text: str) -> str | None:
     """Of a text that is one address: all up to its host, without user and password; None: it is none."""
     found = _ADDRESS.fullmatch(text) if "://" in text else None
     return f"{found['before'] or ''}{found['scheme']}://{found['host']}/" if found else None
 
 
-def tells_behind_host(text: str) -> bool:
+def has_private_path(text: str) -> bool:
     """Whether there is more behind an address's host than everybody may know. `\0` stands for each reference."""
     found = _ADDRESS.fullmatch(text)
-    return found is not None and _PLAIN_REST.fullmatch(found["rest"] or "") is None
+    return found is not None and _COMMON_PATH.fullmatch(found["rest"] or "") is None
 
 
-def has_random_step(text: str) -> bool:
+def has_random_segment(text: str) -> bool:
     """Whether an address in this text has a step or parameter that looks made up by a program."""
     if "://" not in text:
         return False
-    return any(_RANDOM.fullmatch(step) for address in _WITHIN.findall(text) for step in _STEP.split(address)[3:])
+    return any(
+        _RANDOM_SEGMENT.fullmatch(step)
+        for address in _ADDRESS_IN_TEXT.findall(text)
+        for step in _SEPARATOR.split(address)[3:]
+    )

@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-MOST_VARIABLES: Final = 64  # words looked back over for the program that sets them; more are taken for variables
-SHORTEST: Final = 4  # characters of a secret glued to an option; fewer are a handful of flags
+LOOKBACK_LIMIT: Final = 64  # words looked back over for the program that sets them; more are taken for variables
+SHORTEST_SECRET: Final = 4  # characters of a secret glued to an option; fewer are a handful of flags
 
-KNOWN_SHAPES: Final = (
+TOKEN_PATTERNS: Final = (
     r"(?<![A-Za-z0-9])("
     r"(sk|pk|rk)-[A-Za-z0-9_-]{8,}|(sk|pk|rk)_(live|test)_\w{8,}|gh[pousr]_\w{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|"
     r"xox[abeoprs]-[\w-]{8,}|xapp-[\w-]{8,}|(AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{8,}|npm_\w{16,}|hf_\w{16,}|"
@@ -18,16 +18,16 @@ KNOWN_SHAPES: Final = (
 )
 """Tokens whose makers gave them a beginning of their own, signed ones, and JSON in base64."""
 
-_KEY: Final = "kK"
-_MAYBE: Final = "pPtTsSaAwW"
+_KEY_OPTIONS: Final = "kK"
+_AMBIGUOUS_OPTIONS: Final = "pPtTsSaAwW"
 """Options that stand for a password, token or secret with some programs, and for a port or a title with others."""
-_USER: Final = "uU"
-_GLUED: Final = re.compile(rf"-([{_KEY}{_MAYBE}{_USER}])=?(.+)", re.DOTALL)
-_PLAIN: Final = re.compile(
+_USER_OPTIONS: Final = "uU"
+_OPTION_WITH_VALUE: Final = re.compile(rf"-([{_KEY_OPTIONS}{_AMBIGUOUS_OPTIONS}{_USER_OPTIONS}])=?(.+)", re.DOTALL)
+_PLAIN_VALUE: Final = re.compile(
     r"[\d.,:-]+|(true|false|none|auto|yes|no|on|off)|[./~@{$\0].*|\w+://.*|.*\.\w{1,4}", re.DOTALL
 )
 """Numbers, ports, switches, paths, addresses, names of packages and files."""
-_WORDS: Final = frozenset(
+_COMMON_WORDS: Final = frozenset(
     """
     access addr address agent agents allow allowed ansi api app append args ascii async audit auto keepalive keep keys
     kind kinds package packages parallel parse path paths perf pid pipe plain platform plugin plugins policy poll pool
@@ -43,70 +43,70 @@ _WORDS: Final = frozenset(
 )
 """Options some programs write with one dash, and words that are the values of others."""
 
-_HEADER: Final = re.compile(r"-H|(?i:(?!--?no-)--?(\w[\w-]*-)?headers?)")
-_GLUED_HEADER: Final = re.compile(r"(-H(?=.*:)|(?i:--?(\w[\w-]*-)?headers?=))(.+)", re.DOTALL)
-_PLAIN_HEADER: Final = re.compile(r"[\"']?([\w-]+\s*:\s*)?((bearer|basic|token)\s+)?\0[\"']?", re.IGNORECASE)
-_VARIABLE: Final = re.compile(r"((-e|--env=)?[A-Za-z_]\w*=)(.+)", re.DOTALL)
-_SETTERS: Final = frozenset({"env", "cross-env"})
+_HEADER_OPTION: Final = re.compile(r"-H|(?i:(?!--?no-)--?(\w[\w-]*-)?headers?)")
+_HEADER_WITH_VALUE: Final = re.compile(r"(-H(?=.*:)|(?i:--?(\w[\w-]*-)?headers?=))(.+)", re.DOTALL)
+_HARMLESS_HEADER: Final = re.compile(r"[\"']?([\w-]+\s*:\s*)?((bearer|basic|token)\s+)?\0[\"']?", re.IGNORECASE)
+_ASSIGNMENT: Final = re.compile(r"((-e|--env=)?[A-Za-z_]\w*=)(.+)", re.DOTALL)
+_ENV_PROGRAMS: Final = frozenset({"env", "cross-env"})
 """Programs whose first arguments are variables."""
-_SETTER_VALUES: Final = frozenset({"-u", "-C", "-S", "--unset", "--chdir", "--split-string"})
+_ENV_VALUE_OPTIONS: Final = frozenset({"-u", "-C", "-S", "--unset", "--chdir", "--split-string"})
 
 
-def is_secret_argument(word: str, before: str | None) -> bool:
+def is_secret_argument(argument: str, previous: str | None) -> bool:
     """Whether an argument is a secret or holds one, by itself or because of the one before it.
 
     `\0` stands for a reference to the environment.
     """
-    header = _GLUED_HEADER.fullmatch(word)
-    if header is not None or (before is not None and _HEADER.fullmatch(before)):
-        return _PLAIN_HEADER.fullmatch(word if header is None else header[3]) is None
-    glued = _GLUED.fullmatch(word)
-    if glued is not None and _is_value(glued[1], glued[2], whole=word[1:]):
+    header = _HEADER_WITH_VALUE.fullmatch(argument)
+    if header is not None or (previous is not None and _HEADER_OPTION.fullmatch(previous)):
+        return _HARMLESS_HEADER.fullmatch(argument if header is None else header[3]) is None
+    glued = _OPTION_WITH_VALUE.fullmatch(argument)
+    if glued is not None and _is_secret_value(glued[1], glued[2], whole=argument[1:]):
         return True
-    behind = before is not None and len(before) == 2 and before[0] == "-" and not word.startswith("-")
-    return behind and before is not None and _is_behind(before[1], word)
+    behind = previous is not None and len(previous) == 2 and previous[0] == "-" and not argument.startswith("-")
+    return behind and previous is not None and _is_secret_operand(previous[1], argument)
 
 
-def variable_set(word: str, before: Sequence[str]) -> str | None:
+def variable_prefix(argument: str, preceding: Sequence[str]) -> str | None:
     """The name and `=` of an argument that sets a variable for the program started, whose value nobody is shown; None:
     it sets none. `before`: the program and the arguments before it, `MOST_VARIABLES` at most; `\0` is a reference to
     the environment."""
-    found = _VARIABLE.fullmatch(word)
+    found = _ASSIGNMENT.fullmatch(argument)
     if found is None or not found[3].strip("\0\"'"):
         return None
-    behind_option = bool(before) and before[-1] in ("-e", "--env")
-    return found[1] if found[2] or behind_option or _is_setters(before) else None
+    behind_option = bool(preceding) and preceding[-1] in ("-e", "--env")
+    return found[1] if found[2] or behind_option or _is_env_argument(preceding) else None
 
 
-def _is_setters(before: Sequence[str]) -> bool:
+def _is_env_argument(preceding: Sequence[str]) -> bool:
     """Whether what follows is still an argument of `env` itself."""
-    for place in range(len(before) - 1, -1, -1):
-        word = before[place]
-        if word.rpartition("/")[2] in _SETTERS:
+    for place in range(len(preceding) - 1, -1, -1):
+        word = preceding[place]
+        if word.rpartition("/")[2] in _ENV_PROGRAMS:
             return True
-        if not (word.startswith("-") or _VARIABLE.fullmatch(word)) and before[place - 1] not in _SETTER_VALUES:
+        if not (word.startswith("-") or _ASSIGNMENT.fullmatch(word)) and preceding[place - 1] not in _ENV_VALUE_OPTIONS:
             return False
-    return len(before) >= MOST_VARIABLES
+    return len(preceding) >= LOOKBACK_LIMIT
 
 
-def _is_value(option: str, value: str, *, whole: str) -> bool:
-    if option in _USER:
-        return _PLAIN.fullmatch(value) is None and re.fullmatch(r"[^:/%\s]*[:%][^/\0][^\0]*", value) is not None
+def _is_secret_value(option: str, value: str, *, whole: str) -> bool:
+    if option in _USER_OPTIONS:
+        return _PLAIN_VALUE.fullmatch(value) is None and re.fullmatch(r"[^:/%\s]*[:%][^/\0][^\0]*", value) is not None
     first = re.split(r"[-_=:]", whole)[0]
     if (
-        len(value) < SHORTEST
-        or _PLAIN.fullmatch(value)
-        or not _WORDS.isdisjoint((first, value))
+        len(value) < SHORTEST_SECRET
+        or _PLAIN_VALUE.fullmatch(value)
+        or not _COMMON_WORDS.isdisjoint((first, value))
         or "=" in value.rstrip("=")
     ):
         return False
     return "\0" not in value
 
 
-def _is_behind(option: str, value: str) -> bool:
-    if option in _USER or option in _KEY:
-        return _is_value(option, value, whole=value)
-    return option in _MAYBE and _is_value(option, value, whole=value) and _is_mixed(value)
+def _is_secret_operand(option: str, value: str) -> bool:
+    if option in _USER_OPTIONS or option in _KEY_OPTIONS:
+        return _is_secret_value(option, value, whole=value)
+    return option in _AMBIGUOUS_OPTIONS and _is_secret_value(option, value, whole=value) and _is_mixed(value)
 
 
 def _is_mixed(value: str) -> bool:

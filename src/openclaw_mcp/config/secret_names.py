@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-WORD: Final = "(token|password|passwd|secret|key|credential|authorization)"
-SHORT_WORD: Final = (
+SECRET_WORD: Final = "(token|password|passwd|secret|key|credential|authorization)"
+SHORT_SECRET_WORD: Final = (
     "(pass|passphrase|passcode|pwd|pw|pin|pat|otp|totp|jwt|bearer|cookie|cred|psk|nsec|dsn|mnemonic|sas|sig|signature)"
 )
 """Secret as a word of its own: `smtpPass`, and not `bypass`."""
@@ -15,48 +15,50 @@ PLAIN_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 """Keys that open nothing, the names of sessions, of jobs, of what was sent already; and counts of tokens."""
-_LONG: Final = re.compile(rf"{WORD}s?$|(connection|session)[-_ ]?(string|id)$", re.IGNORECASE)
-_SHORT: Final = re.compile(rf"(^|[-_ .]){SHORT_WORD}s?$", re.IGNORECASE)
-_FORM: Final = re.compile(
+_LONG_SUFFIX: Final = re.compile(rf"{SECRET_WORD}s?$|(connection|session)[-_ ]?(string|id)$", re.IGNORECASE)
+_SHORT_SUFFIX: Final = re.compile(rf"(^|[-_ .]){SHORT_SECRET_WORD}s?$", re.IGNORECASE)
+_FORM_SUFFIX: Final = re.compile(
     r"[-_ .](value|values|pem|der|text|data|raw|string|base|b64|hex|plain|hash|old|new|current|\d+)$"
 )
 """What is said of the form a secret has, after its name: `privateKeyPem`, `TOKEN_2`."""
-_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
-VALUES: Final = frozenset({"value", "values", "data", "raw", "text", "access", "refresh", "code", "verifier"})
-_HOLDERS: Final = frozenset({"env", "runtimeEnv", "headers"})
-_HOLDER: Final = re.compile(r"(^|[-_])(env|environment|headers)([-_](vars|variables|policy))?$")
-_WEBHOOK: Final = re.compile(r"(^|[-_])(web_?hooks?|hook|callback)([-_]?(url|uri|address|endpoint|to))?$")
+_CAMEL_BOUNDARY: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
+VALUE_NAMES: Final = frozenset({"value", "values", "data", "raw", "text", "access", "refresh", "code", "verifier"})
+_HOLDER_NAMES: Final = frozenset({"env", "runtimeEnv", "headers"})
+_HOLDER_PATTERN: Final = re.compile(r"(^|[-_])(env|environment|headers)([-_](vars|variables|policy))?$")
+_WEBHOOK_NAME: Final = re.compile(r"(^|[-_])(web_?hooks?|hook|callback)([-_]?(url|uri|address|endpoint|to))?$")
 
 
-def names_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Whether what stands under this name is secret wherever it stands, and all below it."""
     if PLAIN_NAME.search(name):
         return False
-    words = _HUMP.sub("_", name).lower()
-    while _LONG.search(words) is None and _SHORT.search(words) is None:
-        shorter = _FORM.sub("", words)
+    words = _CAMEL_BOUNDARY.sub("_", name).lower()
+    while _LONG_SUFFIX.search(words) is None and _SHORT_SUFFIX.search(words) is None:
+        shorter = _FORM_SUFFIX.sub("", words)
         if shorter == words:
             return False
         words = shorter
     return True
 
 
-def names_many(name: str) -> bool:
+def is_plural_name(name: str) -> bool:
     """Whether the name may also count things: `tokens: 4096` is a limit, `tokens: ["…"]` are secrets."""
     return re.search(r"(token|key|pin|secret|credential)s$", name, re.IGNORECASE) is not None
 
 
-def names_auth(name: str) -> bool:
+def is_auth_name(name: str) -> bool:
     """Whether a value under this name, called no more than that, proves who we are: `basicAuth: {value}`."""
-    return re.search(r"(^|_)o?auth_?2?$", _HUMP.sub("_", name).lower()) is not None
+    return re.search(r"(^|_)o?auth_?2?$", _CAMEL_BOUNDARY.sub("_", name).lower()) is not None
 
 
-def holds_secrets(names: Sequence[str]) -> bool:
+def has_secret_holder(names: Sequence[str]) -> bool:
     """Whether one of these, the names on the way to a value, holds what goes to a program or server, whatever that is
     called: most of it is there to prove who we are."""
-    return not _HOLDERS.isdisjoint(names) or any(_HOLDER.search(_HUMP.sub("_", name).lower()) for name in names[:-1])
+    return not _HOLDER_NAMES.isdisjoint(names) or any(
+        _HOLDER_PATTERN.search(_CAMEL_BOUNDARY.sub("_", name).lower()) for name in names[:-1]
+    )
 
 
-def names_webhook(name: str) -> bool:
+def is_webhook_name(name: str) -> bool:
     """Whether an address under this name is known to few: who knows it may post there."""
-    return _WEBHOOK.search(_HUMP.sub("_", name).lower()) is not None
+    return _WEBHOOK_NAME.search(_CAMEL_BOUNDARY.sub("_", name).lower()) is not None

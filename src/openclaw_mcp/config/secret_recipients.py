@@ -14,15 +14,15 @@ from msgspec import Struct
 
 from ..core.errors import BadRequest
 from ..core.model import Json
-from .secret_names import holds_secrets, names_secret
-from .text import NAMING, REDACTED, Path, at, dotted, is_secret, walk
+from .secret_names import has_secret_holder, is_secret_name
+from .text import REDACTED, USER_NAMED_SECTIONS, ConfigPath, is_secret, join_path, value_at, walk_values
 
 ADDRESS_NAME: Final = re.compile(
     r"(?P<of>.*?)(homeserver|base_?url|url|uri|endpoint|hostname|host|address|server)", re.IGNORECASE
 )
 """Keys that say where something is. `webhookUrl` is where what begins with `webhook` goes; a bare one is for all."""
-FOR_ALL: Final = frozenset({"", "api"})
-FILE: Final = "File"
+GENERIC_PREFIXES: Final = frozenset({"", "api"})
+FILE_SUFFIX: Final = "File"
 """How keys end that name the file a secret is in: `tokenFile`."""
 CRON: Final = ("cron",)
 CHANNELS: Final = "channels"
@@ -32,53 +32,53 @@ Origin = tuple[tuple[str, str], ...]
 """The addresses a secret goes to, by the names of their keys."""
 
 
-class _Use(Struct, frozen=True):
+class _SecretUse(Struct, frozen=True):
     """A secret and where it goes. `path` is where it is written, which may be above the part that uses it."""
 
-    by: Path
+    section: ConfigPath
     """The part that uses it."""
-    name: Path
-    path: Path
+    name: ConfigPath
+    path: ConfigPath
     value: Any
     origin: Origin
-    own: bool
+    is_own: bool
     """Written in the very part that has the address."""
 
     @property
-    def secret(self) -> tuple[Path, Path, str]:
-        return self.by, self.name, json.dumps(self.value, sort_keys=True)
+    def identity(self) -> tuple[ConfigPath, ConfigPath, str]:
+        return self.section, self.name, json.dumps(self.value, sort_keys=True)
 
 
-def left_behind(before: Json, after: Json, asked: Json) -> list[Path]:
+def find_misdirected_secrets(before: Json, after: Json, request: Json) -> list[ConfigPath]:
     """Where `after` holds secrets that were given for another address than the one beside them now.
 
     `asked` is what the caller wrote: what stands in it was given anew. Raises BadRequest for a secret that it asks to
     keep, and for one that others use as well, so that it can't be left out."""
-    known: dict[tuple[Path, Path, str], set[Origin]] = {}
-    for use in _uses(before):
-        known.setdefault(use.secret, set()).add(use.origin)
-    left = [use for use in _uses(after) if not _stays(use, known.get(use.secret, set()), asked)]
-    owned = {use.path for use in left if use.own}
+    known: dict[tuple[ConfigPath, ConfigPath, str], set[Origin]] = {}
+    for use in _iter_uses(before):
+        known.setdefault(use.identity, set()).add(use.origin)
+    left = [use for use in _iter_uses(after) if not _may_stay(use, known.get(use.identity, set()), request)]
+    owned = {use.path for use in left if use.is_own}
     for use in left:
-        if REDACTED in str(at(asked, use.path)):
+        if REDACTED in str(value_at(request, use.path)):
             raise BadRequest(
-                f"{dotted(use.path)}: the address beside it is another now, and what is stored was given for the one "
+                f"{join_path(use.path)}: the address beside it is another now, and what is stored was given for the one "
                 "before; write the value itself, or leave it out"
             )
         if use.path not in owned:
             raise BadRequest(
-                f"{dotted(use.by)}: it would send {dotted(use.path)} to another address than before; "
+                f"{join_path(use.section)}: it would send {join_path(use.path)} to another address than before; "
                 f"give it a {use.name[0]} of its own in the same change"
             )
-    return sorted({_whole(path) for path in owned}, key=dotted)
+    return sorted({_list_path(path) for path in owned}, key=join_path)
 
 
-def _whole(path: Path) -> Path:
+def _list_path(path: ConfigPath) -> ConfigPath:
     """A list is given as one."""
     return path[: next((place for place, step in enumerate(path) if isinstance(step, int)), len(path))]
 
 
-def without(config: Json, paths: list[Path]) -> Json:
+def remove_paths(config: Json, paths: list[ConfigPath]) -> Json:
     """A copy that lacks these values, and what is empty for want of them."""
     result: Json = json.loads(json.dumps(config))
     for path in paths:
@@ -86,69 +86,78 @@ def without(config: Json, paths: list[Path]) -> Json:
     return result
 
 
-def _remove(config: Json, path: Path) -> None:
-    holder = at(config, path[:-1])
+def _remove(config: Json, path: ConfigPath) -> None:
+    holder = value_at(config, path[:-1])
     if isinstance(holder, dict):
         holder.pop(str(path[-1]), None)
-        if not holder and _is_secret_name(path[:-1], len(path) - 2):
+        if not holder and _is_secret_segment(path[:-1], len(path) - 2):
             _remove(config, path[:-1])
 
 
-def _stays(use: _Use, known: set[Origin], asked: Json) -> bool:
-    given = at(asked, use.path)
+def _may_stay(use: _SecretUse, origins: set[Origin], request: Json) -> bool:
+    given = value_at(request, use.path)
     if given is not None and given == use.value:
         return True
-    return use.origin in known or not (use.origin or any(known))
+    return use.origin in origins or not (use.origin or any(origins))
 
 
-def _uses(config: Json) -> Iterator[_Use]:
-    for place, part in _parts(config, ()):
-        levels = [*_above(config, place), (place, part)]
+def _iter_uses(config: Json) -> Iterator[_SecretUse]:
+    for place, part in _iter_objects(config, ()):
+        levels = [*_parent_levels(config, place), (place, part)]
         said = {key: value for _, level in levels for key, value in level.items()}
-        addresses = _addresses(said) | (_alert_address(part) if place == CRON else {})
+        addresses = _find_addresses(said) | (_alert_address(part) if place == CRON else {})
         by = place[:2] if place[:1] == (CHANNELS,) else place
         for depth, (written, level) in enumerate(levels):
             hidden = {key for _, later in levels[depth + 1 :] for key in later}
             for key, value in level.items():
                 if key not in addresses and key not in hidden and key != ACCOUNTS:
-                    yield from _uses_at(config, by, (*written, key), value, addresses, own=written == place)
+                    yield from _iter_uses_at(config, by, (*written, key), value, addresses, own=written == place)
 
 
-def _above(config: Json, place: Path) -> Iterator[tuple[Path, Json]]:
+def _parent_levels(config: Json, path: ConfigPath) -> Iterator[tuple[ConfigPath, Json]]:
     """What holds for a channel, or an account of one, where it says nothing itself; the nearest last."""
-    if place[:1] != (CHANNELS,) or len(place) not in (2, 4) or place[2:3] not in ((), (ACCOUNTS,)):
+    if path[:1] != (CHANNELS,) or len(path) not in (2, 4) or path[2:3] not in ((), (ACCOUNTS,)):
         return
-    for above in ((CHANNELS, "defaults"), place[:2]):
-        found = at(config, above)
-        if above != place and isinstance(found, dict):
+    for above in ((CHANNELS, "defaults"), path[:2]):
+        found = value_at(config, above)
+        if above != path and isinstance(found, dict):
             yield above, found
 
 
-def _parts(value: Any, path: Path) -> Iterator[tuple[Path, Json]]:
+def _iter_objects(value: Any, path: ConfigPath) -> Iterator[tuple[ConfigPath, Json]]:
     """Every object, with its place."""
     if isinstance(value, dict):
         yield path, value
         for key, inner in value.items():
-            yield from _parts(inner, (*path, key))
+            yield from _iter_objects(inner, (*path, key))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _parts(inner, (*path, index))
+            yield from _iter_objects(inner, (*path, index))
 
 
-def _uses_at(
-    config: Json, by: Path, path: Path, value: Any, addresses: dict[str, tuple[str, str]], *, own: bool
-) -> Iterator[_Use]:
+def _iter_uses_at(
+    config: Json, section: ConfigPath, path: ConfigPath, value: Any, addresses: dict[str, tuple[str, str]], *, own: bool
+) -> Iterator[_SecretUse]:
     key = str(path[-1])
-    near = [(name, where) for name, (of, where) in addresses.items() if of in FOR_ALL or key.lower().startswith(of)]
-    for below, inner in _secrets(config, path, value):
+    near = [
+        (name, where) for name, (of, where) in addresses.items() if of in GENERIC_PREFIXES or key.lower().startswith(of)
+    ]
+    for below, inner in _iter_secrets(config, path, value):
         name, place = (key, *below), (*path, *below)
-        yield _Use(by=_named(config, by), name=name, path=place, value=inner, origin=tuple(sorted(near)), own=own)
+        yield _SecretUse(
+            section=_path_by_ids(config, section),
+            name=name,
+            path=place,
+            value=inner,
+            origin=tuple(sorted(near)),
+            is_own=own,
+        )
 
 
-def _addresses(said: Json) -> dict[str, tuple[str, str]]:
+def _find_addresses(settings: Json) -> dict[str, tuple[str, str]]:
     """Name of each address to what it is for and where it leads."""
     found = {}
-    for name, value in said.items():
+    for name, value in settings.items():
         match = ADDRESS_NAME.fullmatch(name) if isinstance(value, str) else None
         if match is not None:
             found[name] = match["of"].lower(), _origin(value)
@@ -157,7 +166,7 @@ def _addresses(said: Json) -> dict[str, tuple[str, str]]:
 
 def _alert_address(cron: Json) -> dict[str, tuple[str, str]]:
     """Where `cron.webhookToken` goes with news of failures: an address under another key's name."""
-    to = at(cron, ("failureAlert", "to"))
+    to = value_at(cron, ("failureAlert", "to"))
     return {"failureAlert.to": ("webhook", _origin(to))} if isinstance(to, str) and "://" in to else {}
 
 
@@ -171,28 +180,28 @@ def _origin(address: str) -> str:
     return f"{parts.scheme}://{parts.hostname}:{port}" if parts.hostname else address
 
 
-def _secrets(config: Json, place: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+def _iter_secrets(config: Json, base: ConfigPath, value: Any) -> Iterator[tuple[ConfigPath, Any]]:
     """What is secret at or below a place, references to secrets included; not what has an address of its own."""
-    for below, inner in walk(value):
-        path = (*place, *below)
-        nested = [at(value, below[:depth]) for depth in range(len(below))]
-        if inner in ("", None, [], {}) or any(isinstance(one, dict) and _addresses(one) for one in nested):
+    for below, inner in walk_values(value):
+        path = (*base, *below)
+        nested = [value_at(value, below[:depth]) for depth in range(len(below))]
+        if inner in ("", None, [], {}) or any(isinstance(one, dict) and _find_addresses(one) for one in nested):
             continue
-        if any(_is_secret_name(path, where) for where in range(len(place) - 1, len(path))) or is_secret(config, path):
+        if any(_is_secret_segment(path, where) for where in range(len(base) - 1, len(path))) or is_secret(config, path):
             yield below, inner
 
 
-def _is_secret_name(path: Path, where: int) -> bool:
-    name = path[where]
-    if not isinstance(name, str) or (where and path[where - 1] in NAMING):
+def _is_secret_segment(path: ConfigPath, index: int) -> bool:
+    name = path[index]
+    if not isinstance(name, str) or (index and path[index - 1] in USER_NAMED_SECTIONS):
         return False
-    return names_secret(name.removesuffix(FILE)) or holds_secrets([name]) or name == "auth"
+    return is_secret_name(name.removesuffix(FILE_SUFFIX)) or has_secret_holder([name]) or name == "auth"
 
 
-def _named(config: Json, path: Path) -> Path:
+def _path_by_ids(config: Json, path: ConfigPath) -> ConfigPath:
     """The place by the ids of list entries, where they have some: an entry may move."""
     steps: list[str | int] = []
     for depth, step in enumerate(path):
-        id = at(config, (*path[: depth + 1], "id")) if isinstance(step, int) else None
+        id = value_at(config, (*path[: depth + 1], "id")) if isinstance(step, int) else None
         steps.append(f"id:{id}" if isinstance(id, str) else step)
     return tuple(steps)

@@ -12,86 +12,86 @@ import msgspec
 from ..core.errors import BadRequest
 from ..core.model import Json
 from .key_permissions import SECRET, class_of
-from .secret_addresses import has_random_step, shown_part, tells_behind_host
-from .secret_arguments import MOST_VARIABLES, is_secret_argument, variable_set
-from .secret_names import VALUES, holds_secrets, names_auth, names_many, names_secret, names_webhook
-from .secret_texts import IN_JSON, SECRET_FLAG, SECRET_TEXT, TELLING
+from .secret_addresses import address_origin, has_private_path, has_random_segment
+from .secret_arguments import LOOKBACK_LIMIT, is_secret_argument, variable_prefix
+from .secret_names import VALUE_NAMES, has_secret_holder, is_auth_name, is_plural_name, is_secret_name, is_webhook_name
+from .secret_texts import SECRET_HINT, SECRET_IN_JSON, SECRET_OPTION, SECRET_TEXT
 
 REDACTED: Final = "__OPENCLAW_REDACTED__"
-NOT_PLAIN: Final = (
+BAD_PLACEHOLDER: Final = (
     f"{REDACTED} stands for a stored secret: write it in quotes, alone or as it was shown, and nowhere else"
 )
 MASK: Final = "***"
 """Stands for a secret where people read it and nobody writes it back."""
-NUMBERED: Final = re.compile(rf"{REDACTED}[0-9a-f]{{16}}_\d+")
-LARGEST: Final = 5 * 1024 * 1024  # bytes; a config beyond this is not one
-DEEPEST: Final = 64
+NUMBERED_MARK: Final = re.compile(rf"{REDACTED}[0-9a-f]{{16}}_\d+")
+LARGEST_CONFIG: Final = 5 * 1024 * 1024  # bytes; a config beyond this is not one
+DEEPEST_NESTING: Final = 64
 REFERENCE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 ONLY_REFERENCE: Final = re.compile(rf"(Bearer )?{REFERENCE.pattern}")
-NAMING: Final = frozenset(
+USER_NAMED_SECTIONS: Final = frozenset(
     {"servers", "providers", "channels", "accounts", "groups", "entries", "identityLinks", "byProvider"}
 )
 """What stands under these is named by people: a server called `monkey` is no key."""
 KEY_SOURCES: Final = ("env", "file", "keyring")
-KEY_PLACE: Final = frozenset({"source", "provider", "service", "path", "id"})
+KEY_SOURCE_FIELDS: Final = frozenset({"source", "provider", "service", "path", "id"})
 """The names that tell where a key is kept: `apiKey: {source: "env", id: "A_KEY"}` holds none."""
 COMMAND_LINES: Final = frozenset({"command", "args", "cmd", "argv"})
 """Names whose value may be a whole command line in one text."""
-STRUCTURED: Final = re.compile(r"(?P<option>--?[\w.-]+=)?\s*(?P<json>[\[{].*)", re.DOTALL)
+JSON_ARGUMENT: Final = re.compile(r"(?P<option>--?[\w.-]+=)?\s*(?P<json>[\[{].*)", re.DOTALL)
 """An argument that may be JSON."""
-ASSIGNED: Final = re.compile(r"(?P<name>[\w.\"'-]+\s*=).+", re.DOTALL)
+TOML_ARGUMENT: Final = re.compile(r"(?P<name>[\w.\"'-]+\s*=).+", re.DOTALL)
 """An argument that may be TOML."""
 COMMENT: Final = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(//[^\n\r\u2028\u2029]*|/\*.*?\*/)""", re.DOTALL)
 """A comment, its first group; or a text, so that what looks like a comment inside of one is none."""
-Path = tuple[str | int, ...]
+ConfigPath = tuple[str | int, ...]
 
 
 def parse(text: str) -> Json:
     """The object `text` says. Raises BadRequest naming line and column."""
-    if len(text.encode()) > LARGEST:
-        raise BadRequest(f"the config is larger than {LARGEST} bytes")
+    if len(text.encode()) > LARGEST_CONFIG:
+        raise BadRequest(f"the config is larger than {LARGEST_CONFIG} bytes")
     try:
         value: Any = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        value = _json5(text)
+        value = _parse_json5(text)
     if not isinstance(value, dict):
         raise BadRequest("the config must be an object: { ... }")
-    for path, _ in walk(value):
-        if len(path) > DEEPEST:
-            raise BadRequest(f"the config is nested deeper than {DEEPEST} levels")
+    for path, _ in walk_values(value):
+        if len(path) > DEEPEST_NESTING:
+            raise BadRequest(f"the config is nested deeper than {DEEPEST_NESTING} levels")
     return value
 
 
-def _json5(text: str) -> Any:
+def _parse_json5(text: str) -> Any:
     import pyjson5  # here for start-up: a plain JSON file needs it not
 
     try:
-        return pyjson5.decode(text, maxdepth=DEEPEST * 2)
+        return pyjson5.decode(text, maxdepth=DEEPEST_NESTING * 2)
     except pyjson5.Json5Exception as exc:
         where = getattr(exc, "args", ("",))[0]
         offset = next((int(n) for n in re.findall(r"near (\d+)", str(where))), None)
-        place = "" if offset is None else _line_and_column(text, offset)
+        place = "" if offset is None else _format_position(text, offset)
         raise BadRequest(f"the config is not valid JSON5{place}") from None
 
 
-def _line_and_column(text: str, offset: int) -> str:
+def _format_position(text: str, offset: int) -> str:
     before = text[: max(0, offset - 1)]
     return f" (line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))})"
 
 
-def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def walk_values(value: Any, path: ConfigPath = ()) -> Iterator[tuple[ConfigPath, Any]]:
     """Every value that holds no others, with its path."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from walk(inner, (*path, key))
+            yield from walk_values(inner, (*path, key))
     elif isinstance(value, list) and value:
         for index, inner in enumerate(value):
-            yield from walk(inner, (*path, index))
+            yield from walk_values(inner, (*path, index))
     else:
         yield path, value
 
 
-def at(value: Any, path: Path) -> Any:
+def value_at(value: Any, path: ConfigPath) -> Any:
     """What stands at `path`, None when nothing does."""
     for step in path:
         try:
@@ -101,66 +101,66 @@ def at(value: Any, path: Path) -> Any:
     return value
 
 
-def dotted(path: Path) -> str:
+def join_path(path: ConfigPath) -> str:
     return ".".join(str(step) for step in path)
 
 
-def is_secret(whole: Any, path: Path) -> bool:
+def is_secret(root: Any, path: ConfigPath) -> bool:
     """Whether a text or number in `whole` is secret by where it stands or what it says.
 
     A text that is merely `${A_REFERENCE}` to the environment is not.
     """
-    return _shown_as(whole, path, at(whole, path)) is not None
+    return _redact_value(root, path, value_at(root, path)) is not None
 
 
-def _shown_as(whole: Any, path: Path, value: Any) -> str | None:
+def _redact_value(root: Any, path: ConfigPath, value: Any) -> str | None:
     """What is shown in place of `value`, were it at `path` of `whole`, with `REDACTED` for what is left out; None: it
     is no secret there."""
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         return None
     if isinstance(value, str) and ONLY_REFERENCE.fullmatch(value):
         return None
-    holder = at(whole, path[:-1])
-    if _stands_secret(path, holder, value) or _follows_flag(path, holder):
+    holder = value_at(root, path[:-1])
+    if _is_secret_path(path, holder, value) or _follows_secret_option(path, holder):
         return REDACTED
     if not isinstance(value, str):
         return None
-    part = _part_of_argument(whole, path, holder, value) or _part_of_address(path, holder, value)
-    if part is None and (_says_secret(value) or _is_secret_word(path, holder, value)):
+    part = _redact_argument(root, path, holder, value) or _redact_address(path, holder, value)
+    if part is None and (_contains_secret(value) or _is_secret_in_command(path, holder, value)):
         return REDACTED
     return part
 
 
-def _part_of_argument(whole: Any, path: Path, holder: Any, value: str) -> str | None:
+def _redact_argument(root: Any, path: ConfigPath, holder: Any, value: str) -> str | None:
     """What is shown of an argument that sets a variable, or is JSON or TOML with secrets in it."""
     if not isinstance(holder, list) or value.isalnum():
         return None
-    name = variable_set(REFERENCE.sub("\0", value), _words_before(whole, path, holder)) if "=" in value else None
+    name = variable_prefix(REFERENCE.sub("\0", value), _preceding_words(root, path, holder)) if "=" in value else None
     if name is not None:
         return name + REDACTED
-    json_in, toml_in = STRUCTURED.fullmatch(value), ASSIGNED.fullmatch(value)
+    json_in, toml_in = JSON_ARGUMENT.fullmatch(value), TOML_ARGUMENT.fullmatch(value)
     if json_in is not None:
-        return _part_of_json(json_in["option"] or "", json_in["json"])
+        return _redact_json(json_in["option"] or "", json_in["json"])
     if toml_in is not None and _is_secret_toml(value):
         return toml_in["name"] + REDACTED
     return None
 
 
-def _words_before(whole: Any, path: Path, holder: list[Any]) -> list[str]:
+def _preceding_words(root: Any, path: ConfigPath, holder: list[Any]) -> list[str]:
     here = int(path[-1])
-    program = at(whole, (*path[:-2], "command")) if here < MOST_VARIABLES else None
-    words = holder[max(0, here - MOST_VARIABLES) : here]
+    program = value_at(root, (*path[:-2], "command")) if here < LOOKBACK_LIMIT else None
+    words = holder[max(0, here - LOOKBACK_LIMIT) : here]
     return [str(word) for word in ([program, *words] if isinstance(program, str) else words)]
 
 
-def _part_of_json(option: str, text: str) -> str | None:
+def _redact_json(option: str, text: str) -> str | None:
     """The JSON with its secrets hidden as in a config; what can't be read is hidden whole if it names a secret."""
     try:
         value = msgspec.json.decode(text)
-        shown = redacted(value)
+        shown = redact_secrets(value)
         return None if shown == value else option + json.dumps(shown, ensure_ascii=False)
     except (msgspec.DecodeError, RecursionError):
-        return REDACTED if TELLING.search(REFERENCE.sub("", text)) else None
+        return REDACTED if SECRET_HINT.search(REFERENCE.sub("", text)) else None
 
 
 def _is_secret_toml(text: str) -> bool:
@@ -168,126 +168,128 @@ def _is_secret_toml(text: str) -> bool:
 
     try:
         value = tomllib.loads(text)
-        return bool(redacted(value) != value)
+        return bool(redact_secrets(value) != value)
     except (tomllib.TOMLDecodeError, RecursionError):
         return False
 
 
-def _part_of_address(path: Path, holder: Any, value: str) -> str | None:
+def _redact_address(path: ConfigPath, holder: Any, value: str) -> str | None:
     """What is shown of an address of the web that is secret, or holds a secret: its host."""
-    shown = shown_part(value)
+    shown = address_origin(value)
     if shown is None:
         return None
     plain = REFERENCE.sub("\0", value)
-    by_name = "\0" not in plain and _is_known_to_few(path, holder) and tells_behind_host(plain)
-    return shown + REDACTED if by_name or has_random_step(plain) or _says_secret(value) else None
+    by_name = "\0" not in plain and _is_private_address(path, holder) and has_private_path(plain)
+    return shown + REDACTED if by_name or has_random_segment(plain) or _contains_secret(value) else None
 
 
-def _is_known_to_few(path: Path, holder: Any) -> bool:
+def _is_private_address(path: ConfigPath, holder: Any) -> bool:
     """Whether the address here may be all that it takes to use what it leads to: an MCP server's, a webhook's."""
     if isinstance(holder, list):
         before = holder[int(path[-1]) - 1] if path[-1] else None
-        return isinstance(before, str) and before.startswith("-") and names_webhook(before)
+        return isinstance(before, str) and before.startswith("-") and is_webhook_name(before)
     name = str(path[-1]) if path else ""
-    return name == "to" or names_webhook(name) or (path[-3:-2] == ("servers",) and name == "url")
+    return name == "to" or is_webhook_name(name) or (path[-3:-2] == ("servers",) and name == "url")
 
 
-def _stands_secret(path: Path, holder: Any, value: str | float) -> bool:
+def _is_secret_path(path: ConfigPath, holder: Any, value: str | float) -> bool:
     last = len(path) - 1
-    named = {place for place in range(1, last) if path[place - 1] in NAMING}  # names of things, not of values
+    named = {
+        place for place in range(1, last) if path[place - 1] in USER_NAMED_SECTIONS
+    }  # names of things, not of values
     names = [step for place, step in enumerate(path) if isinstance(step, str) and place not in named]
     if not names:
         return False
-    secret = [name for name in names if names_secret(name) and (isinstance(value, str) or not names_many(name))]
-    if holds_secrets(names) or names[-1] == "auth" or names[-1] in secret:
+    secret = [name for name in names if is_secret_name(name) and (isinstance(value, str) or not is_plural_name(name))]
+    if has_secret_holder(names) or names[-1] == "auth" or names[-1] in secret:
         return True
-    if names[-1] in VALUES and any(map(names_auth, names)):
+    if names[-1] in VALUE_NAMES and any(map(is_auth_name, names)):
         return True
-    is_place = isinstance(holder, dict) and holder.get("source") in KEY_SOURCES and path[-1] in KEY_PLACE
+    is_place = isinstance(holder, dict) and holder.get("source") in KEY_SOURCES and path[-1] in KEY_SOURCE_FIELDS
     is_file = names[-1].endswith("File")  # names the file a secret is in
     return not is_place and (bool(secret) or (class_of(path) == SECRET and not is_file))
 
 
-def _follows_flag(path: Path, holder: Any) -> bool:
+def _follows_secret_option(path: ConfigPath, holder: Any) -> bool:
     if not isinstance(holder, list) or not path[-1]:
         return False
     before = holder[int(path[-1]) - 1]
     if not isinstance(before, str):
         return False
-    return before.startswith(REDACTED) or SECRET_FLAG.fullmatch(before) is not None  # a hidden one may have said so
+    return before.startswith(REDACTED) or SECRET_OPTION.fullmatch(before) is not None  # a hidden one may have said so
 
 
-def _is_secret_word(path: Path, holder: Any, value: str) -> bool:
+def _is_secret_in_command(path: ConfigPath, holder: Any, value: str) -> bool:
     """One of a program's arguments, or a command line in one text."""
     if isinstance(holder, list):
         before = holder[int(path[-1]) - 1] if path[-1] else None
         plain = REFERENCE.sub("\0", value)
-        return is_secret_argument(plain, before if isinstance(before, str) else None) or has_random_step(plain)
+        return is_secret_argument(plain, before if isinstance(before, str) else None) or has_random_segment(plain)
     if not path or path[-1] not in COMMAND_LINES:
         return False
     plain = REFERENCE.sub("\0", value)
     words = plain.split()
     return (
         any(is_secret_argument(word, before) for before, word in pairwise(["", *words]))
-        or any(variable_set(word, words[max(0, place - MOST_VARIABLES) : place]) for place, word in enumerate(words))
-        or IN_JSON.search(plain) is not None
-        or has_random_step(plain)
+        or any(variable_prefix(word, words[max(0, place - LOOKBACK_LIMIT) : place]) for place, word in enumerate(words))
+        or SECRET_IN_JSON.search(plain) is not None
+        or has_random_segment(plain)
     )
 
 
-def _says_secret(value: str) -> bool:
+def _contains_secret(value: str) -> bool:
     return SECRET_TEXT.search(REFERENCE.sub("\0", value)) is not None
 
 
-def redacted(value: Any, mark: str = REDACTED) -> Any:
+def redact_secrets(value: Any, mark: str = REDACTED) -> Any:
     """A copy whose secrets read `mark`. Of what is not resolved: a value from the environment looks like any other."""
 
-    def change(path: Path, inner: Any) -> Any:
-        shown = _shown_as(value, path, inner)
+    def change(path: ConfigPath, inner: Any) -> Any:
+        shown = _redact_value(value, path, inner)
         return inner if shown is None else shown.replace(REDACTED, mark)
 
-    return _mapped(value, (), change)
+    return _map_values(value, (), change)
 
 
-def _mapped(value: Any, path: Path, change: Any) -> Any:
+def _map_values(value: Any, path: ConfigPath, change: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _mapped(inner, (*path, key), change) for key, inner in value.items()}
+        return {key: _map_values(inner, (*path, key), change) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_mapped(inner, (*path, index), change) for index, inner in enumerate(value)]
+        return [_map_values(inner, (*path, index), change) for index, inner in enumerate(value)]
     return change(path, value)
 
 
-def redacted_text(text: str, value: Json) -> str:
+def redact_text(text: str, value: Json) -> str:
     """`text` with its secrets replaced, comments and layout kept where that is certain to hide them all."""
-    shown = redacted(value)
-    found = [(inner, _shown_as(value, path, inner)) for path, inner in walk(value)]
+    shown = redact_secrets(value)
+    found = [(inner, _redact_value(value, path, inner)) for path, inner in walk_values(value)]
     # A number can't be told from others by its text.
     texts = {inner: form for inner, form in found if isinstance(inner, str) and form is not None}
-    text = COMMENT.sub(_harmless, text)
+    text = COMMENT.sub(_filter_comment, text)
     for secret in sorted(texts, key=len, reverse=True):
         for quote in ('"', "'"):
-            for written in (_inner(secret), json.dumps(secret)[1:-1], secret):
-                text = text.replace(f"{quote}{written}{quote}", f"{quote}{_inner(texts[secret])}{quote}")
+            for written in (_escape_text(secret), json.dumps(secret)[1:-1], secret):
+                text = text.replace(f"{quote}{written}{quote}", f"{quote}{_escape_text(texts[secret])}{quote}")
     try:
         hidden = parse(text) == shown
     except BadRequest:
         hidden = False
-    if hidden and not any(secret in text or _inner(secret) in text for secret in texts if len(secret) > 3):
+    if hidden and not any(secret in text or _escape_text(secret) in text for secret in texts if len(secret) > 3):
         return text
     return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
 
 
-def _harmless(match: "re.Match[str]") -> str:
+def _filter_comment(match: "re.Match[str]") -> str:
     """A comment that can't hold a secret, or a space instead of it; what is no comment stays."""
     comment = match[1]
-    return " " if comment and _may_tell(comment) else match[0]
+    return " " if comment and _may_hold_secret(comment) else match[0]
 
 
-def _may_tell(comment: str) -> bool:
-    return TELLING.search(comment) is not None or _says_secret(comment) or has_random_step(comment)
+def _may_hold_secret(comment: str) -> bool:
+    return SECRET_HINT.search(comment) is not None or _contains_secret(comment) or has_random_segment(comment)
 
 
-def restored(text: str, stored: Json) -> str:
+def restore_text(text: str, stored: Json) -> str:
     """`text` with each `REDACTED` replaced by the secret stored at the same place. Raises BadRequest when none is."""
     pieces = text.split(REDACTED)
     if len(pieces) == 1:
@@ -297,21 +299,21 @@ def restored(text: str, stored: Json) -> str:
     marks = [f"{REDACTED}{os.urandom(8).hex()}_{number}" for number in range(len(pieces) - 1)]
     marked = "".join(piece + mark for piece, mark in zip(pieces, marks, strict=False)) + pieces[-1]
     parsed = parse(marked)
-    values = [(path, value) for path, value in walk(parsed) if isinstance(value, str) and REDACTED in value]
-    if sorted(mark for _, value in values for mark in NUMBERED.findall(value)) != sorted(marks):
-        raise BadRequest(NOT_PLAIN)
+    values = [(path, value) for path, value in walk_values(parsed) if isinstance(value, str) and REDACTED in value]
+    if sorted(mark for _, value in values for mark in NUMBERED_MARK.findall(value)) != sorted(marks):
+        raise BadRequest(BAD_PLACEHOLDER)
     for path, value in values:
-        secret = _kept(parsed, stored, path, NUMBERED.sub(REDACTED, value))
+        secret = _find_stored_secret(parsed, stored, path, NUMBERED_MARK.sub(REDACTED, value))
         for quote in ('"', "'"):
-            new = f"{quote}{_inner(secret)}{quote}" if isinstance(secret, str) else json.dumps(secret)
-            for written in (_inner(value), json.dumps(value)[1:-1], value):
+            new = f"{quote}{_escape_text(secret)}{quote}" if isinstance(secret, str) else json.dumps(secret)
+            for written in (_escape_text(value), json.dumps(value)[1:-1], value):
                 marked = marked.replace(f"{quote}{written}{quote}", new)
-    if _is_other(marked, keep_secrets(parse(text), stored)):
-        raise BadRequest(NOT_PLAIN)
+    if _is_different(marked, restore_secrets(parse(text), stored)):
+        raise BadRequest(BAD_PLACEHOLDER)
     return marked
 
 
-def _is_other(text: str, wanted: Json) -> bool:
+def _is_different(text: str, wanted: Json) -> bool:
     """Whether `text` says anything else than `wanted`, of which alone it was judged what it changes."""
     try:
         return parse(text) != wanted
@@ -319,60 +321,62 @@ def _is_other(text: str, wanted: Json) -> bool:
         return True
 
 
-def _kept(value: Any, stored: Any, path: Path, given: str) -> str | int | float:
+def _find_stored_secret(value: Any, stored: Any, path: ConfigPath, placeholder: str) -> str | int | float:
     """The secret stored where `path` leads in `value`, where `given` stands. Raises BadRequest when none is."""
     whole, new, place = stored, value, []
     for step in path:
-        value, held, there = value[step], at(stored, (step,)), step
+        value, held, there = value[step], value_at(stored, (step,)), step
         name = value.get("id") if isinstance(value, dict) and isinstance(step, int) else None
         named = isinstance(name, str) and REDACTED not in name
-        if named and at(held, ("id",)) != name and isinstance(stored, list):
+        if named and value_at(held, ("id",)) != name and isinstance(stored, list):
             # Things that have ids may have changed places: nobody must get another's secret.
-            there = next((index for index, item in enumerate(stored) if at(item, ("id",)) == name), len(stored))
-            held = at(stored, (there,))
+            there = next((index for index, item in enumerate(stored) if value_at(item, ("id",)) == name), len(stored))
+            held = value_at(stored, (there,))
         stored = held
         place.append(there)
     refers = isinstance(stored, str) and REFERENCE.search(stored)
-    shown = _shown_as(whole, tuple(place), stored)
+    shown = _redact_value(whole, tuple(place), stored)
     if not refers and shown is None:
-        raise BadRequest(f"{dotted(path)}: nothing is stored to keep there; write the value itself")
-    if given not in (REDACTED, shown):
-        raise BadRequest(f"{dotted(path)}: {NOT_PLAIN}")
-    if not refers and _shown_as(new, path, stored) is None:
+        raise BadRequest(f"{join_path(path)}: nothing is stored to keep there; write the value itself")
+    if placeholder not in (REDACTED, shown):
+        raise BadRequest(f"{join_path(path)}: {BAD_PLACEHOLDER}")
+    if not refers and _redact_value(new, path, stored) is None:
         # The argument before it is another now, one that would not hide it.
-        raise BadRequest(f"{dotted(path)}: what is stored there would be shown from now on; write the value itself")
+        raise BadRequest(f"{join_path(path)}: what is stored there would be shown from now on; write the value itself")
     return stored  # type: ignore[no-any-return]  # a secret is a text or a number
 
 
-def _inner(secret: str) -> str:
+def _escape_text(secret: str) -> str:
     """A text as it stands between quotes, single or double."""
     return json.dumps(secret, ensure_ascii=False)[1:-1].replace("'", "\\u0027")
 
 
-def keep_secrets(value: Any, stored: Any) -> Any:
+def restore_secrets(value: Any, stored: Any) -> Any:
     """A copy of `value` in which each `REDACTED` is the secret stored at the same place."""
 
-    def change(path: Path, inner: Any) -> Any:
-        return _kept(value, stored, path, inner) if isinstance(inner, str) and REDACTED in inner else inner
+    def change(path: ConfigPath, inner: Any) -> Any:
+        return (
+            _find_stored_secret(value, stored, path, inner) if isinstance(inner, str) and REDACTED in inner else inner
+        )
 
-    return _mapped(value, (), change)
+    return _map_values(value, (), change)
 
 
-def resolved(value: Json, environment: Any) -> tuple[Json, list[Json]]:
+def resolve_environment(value: Json, environment: Any) -> tuple[Json, list[Json]]:
     """`${NAME}` replaced from the environment; and an issue for each name that is not set."""
     issues: list[Json] = []
 
-    def change(path: Path, inner: Any) -> Any:
+    def change(path: ConfigPath, inner: Any) -> Any:
         if not isinstance(inner, str) or "${" not in inner:
             return inner
 
         def look_up(match: "re.Match[str]") -> str:
             found: str | None = environment.get(match[1])
             if found is None:
-                issues.append({"path": dotted(path), "message": f"environment variable {match[1]} is not set"})
+                issues.append({"path": join_path(path), "message": f"environment variable {match[1]} is not set"})
                 return match[0]
             return found
 
         return REFERENCE.sub(look_up, inner)
 
-    return _mapped(value, (), change), issues
+    return _map_values(value, (), change), issues

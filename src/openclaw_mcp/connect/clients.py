@@ -9,23 +9,23 @@ from typing import Any
 from msgspec import Struct
 
 from . import entries, jsonc, toml
-from .entries import Entry
+from .entries import ClientEntry
 from .jsonc import CannotEdit
 
 Json = dict[str, Any]
 
 
-class Client(Struct, frozen=True, kw_only=True):
+class SupportedClient(Struct, frozen=True, kw_only=True):
     id: str
     title: str
-    file: Callable[[], Path]
+    settings_file: Callable[[], Path]
     """The settings of this user."""
-    project: str | None
+    project_file: str | None
     """The settings of a folder, below it; None when it has none."""
-    under: str
+    servers_key: str
     """The name in the settings that holds the servers."""
-    shape: Callable[[Entry], Json]
-    after: str
+    format_entry: Callable[[ClientEntry], Json]
+    next_step: str
     """What to do for it to take notice."""
     reads_token_file: bool = False
     """Whether it finds a server's token in its file by itself; the others need a variable set."""
@@ -34,12 +34,12 @@ class Client(Struct, frozen=True, kw_only=True):
     def is_toml(self) -> bool:
         return self.id == "codex"
 
-    def put(self, text: str, entry: Entry) -> str:
+    def put(self, text: str, entry: ClientEntry) -> str:
         """Raises CannotEdit."""
         edit = toml.put if self.is_toml else _put_json
-        return edit(text, self.under, entry.name, self.shape(entry))
+        return edit(text, self.servers_key, entry.name, self.format_entry(entry))
 
-    def shown(self, wanted: list[Entry]) -> str:
+    def format_entries(self, wanted: list[ClientEntry]) -> str:
         """The entries as they would stand in a file of their own."""
         text = ""
         for entry in wanted:
@@ -47,104 +47,104 @@ class Client(Struct, frozen=True, kw_only=True):
         return text
 
     def drop(self, text: str, name: str) -> str:
-        return toml.drop(text, self.under, name) if self.is_toml else jsonc.drop(text, (self.under,), name)
+        return toml.drop(text, self.servers_key, name) if self.is_toml else jsonc.drop(text, (self.servers_key,), name)
 
-    def holds(self, text: str, name: str | None = None) -> bool:
+    def has_server(self, text: str, name: str | None = None) -> bool:
         """Whether a server of that name is there; without a name, whether there is a place for servers at all."""
-        place = (toml.read(text) if self.is_toml else jsonc.read(text)).get(self.under)
+        place = (toml.read(text) if self.is_toml else jsonc.read(text)).get(self.servers_key)
         if place is not None and not isinstance(place, dict):
-            raise CannotEdit(f"its {self.under} should hold servers by name, and does not")
+            raise CannotEdit(f"its {self.servers_key} should hold servers by name, and does not")
         return place is not None and (name is None or name in place)
 
-    def drop_room(self, text: str) -> str:
+    def drop_empty_section(self, text: str) -> str:
         """Without the place we made for our entries, if nobody else has any there."""
-        if self.is_toml or jsonc.read(text).get(self.under):
+        if self.is_toml or jsonc.read(text).get(self.servers_key):
             return text
-        return jsonc.drop(text, (), self.under)
+        return jsonc.drop(text, (), self.servers_key)
 
 
-def _put_json(text: str, under: str, name: str, value: Json) -> str:
-    return jsonc.put(text, (under,), name, value)
+def _put_json(text: str, servers_key: str, name: str, value: Json) -> str:
+    return jsonc.put(text, (servers_key,), name, value)
 
 
-def _home() -> Path:
+def _home_dir() -> Path:
     return Path.home()
 
 
-def _config() -> Path:
+def _config_dir() -> Path:
     """Where desktop programs keep their settings on this platform."""
     if sys.platform == "darwin":
-        return _home() / "Library" / "Application Support"
+        return _home_dir() / "Library" / "Application Support"
     if sys.platform == "win32":
-        return Path(os.environ.get("APPDATA") or _home() / "AppData" / "Roaming")
-    return _xdg()
+        return Path(os.environ.get("APPDATA") or _home_dir() / "AppData" / "Roaming")
+    return _xdg_config_dir()
 
 
-def _xdg() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or _home() / ".config")
+def _xdg_config_dir() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or _home_dir() / ".config")
 
 
-def _claude() -> Path:
-    return Path(os.environ.get("CLAUDE_CONFIG_DIR") or _home()) / ".claude.json"
+def _claude_file() -> Path:
+    return Path(os.environ.get("CLAUDE_CONFIG_DIR") or _home_dir()) / ".claude.json"
 
 
-def _codex() -> Path:
-    return Path(os.environ.get("CODEX_HOME") or _home() / ".codex") / "config.toml"
+def _codex_file() -> Path:
+    return Path(os.environ.get("CODEX_HOME") or _home_dir() / ".codex") / "config.toml"
 
 
-def _gemini() -> Path:
-    return Path(os.environ.get("GEMINI_CLI_HOME") or _home()) / ".gemini" / "settings.json"
+def _gemini_file() -> Path:
+    return Path(os.environ.get("GEMINI_CLI_HOME") or _home_dir()) / ".gemini" / "settings.json"
 
 
-def _opencode() -> Path:
+def _opencode_file() -> Path:
     """The file named by its variable, else the one of the two spellings that is there."""
     named = os.environ.get("OPENCODE_CONFIG")
     if named:
         return Path(named)
-    commented = _xdg() / "opencode" / "opencode.jsonc"
+    commented = _xdg_config_dir() / "opencode" / "opencode.jsonc"
     return commented if commented.exists() else commented.with_suffix(".json")
 
 
-RESTART = "restart it, and it has the tools"
+RESTART_HINT = "restart it, and it has the tools"
 
 CLIENTS = {
     client.id: client
     for client in (
-        Client(
-            id="claude-code", title="Claude Code", file=_claude, project=".mcp.json", under="mcpServers",
-            shape=entries.common, after="the next session has the tools; `claude mcp list` shows them",
+        SupportedClient(
+            id="claude-code", title="Claude Code", settings_file=_claude_file, project_file=".mcp.json", servers_key="mcpServers",
+            format_entry=entries.format_claude_code, next_step="the next session has the tools; `claude mcp list` shows them",
         ),
-        Client(
+        SupportedClient(
             id="claude-desktop", title="Claude Desktop",
-            file=lambda: _config() / "Claude" / "claude_desktop_config.json", project=None, under="mcpServers",
-            shape=entries.desktop, after=RESTART,
+            settings_file=lambda: _config_dir() / "Claude" / "claude_desktop_config.json", project_file=None, servers_key="mcpServers",
+            format_entry=entries.format_claude_desktop, next_step=RESTART_HINT,
         ),
-        Client(
-            id="cursor", title="Cursor", file=lambda: _home() / ".cursor" / "mcp.json", project=".cursor/mcp.json",
-            under="mcpServers", shape=entries.cursor, after=RESTART,
+        SupportedClient(
+            id="cursor", title="Cursor", settings_file=lambda: _home_dir() / ".cursor" / "mcp.json", project_file=".cursor/mcp.json",
+            servers_key="mcpServers", format_entry=entries.format_cursor, next_step=RESTART_HINT,
         ),
-        Client(
-            id="vscode", title="VS Code", file=lambda: _config() / "Code" / "User" / "mcp.json",
-            project=".vscode/mcp.json", under="servers", shape=entries.vscode,
-            after="run `MCP: List Servers` in it to start them",
+        SupportedClient(
+            id="vscode", title="VS Code", settings_file=lambda: _config_dir() / "Code" / "User" / "mcp.json",
+            project_file=".vscode/mcp.json", servers_key="servers", format_entry=entries.format_vscode,
+            next_step="run `MCP: List Servers` in it to start them",
         ),
-        Client(
-            id="gemini", title="Gemini CLI", file=_gemini, project=".gemini/settings.json", under="mcpServers",
-            shape=entries.gemini, after="the next session has the tools; `gemini mcp list` shows them",
+        SupportedClient(
+            id="gemini", title="Gemini CLI", settings_file=_gemini_file, project_file=".gemini/settings.json", servers_key="mcpServers",
+            format_entry=entries.format_gemini, next_step="the next session has the tools; `gemini mcp list` shows them",
         ),
-        Client(
-            id="codex", title="Codex", file=_codex, project=".codex/config.toml", under="mcp_servers",
-            shape=entries.codex, after="the next session has the tools; `codex mcp list` shows them",
+        SupportedClient(
+            id="codex", title="Codex", settings_file=_codex_file, project_file=".codex/config.toml", servers_key="mcp_servers",
+            format_entry=entries.format_codex, next_step="the next session has the tools; `codex mcp list` shows them",
         ),
-        Client(
-            id="opencode", title="OpenCode", file=_opencode, project="opencode.json", under="mcp",
-            shape=entries.opencode, after="the next session has the tools; `opencode mcp list` shows them",
+        SupportedClient(
+            id="opencode", title="OpenCode", settings_file=_opencode_file, project_file="opencode.json", servers_key="mcp",
+            format_entry=entries.format_opencode, next_step="the next session has the tools; `opencode mcp list` shows them",
             reads_token_file=True,
         ),
     )
 }  # fmt: skip
 
-OTHER_NAMES = {
+ALIASES = {
     "claude": "claude-code", "claudecode": "claude-code", "claudedesktop": "claude-desktop",
     "desktop": "claude-desktop", "code": "vscode", "vs-code": "vscode",
     "gemini-cli": "gemini", "codex-cli": "codex", "open-code": "opencode",

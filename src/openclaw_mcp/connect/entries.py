@@ -11,7 +11,7 @@ from .jsonc import CannotEdit
 Json = dict[str, Any]
 
 
-class Program(Struct, frozen=True, kw_only=True):
+class StdioClientEntry(Struct, frozen=True, kw_only=True):
     """A stdio server. It finds its token by itself, so none is written anywhere."""
 
     name: str
@@ -20,7 +20,7 @@ class Program(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
 
 
-class Address(Struct, frozen=True, kw_only=True):
+class HttpClientEntry(Struct, frozen=True, kw_only=True):
     """An HTTP server. The client reads the token from `token_env`, or from `token_file` where it can."""
 
     name: str
@@ -29,48 +29,48 @@ class Address(Struct, frozen=True, kw_only=True):
     token_file: Path | None = None
 
 
-Entry = Program | Address
+ClientEntry = StdioClientEntry | HttpClientEntry
 
 
-def common(entry: Entry) -> Json:
+def format_claude_code(entry: ClientEntry) -> Json:
     """Claude Code's shape, which Claude Desktop and VS Code share."""
-    if isinstance(entry, Program):
-        return {"type": "stdio", **_program(entry)}
-    return {"type": "http", "url": entry.url, **_headers(entry, "${%s}")}
+    if isinstance(entry, StdioClientEntry):
+        return {"type": "stdio", **_format_command(entry)}
+    return {"type": "http", "url": entry.url, **_format_headers(entry, "${%s}")}
 
 
-def desktop(entry: Entry) -> Json:
-    if isinstance(entry, Program):
-        return _program(entry)
+def format_claude_desktop(entry: ClientEntry) -> Json:
+    if isinstance(entry, StdioClientEntry):
+        return _format_command(entry)
     raise CannotEdit("Claude Desktop starts programs only; leave --http out")
 
 
-def cursor(entry: Entry) -> Json:
-    if isinstance(entry, Program):
-        return _program(entry)
-    return {"url": entry.url, **_headers(entry, "${env:%s}")}
+def format_cursor(entry: ClientEntry) -> Json:
+    if isinstance(entry, StdioClientEntry):
+        return _format_command(entry)
+    return {"url": entry.url, **_format_headers(entry, "${env:%s}")}
 
 
-def vscode(entry: Entry) -> Json:
-    if isinstance(entry, Program):
-        return {"type": "stdio", **_program(entry)}
-    return {"type": "http", "url": entry.url, **_headers(entry, "${env:%s}")}
+def format_vscode(entry: ClientEntry) -> Json:
+    if isinstance(entry, StdioClientEntry):
+        return {"type": "stdio", **_format_command(entry)}
+    return {"type": "http", "url": entry.url, **_format_headers(entry, "${env:%s}")}
 
 
-def gemini(entry: Entry) -> Json:
-    if isinstance(entry, Program):
-        return _program(entry)
-    return {"httpUrl": entry.url, **_headers(entry, "$%s")}
+def format_gemini(entry: ClientEntry) -> Json:
+    if isinstance(entry, StdioClientEntry):
+        return _format_command(entry)
+    return {"httpUrl": entry.url, **_format_headers(entry, "$%s")}
 
 
-def codex(entry: Entry) -> Json:
-    if isinstance(entry, Program):
-        return _program(entry)
+def format_codex(entry: ClientEntry) -> Json:
+    if isinstance(entry, StdioClientEntry):
+        return _format_command(entry)
     return {"url": entry.url, **({"bearer_token_env_var": entry.token_env} if entry.token_env else {})}
 
 
-def opencode(entry: Entry) -> Json:
-    if isinstance(entry, Program):
+def format_opencode(entry: ClientEntry) -> Json:
+    if isinstance(entry, StdioClientEntry):
         local: Json = {"type": "local", "command": [entry.command, *entry.args], "enabled": True}
         return {**local, "environment": dict(entry.env)} if entry.env else local
     remote: Json = {"type": "remote", "url": entry.url, "oauth": False, "enabled": True}
@@ -81,10 +81,10 @@ def opencode(entry: Entry) -> Json:
     return remote
 
 
-def _program(entry: Program) -> Json:
+def _format_command(entry: StdioClientEntry) -> Json:
     shape: Json = {"command": entry.command, "args": list(entry.args)}
     return {**shape, "env": dict(entry.env)} if entry.env else shape
 
 
-def _headers(entry: Address, reference: str) -> Json:
-    return {"headers": {"Authorization": f"Bearer {reference % entry.token_env}"}} if entry.token_env else {}
+def _format_headers(entry: HttpClientEntry, pattern: str) -> Json:
+    return {"headers": {"Authorization": f"Bearer {pattern % entry.token_env}"}} if entry.token_env else {}

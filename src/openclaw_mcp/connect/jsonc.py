@@ -7,7 +7,7 @@ import pyjson5
 
 from ..core.errors import OpenClawError
 
-STEP: Final = "  "
+INDENT: Final = "  "
 SPACE: Final = " \t\r\n\ufeff"
 
 
@@ -17,7 +17,7 @@ class CannotEdit(OpenClawError):
     code = "cannot_edit"
 
 
-class Member(NamedTuple):
+class MemberSpan(NamedTuple):
     name: str
     start: int
     """Where its name begins."""
@@ -26,14 +26,14 @@ class Member(NamedTuple):
     """Just after its value."""
 
 
-class Braces(NamedTuple):
+class ObjectSpan(NamedTuple):
     """An object in the text."""
 
     start: int
     """Where its `{` stands."""
     end: int
     """Where its `}` stands."""
-    members: tuple[Member, ...]
+    members: tuple[MemberSpan, ...]
 
 
 def put(text: str, path: tuple[str, ...], name: str, value: Any) -> str:
@@ -41,31 +41,33 @@ def put(text: str, path: tuple[str, ...], name: str, value: Any) -> str:
     the way are made. Raises CannotEdit."""
     if not text.strip(SPACE):
         text = text.rstrip(SPACE) + "{}\n"
-    here = _object(text, _skip(text, 0))
+    here = _parse_object(text, _skip_space(text, 0))
     for depth, step in enumerate(path):
-        found = _find(here, step)
+        found = _find_member(here, step)
         if found is None:
             for missing in reversed(path[depth + 1 :]):
                 name, value = missing, {name: value}
-            return _insert(text, here, step, {name: value})
-        here = _object(text, found.value)
-    found = _find(here, name)
+            return _insert_member(text, here, step, {name: value})
+        here = _parse_object(text, found.value)
+    found = _find_member(here, name)
     if found is None:
-        return _insert(text, here, name, value)
-    return text[: found.value] + _written(value, _indent(text, found.start), _newline(text)) + text[found.end :]
+        return _insert_member(text, here, name, value)
+    return (
+        text[: found.value] + _format_value(value, _indent_at(text, found.start), _newline_of(text)) + text[found.end :]
+    )
 
 
 def drop(text: str, path: tuple[str, ...], name: str) -> str:
     """`text` without that member, and without the comma and line it leaves; the same text when it is not there."""
-    here = _object(text, _skip(text, 0))
+    here = _parse_object(text, _skip_space(text, 0))
     for step in path:
-        found = _find(here, step)
+        found = _find_member(here, step)
         if found is None:
             return text
-        here = _object(text, found.value)
+        here = _parse_object(text, found.value)
     for place, member in enumerate(here.members):
         if member.name == name:
-            return _cut(text, here, place)
+            return _remove_member(text, here, place)
     return text
 
 
@@ -82,48 +84,48 @@ def read(text: str) -> dict[str, Any]:
     return value
 
 
-def _find(braces: Braces, name: str) -> Member | None:
-    return next((member for member in braces.members if member.name == name), None)
+def _find_member(span: ObjectSpan, name: str) -> MemberSpan | None:
+    return next((member for member in span.members if member.name == name), None)
 
 
-def _insert(text: str, braces: Braces, name: str, value: Any) -> str:
-    newline = _newline(text)
-    if braces.members:
-        last = braces.members[-1]
-        indent = _indent(text, last.start)
-        member = f"{json.dumps(name, ensure_ascii=False)}: {_written(value, indent, newline)}"
+def _insert_member(text: str, span: ObjectSpan, name: str, value: Any) -> str:
+    newline = _newline_of(text)
+    if span.members:
+        last = span.members[-1]
+        indent = _indent_at(text, last.start)
+        member = f"{json.dumps(name, ensure_ascii=False)}: {_format_value(value, indent, newline)}"
         return f"{text[: last.end]},{newline}{indent}{member}{text[last.end :]}"
-    outer = _indent(text, braces.start)
-    indent = outer + ("\t" if "\n\t" in text else STEP)
-    member = f"{json.dumps(name, ensure_ascii=False)}: {_written(value, indent, newline)}"
-    return f"{text[: braces.start + 1]}{newline}{indent}{member}{newline}{outer}{text[braces.end :]}"
+    outer = _indent_at(text, span.start)
+    indent = outer + ("\t" if "\n\t" in text else INDENT)
+    member = f"{json.dumps(name, ensure_ascii=False)}: {_format_value(value, indent, newline)}"
+    return f"{text[: span.start + 1]}{newline}{indent}{member}{newline}{outer}{text[span.end :]}"
 
 
-def _cut(text: str, braces: Braces, place: int) -> str:
-    member = braces.members[place]
-    if place:  # with the comma before it: what `_insert` wrote
-        comma = _skip(text, braces.members[place - 1].end)
+def _remove_member(text: str, span: ObjectSpan, index: int) -> str:
+    member = span.members[index]
+    if index:  # with the comma before it: what `_insert` wrote
+        comma = _skip_space(text, span.members[index - 1].end)
         between = text[comma + 1 : member.start]
         return text[:comma] + (between.rstrip(SPACE) if between.strip(SPACE) else "") + text[member.end :]
-    if len(braces.members) > 1:
-        return text[: member.start] + text[braces.members[1].start :]
-    rest = _skip(text, member.end)
+    if len(span.members) > 1:
+        return text[: member.start] + text[span.members[1].start :]
+    rest = _skip_space(text, member.end)
     rest = rest + 1 if text[rest] == "," else member.end
-    if text[braces.start + 1 : member.start].strip(SPACE) or text[rest : braces.end].strip(SPACE):
+    if text[span.start + 1 : member.start].strip(SPACE) or text[rest : span.end].strip(SPACE):
         return text[: member.start] + text[rest:]  # somebody's comment stays
-    return text[: braces.start + 1] + text[braces.end :]
+    return text[: span.start + 1] + text[span.end :]
 
 
-def _written(value: Any, indent: str, newline: str) -> str:
-    step = "\t" if indent.startswith("\t") else STEP
+def _format_value(value: Any, indent: str, newline: str) -> str:
+    step = "\t" if indent.startswith("\t") else INDENT
     return json.dumps(value, indent=step, ensure_ascii=False).replace("\n", newline + indent)
 
 
-def _newline(text: str) -> str:
+def _newline_of(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
-def _indent(text: str, at: int) -> str:
+def _indent_at(text: str, at: int) -> str:
     """The white space that begins the line of `at`."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line[: len(line) - len(line.lstrip(" \t"))]
@@ -132,7 +134,7 @@ def _indent(text: str, at: int) -> str:
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
-def _skip(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     """The next place that is neither white space nor comment."""
     while at < len(text):
         if text[at] in SPACE:
@@ -150,27 +152,27 @@ def _skip(text: str, at: int) -> int:
     raise CannotEdit("it ends too early")
 
 
-def _object(text: str, at: int) -> Braces:
+def _parse_object(text: str, at: int) -> ObjectSpan:
     if text[at] != "{":
         raise CannotEdit(f"line {text.count(chr(10), 0, at) + 1} should begin an object")
-    members, place = [], _skip(text, at + 1)
+    members, place = [], _skip_space(text, at + 1)
     while text[place] != "}":
-        name, after = _string(text, place)
-        colon = _skip(text, after)
+        name, after = _parse_string(text, place)
+        colon = _skip_space(text, after)
         if text[colon] != ":":
             raise CannotEdit(f"line {text.count(chr(10), 0, colon) + 1} lacks a colon")
-        value = _skip(text, colon + 1)
-        end = _past(text, value)
-        members.append(Member(name, place, value, end))
-        place = _skip(text, end)
+        value = _skip_space(text, colon + 1)
+        end = _skip_value(text, value)
+        members.append(MemberSpan(name, place, value, end))
+        place = _skip_space(text, end)
         if text[place] == ",":
-            place = _skip(text, place + 1)
+            place = _skip_space(text, place + 1)
         elif text[place] != "}":
             raise CannotEdit(f"line {text.count(chr(10), 0, place) + 1} lacks a comma")
-    return Braces(at, place, tuple(members))
+    return ObjectSpan(at, place, tuple(members))
 
 
-def _string(text: str, at: int) -> tuple[str, int]:
+def _parse_string(text: str, at: int) -> tuple[str, int]:
     if text[at] != '"':
         raise CannotEdit(f"line {text.count(chr(10), 0, at) + 1} has a name without double quotes")
     end = at + 1
@@ -182,17 +184,17 @@ def _string(text: str, at: int) -> tuple[str, int]:
         raise CannotEdit(f"line {text.count(chr(10), 0, at) + 1} has a broken string") from exc
 
 
-def _past(text: str, at: int) -> int:
+def _skip_value(text: str, at: int) -> int:
     """Just after the value that begins at `at`."""
     if text[at] == '"':
-        return _string(text, at)[1]
+        return _parse_string(text, at)[1]
     if text[at] == "{":
-        return _object(text, at).end + 1
+        return _parse_object(text, at).end + 1
     if text[at] == "[":
-        at = _skip(text, at + 1)
+        at = _skip_space(text, at + 1)
         while text[at] != "]":
-            at = _skip(text, _past(text, at))
-            at = _skip(text, at + 1) if text[at] == "," else at
+            at = _skip_space(text, _skip_value(text, at))
+            at = _skip_space(text, at + 1) if text[at] == "," else at
         return at + 1
     end = at
     while end < len(text) and text[end] not in ",]}" and text[end] not in SPACE and text[end] != "/":

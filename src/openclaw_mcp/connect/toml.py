@@ -15,7 +15,9 @@ def put(text: str, table: str, name: str, value: dict[str, Any]) -> str:
         raise CannotEdit(f"its {table} is no table")
     bare = drop(text, table, name)
     gap = "" if not bare or bare.endswith("\n\n") else "\n" if bare.endswith("\n") else "\n\n"
-    block = f"[{table}.{_key(name)}]\n" + "".join(f"{_key(key)} = {_value(item)}\n" for key, item in value.items())
+    block = f"[{table}.{_format_key(name)}]\n" + "".join(
+        f"{_format_key(key)} = {_format_value(item)}\n" for key, item in value.items()
+    )
     wanted = {**before, table: {**before.get(table, {}), name: value}}
     edited = bare + gap + block
     try:
@@ -32,7 +34,7 @@ def drop(text: str, table: str, name: str) -> str:
     before = read(text)
     if name not in before.get(table, {}):
         return text
-    start, end = _span(text, table, name)
+    start, end = _find_table(text, table, name)
     wanted = {key: item for key, item in before.items() if key != table}
     others = {key: item for key, item in before[table].items() if key != name}
     kept = text[:start] + text[end:]
@@ -51,7 +53,7 @@ def read(text: str) -> dict[str, Any]:
         raise CannotEdit(f"it is not TOML ({exc})") from exc
 
 
-def _span(text: str, table: str, name: str) -> tuple[int, int]:
+def _find_table(text: str, table: str, name: str) -> tuple[int, int]:
     key = rf"(?:{re.escape(name)}|{re.escape(json.dumps(name))}|'{re.escape(name)}')"
     ours = re.compile(rf"^\[\s*{re.escape(table)}\s*\.\s*{key}\s*(?:\.[^\]]*)?\]", re.MULTILINE)
     first = ours.search(text)
@@ -65,14 +67,14 @@ def _span(text: str, table: str, name: str) -> tuple[int, int]:
     return first.start(), max(end, len(text))
 
 
-def _key(name: str) -> str:
+def _format_key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Strings, numbers, booleans, lists and flat tables, as TOML writes them."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + " }"
+        return "{ " + ", ".join(f"{_format_key(key)} = {_format_value(item)}" for key, item in value.items()) + " }"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(_format_value, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

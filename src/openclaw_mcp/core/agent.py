@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, structs
 
-from .effects import Effects
-from .mime import read_mime_type
+from .effects import RunEffects
+from .mime import normalize_mime_type
 from .model import Caller, Json
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Attachment(Struct, frozen=True, kw_only=True):
     url: str | None = None
 
     def __post_init__(self) -> None:
-        structs.force_setattr(self, "mime_type", read_mime_type(self.mime_type))
+        structs.force_setattr(self, "mime_type", normalize_mime_type(self.mime_type))
 
     @property
     def kind(self) -> str:
@@ -43,7 +43,7 @@ def web_address(url: str | None) -> str | None:
     return url if url is not None and url.lower().startswith(("http://", "https://")) else None
 
 
-Recall = Callable[[int], Awaitable[tuple[Json, ...]]]
+LoadHistory = Callable[[int], Awaitable[tuple[Json, ...]]]
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     session_id: str
     prompt: str
     attachments: tuple[Attachment, ...] = ()
-    recall: Recall | None = None
+    load_history: LoadHistory | None = None
     """Ask for the last so many messages before this one, oldest first; a runtime with a memory of its own does not."""
     system_prompt: str | None = None
     model: str | None = None
@@ -69,33 +69,33 @@ class Turn(Struct, frozen=True, kw_only=True):
     tools: "Toolbox | None" = None
 
     @property
-    def models(self) -> tuple[str, ...]:
+    def candidate_models(self) -> tuple[str, ...]:
         """Those that may answer, in order: what the caller is judged by. Empty: it is not judged by any."""
         return () if self.caller.grant is None else self.caller.grant.models
 
 
-class Partial(Struct, frozen=True, tag="partial"):
+class PartialAnswer(Struct, frozen=True, tag="partial"):
     """More of the answer. `replace`: the text so far was wrong, this is all of it."""
 
     text: str
     replace: bool = False
 
 
-class Block(Struct, frozen=True, tag="block"):
+class AnswerBlock(Struct, frozen=True, tag="block"):
     """A finished part of the answer, fit to be delivered on its own; its text came as partials or comes here."""
 
     text: str
 
 
-class Thinking(Struct, frozen=True, tag="thinking"):
+class ThinkingText(Struct, frozen=True, tag="thinking"):
     text: str
 
 
-class Media(Struct, frozen=True, tag="media"):
+class MediaAttached(Struct, frozen=True, tag="media"):
     attachment: Attachment
 
 
-class Model(Struct, frozen=True, tag="model"):
+class ModelSelected(Struct, frozen=True, tag="model"):
     """Who answers, once it is known."""
 
     provider: str
@@ -142,7 +142,7 @@ class Notice(Struct, frozen=True, tag="notice"):
     detail: Json = {}
 
 
-class Final(Struct, frozen=True, tag="final", kw_only=True):
+class TurnCompleted(Struct, frozen=True, tag="final", kw_only=True):
     """The end of a turn that went well. `text` None: what the partials said."""
 
     text: str | None = None
@@ -151,7 +151,7 @@ class Final(Struct, frozen=True, tag="final", kw_only=True):
     resume: str | None = None
 
 
-class Failed(Struct, frozen=True, tag="failed", kw_only=True):
+class TurnFailed(Struct, frozen=True, tag="failed", kw_only=True):
     """The end of a turn that did not. `message` is one sentence for the person who asked."""
 
     message: str
@@ -161,25 +161,25 @@ class Failed(Struct, frozen=True, tag="failed", kw_only=True):
     """The runtime's own conversation can't be taken up again; the next turn starts afresh."""
 
 
-class Did(Struct, frozen=True, tag="did"):
+class EffectsReported(Struct, frozen=True, tag="did"):
     """What the agent did to others with tools of its own, told before the end of a turn, good or bad: whoever delivers
     the answer does not say again what was sent."""
 
-    effects: Effects
+    effects: RunEffects
 
 
 AgentEvent = (
-    Partial
-    | Block
-    | Thinking
-    | Media
-    | Model
+    PartialAnswer
+    | AnswerBlock
+    | ThinkingText
+    | MediaAttached
+    | ModelSelected
     | ToolUse
     | ToolUpdate
     | ToolOutcome
     | Usage
     | Notice
-    | Did
-    | Final
-    | Failed
+    | EffectsReported
+    | TurnCompleted
+    | TurnFailed
 )

@@ -6,14 +6,14 @@ from typing import Final
 from msgspec import Struct
 
 from .model import Json
-from .rpc import Fault
+from .rpc import RpcError
 
-RUNTIMES: Final = ("demo", "openai", "anthropic", "openclaw", "claude", "gemini", "codex", "opencode")
+AGENT_RUNTIMES: Final = ("demo", "openai", "anthropic", "openclaw", "claude", "gemini", "codex", "opencode")
 """Who may answer for an agent."""
-AGENT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+AGENT_ID_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-class AgentCard(Struct, frozen=True, kw_only=True):
+class AgentProfile(Struct, frozen=True, kw_only=True):
     id: str
     name: str | None = None
     runtime: str = "demo"
@@ -23,14 +23,14 @@ class AgentCard(Struct, frozen=True, kw_only=True):
     settings: Json = {}
 
 
-class Roster(Struct, frozen=True, kw_only=True):
-    agents: tuple[AgentCard, ...] = (AgentCard(id="main"),)
+class AgentRoster(Struct, frozen=True, kw_only=True):
+    agents: tuple[AgentProfile, ...] = (AgentProfile(id="main"),)
     default_id: str = "main"
     main_key: str = "main"
 
-    def card(self, agent_id: str) -> AgentCard:
+    def get_agent(self, agent_id: str) -> AgentProfile:
         """Raises Fault for an agent nobody set up."""
         for card in self.agents:
             if card.id == agent_id:
                 return card
-        raise Fault(f'unknown agent id "{agent_id}"; agents.list names those there are')
+        raise RpcError(f'unknown agent id "{agent_id}"; agents.list names those there are')

@@ -20,13 +20,13 @@ Ability = Literal[
 ChatKind = Literal["direct", "group", "channel"]
 
 
-LOCAL: Final = "local"
+LOCAL_CHANNEL: Final = "local"
 """The channel that is built in."""
-OWNER: Final = "owner"
+OWNER_SENDER_ID: Final = "owner"
 """The sender at this machine's terminal, and every client with the owner's credential that speaks for nobody else."""
 
 
-class Address(Struct, frozen=True, kw_only=True, cache_hash=True):
+class ChatAddress(Struct, frozen=True, kw_only=True, cache_hash=True):
     """A conversation. `to` is in the channel's own canonical form: see `Channel.canonical`."""
 
     channel: str
@@ -35,7 +35,7 @@ class Address(Struct, frozen=True, kw_only=True, cache_hash=True):
     thread: str | None = None
 
 
-class Abilities(Struct, frozen=True, kw_only=True):
+class ChannelAbilities(Struct, frozen=True, kw_only=True):
     """What a channel can do here; asked for anything else, the mailroom refuses before the channel hears of it."""
 
     can: frozenset[Ability]
@@ -50,7 +50,7 @@ class Abilities(Struct, frozen=True, kw_only=True):
     """Whether sending twice under one key delivers once. Elsewhere a crash between sending and noting sends again."""
 
 
-class Letter(Struct, frozen=True, kw_only=True):
+class OutboundMessage(Struct, frozen=True, kw_only=True):
     """One message on its way out, no longer than the channel's limit."""
 
     text: str = ""
@@ -62,7 +62,7 @@ class Letter(Struct, frozen=True, kw_only=True):
     """What only this channel understands: buttons, cards."""
 
 
-class Receipt(Struct, frozen=True, kw_only=True):
+class DeliveryReceipt(Struct, frozen=True, kw_only=True):
     """The channel has the message. `message_id` is its name there."""
 
     message_id: str
@@ -71,12 +71,12 @@ class Receipt(Struct, frozen=True, kw_only=True):
     extra: Json = {}
 
 
-class Heard(Struct, frozen=True, kw_only=True):
+class InboundMessage(Struct, frozen=True, kw_only=True):
     """A message that arrived, as the channel itself vouches for it."""
 
     id: str
     """Unique in its account: the same message told twice has the same id."""
-    address: Address
+    address: ChatAddress
     chat: ChatKind
     sender: Sender
     text: str
@@ -95,7 +95,7 @@ class Heard(Struct, frozen=True, kw_only=True):
     """Whether a client with the owner's credential handed it in. The local channel's alone: see `core.owner`."""
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class StoredMessage(Struct, frozen=True, kw_only=True):
     """A message as `read` finds it."""
 
     id: str
@@ -115,7 +115,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     """What only this channel knows: an effect, a poll."""
 
 
-Hear = Callable[[Heard], Awaitable[None]]
+OnMessage = Callable[[InboundMessage], Awaitable[None]]
 """Hand over a message. Returns when it is on disk: only then may the channel tell its server it has it."""
 
 
@@ -136,9 +136,9 @@ class ChannelBusy(ChannelError):
 
     code = "channel_busy"
 
-    def __init__(self, message: str, seconds: float) -> None:
+    def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
-        self.seconds = seconds
+        self.retry_after = retry_after
 
 
 class Channel(Protocol):
@@ -157,63 +157,63 @@ class Channel(Protocol):
     def account(self) -> str: ...
 
     @property
-    def abilities(self) -> Abilities: ...
+    def abilities(self) -> ChannelAbilities: ...
 
-    def canonical(self, target: str) -> str:
+    def normalize_target(self, target: str) -> str:
         """The one spelling of a target, so that two ways to write a conversation compare equal. Raises ChannelRefused
         with a hint when it can't be one."""
 
-    async def run(self, hear: Hear) -> None:
+    async def run(self, on_message: OnMessage) -> None:
         """Connect and receive until cancelled. Returns only by raising: ChannelRefused when a person must act (a wrong
         token), anything else to be started again after a while."""
 
     async def status(self) -> Json:
         """`{connected, …}` for `channels.status`; no secrets."""
 
-    async def send(self, address: Address, letter: Letter, *, key: str) -> Receipt:
+    async def send(self, address: ChatAddress, message: OutboundMessage, *, key: str) -> DeliveryReceipt:
         """Send one message. The same `key` again: the same receipt and no second message, where `abilities.once`."""
 
-    async def react(self, address: Address, message_id: str, emoji: str, *, remove: bool = False) -> None: ...
+    async def react(self, address: ChatAddress, message_id: str, emoji: str, *, remove: bool = False) -> None: ...
 
-    async def delete(self, address: Address, message_id: str) -> None: ...
+    async def delete(self, address: ChatAddress, message_id: str) -> None: ...
 
-    async def edit(self, address: Address, message_id: str, text: str) -> None: ...
+    async def edit(self, address: ChatAddress, message_id: str, text: str) -> None: ...
 
-    async def pin(self, address: Address, message_id: str, *, remove: bool = False) -> None: ...
+    async def pin(self, address: ChatAddress, message_id: str, *, remove: bool = False) -> None: ...
 
-    async def read(self, address: Address, *, limit: int, before: str | None = None) -> Sequence[Seen]:
+    async def read(self, address: ChatAddress, *, limit: int, before: str | None = None) -> Sequence[StoredMessage]:
         """The newest messages, oldest first."""
 
-    async def poll(
-        self, address: Address, question: str, options: Sequence[str], *, many: bool, key: str
-    ) -> Receipt: ...
+    async def send_poll(
+        self, address: ChatAddress, question: str, options: Sequence[str], *, many: bool, key: str
+    ) -> DeliveryReceipt: ...
 
-    async def typing(self, address: Address, *, on: bool) -> None: ...
+    async def set_typing(self, address: ChatAddress, *, on: bool) -> None: ...
 
 
-class Posted(Struct, frozen=True, kw_only=True):
+class PostResult(Struct, frozen=True, kw_only=True):
     """What became of a message handed to the mailroom: delivered, or kept and tried again."""
 
     id: str
     """Its name in the outbox."""
     status: Literal["sent", "queued", "failed"]
-    receipts: tuple[Receipt, ...] = ()
+    receipts: tuple[DeliveryReceipt, ...] = ()
     """One for each part, in order."""
     error: str | None = None
 
 
-class Mailroom(Protocol):
+class MessageDelivery(Protocol):
     """Whoever takes messages to people. Used by cron, agents and tools, who know no channel."""
 
     async def post(
-        self, address: Address, letter: Letter, *, key: str, wait: float = 0.0, session: str | None = None
-    ) -> Posted:
+        self, address: ChatAddress, message: OutboundMessage, *, key: str, wait: float = 0.0, session: str | None = None
+    ) -> PostResult:
         """Send a letter of any length. It is in the outbox, on disk, before anything is tried; `wait` seconds for its
         delivery. `key` is the caller's idempotency key: once posted, ever after the same Posted. `session` names the
         transcript it is mirrored to. Raises ChannelRefused for a channel, target or ability there is not."""
 
-    def route(self, session: str) -> "Awaitable[Address | None]":
+    def find_address(self, session: str) -> "Awaitable[ChatAddress | None]":
         """Where the person behind a session is to be reached: the conversation it last heard from."""
 
-    def spoke(self, run: "Run", address: Address) -> "Awaitable[bool]":
+    def has_run_message(self, run: "Run", address: ChatAddress) -> "Awaitable[bool]":
         """Whether the run's agent has itself written to that conversation: then its answer is there already."""

@@ -9,13 +9,13 @@ from typing import Final
 
 from .model import Caller, Json
 
-Judge = Callable[[Caller, str], str | None]
+DenialCheck = Callable[[Caller, str], str | None]
 """Why this caller may not use a tool of that name; None: it may."""
 
 GRANT_PREFIX: Final = "ocg_"
 """How grant tokens begin, so that a run's is told from the gateway's own, and an ended one from a wrong one."""
 
-ACTIONS: Final[dict[str, str]] = {
+MESSAGE_ACTIONS: Final[dict[str, str]] = {
     "message_send": "send",
     "message_reply": "reply",
     "message_thread_reply": "thread-reply",
@@ -29,8 +29,8 @@ ACTIONS: Final[dict[str, str]] = {
 }
 """Messaging tool to what `message.action` calls it."""
 
-FAMILY_ACTIONS: Final[dict[str, dict[str, str]]] = {
-    "message": {action: tool for tool, action in ACTIONS.items()}
+TOOLS_BY_ACTION: Final[dict[str, dict[str, str]]] = {
+    "message": {action: tool for tool, action in MESSAGE_ACTIONS.items()}
     | {"unpin": "message_pin", "edit": "message_edit", "poll": "message_poll"},
     "cron": {
         action: f"cron_{action}" for action in ("status", "list", "add", "update", "remove", "run", "runs", "wake")
@@ -45,9 +45,9 @@ FAMILY_ACTIONS: Final[dict[str, dict[str, str]]] = {
 }
 """A tool with many actions: each by the name of the tool that does it alone, as rules name it. Three have no tool."""
 
-_MESSAGE: Final = (("message.action",),)
+_MESSAGE_METHODS: Final = (("message.action",),)
 
-WAYS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
+METHODS_BY_TOOL: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "sessions_list": (("sessions.list",),),
     "sessions_history": (("chat.history",),),
     "sessions_send": (("agent", "agent.wait"),),
@@ -55,7 +55,7 @@ WAYS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "session_status": (("sessions.describe",),),
     "agents_list": (("agents.list",),),
     "subagents": (("sessions.subagents",), ("sessions.list", "sessions.abort")),
-    **dict.fromkeys(ACTIONS, _MESSAGE),
+    **dict.fromkeys(MESSAGE_ACTIONS, _MESSAGE_METHODS),
     "cron_status": (("cron.status",),),
     "cron_list": (("cron.list",),),
     "cron_add": (("cron.add",),),
@@ -71,7 +71,7 @@ WAYS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 }
 """Tool to the methods it calls; where there are several ways, the first that a gateway offers in full is taken."""
 
-_BESIDES: Final[dict[str, tuple[str, ...]]] = {
+_EXTRA_METHODS: Final[dict[str, tuple[str, ...]]] = {
     "sessions.resolve": ("sessions_send", "sessions_history"),
     "config.schema.lookup": ("gateway_config_schema",),
     "gateway.restart.preflight": ("gateway_restart",),
@@ -89,39 +89,39 @@ _BESIDES: Final[dict[str, tuple[str, ...]]] = {
 }
 """Methods a gateway need not advertise for the tool to work, or that other clients of a grant may prefer."""
 
-_ALSO: Final = {"unpin": "message_pin", "readMessages": "message_read"}
+_ACTION_ALIASES: Final = {"unpin": "message_pin", "readMessages": "message_read"}
 
 
-def _served() -> dict[str, frozenset[str]]:
-    served: dict[str, set[str]] = {method: set(tools) for method, tools in _BESIDES.items()}
-    for tool, ways in WAYS.items():
+def _index_by_method() -> dict[str, frozenset[str]]:
+    served: dict[str, set[str]] = {method: set(tools) for method, tools in _EXTRA_METHODS.items()}
+    for tool, ways in METHODS_BY_TOOL.items():
         for method in ways[0]:
             served.setdefault(method, set()).add(tool)
     return {method: frozenset(tools) for method, tools in served.items()}
 
 
-SERVED: Final[dict[str, frozenset[str]]] = _served()
+TOOLS_BY_METHOD: Final[dict[str, frozenset[str]]] = _index_by_method()
 """Method to the tools it serves, on a gateway of ours."""
 
-_BY_ACTION: Final = {action: tool for tool, action in ACTIONS.items()} | _ALSO
+_TOOL_BY_ACTION: Final = {action: tool for tool, action in MESSAGE_ACTIONS.items()} | _ACTION_ALIASES
 
 
-def tools_behind(method: str, params: Json) -> frozenset[str]:
+def tools_for_request(method: str, params: Json) -> frozenset[str]:
     """The tools any of which this request may be made for; none: it is made for no tool."""
     if method == "message.action":
         action = params.get("action")
-        tool = _BY_ACTION.get(action) if isinstance(action, str) else None
+        tool = _TOOL_BY_ACTION.get(action) if isinstance(action, str) else None
         return frozenset() if tool is None else frozenset({tool})
-    return SERVED.get(method, frozenset())
+    return TOOLS_BY_METHOD.get(method, frozenset())
 
 
-STEPS: Final = frozenset({"agent.wait", "sessions.resolve", "gateway.restart.preflight"})
+AUXILIARY_METHODS: Final = frozenset({"agent.wait", "sessions.resolve", "gateway.restart.preflight"})
 """Methods that only help one of the others to do what a tool is for: no use of a tool by themselves."""
 
 
-def lacking(tool: str, methods: frozenset[str]) -> str | None:
+def find_missing_method(tool: str, methods: frozenset[str]) -> str | None:
     """A method the gateway would need for this tool, when it has none of the ways; None: the tool works."""
-    ways = WAYS[tool]
+    ways = METHODS_BY_TOOL[tool]
     if any(methods.issuperset(way) for way in ways):
         return None
     return next(method for method in ways[0] if method not in methods)

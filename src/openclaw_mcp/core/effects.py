@@ -7,7 +7,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 
-class Sent(Struct, frozen=True, kw_only=True):
+class SentMessage(Struct, frozen=True, kw_only=True):
     """A message that went out. `to` None: the record does not say where."""
 
     tool: str
@@ -26,11 +26,11 @@ class CronAdded(Struct, frozen=True, kw_only=True):
     ts: int = 0
 
 
-class Effects(Struct, frozen=True, kw_only=True):
+class RunEffects(Struct, frozen=True, kw_only=True):
     """A whole run's. `unsure` are messages of which nobody knows whether they went out."""
 
-    sent: tuple[Sent, ...] = ()
-    unsure: tuple[Sent, ...] = ()
+    sent: tuple[SentMessage, ...] = ()
+    unsure: tuple[SentMessage, ...] = ()
     cron_added: tuple[CronAdded, ...] = ()
     skipped: int = 0
     """Lines that could not be used."""
@@ -44,37 +44,42 @@ class Effects(Struct, frozen=True, kw_only=True):
         return tuple(sent.media_url for sent in self.sent if sent.media_url)
 
 
-def completed(noted: Effects, known: Effects) -> Effects:
+def merge_effects(recorded: RunEffects, known: RunEffects) -> RunEffects:
     """What a program noted, and what is known beyond that. A message it was unsure of and that is known is sure."""
-    unheard = _beyond(known.sent, noted.sent, _which)
-    open = (*noted.unsure, *_beyond(known.unsure, (*noted.unsure, *noted.sent), _words))
-    return Effects(
-        sent=(*noted.sent, *unheard),
-        unsure=_beyond(open, unheard, _words),
-        cron_added=(*noted.cron_added, *_beyond(known.cron_added, noted.cron_added, lambda added: added.job_id)),
-        skipped=noted.skipped,
+    unheard = _without_matches(known.sent, recorded.sent, _message_key)
+    open = (*recorded.unsure, *_without_matches(known.unsure, (*recorded.unsure, *recorded.sent), _text_key))
+    return RunEffects(
+        sent=(*recorded.sent, *unheard),
+        unsure=_without_matches(open, unheard, _text_key),
+        cron_added=(
+            *recorded.cron_added,
+            *_without_matches(known.cron_added, recorded.cron_added, lambda added: added.job_id),
+        ),
+        skipped=recorded.skipped,
     )
 
 
-One = TypeVar("One")
+Item = TypeVar("Item")
 
 
-def _beyond(some: Iterable[One], others: Iterable[One], which: Callable[[One], Hashable]) -> tuple[One, ...]:
+def _without_matches(
+    items: Iterable[Item], others: Iterable[Item], key: Callable[[Item], Hashable]
+) -> tuple[Item, ...]:
     """Of `some` those that have no match of their own among `others`."""
-    there = Counter(map(which, others))
-    left: list[One] = []
-    for one in some:
-        if there[which(one)] > 0:
-            there[which(one)] -= 1
+    there = Counter(map(key, others))
+    left: list[Item] = []
+    for one in items:
+        if there[key(one)] > 0:
+            there[key(one)] -= 1
         else:
             left.append(one)
     return tuple(left)
 
 
-def _which(sent: Sent) -> Hashable:
+def _message_key(sent: SentMessage) -> Hashable:
     return sent.tool, sent.to, sent.text
 
 
-def _words(sent: Sent) -> Hashable:
+def _text_key(sent: SentMessage) -> Hashable:
     """One that was not answered knows its conversation only as the agent wrote it."""
     return sent.tool, sent.text

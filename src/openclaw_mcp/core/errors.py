@@ -105,9 +105,9 @@ class CannotAsk(ToolError):
         self.capability = capability
 
 
-def _tree(cls: type[OpenClawError]) -> list[type[OpenClawError]]:
-    return [cls, *(below for sub in cls.__subclasses__() for below in _tree(sub))]
+def _subclass_tree(cls: type[OpenClawError]) -> list[type[OpenClawError]]:
+    return [cls, *(below for sub in cls.__subclasses__() for below in _subclass_tree(sub))]
 
 
-BY_CODE: dict[str, type[OpenClawError]] = {cls.code: cls for cls in _tree(OpenClawError)}
+ERRORS_BY_CODE: dict[str, type[OpenClawError]] = {cls.code: cls for cls in _subclass_tree(OpenClawError)}
 """Stable code to class, so that an error crosses a socket and is raised as itself."""

@@ -5,22 +5,22 @@ from typing import Any, Protocol
 
 from .model import Json
 
-Hear = Callable[[str, Any], None]
+GatewayEventHandler = Callable[[str, Any], None]
 
 
-class Gateway(Protocol):
+class OrderGateway(Protocol):
     """Whoever answers methods and tells events."""
 
     @property
-    def near(self) -> bool:
+    def is_local(self) -> bool:
         """Whether it is in this process: attachments stay bytes then, and are not copied."""
 
     @property
-    def gone(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether it was lost and did not come back."""
 
     async def call(self, method: str, params: Json, *, within: float) -> Any: ...
 
-    def listen(self, hear: Hear) -> Callable[[], None]:
+    def subscribe(self, handler: GatewayEventHandler) -> Callable[[], None]:
         """Hear every event, `hello` each time a lost connection is back, `gone` with the reason if it does not come
         back, until the returned function is called."""

@@ -5,10 +5,10 @@ import os
 import uuid
 from typing import Final
 
-AT_A_TIME: Final = 128  # pieces asked of the system at once
+BATCH_SIZE: Final = 128  # pieces asked of the system at once
 
 
-class Drawn:
+class RandomPool:
     """Pieces of `size` random bytes, each handed out once. Safe in any thread."""
 
     def __init__(self, size: int) -> None:
@@ -22,14 +22,14 @@ class Drawn:
             return self._pieces.pop()
         except IndexError:
             size = self._size
-            random = os.urandom(size * AT_A_TIME)
+            random = os.urandom(size * BATCH_SIZE)
             self._pieces.extend(random[start : start + size] for start in range(size, len(random), size))
             return random[:size]
 
 
-_drawn = Drawn(16)
+_random = RandomPool(16)
 
 
 def new_id() -> str:
     """As `str(uuid.uuid4())`; safe in any thread."""
-    return str(uuid.UUID(bytes=_drawn.draw(), version=4))
+    return str(uuid.UUID(bytes=_random.draw(), version=4))

@@ -6,42 +6,42 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from .agent import Attachment
-from .channel import Address, Heard, Letter, Receipt, Seen
+from .channel import ChatAddress, DeliveryReceipt, InboundMessage, OutboundMessage, StoredMessage
 from .model import Json, Sender
 
-MailStatus = Literal["queued", "sent", "failed"]
-MailOrigin = Literal["reply", "tool", "rpc", "client", "post"]
+OutboxStatus = Literal["queued", "sent", "failed"]
+OutboxOrigin = Literal["reply", "tool", "rpc", "client", "post"]
 """Who wrote it: the answer of a run, an agent's tool, an admin's client, another client, another room."""
 
 
-class NewMail(Struct, frozen=True, kw_only=True):
+class NewOutboxMessage(Struct, frozen=True, kw_only=True):
     """A message to be kept and sent. `key` is unique for ever: the second of that key is the first."""
 
     key: str
-    address: Address
-    letters: tuple[Letter, ...]
+    address: ChatAddress
+    parts: tuple[OutboundMessage, ...]
     """Its parts, in order, each as long as the channel takes."""
-    origin: MailOrigin = "post"
+    origin: OutboxOrigin = "post"
     session: str | None = None
     poll: Json | None = None
     """`{question, options, many}`: a question to vote on instead of letters."""
 
 
-class Mail(Struct, frozen=True, kw_only=True):
+class OutboxMessage(Struct, frozen=True, kw_only=True):
     """A message in the outbox."""
 
     id: int
     uid: str
     key: str
-    address: Address
-    letters: tuple[Letter, ...]
-    origin: MailOrigin
-    status: MailStatus
+    address: ChatAddress
+    parts: tuple[OutboundMessage, ...]
+    origin: OutboxOrigin
+    status: OutboxStatus
     created_at: int
     tries: int = 0
     due_at: int = 0
     """Not to be tried before."""
-    receipts: tuple[Receipt, ...] = ()
+    receipts: tuple[DeliveryReceipt, ...] = ()
     """Of the parts that are delivered, in order."""
     error: str | None = None
     session: str | None = None
@@ -51,38 +51,38 @@ class Mail(Struct, frozen=True, kw_only=True):
 class Outbox(Protocol):
     """The book of letters. Everything that returns is on disk."""
 
-    async def put(self, new: NewMail) -> tuple[Mail, bool]:
+    async def put(self, new: NewOutboxMessage) -> tuple[OutboxMessage, bool]:
         """Keep it; the one kept under that key, and whether it is new."""
 
-    async def get(self, uid: str) -> Mail | None: ...
+    async def get(self, uid: str) -> OutboxMessage | None: ...
 
-    async def note(self, mail: Mail) -> None:
+    async def update(self, message: OutboxMessage) -> None:
         """Remember how far it is: status, tries, receipts, error, when it is due."""
 
-    async def adopt(self, *, after: int = 0) -> Sequence[Mail]:
+    async def adopt(self, *, after: int = 0) -> Sequence[OutboxMessage]:
         """What waits and is ours, or was a dead process's and is ours now; the oldest first, from after that id on.
 
         As many as are read at once; nothing: there is no more.
         """
 
-    async def page(self, *, status: MailStatus | None, limit: int) -> Sequence[Mail]:
+    async def page(self, *, status: OutboxStatus | None, limit: int) -> Sequence[OutboxMessage]:
         """The newest first, without the bytes of attachments."""
 
     async def drop(self, uid: str) -> bool:
         """Forget one that is not sent."""
 
-    async def said(self, session: str, *, since: int) -> Sequence[Mail]:
+    async def list_direct_sends(self, session: str, *, since: int) -> Sequence[OutboxMessage]:
         """What tools and clients wrote in a session since then; answers of runs and other rooms' posts left out."""
 
-    async def forget(self, *, before: int) -> int:
+    async def prune(self, *, before: int) -> int:
         """Drop what ended before then; how many."""
 
 
-class Arrival(Struct, frozen=True, kw_only=True):
+class InboxEntry(Struct, frozen=True, kw_only=True):
     """A message that arrived, and how far we are with it: `new`, or `asked` of an agent by `run_id`."""
 
     id: int
-    heard: Heard
+    message: InboundMessage
     status: Literal["new", "asked"]
     run_id: str | None = None
     session: str | None = None
@@ -91,24 +91,24 @@ class Arrival(Struct, frozen=True, kw_only=True):
 class Inbox(Protocol):
     """The book of arrivals: each id of an account once."""
 
-    async def hear(self, heard: Heard) -> Arrival | None:
+    async def add(self, message: InboundMessage) -> InboxEntry | None:
         """Keep it; None when it was heard before."""
 
-    async def asked(self, id: int, *, run_id: str, session: str) -> None: ...
+    async def link_run(self, id: int, *, run_id: str, session: str) -> None: ...
 
-    async def join(self, id: int, heard: Heard, *, others: Sequence[int]) -> None:
+    async def merge(self, id: int, message: InboundMessage, *, others: Sequence[int]) -> None:
         """From now on this arrival says all of it, and nothing is owed for the others."""
 
-    async def done(self, ids: Sequence[int]) -> None:
+    async def mark_complete(self, ids: Sequence[int]) -> None:
         """Nothing more is owed for these. Their ids stay known."""
 
-    async def pending(self, *, after: int) -> Sequence[Arrival]:
+    async def pending(self, *, after: int) -> Sequence[InboxEntry]:
         """Those something is owed for, the oldest first, from the one behind `after` on; as many as fit the memory."""
 
-    async def forget(self, *, before: int) -> int: ...
+    async def prune(self, *, before: int) -> int: ...
 
 
-class Acquaintance(Struct, frozen=True, kw_only=True):
+class SenderApproval(Struct, frozen=True, kw_only=True):
     """Somebody who wrote without being known: waits with a code, or was let in."""
 
     channel: str
@@ -120,22 +120,24 @@ class Acquaintance(Struct, frozen=True, kw_only=True):
     approved: bool = False
 
 
-class People(Protocol):
+class SenderApprovalRepository(Protocol):
     """The book of people who asked to be let in, by channel and account."""
 
-    async def ask(self, who: Acquaintance, *, most: int, since: int) -> tuple[Acquaintance | None, bool]:
+    async def request(
+        self, approval: SenderApproval, *, max_pending: int, since: int
+    ) -> tuple[SenderApproval | None, bool]:
         """The request that stands for this sender, and whether it is new; None when `most` wait already.
         Requests from before `since` count no more."""
 
-    async def approve(self, channel: str, code: str, *, since: int) -> Acquaintance | None:
+    async def approve(self, channel: str, code: str, *, since: int) -> SenderApproval | None:
         """Let in whoever was given this code; None when no request of that age bears it."""
 
     async def remove(self, channel: str, sender: str) -> bool: ...
 
-    async def all(self) -> Sequence[Acquaintance]: ...
+    async def all(self) -> Sequence[SenderApproval]: ...
 
 
-class LocalNote(Struct, frozen=True, kw_only=True):
+class NewLocalMessage(Struct, frozen=True, kw_only=True):
     """A message about to join a local conversation. The same `key` again is the same message."""
 
     account: str
@@ -150,25 +152,27 @@ class LocalNote(Struct, frozen=True, kw_only=True):
     extra: Json = {}
 
 
-class LocalBook(Protocol):
+class LocalMessageRepository(Protocol):
     """Conversations of the local channel. They come into being with their first message."""
 
-    async def add(self, note: LocalNote) -> tuple[Seen, bool]:
+    async def add(self, new: NewLocalMessage) -> tuple[StoredMessage, bool]:
         """The message, and whether it is new."""
 
-    async def get(self, account: str, conversation: str, id: str) -> Seen | None: ...
+    async def get(self, account: str, conversation: str, id: str) -> StoredMessage | None: ...
 
-    async def change(self, account: str, conversation: str, id: str, edit: Callable[[Seen], Seen]) -> Seen | None:
+    async def change(
+        self, account: str, conversation: str, id: str, edit: Callable[[StoredMessage], StoredMessage]
+    ) -> StoredMessage | None:
         """Replace a message by what `edit` makes of it; None when there is no such message."""
 
     async def remove(self, account: str, conversation: str, id: str) -> bool: ...
 
     async def read(
         self, account: str, conversation: str, *, limit: int, thread: str | None = None, before: str | None = None
-    ) -> Sequence[Seen]:
+    ) -> Sequence[StoredMessage]:
         """The newest, oldest first. A thread's alone, when one is named."""
 
-    async def lately(self, account: str, *, since: int, limit: int) -> Sequence[tuple[str, Seen]]:
+    async def list_recent(self, account: str, *, since: int, limit: int) -> Sequence[tuple[str, StoredMessage]]:
         """What people wrote since then, the newest so many, oldest first; each with its conversation."""
 
     async def files(self, account: str, conversation: str, id: str) -> Sequence[Attachment]: ...

@@ -3,9 +3,9 @@
 import re
 from typing import Final
 
-OCTETS: Final = "application/octet-stream"
+OCTET_STREAM: Final = "application/octet-stream"
 """Of whatever says nothing that can be understood."""
-SUFFIXES: Final = {
+SUFFIX_BY_MIME_TYPE: Final = {
     "image/jpeg": ".jpg",
     "image/png": ".png",
     "image/gif": ".gif",
@@ -53,12 +53,12 @@ _NAME: Final = r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}"  # RFC 6838, 4.2
 _TYPE: Final = re.compile(f"{_NAME}/{_NAME}")
 
 
-def read_mime_type(text: object) -> str:
+def normalize_mime_type(text: object) -> str:
     """A type somebody named, in lower case and without parameters; what is none is `application/octet-stream`."""
     kind = text.partition(";")[0].strip().lower() if isinstance(text, str) else ""
-    return kind if _TYPE.fullmatch(kind) else OCTETS
+    return kind if _TYPE.fullmatch(kind) else OCTET_STREAM
 
 
 def suffix_of(mime_type: str) -> str:
     """The ending of a file's name, always one of ours."""
-    return SUFFIXES.get(mime_type, ".bin")
+    return SUFFIX_BY_MIME_TYPE.get(mime_type, ".bin")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 if TYPE_CHECKING:
-    from .ports import Line
+    from .ports import CallContext
 
 Json = dict[str, Any]
-Effect = Literal["read", "write", "send", "run"]
+ToolEffect = Literal["read", "write", "send", "run"]
 TaskMode = Literal["inline", "offered", "required"]
-Door = Literal["rpc", "http", "mcp", "agent", "cli"]
+EntryPoint = Literal["rpc", "http", "mcp", "agent", "cli"]
 """How a call came in. `http` is the gateway's `POST /tools/invoke`; MCP is `mcp` over whatever carries it."""
 
 
@@ -70,31 +70,31 @@ class Caller(Struct, frozen=True, kw_only=True, cache_hash=True):
     name: str
     scopes: frozenset[str] = frozenset()
     session: str | None = None
-    door: Door = "mcp"
+    entry_point: EntryPoint = "mcp"
     grant: Grant | None = None
-    acting: Grant | None = None
+    session_grant: Grant | None = None
     """Of an operator that acts in a session: how that session's own run would stand. The rules about tools, and about
     what is started and changed, go by it; which methods and sessions it reaches stays its own."""
 
     @property
-    def bound(self) -> bool:
+    def acts_in_session(self) -> bool:
         """Whether it is a session's agent: a run, or an operator's client that named the session it acts in. Then that
         session's rules hold for it, for what it starts and for what it may change."""
-        return self.kind == "agent" or self.acting is not None
+        return self.kind == "agent" or self.session_grant is not None
 
     @property
-    def owner(self) -> bool:
+    def is_owner(self) -> bool:
         """Without a grant a caller speaks for itself: the owner if at this machine, or an operator with every right."""
         if self.grant is not None:
             return self.grant.owner
-        return self.kind == "local" or (self.kind == "operator" and not self.scopes.isdisjoint(WHO_OWN))
+        return self.kind == "local" or (self.kind == "operator" and not self.scopes.isdisjoint(OWNER_SCOPES))
 
 
-WHO_OWN: Final = frozenset({"*", "operator.admin"})
+OWNER_SCOPES: Final = frozenset({"*", "operator.admin"})
 """Scopes that make an operator the owner."""
 
 
-LOCAL = Caller(kind="local", name="local", scopes=frozenset({"*"}))
+LOCAL_CALLER = Caller(kind="local", name="local", scopes=frozenset({"*"}))
 """The person at this machine, who started the server as their own child process."""
 
 
@@ -149,7 +149,7 @@ class Link(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="t
     meta: Json | None = field(default=None, name="_meta")
 
 
-Block = Text | Image | Audio | Embedded | Link
+ContentBlock = Text | Image | Audio | Embedded | Link
 
 
 # ---- tools ----
@@ -166,7 +166,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     annotations: Json | None = None
     icons: list[Json] | None = None
     meta: Json | None = None
-    effect: Effect = "read"
+    effect: ToolEffect = "read"
     owner_only: bool = False
     """For the owner alone, whatever the rules allow others."""
     actions: Mapping[str, str] = {}
@@ -184,7 +184,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     caller: Caller
     name: str
     arguments: Json
-    line: "Line"
+    context: "CallContext"
 
 
 class Traffic(Struct, frozen=True):
@@ -195,7 +195,7 @@ class Traffic(Struct, frozen=True):
 
 
 class ToolResult(Struct, frozen=True):
-    content: tuple[Block, ...] = ()
+    content: tuple[ContentBlock, ...] = ()
     structured: Any | UnsetType = UNSET
     failed: bool = False
     meta: Json | None = None
@@ -209,7 +209,7 @@ class CallRecord(Struct, frozen=True, kw_only=True):
     """Seconds since the epoch, when the call came in."""
     caller: str
     """Kind and name: `agent run-7`."""
-    door: str
+    entry_point: str
     session: str | None
     tool: str
     source: str | None
@@ -226,7 +226,7 @@ class CallRecord(Struct, frozen=True, kw_only=True):
     """Sizes, when the tool is far away and was asked."""
 
 
-def said(text: str, *, failed: bool = False) -> ToolResult:
+def text_result(text: str, *, failed: bool = False) -> ToolResult:
     """The result that is one text block."""
     return ToolResult((Text(text),), failed=failed)
 
@@ -234,7 +234,7 @@ def said(text: str, *, failed: bool = False) -> ToolResult:
 # ---- questions to the person or model behind the client ----
 
 
-class Ask(Struct, frozen=True):
+class InputRequest(Struct, frozen=True):
     """One question for the client, in MCP's own words."""
 
     method: Literal["elicitation/create", "sampling/createMessage", "roots/list"]
@@ -247,9 +247,9 @@ class Ask(Struct, frozen=True):
         return self.method.partition("/")[0]
 
 
-def form(message: str, schema: Json, *, binding: str = "") -> Ask:
+def form_request(message: str, schema: Json, *, binding: str = "") -> InputRequest:
     """Ask a person to fill in a flat form."""
-    return Ask("elicitation/create", {"mode": "form", "message": message, "requestedSchema": schema}, binding)
+    return InputRequest("elicitation/create", {"mode": "form", "message": message, "requestedSchema": schema}, binding)
 
 
 # ---- resources and prompts ----
@@ -289,7 +289,7 @@ class PromptSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="
 
 class PromptMessage(Struct, frozen=True):
     role: Literal["user", "assistant"]
-    content: Block
+    content: ContentBlock
 
 
 class Prompt(Struct, frozen=True, omit_defaults=True):
@@ -301,13 +301,13 @@ class PromptCall(Struct, frozen=True, kw_only=True):
     caller: Caller
     name: str
     arguments: Mapping[str, str]
-    line: "Line"
+    context: "CallContext"
 
 
 class ResourceRead(Struct, frozen=True, kw_only=True):
     caller: Caller
     uri: str
-    line: "Line"
+    context: "CallContext"
 
 
 class Completion(Struct, frozen=True, rename="camel"):

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 from .errors import BadRequest
 
-MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,199}")
+MODEL_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,199}")
 
 
 def is_model_name(name: Any) -> bool:
     """Whether it names a model, as `provider/model` or `model`; nothing that looks like an option does."""
-    return isinstance(name, str) and MODEL_NAME.fullmatch(name) is not None
+    return isinstance(name, str) and MODEL_NAME_PATTERN.fullmatch(name) is not None
 
 
 def check_model_name(name: Any) -> None:

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-LARGEST: Final = 2**63 - 1  # what the database and the wires hold
-LONGEST: Final = len(str(LARGEST))
+MAX_INT64: Final = 2**63 - 1  # what the database and the wires hold
+MAX_DIGITS: Final = len(str(MAX_INT64))
 
 
-def whole(text: str, *, most: int = LARGEST) -> int | None:
+def parse_whole_number(text: str, *, maximum: int = MAX_INT64) -> int | None:
     """The number from 0 to `most` that the text is, in ASCII digits; None for any other text, however long it is."""
     # `isdecimal` alone takes the digits of every script, and `int` raises ValueError for more than 4,300 of them.
-    if len(text) > LONGEST or not (text.isascii() and text.isdecimal()):
+    if len(text) > MAX_DIGITS or not (text.isascii() and text.isdecimal()):
         return None
     number = int(text)
-    return number if number <= most else None
+    return number if number <= maximum else None

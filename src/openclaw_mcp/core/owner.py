@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from .channel import LOCAL, OWNER
+from .channel import LOCAL_CHANNEL, OWNER_SENDER_ID
 from .model import Grant, Sender
 
 
@@ -20,13 +20,13 @@ def is_owner(sender: Sender | None, owners: Iterable[str | int] | None, *, chann
     counts only when the client's own credential is the owner's (`vouched`). Being let in by a channel's `allowFrom`
     makes nobody an owner, and neither does `*`.
     """
-    if sender is None or (channel == LOCAL and not vouched):
+    if sender is None or (channel == LOCAL_CHANNEL and not vouched):
         return False
     listed = [str(owner) for owner in owners or () if str(owner).strip() != "*"]
-    return (channel == LOCAL and sender.id == OWNER) or is_named(sender, listed, channel=channel)
+    return (channel == LOCAL_CHANNEL and sender.id == OWNER_SENDER_ID) or is_in_list(sender, listed, channel=channel)
 
 
-def is_named(sender: Sender, people: Iterable[str], *, channel: str) -> bool:
+def is_in_list(sender: Sender, people: Iterable[str], *, channel: str) -> bool:
     """Whether a list of people names the sender by id or number, bare or as `<channel>:<id>`. `*` names everybody.
 
     Not by user name: that can be given up, and taken by somebody else.
@@ -39,18 +39,18 @@ def is_named(sender: Sender, people: Iterable[str], *, channel: str) -> bool:
 def looks_like_owner(id: str) -> bool:
     """Whether people would take this id for the owner's on the local channel, however it is written."""
     plain = unicodedata.normalize("NFKC", id).casefold()
-    return "".join(letter for letter in plain if letter.isalnum()) == OWNER
+    return "".join(letter for letter in plain if letter.isalnum()) == OWNER_SENDER_ID
 
 
-def lesser(held: Grant, speaks: Grant) -> Grant:
+def intersect_grants(held: Grant, speaker: Grant) -> Grant:
     """What is left of a standing when somebody else gives the orders: theirs, and no more than was held before."""
-    base = held if speaks.owner else speaks
-    menus = [menu for menu in (held.tools, speaks.tools) if menu is not None]
+    base = held if speaker.owner else speaker
+    menus = [menu for menu in (held.tools, speaker.tools) if menu is not None]
     return replace(
         base,
-        owner=held.owner and speaks.owner,
-        depth=max(held.depth, speaks.depth),
-        led_by=tuple(dict.fromkeys(held.led_by + speaks.led_by)),
-        sends_anywhere=held.sends_anywhere and speaks.sends_anywhere,
+        owner=held.owner and speaker.owner,
+        depth=max(held.depth, speaker.depth),
+        led_by=tuple(dict.fromkeys(held.led_by + speaker.led_by)),
+        sends_anywhere=held.sends_anywhere and speaker.sends_anywhere,
         tools=frozenset.intersection(*menus) if menus else None,
     )

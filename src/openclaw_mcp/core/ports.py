@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from .errors import CannotAsk
 from .model import (
-    Ask,
     Caller,
     Completion,
     Contents,
+    InputRequest,
     Json,
     Prompt,
     PromptCall,
@@ -20,18 +20,18 @@ from .model import (
     ToolResult,
     ToolSpec,
 )
-from .signal import Bell
+from .signal import Signal
 
 if TYPE_CHECKING:
     # For the types alone: the stdio servers start without agents.
     from .agent import AgentEvent, Turn
-    from .effects import Effects
-    from .sessions import Admission, Run, RunNews, RunRequest
+    from .effects import RunEffects
+    from .sessions import Run, RunAdmission, RunEvent, RunRequest
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
-class Line(Protocol):
+class CallContext(Protocol):
     """The way back to whoever called, open while the call lasts."""
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
@@ -42,7 +42,7 @@ class Line(Protocol):
     def can_ask(self, capability: str, mode: str = "") -> bool:
         """Whether this client answers `elicitation` (mode `form` or `url`), `sampling` or `roots`."""
 
-    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+    async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
         """The client's answers by key. Raises CannotAsk when it declared no such capability.
 
         Ask before acting: a client of the stateless era answers by sending the call again, and the tool then
@@ -53,7 +53,7 @@ class Line(Protocol):
         """From here on the call may be long: a client that can poll gets a task, others go on waiting."""
 
 
-class Silence:
+class NullCallContext:
     """The line of a caller that hears nothing until the result."""
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
@@ -65,7 +65,7 @@ class Silence:
     def can_ask(self, capability: str, mode: str = "") -> bool:
         return False
 
-    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+    async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
         capability = next(iter(questions.values())).capability
         raise CannotAsk("nobody can be asked on this connection", capability=capability)
 
@@ -73,14 +73,14 @@ class Silence:
         return
 
 
-SILENCE: Line = Silence()
+NULL_CONTEXT: CallContext = NullCallContext()
 
 
 class Toolbox(Protocol):
     """What a door opens onto: a desk in this process or one far away; the door can't tell."""
 
     @property
-    def changed(self) -> Bell[None]: ...
+    def changed(self) -> Signal[None]: ...
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
         """The tools this caller may call, in a stable order. The same object while nothing has changed."""
@@ -92,21 +92,21 @@ class ToolSource(Protocol):
     """Something that owns tools: a room, a paired node, a connected app."""
 
     @property
-    def changed(self) -> Bell[None]: ...
+    def changed(self) -> Signal[None]: ...
 
     def specs(self) -> Sequence[ToolSpec]: ...
 
     async def call(self, call: ToolCall) -> ToolResult: ...
 
 
-class Shelf(Protocol):
+class ResourceProvider(Protocol):
     """Resources somebody may read."""
 
     @property
-    def changed(self) -> Bell[None]: ...
+    def changed(self) -> Signal[None]: ...
 
     @property
-    def updated(self) -> Bell[str]:
+    def updated(self) -> Signal[str]:
         """Rings with the URI whose contents are new."""
 
     async def list(self, caller: Caller) -> Sequence[ResourceSpec]: ...
@@ -117,9 +117,9 @@ class Shelf(Protocol):
         """Raises ResourceNotFound."""
 
 
-class PromptBook(Protocol):
+class PromptProvider(Protocol):
     @property
-    def changed(self) -> Bell[None]: ...
+    def changed(self) -> Signal[None]: ...
 
     async def list(self, caller: Caller) -> Sequence[PromptSpec]: ...
 
@@ -138,7 +138,7 @@ class AgentRuntime(Protocol):
     def id(self) -> str: ...
 
     @property
-    def takes(self) -> tuple[str, ...]:
+    def media_types(self) -> tuple[str, ...]:
         """MIME prefixes of the attachments it can see."""
 
     def run(self, turn: "Turn") -> AsyncIterator["AgentEvent"]:
@@ -146,23 +146,23 @@ class AgentRuntime(Protocol):
         the runtime stops what it started before it lets go."""
 
 
-class Runner(Protocol):
+class RunExecutor(Protocol):
     """Whoever has runs carried out."""
 
     @property
-    def news(self) -> "Bell[RunNews]": ...
+    def events(self) -> "Signal[RunEvent]": ...
 
-    async def submit(self, request: "RunRequest") -> "Admission":
+    async def submit(self, request: "RunRequest") -> "RunAdmission":
         """Admit it, on disk when this returns; it is carried out now or when its turn comes."""
 
-    async def abort(self, key: str, *, run_id: str | None = None, queued: bool = True) -> Sequence[str]:
+    async def abort(self, key: str, *, run_id: str | None = None, include_queued: bool = True) -> Sequence[str]:
         """Stop what goes in a session, and drop what waits; the ids of those ended or about to be."""
 
     async def wait(self, run_id: str, *, seconds: float) -> "Run | None":
         """The run once it has ended; None when the time is up first."""
 
 
-class GrantOffice(Protocol):
+class GrantIssuer(Protocol):
     """Gives a run a credential of its own, for programs it starts that call back."""
 
     def issue(self, caller: Caller, *, seconds: float) -> str:
@@ -171,13 +171,13 @@ class GrantOffice(Protocol):
     def revoke(self, token: str) -> None:
         """From now on it opens nothing, and connections it opened are closed."""
 
-    async def settle(self, token: str) -> "Effects":
+    async def settle(self, token: str) -> "RunEffects":
         """Revoke it, let what was begun under it end, and say what was done to others under it."""
 
-    def holder(self, token: str) -> Caller | None: ...
+    def find_caller(self, token: str) -> Caller | None: ...
 
 
-class Guard(Protocol):
+class ProcessGuard(Protocol):
     """Whoever ends process groups should this process die without doing so."""
 
     def prepare(self) -> None:
@@ -185,5 +185,5 @@ class Guard(Protocol):
 
     def watch(self, group: int) -> None: ...
 
-    def forget(self, group: int) -> None:
+    def unwatch(self, group: int) -> None:
         """To be called once a group is gone: its number may soon be somebody else's."""

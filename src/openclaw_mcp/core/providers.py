@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 
 from .model import Json
 
-Api = Literal["openai", "anthropic", "openclaw"]
+ModelApi = Literal["openai", "anthropic", "openclaw"]
 
-APIS: Final[Mapping[str, Api]] = {
+API_BY_NAME: Final[Mapping[str, ModelApi]] = {
     "openai": "openai",
     "openai-completions": "openai",
     "openai-responses": "openai",  # whoever serves it serves chat completions beside it
@@ -19,55 +19,55 @@ APIS: Final[Mapping[str, Api]] = {
     "anthropic-messages": "anthropic",
     "openclaw": "openclaw",
 }
-WELL_KNOWN: Final[Mapping[str, Api]] = {"openai": "openai", "anthropic": "anthropic", "ollama": "openai"}
+BUILTIN_PROVIDERS: Final[Mapping[str, ModelApi]] = {"openai": "openai", "anthropic": "anthropic", "ollama": "openai"}
 """Providers that need no entry, and their API."""
 MODEL_RUNTIMES: Final = ("openai", "anthropic")
 """Whose agents work with a model of `models.providers`; a name without a provider is of the runtime's namesake."""
-OF_ONE_PROVIDER: Final[Mapping[str, str]] = {"claude": "anthropic", "codex": "openai", "gemini": "google"}
+CLI_PROVIDERS: Final[Mapping[str, str]] = {"claude": "anthropic", "codex": "openai", "gemini": "google"}
 """CLIs whose models are all of one provider, whatever their names."""
-OF_ANY_PROVIDER: Final = "opencode"
+MULTI_PROVIDER_CLI: Final = "opencode"
 """The CLI whose models are named as `provider/model`; where none is named it chooses one itself."""
-ANY: Final = "*"
+ANY_MODEL: Final = "*"
 """Stands for: it may be any model of any provider."""
 
 
-def api_of(name: str, written: object) -> Api:
+def provider_api(provider: str, api: object) -> ModelApi:
     """The API of a provider whose entry has this for `api`."""
-    return APIS.get(str(written or WELL_KNOWN.get(name, "openai")), "openai")
+    return API_BY_NAME.get(str(api or BUILTIN_PROVIDERS.get(provider, "openai")), "openai")
 
 
-def apis_of(providers: Mapping[str, Any]) -> dict[str, Api]:
+def provider_apis(providers: Mapping[str, Any]) -> dict[str, ModelApi]:
     """Every provider there is with its API: the well-known ones and those of `models.providers`."""
-    return {name: api_of(name, _part(providers, name).get("api")) for name in (*WELL_KNOWN, *providers)}
+    return {name: provider_api(name, _section(providers, name).get("api")) for name in (*BUILTIN_PROVIDERS, *providers)}
 
 
-def split(word: str, providers: Collection[str], *, namesake: str | None = None) -> tuple[str, str]:
+def split_model_name(model_name: str, providers: Collection[str], *, namesake: str | None = None) -> tuple[str, str]:
     """A model's name as provider and model. Without a provider: the runtime's namesake, or the only one set up."""
-    provider, slash, model = word.partition("/")
+    provider, slash, model = model_name.partition("/")
     if slash and provider in providers:
         return provider, model
     if namesake is not None and not slash:
-        return namesake, word
-    own = [name for name in providers if name not in WELL_KNOWN]
+        return namesake, model_name
+    own = [name for name in providers if name not in BUILTIN_PROVIDERS]
     if not slash and len(own) == 1:
-        return own[0], word
-    return (provider, model) if slash else ("", word)
+        return own[0], model_name
+    return (provider, model) if slash else ("", model_name)
 
 
-def wished(model: Any) -> tuple[str | None, tuple[str, ...]]:
+def model_choices(model: Any) -> tuple[str | None, tuple[str, ...]]:
     """An agent's `model`: its first choice, and the others in order."""
     if isinstance(model, dict):
         return model.get("primary"), tuple(model.get("fallbacks") or ())
     return model, ()
 
 
-def runtime_for(model: Any, apis: Mapping[str, Api]) -> str:
+def runtime_for(model: Any, apis: Mapping[str, ModelApi]) -> str:
     """The runtime of an agent that names none: that of its model's provider; without a model, the demo."""
-    first, _ = wished(model)
-    return apis.get(split(first, apis)[0], "openai") if first else "demo"
+    first, _ = model_choices(model)
+    return apis.get(split_model_name(first, apis)[0], "openai") if first else "demo"
 
 
-def asked_model(settings: Json) -> str | None:
+def model_from_settings(settings: Json) -> str | None:
     """The model that a run, or else its session, asks for, with the provider given beside it."""
     model, provider = settings.get("model"), settings.get("provider")
     if not isinstance(model, str) or not model:
@@ -75,40 +75,42 @@ def asked_model(settings: Json) -> str | None:
     return f"{provider}/{model}" if isinstance(provider, str) and provider and "/" not in model else model
 
 
-def may_answer(runtime: str, model: Any, providers: Collection[str], asked: str | None = None) -> tuple[str, ...]:
+def candidate_models(
+    runtime: str, model: Any, providers: Collection[str], override: str | None = None
+) -> tuple[str, ...]:
     """Every model that may answer, in order, as `provider/model`; a CLI's own choice is `provider/`, or `ANY`.
 
     `model` is the agent's, `asked` the run's own in its stead. A fallback may answer too.
     """
-    first, others = wished(model)
-    first = asked or first or ""
-    own = OF_ONE_PROVIDER.get(runtime)
+    first, others = model_choices(model)
+    first = override or first or ""
+    own = CLI_PROVIDERS.get(runtime)
     if own is not None:
         return (f"{own}/{first.removeprefix(f'{own}/')}",)
-    if runtime == OF_ANY_PROVIDER:
-        return (first or ANY,)
+    if runtime == MULTI_PROVIDER_CLI:
+        return (first or ANY_MODEL,)
     if not first:
         return ()
     asks = runtime in MODEL_RUNTIMES
     words = (first, *others) if asks else (first,)
-    named = (split(word, providers, namesake=runtime if asks else None) for word in words)
+    named = (split_model_name(word, providers, namesake=runtime if asks else None) for word in words)
     return tuple(dict.fromkeys("/".join(part for part in name if part) for name in named))
 
 
-def named_model(word: str) -> str | None:
+def cli_model(name: str) -> str | None:
     """What `may_answer` says of a CLI, as the CLI is told; None: it chooses itself."""
-    return None if word == ANY or word.endswith("/") else word
+    return None if name == ANY_MODEL or name.endswith("/") else name
 
 
 def has_provider_rules(config: Json) -> bool:
     """Whether any rules about tools go by who answers: then a change of the model is a change of the rules."""
-    agents = _part(config, "agents")
+    agents = _section(config, "agents")
     listed = agents.get("list")
-    holders = [config, _part(agents, "defaults"), *_part(agents, "entries").values()]
+    holders = [config, _section(agents, "defaults"), *_section(agents, "entries").values()]
     holders += listed if isinstance(listed, list) else []
-    return any(_part(_part(holder, "tools"), "byProvider") for holder in holders)
+    return any(_section(_section(holder, "tools"), "byProvider") for holder in holders)
 
 
-def _part(whole: Any, name: str) -> Json:
-    found = whole.get(name) if isinstance(whole, dict) else None
+def _section(config: Any, name: str) -> Json:
+    found = config.get(name) if isinstance(config, dict) else None
     return found if isinstance(found, dict) else {}

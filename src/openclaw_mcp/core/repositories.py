@@ -5,28 +5,28 @@ from typing import Any, Protocol
 
 from .model import CallRecord, Json
 from .sessions import (
-    Admission,
     AuditQuery,
-    Claim,
     ConfigChange,
-    Draft,
-    Finish,
+    FinishedRun,
     HistoryPage,
-    Message,
+    MessageDraft,
     NewSession,
-    Outcome,
     Run,
+    RunAdmission,
+    RunClaim,
+    RunOutcome,
     RunRequest,
     SearchHit,
     Session,
     SessionPage,
     SessionQuery,
     Subagent,
-    TaskQuery,
+    SubagentQuery,
+    TranscriptMessage,
 )
 
 
-class SessionBook(Protocol):
+class SessionRepository(Protocol):
     """Sessions and their transcripts."""
 
     async def get(self, key: str) -> Session | None: ...
@@ -50,68 +50,70 @@ class SessionBook(Protocol):
     async def delete(self, key: str, *, transcript: bool) -> bool:
         """Forget the session. `transcript` False keeps its messages under a new key, archived."""
 
-    async def append(self, key: str, drafts: Sequence[Draft]) -> tuple[Session, Sequence[Message]] | None: ...
+    async def append(
+        self, key: str, drafts: Sequence[MessageDraft]
+    ) -> tuple[Session, Sequence[TranscriptMessage]] | None: ...
 
     async def history(
         self, key: str, *, limit: int, offset: int = 0, after: tuple[int, int] | None = None
     ) -> HistoryPage:
         """The newest messages but `offset`; or, with `after` = (epoch, seq), those that came later, oldest first."""
 
-    async def bodies(self, key: str, *, limit: int, offset: int) -> tuple[Json, ...]:
+    async def message_bodies(self, key: str, *, limit: int, offset: int) -> tuple[Json, ...]:
         """What the newest messages but `offset` say, oldest first."""
 
-    async def message(self, key: str, uid: str) -> Message | None: ...
+    async def message(self, key: str, uid: str) -> TranscriptMessage | None: ...
 
     async def search(
         self, text: str, *, keys: Sequence[str] | None, agent_id: str | None, limit: int
     ) -> Sequence[SearchHit]: ...
 
-    async def active(self, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    async def active_runs(self, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Run ids queued or running, by session key."""
 
-    async def pending(self, key: str) -> Sequence[Run]:
+    async def pending_runs(self, key: str) -> Sequence[Run]:
         """Runs that wait, first in first."""
 
     async def blob(self, key: str, sha256: str) -> bytes | None: ...
 
 
-class RunBook(Protocol):
+class RunRepository(Protocol):
     """Runs: at most one goes per session, whichever process carries it out."""
 
     @property
     def instance(self) -> str:
         """This process, as the owner of runs."""
 
-    async def admit(self, request: RunRequest) -> Admission:
+    async def admit(self, request: RunRequest) -> RunAdmission:
         """Remember the request, once; take it up at once when its session is free."""
 
-    async def finish(self, run_id: str, outcome: Outcome, *, go_on: bool = True) -> Finish | None:
+    async def finish(self, run_id: str, outcome: RunOutcome, *, claim_next: bool = True) -> FinishedRun | None:
         """Remember how it ended and, to `go_on`, take up what waits. None: no longer ours, nothing was written."""
 
-    async def note(self, run_id: str, drafts: Sequence[Draft]) -> Sequence[Message]:
+    async def append_messages(self, run_id: str, drafts: Sequence[MessageDraft]) -> Sequence[TranscriptMessage]:
         """Add to the transcript of a run of ours while it goes."""
 
     async def get(self, run_id: str) -> Run | None: ...
 
-    async def said(self, run: Run) -> Sequence[Message]:
+    async def answer_messages(self, run: Run) -> Sequence[TranscriptMessage]:
         """What a run left in the transcript, oldest first: its answer, and the tools it used."""
 
     async def drop(self, key: str, *, run_id: str | None = None) -> Sequence[Run]:
         """End runs that wait in this session, as aborted."""
 
-    async def ask_stop(self, run_ids: Sequence[str]) -> None:
+    async def request_stop(self, run_ids: Sequence[str]) -> None:
         """Ask whichever process carries these out to stop."""
 
-    async def unsettled(self) -> bool:
+    async def has_open_runs(self) -> bool:
         """Whether any run waits or goes, ours or not. Cheap: asked every second."""
 
-    async def sweep(self) -> tuple[Sequence[Claim], Sequence[Run]]:
+    async def sweep(self) -> tuple[Sequence[RunClaim], Sequence[Run]]:
         """Take up what waits in free sessions; and runs whose process died, now ended as cut short."""
 
-    async def signals(self) -> tuple[Sequence[str], Sequence[str]]:
+    async def pending_signals(self) -> tuple[Sequence[str], Sequence[str]]:
         """Of our running runs: those asked to stop, and those with an impatient message waiting behind them."""
 
-    async def working(self) -> Sequence[Run]:
+    async def list_active(self) -> Sequence[Run]:
         """Runs that go now, in any process."""
 
 
@@ -134,7 +136,7 @@ class AuditTrail(Protocol):
         """Tool calls, the newest first, as `audit.list` tells them."""
 
 
-class SubagentBook(Protocol):
+class SubagentRepository(Protocol):
     """Who was sent off with which task."""
 
     async def put(self, subagent: Subagent) -> None: ...
@@ -152,32 +154,32 @@ class SubagentBook(Protocol):
     async def find(self, id: str) -> Subagent | None:
         """By the last part of its session's key, the whole key, or its run."""
 
-    async def page(self, query: TaskQuery) -> Sequence[tuple[int, Subagent]]:
+    async def page(self, query: SubagentQuery) -> Sequence[tuple[int, Subagent]]:
         """Each with its position."""
 
-    async def unsettled(self) -> Sequence[Subagent]:
+    async def list_awaiting_delivery(self) -> Sequence[Subagent]:
         """Those whose result has yet to be delivered."""
 
-    async def idle_since(self, before: int) -> Sequence[Subagent]:
+    async def list_idle(self, before: int) -> Sequence[Subagent]:
         """Settled before that time and not yet archived, some of them."""
 
-    async def told_since(self, since: int) -> Sequence[Subagent]:
+    async def list_announced_since(self, since: int) -> Sequence[Subagent]:
         """Ended since that time, and their requesters told."""
 
-    async def forget(self, before: int) -> None:
+    async def prune(self, before: int) -> None:
         """Drop those settled before that time. Their sessions stay."""
 
 
-class Answers(Protocol):
+class IdempotencyRepository(Protocol):
     """Answers already given to an idempotency key."""
 
-    async def recall(self, scope: str, key: str) -> Json | None: ...
+    async def get(self, scope: str, key: str) -> Json | None: ...
 
-    async def keep(self, scope: str, key: str, answer: Json) -> Json:
+    async def put_if_absent(self, scope: str, key: str, answer: Json) -> Json:
         """Keep `answer` unless one is kept already; the one that stands."""
 
 
-class PairingBook(Protocol):
+class PairingRepository(Protocol):
     """Devices, or nodes, by id. `record` is the shape of the room that keeps it."""
 
     async def all(self) -> dict[str, Json]: ...

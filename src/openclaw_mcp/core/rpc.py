@@ -22,7 +22,7 @@ PAIRING: Final = "operator.pairing"
 TALK: Final = "operator.talk"
 
 
-class Fault(OpenClawError):
+class RpcError(OpenClawError):
     """A method's refusal, as it goes over the wire: `{code, message, details?, retryable?, retryAfterMs?}`."""
 
     code = "fault"
@@ -43,38 +43,38 @@ class Fault(OpenClawError):
         self.retry_after_ms = retry_after_ms
 
 
-class Link(Protocol):
+class RpcPeer(Protocol):
     """The connection a method was called over."""
 
     @property
     def id(self) -> str: ...
 
-    def tell(self, event: str, payload: Any) -> None:
+    def send_event(self, event: str, payload: Any) -> None:
         """Send an event to this connection alone."""
 
-    def interests(self) -> set[str]:
+    def subscriptions(self) -> set[str]:
         """What this connection subscribed to, as topic names; rooms add and remove their own."""
 
-    async def accepted(self, payload: Any) -> None:
+    async def acknowledge(self, payload: Any) -> None:
         """Answer the running request a first time; what the method returns is sent as a second answer."""
 
 
-class _Nobody:
+class _NullPeer:
     """The link of a call from within: nothing said over it is heard."""
 
     id = "within"
 
-    def tell(self, event: str, payload: Any) -> None:
+    def send_event(self, event: str, payload: Any) -> None:
         return
 
-    def interests(self) -> set[str]:
+    def subscriptions(self) -> set[str]:
         return set()
 
-    async def accepted(self, payload: Any) -> None:
+    async def acknowledge(self, payload: Any) -> None:
         return
 
 
-NOBODY: Final[Link] = _Nobody()
+NULL_PEER: Final[RpcPeer] = _NullPeer()
 
 
 class RpcCall(Struct, frozen=True, kw_only=True):
@@ -82,19 +82,19 @@ class RpcCall(Struct, frozen=True, kw_only=True):
     params: Json
     caller: Caller
     """`caller.scopes` holds gateway scopes such as `operator.read`; `operator.admin` implies all."""
-    link: Link
+    peer: RpcPeer
 
     @property
-    def judged(self) -> Caller | None:
+    def policy_caller(self) -> Caller | None:
         """Whom the rules about tools bind here: a run, or whoever acts in a session; None: an operator for itself."""
-        return self.caller if self.caller.bound else None
+        return self.caller if self.caller.acts_in_session else None
 
 
-class Method(Struct, frozen=True):
+class RpcMethod(Struct, frozen=True):
     name: str
     scope: str | None
     """The scope a caller needs; None = any authenticated connection."""
-    run: Callable[[RpcCall], Awaitable[Any]]
+    handle: Callable[[RpcCall], Awaitable[Any]]
     role: str = "operator"
     """`operator`, `node`, or `any`."""
     per_minute: int | None = None
@@ -103,59 +103,59 @@ class Method(Struct, frozen=True):
     """Whether `hello-ok` names it."""
 
 
-class Room(Protocol):
+class RpcModule(Protocol):
     """What the caretaker asks of a room."""
 
-    def methods(self) -> Sequence[Method]: ...
+    def methods(self) -> Sequence[RpcMethod]: ...
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class RpcEvent(Struct, frozen=True, kw_only=True):
     name: str
     payload: Any
     scope: str | None = "operator.read"
     topic: str | None = None
     """When set, only connections interested in this topic hear it."""
-    also: str | None = None
+    other_topic: str | None = None
     """A second topic: connections interested in either hear it, once."""
     state_version: Json | None = None
 
 
-Publish = Callable[[Event], None]
+Publish = Callable[[RpcEvent], None]
 """Hand an event to the intercom. Never blocks; a slow consumer is the intercom's affair."""
 
 
-def covers(scopes: Set[str], needed: str) -> bool:
+def has_scope(scopes: Set[str], needed: str) -> bool:
     """Whether these scopes satisfy `needed`: admin covers all, write covers read and talk."""
     if needed in scopes or ADMIN in scopes:
         return True
     return WRITE in scopes and needed in (READ, TALK)
 
 
-def missing_scope(needed: str) -> Fault:
+def scope_error(needed: str) -> RpcError:
     """The refusal of a caller who lacks `needed`, for methods whose scope depends on their parameters."""
     details = {"code": "MISSING_SCOPE", "missingScope": needed, "requiredScopes": [needed]}
-    return Fault(f"missing scope: {needed}", kind="FORBIDDEN", details=details)
+    return RpcError(f"missing scope: {needed}", kind="FORBIDDEN", details=details)
 
 
-Shape = TypeVar("Shape")
+Params = TypeVar("Params")
 
 
 SAFE_INTEGER: Final = 2**53 - 1  # the largest that every reader of JSON takes for itself
 
 
-def read_params(params: Any, shape: type[Shape], method: str) -> Shape:
+def read_params(params: Any, kind: type[Params], method: str) -> Params:
     """The parameters as `shape`, unknown ones ignored. Raises Fault in the words OpenClaw's clients know."""
     if not isinstance(params, dict):
-        raise Fault(f"invalid {method} params: must be object")
+        raise RpcError(f"invalid {method} params: must be object")
     try:
-        return msgspec.convert(params, shape)
+        return msgspec.convert(params, kind)
     except msgspec.ValidationError as exc:
-        raise Fault(f"invalid {method} params: {in_schema_words(str(exc))}") from None
+        raise RpcError(f"invalid {method} params: {schema_message(str(exc))}") from None
 
 
-def in_schema_words(said: str) -> str:
+def schema_message(message: str) -> str:
     """A msgspec complaint as JSON Schema validators put it: `at /client/id: must be integer`."""
-    complaint, _, place = said.partition(" - at `")
+    complaint, _, place = message.partition(" - at `")
     path = place.rstrip("`").removeprefix("$").replace("[...]", "").replace("[", "/").replace("]", "").replace(".", "/")
     where = f"at {path}: " if path else ""
     if complaint.startswith("Object missing required field"):
@@ -165,7 +165,9 @@ def in_schema_words(said: str) -> str:
     if complaint.startswith("Invalid enum value"):
         return f"{where}must be equal to one of the allowed values"
     if found := _LENGTH.match(complaint):
-        return f"{where}must not have {_BOUNDS[found[2]]} than {found[3]} {_COUNTED.get(found[1], 'characters')}"
+        return (
+            f"{where}must not have {_BOUND_WORDS[found[2]]} than {found[3]} {_ITEM_WORDS.get(found[1], 'characters')}"
+        )
     if found := _PATTERN.match(complaint):
         pattern = found[1].replace("\\\\", "\\")  # it is quoted as Python quotes
         return f'{where}must match pattern "{pattern}"'
@@ -178,6 +180,6 @@ def in_schema_words(said: str) -> str:
 
 _LENGTH: Final = re.compile(r"Expected `(\w+)` of length (>=|<=) (\d+)")
 _PATTERN: Final = re.compile(r"Expected `str` matching regex .(.*).$")
-_BOUNDS: Final = {">=": "fewer", "<=": "more"}
-_COUNTED: Final = {"array": "items", "object": "properties"}
+_BOUND_WORDS: Final = {">=": "fewer", "<=": "more"}
+_ITEM_WORDS: Final = {"array": "items", "object": "properties"}
 _SCHEMA_TYPES: Final = {"int": "integer", "str": "string", "bool": "boolean", "float": "number", "dict": "object"}

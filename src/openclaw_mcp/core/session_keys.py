@@ -2,42 +2,42 @@
 
 from typing import Final
 
-from .agents import AGENT_ID, Roster
-from .rpc import Fault
+from .agents import AGENT_ID_PATTERN, AgentRoster
+from .rpc import RpcError
 from .sessions import NewSession
 
-LONGEST: Final = 512
-FAMILIES: Final = ("dashboard", "subagent", "cron", "deleted", "hook", "node")
+MAX_KEY_LENGTH: Final = 512
+SESSION_KINDS: Final = ("dashboard", "subagent", "cron", "deleted", "hook", "node")
 
 
-def canonical(key: str, roster: Roster, *, agent_id: str | None = None) -> str:
+def normalize_key(key: str, roster: AgentRoster, *, agent_id: str | None = None) -> str:
     """The full key. `main` is the main session of the agent; other short keys get the agent's prefix."""
     key = key.strip().lower()
-    if not key or len(key) > LONGEST:
-        raise Fault(f"a session key has 1 to {LONGEST} characters")
+    if not key or len(key) > MAX_KEY_LENGTH:
+        raise RpcError(f"a session key has 1 to {MAX_KEY_LENGTH} characters")
     if not key.startswith("agent:"):
         owner = agent_id or roster.default_id
         return f"agent:{owner}:{roster.main_key if key in ('main', roster.main_key) else key}"
-    owner, rest = parts(key)
-    if not rest or AGENT_ID.fullmatch(owner) is None:
-        raise Fault(f"malformed session key {key!r}: write agent:<agent id>:<name>")
+    owner, rest = split_key(key)
+    if not rest or AGENT_ID_PATTERN.fullmatch(owner) is None:
+        raise RpcError(f"malformed session key {key!r}: write agent:<agent id>:<name>")
     if agent_id is not None and agent_id != owner:
-        raise Fault(f"session {key} belongs to agent {owner}, not {agent_id}")
+        raise RpcError(f"session {key} belongs to agent {owner}, not {agent_id}")
     return f"agent:{owner}:{roster.main_key}" if rest == "main" else key
 
 
-def parts(key: str) -> tuple[str, str]:
+def split_key(key: str) -> tuple[str, str]:
     _, _, tail = key.partition(":")
     owner, _, rest = tail.partition(":")
     return owner, rest
 
 
-def classification(key: str, roster: Roster) -> str:
-    _, rest = parts(key)
+def classify_key(key: str, roster: AgentRoster) -> str:
+    _, rest = split_key(key)
     if rest == roster.main_key:
         return "main"
     family = rest.partition(":")[0]
-    if family in FAMILIES:
+    if family in SESSION_KINDS:
         return family
     steps = rest.split(":")
     if "direct" in steps or "dm" in steps:
@@ -45,8 +45,8 @@ def classification(key: str, roster: Roster) -> str:
     return "group" if "group" in steps or "channel" in steps else "custom"
 
 
-def new_session(key: str, roster: Roster, **more: object) -> NewSession:
+def new_session(key: str, roster: AgentRoster, **more: object) -> NewSession:
     """A session of that (canonical) key, should there be none. Raises Fault for an unknown agent."""
-    owner, _ = parts(key)
-    roster.card(owner)
-    return NewSession(key=key, agent_id=owner, classification=classification(key, roster), **more)  # type: ignore[arg-type]  # the caller's fields
+    owner, _ = split_key(key)
+    roster.get_agent(owner)
+    return NewSession(key=key, agent_id=owner, classification=classify_key(key, roster), **more)  # type: ignore[arg-type]  # the caller's fields

@@ -55,14 +55,14 @@ class Session(Struct, frozen=True, kw_only=True):
     """Its place in the store; with `updated_at`, what a page ends at."""
 
 
-HOUSE_RUNS: Final = frozenset({"announce", "cron", "manual", "wake", "local", "matrix", "telegram"})
+INTERNAL_RUN_PREFIXES: Final = frozenset({"announce", "cron", "manual", "wake", "local", "matrix", "telegram"})
 """How ids begin of runs that the house itself starts, before a colon; the last three are its channels."""
 
 
-def is_house_run(run_id: str) -> bool:
+def is_internal_run(run_id: str) -> bool:
     """Whether an id is of the kind the house gives: no client names its runs so, else it could take another's place."""
     kind, colon, _ = run_id.strip().lower().partition(":")
-    return bool(colon) and kind in HOUSE_RUNS
+    return bool(colon) and kind in INTERNAL_RUN_PREFIXES
 
 
 class NewSession(Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class NewSession(Struct, frozen=True, kw_only=True):
     entry: Json = {}
 
 
-class Draft(Struct, frozen=True, kw_only=True):
+class MessageDraft(Struct, frozen=True, kw_only=True):
     """A message about to join a transcript."""
 
     role: Literal["user", "assistant", "toolResult"]
@@ -89,7 +89,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class TranscriptMessage(Struct, frozen=True, kw_only=True):
     uid: str
     session_key: str
     epoch: int
@@ -130,10 +130,10 @@ class SessionPage(Struct, frozen=True, kw_only=True):
 
 class HistoryPage(Struct, frozen=True, kw_only=True):
     session: Session | None
-    messages: tuple[Message, ...]
+    messages: tuple[TranscriptMessage, ...]
     """Oldest first."""
     total: int
-    more: bool
+    has_more: bool
 
 
 class SearchHit(Struct, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class SearchHit(Struct, frozen=True, kw_only=True):
     score: float
 
 
-class Stored(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class StoredAttachment(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """An attachment whose bytes lie in the store."""
 
     sha256: str
@@ -180,7 +180,7 @@ class Run(Struct, frozen=True, kw_only=True):
     message: str
     accepted_at: int
     options: Json = {}
-    attachments: tuple[Stored, ...] = ()
+    attachments: tuple[StoredAttachment, ...] = ()
     timeout_ms: int | None = None
     owner: str | None = None
     started_at: int | None = None
@@ -193,42 +193,42 @@ class Run(Struct, frozen=True, kw_only=True):
     """The run that answers in this one's place."""
 
     @property
-    def ended(self) -> bool:
+    def is_over(self) -> bool:
         return self.status not in ("queued", "running")
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class RunClaim(Struct, frozen=True, kw_only=True):
     """A run this process has to carry out now, and the messages that joined the transcript with it."""
 
     run: Run
     session: Session
     prompt: str
     attachments: tuple[Attachment, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[TranscriptMessage, ...]
     merged: tuple[Run, ...] = ()
     """Runs that ended because this one answers for them."""
 
 
-class Admission(Struct, frozen=True, kw_only=True):
+class RunAdmission(Struct, frozen=True, kw_only=True):
     """What became of a request: a run that exists already, one that waits, or one to carry out now."""
 
     run: Run
-    fresh: bool
-    claim: Claim | None = None
-    busy: Run | None = None
+    is_new: bool
+    claim: RunClaim | None = None
+    blocking_run: Run | None = None
     """The run that is in the way."""
-    cut: tuple[Run, ...] = ()
+    ended_runs: tuple[Run, ...] = ()
     """Runs of dead processes that were in the way and are ended now."""
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class RunOutcome(Struct, frozen=True, kw_only=True):
     """How a run ended, and what it leaves in the transcript."""
 
     status: RunStatus
     stop_reason: str
     error: str | None = None
     result: Json | None = None
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[MessageDraft, ...] = ()
     input_tokens: int = 0
     output_tokens: int = 0
     provider: str | None = None
@@ -237,11 +237,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """None keeps what is stored; an empty text drops it."""
 
 
-class Finish(Struct, frozen=True, kw_only=True):
+class FinishedRun(Struct, frozen=True, kw_only=True):
     run: Run
     session: Session
-    messages: tuple[Message, ...]
-    next: Claim | None
+    messages: tuple[TranscriptMessage, ...]
+    next: RunClaim | None
 
 
 class ConfigChange(Struct, frozen=True, kw_only=True):
@@ -283,7 +283,7 @@ class Subagent(Struct, frozen=True, kw_only=True):
     archived: bool = False
 
 
-class TaskQuery(Struct, frozen=True, kw_only=True):
+class SubagentQuery(Struct, frozen=True, kw_only=True):
     """Sub-agents, those active last first."""
 
     outcomes: tuple[str | None, ...] | None = None
@@ -310,11 +310,11 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
 # ---- news of runs --------------------------------------------------------------------------------------------
 
 
-class RunBegun(Struct, frozen=True, kw_only=True):
-    claim: Claim
+class RunStarted(Struct, frozen=True, kw_only=True):
+    claim: RunClaim
 
 
-class RunSaid(Struct, frozen=True, kw_only=True):
+class RunOutput(Struct, frozen=True, kw_only=True):
     run: Run
     event: AgentEvent
 
@@ -323,15 +323,15 @@ class MessagesAdded(Struct, frozen=True, kw_only=True):
     """`messages` are in the transcript, on disk."""
 
     run: Run
-    messages: tuple[Message, ...]
+    messages: tuple[TranscriptMessage, ...]
 
 
-class RunOver(Struct, frozen=True, kw_only=True):
+class RunEnded(Struct, frozen=True, kw_only=True):
     """It has ended and its result is on disk. `messages` joined the transcript with it."""
 
     run: Run
     session: Session | None = None
-    messages: tuple[Message, ...] = ()
+    messages: tuple[TranscriptMessage, ...] = ()
 
 
-RunNews = RunBegun | RunSaid | MessagesAdded | RunOver
+RunEvent = RunStarted | RunOutput | MessagesAdded | RunEnded

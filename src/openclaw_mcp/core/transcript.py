@@ -17,20 +17,20 @@ FOR_OWNER: Final = "forOwner"
 FOR_OPERATORS: Final = "forOperators"
 """True in messages of runs that neither the owner nor anybody of the conversation started: a lesser operator, a job.
 Later runs of that kind are told them whole; to everybody else they are as the owner's."""
-SAID: Final = "said"
+IN_CONVERSATION: Final = "said"
 """True in messages of the other runs that the session's conversation got: heard there, answered there, sent there."""
-ANSWERS_THERE: Final = "answersThere"
+ANSWERS_IN_CONVERSATION: Final = "answersThere"
 """Among a run's options: its answer goes to the session's conversation. Whoever submits such a run sets it."""
-SHOWN: Final = frozenset({"text", "image", "audio", "video", "file"})
+VISIBLE_BLOCK_TYPES: Final = frozenset({"text", "image", "audio", "video", "file"})
 """Parts of an answer that its reader got. Tool calls and thinking are none."""
-OF_MESSAGES: Final = ("derivedTitle", "lastMessagePreview")
+MESSAGE_DERIVED_FIELDS: Final = ("derivedTitle", "lastMessagePreview")
 """What a session's row tells of its messages."""
 
 
-Standing = Literal["owner", "operator", "other"]
+RunStarter = Literal["owner", "operator", "other"]
 
 
-def standing(options: Mapping[str, Any]) -> Standing:
+def run_starter(options: Mapping[str, Any]) -> RunStarter:
     """Who started a run, by its options: the owner, somebody else of the conversation, or nobody who is in it.
 
     A program of a run is that run's, also where nobody knows for whom it works; what an operator's job hands on stays
@@ -42,68 +42,68 @@ def standing(options: Mapping[str, Any]) -> Standing:
     return "other" if grant.get("sender") or by_a_run else "operator"
 
 
-def marked(body: Json, by: Standing, *, said: bool = False) -> Json:
+def mark_visibility(body: Json, starter: RunStarter, *, in_conversation: bool = False) -> Json:
     """A message as it is kept, with the standing of the run it belongs to."""
-    if by == "other":
+    if starter == "other":
         return {**body, FOR_OWNER: False}
-    marks = {FOR_OPERATORS: by == "operator", SAID: said}
+    marks = {FOR_OPERATORS: starter == "operator", IN_CONVERSATION: in_conversation}
     return {**body, **{mark: True for mark, holds in marks.items() if holds}}
 
 
-def for_others(body: Json, *, unsaid: bool = False, operators: bool = False) -> Json:
+def redact_for_others(body: Json, *, include_elsewhere: bool = False, include_operators: bool = False) -> Json:
     """A message as a run is told it that is not the owner's: with no content, where all of it was the owner's.
 
     Of the owner's runs others get what people wrote in the conversation and what was answered there; not what tools
     were asked and told, nor what came from other sessions, sub-agents and the gateway itself. `unsaid`: also what
     people wrote and were answered elsewhere, see `among_operators`. `operators`: all of runs like it, see
     `knows_operators`."""
-    if body.get(FOR_OWNER) is False or (operators and body.get(FOR_OPERATORS) is True):
+    if body.get(FOR_OWNER) is False or (include_operators and body.get(FOR_OPERATORS) is True):
         return body
     role, content = body.get("role"), body.get("content")
-    if unsaid or body.get(SAID) is True:
+    if include_elsewhere or body.get(IN_CONVERSATION) is True:
         if role == "user" and "provenance" not in body:
             return body
         if role == "assistant" and isinstance(content, str):
             return body
         if role == "assistant" and isinstance(content, list):
-            return {**body, "content": [block for block in content if block.get("type") in SHOWN]}
+            return {**body, "content": [block for block in content if block.get("type") in VISIBLE_BLOCK_TYPES]}
     return {"role": role, "content": []}
 
 
-def row_for_others(row: Json) -> Json:
+def redact_row(row: Json) -> Json:
     """A session's row without the words of messages: the row does not know whose they are."""
-    return {name: value for name, value in row.items() if name not in OF_MESSAGES}
+    return {name: value for name, value in row.items() if name not in MESSAGE_DERIVED_FIELDS}
 
 
-def answer_is_for_others(options: Mapping[str, Any], *, operators: bool = False) -> bool:
+def is_answer_public(options: Mapping[str, Any], *, include_operators: bool = False) -> bool:
     """Whether a run's answer, by the options of the run, may be told to those who are not the owner. `operators`: as in
     `for_others`."""
-    by = standing(options)
-    return by == "other" or (operators and by == "operator") or options.get(ANSWERS_THERE) is True
+    by = run_starter(options)
+    return by == "other" or (include_operators and by == "operator") or options.get(ANSWERS_IN_CONVERSATION) is True
 
 
-def is_operators(options: Mapping[str, Any]) -> bool:
+def is_operator_run(options: Mapping[str, Any]) -> bool:
     """Whether a run was started by an operator's client, or by a job that was planned in no group."""
     grant = options.get("grant") or {}
     return not any(grant.get(name) for name in ("sender", "group", "handed_on"))
 
 
-def knows_operators(options: Mapping[str, Any], session: Session) -> bool:
+def sees_operator_runs(options: Mapping[str, Any], session: Session) -> bool:
     """Whether a run that is not the owner's is told all of earlier runs of lesser operators and jobs there: it is one
     itself, or in a session of theirs it is what they started."""
-    return is_operators(options) or (standing(options) == "operator" and not is_shared(session))
+    return is_operator_run(options) or (run_starter(options) == "operator" and not is_multi_user(session))
 
 
-def among_operators(options: Mapping[str, Any], session: Session) -> bool:
+def is_private_operator_run(options: Mapping[str, Any], session: Session) -> bool:
     """Whether a run is an operator's or such a job's, and its session is no group's: then nobody is there who has not
     had the owner's clients' words in the same session to read."""
-    return is_operators(options) and not in_group(session)
+    return is_operator_run(options) and not is_group(session)
 
 
-def is_shared(session: Session) -> bool:
+def is_multi_user(session: Session) -> bool:
     """Whether several people may write to it."""
-    return session.classification == "main" or in_group(session)
+    return session.classification == "main" or is_group(session)
 
 
-def in_group(session: Session) -> bool:
+def is_group(session: Session) -> bool:
     return session.classification == "group" or not {"group", "channel"}.isdisjoint(session.key.split(":"))

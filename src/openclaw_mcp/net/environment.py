@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-INHERITED: Final = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+INHERITED_VARIABLES: Final = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 
 
-def short_environment(environ: Mapping[str, str]) -> dict[str, str]:
+def minimal_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Who and where the user is, and how text looks; what else a program needs, its settings give it."""
-    return {name: value for name, value in environ.items() if name in INHERITED or name.startswith("LC_")}
+    return {name: value for name, value in environ.items() if name in INHERITED_VARIABLES or name.startswith("LC_")}

@@ -17,19 +17,19 @@ from msgspec import Struct
 
 from ..core.errors import OpenClawError
 
-LONGEST_PATH: Final = 4096  # characters; no file system takes more
-STATE_MARK: Final = "gateway-token.txt"
+MAX_PATH_LENGTH: Final = 4096  # characters; no file system takes more
+STATE_MARKER_FILE: Final = "gateway-token.txt"
 """A folder with this file is a state directory: of this gateway or of another of the same person."""
-WORKSPACES: Final = "workspaces"
+WORKSPACES_FOLDER: Final = "workspaces"
 """The folder of the state directory with the workspaces of agents that were given none."""
-SENDABLE_STATE: Final = re.compile(r"media|workspaces?(-[a-z0-9_-]+)?")
+SENDABLE_STATE_FOLDERS: Final = re.compile(r"media|workspaces?(-[a-z0-9_-]+)?")
 """What may leave of a state directory: these folders in it, when they are named as folders to send from."""
 SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")  # two letters at least: one is a drive
-UNREAL: Final = ("/proc", "/sys", "/dev")
+VIRTUAL_FILESYSTEMS: Final = ("/proc", "/sys", "/dev")
 
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-_FILE = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_FILE_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_NO_LINK_FLAG = getattr(os, "O_NOFOLLOW", 0)
 
 
 class FileRefused(OpenClawError):
@@ -51,72 +51,74 @@ class FileAccess(Struct, frozen=True, kw_only=True):
     """The same, but only while they are real folders, no links, that belong to this user."""
     secrets: tuple[Path, ...] = ()
     """Files and folders that never leave, whatever name or allowed folder they are reached by."""
-    words: tuple[bytes, ...] = ()
+    secret_texts: tuple[bytes, ...] = ()
     """No file that holds one of these leaves."""
-    hidden: bool = False
+    allows_hidden: bool = False
     """Whether names that begin with a dot may be asked for: settings and credentials lie under such."""
 
 
-class FoundFile(Struct, frozen=True, kw_only=True):
+class SendableFile(Struct, frozen=True, kw_only=True):
     name: str
     path: Path
     data: bytes
 
 
-def read_file(place: str, access: FileAccess, *, most: int) -> FoundFile:
+def read_file(location: str, access: FileAccess, *, max_bytes: int) -> SendableFile:
     """The file a path or `file:` address names, if this asker may have it. Raises FileRefused with one sentence."""
-    roots = _roots(access)
-    path = _path(place, roots)
+    roots = _root_folders(access)
+    path = _parse_path(location, roots)
     # Only a guess at what is meant: links are followed here and nowhere below.
-    real = _followed(path)
+    real = _resolve_links(path)
     if real is None:
-        raise _outside(roots)
+        raise _outside_error(roots)
     root = max((root for root in roots if root in real.parents), key=lambda root: len(root.parts), default=None)
     if real in roots:
-        raise _no_file(real.name)
-    if root is None or _unreal(path):
-        raise _outside(roots)
+        raise _not_a_file_error(real.name)
+    if root is None or _is_virtual(path):
+        raise _outside_error(roots)
     parts = real.relative_to(root).parts
-    if not access.hidden and any(part.startswith(".") for part in parts):
+    if not access.allows_hidden and any(part.startswith(".") for part in parts):
         raise FileRefused(f"{real.name} lies under a name that begins with a dot, which only the owner may send")
     try:
-        data = _read(root, parts, access, most)
+        data = _read_bytes(root, parts, access, max_bytes)
     except FileNotFoundError:
         raise FileRefused(f"there is no file {real.name}") from None
     except (OSError, NotImplementedError):  # the latter where folders have no descriptors
         raise FileRefused(f"{real.name} can't be read; it must be a plain file of its folder, and no link") from None
-    if any(word in data for word in access.words):
+    if any(word in data for word in access.secret_texts):
         raise FileRefused(f"{real.name} holds a token of the gateway and is not sent")
-    return FoundFile(name=real.name, path=path, data=data)
+    return SendableFile(name=real.name, path=path, data=data)
 
 
-def scheme_of(place: str) -> str:
+def url_scheme(location: str) -> str:
     """`https` of `https://…`; nothing for a path, drive letters included."""
-    found = SCHEME.match(place.strip())
+    found = SCHEME.match(location.strip())
     return found[1].lower() if found else ""
 
 
-def outside_secrets(folders: Iterable[Path], state: Path) -> tuple[Path, ...]:
+def sendable_folders(folders: Iterable[Path], state: Path) -> tuple[Path, ...]:
     """Of these the folders that may be sent from: not the state directory, nor what it keeps for itself."""
-    own = _followed(state)
-    return tuple(folder for folder in folders if _may_send_from(_followed(folder), own))
+    own = _resolve_links(state)
+    return tuple(folder for folder in folders if _may_send_from(_resolve_links(folder), own))
 
 
 def _may_send_from(folder: Path | None, state: Path | None) -> bool:
     if folder is None or state is None or folder == state:
         return False
-    return state not in folder.parents or SENDABLE_STATE.fullmatch(folder.relative_to(state).parts[0]) is not None
+    return (
+        state not in folder.parents or SENDABLE_STATE_FOLDERS.fullmatch(folder.relative_to(state).parts[0]) is not None
+    )
 
 
 # ---- what is meant ---------------------------------------------------------------------------------------------------
 
 
-def _path(place: str, roots: Sequence[Path]) -> Path:
-    text = place.strip()
-    if scheme_of(text) == "file":
-        text = _from_address(text[len("file:") :])
-    if not text or "\0" in text or len(text) > LONGEST_PATH:
-        raise FileRefused(f"that is no path; give one of at most {LONGEST_PATH} characters")
+def _parse_path(location: str, roots: Sequence[Path]) -> Path:
+    text = location.strip()
+    if url_scheme(text) == "file":
+        text = _path_from_url(text[len("file:") :])
+    if not text or "\0" in text or len(text) > MAX_PATH_LENGTH:
+        raise FileRefused(f"that is no path; give one of at most {MAX_PATH_LENGTH} characters")
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
@@ -126,11 +128,11 @@ def _path(place: str, roots: Sequence[Path]) -> Path:
     if path.is_absolute():
         return path
     if not roots:
-        raise _outside(roots)
+        raise _outside_error(roots)
     return roots[0] / path
 
 
-def _from_address(rest: str) -> str:
+def _path_from_url(rest: str) -> str:
     """`file:/p`, `file:///p` and `file://localhost/p`; another machine's files are not ours to read."""
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
@@ -145,16 +147,16 @@ def _from_address(rest: str) -> str:
 # ---- where it may lie ------------------------------------------------------------------------------------------------
 
 
-def _roots(access: FileAccess) -> list[Path]:
-    found = [real for folder in access.folders if (real := _followed(folder)) is not None]
+def _root_folders(access: FileAccess) -> list[Path]:
+    found = [real for folder in access.folders if (real := _resolve_links(folder)) is not None]
     for folder in access.own_folders:
-        parent = _followed(folder.parent)
-        if parent is not None and _is_ours(parent / folder.name):
+        parent = _resolve_links(folder.parent)
+        if parent is not None and _is_own_folder(parent / folder.name):
             found.append(parent / folder.name)
     return list(dict.fromkeys(found))
 
 
-def _followed(path: Path) -> Path | None:
+def _resolve_links(path: Path) -> Path | None:
     """Where links lead at this moment; None where one is just being changed, or may not be read."""
     try:
         return Path(os.path.realpath(path))
@@ -162,7 +164,7 @@ def _followed(path: Path) -> Path | None:
         return None
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_own_folder(folder: Path) -> bool:
     try:
         about = folder.lstat()
     except OSError:
@@ -170,11 +172,11 @@ def _is_ours(folder: Path) -> bool:
     return stat.S_ISDIR(about.st_mode) and (not hasattr(os, "geteuid") or about.st_uid == os.geteuid())
 
 
-def _unreal(path: Path) -> bool:
-    return str(path).startswith(tuple(f"{place}/" for place in UNREAL))
+def _is_virtual(path: Path) -> bool:
+    return str(path).startswith(tuple(f"{place}/" for place in VIRTUAL_FILESYSTEMS))
 
 
-def _outside(roots: Sequence[Path]) -> FileOutside:
+def _outside_error(roots: Sequence[Path]) -> FileOutside:
     shown = ", ".join(map(str, roots)) or "no folder"
     return FileOutside(f"files are sent from {shown} only; put it there first")
 
@@ -182,81 +184,85 @@ def _outside(roots: Sequence[Path]) -> FileOutside:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-class _Guard:
+class _SecretGuard:
     """What may not be met on the way to a file: secrets by what they are, not by their names; no file system of the
     kernel's own."""
 
     def __init__(self, secrets: Iterable[Path]) -> None:
-        self._secrets = {found for place in secrets if (found := _identity(place)) is not None}
-        devices = {place: found[0] for place in ("/", *UNREAL) if (found := _identity(Path(place))) is not None}
-        self._unreal = set(devices.values()) - {devices.get("/")}
+        self._secrets = {found for place in secrets if (found := _file_identity(place)) is not None}
+        devices = {
+            place: found[0]
+            for place in ("/", *VIRTUAL_FILESYSTEMS)
+            if (found := _file_identity(Path(place))) is not None
+        }
+        self._virtual_devices = set(devices.values()) - {devices.get("/")}
 
-    def pass_folder(self, descriptor: int) -> None:
+    def check_folder(self, descriptor: int) -> None:
         about = os.fstat(descriptor)
-        self._pass(about)
+        self._check(about)
         try:
-            os.stat(STATE_MARK, dir_fd=descriptor, follow_symlinks=False)
+            os.stat(STATE_MARKER_FILE, dir_fd=descriptor, follow_symlinks=False)
         except OSError:
             return
-        raise _secret()
+        raise _secret_error()
 
-    def pass_file(self, about: os.stat_result, name: str) -> None:
-        self._pass(about)
-        if not stat.S_ISREG(about.st_mode):
-            raise _no_file(name)
-        if about.st_nlink > 1:
+    def check_file(self, info: os.stat_result, name: str) -> None:
+        self._check(info)
+        if not stat.S_ISREG(info.st_mode):
+            raise _not_a_file_error(name)
+        if info.st_nlink > 1:
             raise FileRefused(f"{name} has a second name (a hard link), so it may belong elsewhere; send a copy of it")
 
-    def _pass(self, about: os.stat_result) -> None:
-        if (about.st_dev, about.st_ino) in self._secrets:
-            raise _secret()
-        if about.st_dev in self._unreal:
+    def _check(self, info: os.stat_result) -> None:
+        if (info.st_dev, info.st_ino) in self._secrets:
+            raise _secret_error()
+        if info.st_dev in self._virtual_devices:
             raise FileRefused("that is no file of a disk and is not sent")
 
 
-def _identity(place: Path) -> tuple[int, int] | None:
+def _file_identity(path: Path) -> tuple[int, int] | None:
     try:
-        about = place.stat()
+        about = path.stat()
     except OSError:
         return None
     return about.st_dev, about.st_ino
 
 
-def _secret() -> FileRefused:
+def _secret_error() -> FileRefused:
     return FileRefused("that belongs to the gateway itself (its state, settings or credentials) and is never sent")
 
 
-def _read(root: Path, parts: Sequence[str], access: FileAccess, most: int) -> bytes:
-    guard = _Guard(access.secrets)
-    descriptor = _opened(root, parts, guard)
+def _read_bytes(root: Path, parts: Sequence[str], access: FileAccess, max_bytes: int) -> bytes:
+    guard = _SecretGuard(access.secrets)
+    descriptor = _open_beneath(root, parts, guard)
     with os.fdopen(descriptor, "rb") as file:
-        guard.pass_file(os.fstat(descriptor), parts[-1])
-        data = file.read(most + 1)  # not its size is asked: it may grow while it is read
-    if len(data) > most:
-        raise _too_large(parts[-1], most)
+        guard.check_file(os.fstat(descriptor), parts[-1])
+        data = file.read(max_bytes + 1)  # not its size is asked: it may grow while it is read
+    if len(data) > max_bytes:
+        raise _too_large_error(parts[-1], max_bytes)
     return data
 
 
-def _opened(root: Path, parts: Sequence[str], guard: _Guard) -> int:
+def _open_beneath(root: Path, parts: Sequence[str], guard: _SecretGuard) -> int:
     """The file's descriptor, reached from folder to folder; a link anywhere on the way ends it."""
-    folder = os.open(root, _FOLDER | _NO_LINK)
+    folder = os.open(root, _FOLDER_FLAGS | _NO_LINK_FLAG)
     try:
-        guard.pass_folder(folder)
+        guard.check_folder(folder)
         for part in parts[:-1]:
-            deeper = os.open(part, _FOLDER | _NO_LINK, dir_fd=folder)
+            deeper = os.open(part, _FOLDER_FLAGS | _NO_LINK_FLAG, dir_fd=folder)
             os.close(folder)
             folder = deeper
-            guard.pass_folder(folder)
+            guard.check_folder(folder)
         # Looked at first: merely opening a device can do something.
-        guard.pass_file(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False), parts[-1])
-        return os.open(parts[-1], _FILE | _NO_LINK, dir_fd=folder)
+        guard.check_file(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False), parts[-1])
+        return os.open(parts[-1], _FILE_FLAGS | _NO_LINK_FLAG, dir_fd=folder)
     finally:
         os.close(folder)
 
 
-def _no_file(name: str) -> FileRefused:
+def _not_a_file_error(name: str) -> FileRefused:
     return FileRefused(f"{name} is no file; a folder, pipe or device can't be sent")
 
 
-def _too_large(name: str, most: int) -> FileRefused:
-    return FileRefused(f"{name} is larger than {most} bytes, the most that can be sent here")
+def _too_large_error(name: str, max_bytes: int) -> FileRefused:
+    return FileRefused(f"{name} is larger than {max_bytes} bytes, the most that can be sent here")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..core.errors import OpenClawError
 
-_SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_SAFE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 """Not through a link, not into programs we start, not waiting for somebody at the other end of a pipe."""
 
 
@@ -18,7 +18,7 @@ class StateBroken(OpenClawError):
     code = "state_broken"
 
 
-def private_folder(path: Path) -> Path:
+def make_private_folder(path: Path) -> Path:
     """`path`, made if absent, for this user alone."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -27,19 +27,21 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def open_own(path: Path, flags: int) -> int:
+def open_private(path: Path, flags: int) -> int:
     """Open a file of ours, a log or a lock: never through a link, and what is written is for this user alone.
 
     Raises FileNotFoundError when it is to be read and absent, StateBroken when it is a link or no file."""
     writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
     try:
-        if not _SAFELY and path.is_symlink():  # Windows
-            raise _linked(path)
-        descriptor = os.open(path, flags | _SAFELY, 0o600)
+        if not _SAFE_FLAGS and path.is_symlink():  # Windows
+            raise _link_error(path)
+        descriptor = os.open(path, flags | _SAFE_FLAGS, 0o600)
     except FileNotFoundError:
         raise
     except OSError as exc:
-        raise _linked(path) if path.is_symlink() else StateBroken(f"{path} can't be opened: {exc.strerror}") from exc
+        raise (
+            _link_error(path) if path.is_symlink() else StateBroken(f"{path} can't be opened: {exc.strerror}")
+        ) from exc
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StateBroken(f"{path} is no file; move it away")
@@ -50,7 +52,7 @@ def open_own(path: Path, flags: int) -> int:
 
 def open_to_append(path: Path) -> int:
     """Open a file of ours to add to it, made if absent. One that others know by another name is begun anew."""
-    descriptor = open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    descriptor = open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     if os.fstat(descriptor).st_nlink == 1:
         return descriptor
     os.close(descriptor)
@@ -63,20 +65,20 @@ def open_new(path: Path) -> int:
         path.unlink(missing_ok=True)
     except OSError as exc:
         raise StateBroken(f"{path} can't be replaced: {exc.strerror}") from exc
-    return open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+    return open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
 
 
-def _linked(path: Path) -> StateBroken:
+def _link_error(path: Path) -> StateBroken:
     return StateBroken(f"{path} is a link, and what is kept there must not go elsewhere; remove the link")
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Replace `path` by `data`: on disk when this returns, never half. Readable by this user alone."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         _write_new(draft, data)
         draft.replace(path)
-        _settle(path.parent)
+        _sync_folder(path.parent)
     except OSError as exc:
         raise StateBroken(f"{path} can't be written: {exc.strerror}") from exc
     finally:
@@ -84,7 +86,7 @@ def write_whole(path: Path, data: bytes) -> None:
             draft.unlink(missing_ok=True)
 
 
-def read_whole(path: Path) -> bytes | None:
+def read_if_exists(path: Path) -> bytes | None:
     """The file's bytes; None when there is none."""
     try:
         return path.read_bytes()
@@ -94,9 +96,9 @@ def read_whole(path: Path) -> bytes | None:
         raise StateBroken(f"{path} can't be read: {exc.strerror}") from exc
 
 
-def keep_once(path: Path, data: bytes) -> bytes:
+def create_if_absent(path: Path, data: bytes) -> bytes:
     """The file's bytes, made from `data` when it is absent. Of several processes at once, one wins; all agree."""
-    found = read_whole(path)
+    found = read_if_exists(path)
     if found is not None:
         return found
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
@@ -104,7 +106,7 @@ def keep_once(path: Path, data: bytes) -> bytes:
         _write_new(draft, data)
         with suppress(FileExistsError):
             os.link(draft, path)
-        _settle(path.parent)
+        _sync_folder(path.parent)
     except OSError as exc:
         raise StateBroken(f"{path} can't be written: {exc.strerror}") from exc
     finally:
@@ -121,7 +123,7 @@ def _write_new(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _settle(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """A rename is on disk once its folder is."""
     if os.name == "nt":
         return

@@ -6,12 +6,12 @@ from typing import Any, Final, Protocol
 from msgspec import Struct
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class ConnectionBounds(Struct, frozen=True, kw_only=True):
     """The numbers of one server. Time is in seconds, sizes are in bytes."""
 
     head_bytes: int = 64 << 10
     """Of a request line with its headers; also of what frames a chunked body between two pieces of it, and its end."""
-    headers: int = 256
+    max_headers: int = 256
     """How many of them; a client sends a dozen, and each costs more memory than its bytes."""
     head_seconds: float = 15.0
     """From a connection's first byte to the end of the headers, and how long a new connection may say nothing."""
@@ -19,14 +19,14 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """From the end of the headers to the end of the body, and"""
     body_rate: int = 32 << 10
     """one second more for each so many bytes of a body that have come."""
-    drained: int = 16 << 20
+    max_dropped_bytes: int = 16 << 20
     """Of a body that is read to be dropped, behind an answer that did not wait for it."""
-    silent: int = 4096
+    silent_per_peer: int = 4096
     """Connections of one peer that have not sent a byte: a burst of as many clients as may wait for `accept`, twice."""
-    begun: int = 256
+    heads_per_peer: int = 256
     """Connections of one peer with the beginning of a request. The next one ends the oldest."""
-    begun_in_all: int = 1024
-    bodies: int = 2048
+    heads_total: int = 1024
+    bodies_per_peer: int = 2048
     """Connections of one peer with the beginning of a body."""
     body_bytes: int = 128 << 20
     """Of all bodies that have begun together: beyond, the largest gives way."""
@@ -34,7 +34,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """How long an answer may wait for its reader before it gives way to others, where there is no room."""
 
 
-class Open(Protocol):
+class OpenConnection(Protocol):
     """A connection, as far as it matters who gives way. A time is None while its reason does not hold."""
 
     @property
@@ -60,39 +60,39 @@ class Open(Protocol):
     def listens_since(self) -> float | None:
         """An open stream of events: who is cut off comes again."""
 
-    def make_way(self) -> None: ...
+    def evict(self) -> None: ...
 
 
-REASONS: Final = ("waits_since", "unread_since", "queued_since", "listens_since")
+EVICTION_REASONS: Final = ("waits_since", "unread_since", "queued_since", "listens_since")
 
 
-def make_room(connections: Iterable[Any]) -> bool:
+def evict_connections(connections: Iterable[Any]) -> bool:
     """End the sixteenth part of the idle connections that are so for longest; whether there was any.
 
     Without idle ones, of those whose peers owe us something, then of those that do not read, that ask for much at once,
     and of streams: each time of the peer that has most of them, so that others stay.
     """
-    there = [(number, each) for number, each in enumerate(connections) if hasattr(each, "make_way")]
-    idle = _since(there, "idle_since")
+    there = [(number, each) for number, each in enumerate(connections) if hasattr(each, "evict")]
+    idle = _since_entries(there, "idle_since")
     if idle:
-        _give_way(idle)
+        _evict_oldest(idle)
         return True
-    for reason in REASONS:
-        by_peer: dict[str, list[tuple[float, int, Open]]] = {}
-        for entry in _since(there, reason):
+    for reason in EVICTION_REASONS:
+        by_peer: dict[str, list[tuple[float, int, OpenConnection]]] = {}
+        for entry in _since_entries(there, reason):
             by_peer.setdefault(entry[2].peer, []).append(entry)
         if by_peer:
-            _give_way(max(by_peer.values(), key=len))
+            _evict_oldest(max(by_peer.values(), key=len))
             return True
     return False
 
 
-def _since(connections: Iterable[tuple[int, Any]], reason: str) -> list[tuple[float, int, Open]]:
+def _since_entries(connections: Iterable[tuple[int, Any]], reason: str) -> list[tuple[float, int, OpenConnection]]:
     found = ((getattr(each, reason, None), number, each) for number, each in connections)
     return [(since, number, each) for since, number, each in found if since is not None]
 
 
-def _give_way(connections: list[tuple[float, int, Open]]) -> None:
+def _evict_oldest(connections: list[tuple[float, int, OpenConnection]]) -> None:
     connections.sort(key=lambda entry: entry[:2])
     for _, _, connection in connections[: -(-len(connections) // 16)]:
-        connection.make_way()
+        connection.evict()

@@ -15,9 +15,9 @@ from urllib.parse import unquote
 
 from ..core.errors import OpenClawError
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-NOT_PUBLIC: Final = tuple(
+NON_PUBLIC_NETWORKS: Final = tuple(
     map(
         ipaddress.ip_network,
         (
@@ -43,17 +43,17 @@ NOT_PUBLIC: Final = tuple(
         ),
     )
 )
-UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 """Of IPv6 only this part is the internet's: not ::1, fc00::, fe80::, fec0::, ff00::, nor what is not given out yet."""
-CARRIERS: Final = (
+IPV4_CARRIERS: Final = (
     (ipaddress.IPv6Network("::ffff:0:0/96"), 0),  # IPv4-mapped
     (ipaddress.IPv6Network("64:ff9b::/96"), 0),  # NAT64
     (ipaddress.IPv6Network("2002::/16"), 80),  # 6to4
 )
 """IPv6 that is a way to an IPv4 address, and how many bits stand behind that. Such an address is what it carries."""
-ISATAP: Final = (0x00005EFE, 0x02005EFE)
+ISATAP_MARKERS: Final = (0x00005EFE, 0x02005EFE)
 """The middle of an address that leads to the IPv4 address at its end, whatever network it begins with."""
-NUMBERS: Final = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}")
+IPV4_NUMBERS: Final = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}")
 
 
 class NoSuchHost(OpenClawError):
@@ -66,7 +66,7 @@ class NotPublic(OpenClawError):
     code = "not_public"
 
 
-def is_public(address: str | Address) -> bool:
+def is_public(address: str | IpAddress) -> bool:
     """Whether everybody may mean the same machine by this address. What is no address is not public."""
     if isinstance(address, str):
         try:  # one with a zone, fe80::1%eth0, is a neighbour's
@@ -76,19 +76,19 @@ def is_public(address: str | Address) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None:
             return False
-        for network, behind in CARRIERS:
+        for network, behind in IPV4_CARRIERS:
             if address in network:
                 return is_public(ipaddress.IPv4Address(int(address) >> behind & 0xFFFFFFFF))
-        if int(address) >> 32 & 0xFFFFFFFF in ISATAP and not is_public(
+        if int(address) >> 32 & 0xFFFFFFFF in ISATAP_MARKERS and not is_public(
             ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         ):
             return False
-        if address not in UNICAST:
+        if address not in GLOBAL_UNICAST:
             return False
-    return not any(address in network for network in NOT_PUBLIC if network.version == address.version)
+    return not any(address in network for network in NON_PUBLIC_NETWORKS if network.version == address.version)
 
 
-def plain_host(host: str) -> str:
+def normalize_host(host: str) -> str:
     """A host as others may have meant it: without escapes, wide letters, capitals, brackets, the dot at the end."""
     plain = unicodedata.normalize("NFKC", unquote(host)).strip().lower()
     plain = plain.removeprefix("[").removesuffix("]").rstrip(".")
@@ -100,15 +100,15 @@ def plain_host(host: str) -> str:
         return plain
 
 
-def spelt_address(host: str) -> Address | None:
+def parse_ip_literal(host: str) -> IpAddress | None:
     """The address a host spells, in any of the ways that are understood: 127.1, 0x7f000001, 0177.1, [::1%lo], …"""
-    host = plain_host(host)
+    host = normalize_host(host)
     if ":" in host:
         try:
             return ipaddress.IPv6Address(host)
         except ValueError:
             return None
-    if not NUMBERS.fullmatch(host):
+    if not IPV4_NUMBERS.fullmatch(host):
         return None
     try:
         return ipaddress.IPv4Address(socket.inet_aton(host))
@@ -116,7 +116,7 @@ def spelt_address(host: str) -> Address | None:
         return None
 
 
-async def look_up(host: str, port: int | None, *, anywhere: bool = False) -> list[str]:
+async def resolve_host(host: str, port: int | None, *, allow_private: bool = False) -> list[str]:
     """The addresses of a host, each of the public internet unless `anywhere`. Raises NoSuchHost and NotPublic.
 
     Connect to one of these and to no other: a name may mean another address the next time it is asked."""
@@ -127,11 +127,11 @@ async def look_up(host: str, port: int | None, *, anywhere: bool = False) -> lis
     addresses = [str(one[4][0]) for one in found]
     if not addresses:
         raise NoSuchHost(f"the host {host[:255]} has no address")
-    if not anywhere and not all(map(is_public, addresses)):
+    if not allow_private and not all(map(is_public, addresses)):
         raise NotPublic(f"the host {host[:255]} is on this machine or its network")
     return addresses
 
 
-def in_url(address: str) -> str:
+def url_host(address: str) -> str:
     """As it stands in the place of a host."""
     return f"[{address.partition('%')[0]}]" if ":" in address else address

@@ -21,21 +21,21 @@ else:
     from uvloop import new_event_loop
 
 from ..core.errors import OpenClawError
-from .coalesced_http import CorkedHttp
-from .http_limits import Bounds
-from .http_protocol import Config
-from .listening_ports import holder
+from .coalesced_http import CoalescingHttp
+from .http_limits import ConnectionBounds
+from .http_protocol import BoundedConfig
+from .listening_ports import find_port_owner
 
 BACKLOG: Final = 2048
-GRACE: Final = 5  # seconds open requests get after a stop was asked for
+SHUTDOWN_GRACE: Final = 5  # seconds open requests get after a stop was asked for
 KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most clients' pools
-LOOK_FOR_CYCLES: Final = (20_000, 20, 20)  # new objects between two looks, and looks between two deeper ones
-MOST_FILES: Final = 65_536  # open files we ask for: a connection each,
-OWN_FILES: Final = 256  # but so many, or a quarter of all, are kept for what is no connection
-DEAD_PEER: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
+GC_THRESHOLDS: Final = (20_000, 20, 20)  # new objects between two looks, and looks between two deeper ones
+MAX_OPEN_FILES: Final = 65_536  # open files we ask for: a connection each,
+RESERVED_FILES: Final = 256  # but so many, or a quarter of all, are kept for what is no connection
+UNACKNOWLEDGED_MS: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
 
 T = TypeVar("T")
-Upgrade = Callable[..., asyncio.Protocol]
+WebSocketFactory = Callable[..., asyncio.Protocol]
 """Makes the protocol of a connection that asks to become a WebSocket."""
 
 
@@ -56,13 +56,13 @@ def bind(host: str, port: int, *, option: str = "--port") -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             # Inherited by what we accept: a peer that stopped reading can't hold its connection open for ever.
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
         listener.bind((host, port))
         listener.listen(BACKLOG)
     except OSError as exc:
         listener.close()
         if exc.errno == errno.EADDRINUSE:
-            who = holder(port)
+            who = find_port_owner(port)
             taken = f"port {port} on {host} is taken{f' by {who}' if who else ''}"
             raise PortTaken(f"{taken}; stop what holds it or choose another with {option}") from exc
         raise CannotListen(
@@ -72,44 +72,44 @@ def bind(host: str, port: int, *, option: str = "--port") -> socket.socket:
     return listener
 
 
-def run(life: Coroutine[Any, Any, T]) -> T:
+def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a server's whole life, on the fastest event loop this platform has, with as many connections as it allows."""
-    _allow_connections()
+    _raise_file_limit()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(life)
+        return runner.run(main)
 
 
-def _allow_connections() -> None:
+def _raise_file_limit() -> None:
     """A process may have far more open files than it is given at first; each connection is one."""
     if sys.platform != "win32":
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+        wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, hard)
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def most_connections() -> int:
+def connection_limit() -> int:
     """How many this process can have and still open a file."""
     if sys.platform == "win32":
-        return MOST_FILES
+        return MAX_OPEN_FILES
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = MOST_FILES if soft == resource.RLIM_INFINITY else min(soft, MOST_FILES)
-    return files - min(OWN_FILES, files // 4)
+    files = MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MAX_OPEN_FILES)
+    return files - min(RESERVED_FILES, files // 4)
 
 
 async def serve(
     app: Any,
     listener: socket.socket,
     *,
-    ready: Callable[[], None] | None = None,
-    websockets: Upgrade | None = None,
-    bounds: Bounds = Bounds(),
+    on_ready: Callable[[], None] | None = None,
+    websockets: WebSocketFactory | None = None,
+    bounds: ConnectionBounds = ConnectionBounds(),
 ) -> None:
     """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered.
 
     Without `websockets` a request to become a WebSocket is served as the plain one it also is.
     """
-    server = _Server(_config(app, websockets, bounds), ready)
+    server = _HttpServer(_make_config(app, websockets, bounds), on_ready)
     try:
         await server.serve(sockets=[listener])
     except asyncio.CancelledError:
@@ -121,12 +121,16 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    app: Any, listener: socket.socket, *, websockets: Upgrade | None = None, bounds: Bounds = Bounds()
+async def serve_in_background(
+    app: Any,
+    listener: socket.socket,
+    *,
+    websockets: WebSocketFactory | None = None,
+    bounds: ConnectionBounds = ConnectionBounds(),
 ) -> AsyncIterator[None]:
     """Answer while the block runs; signals are the caller's affair. Leaving gives open requests their grace."""
     ready = asyncio.Event()
-    server = _Quiet(_config(app, websockets, bounds), ready.set)
+    server = _NoSignalServer(_make_config(app, websockets, bounds), ready.set)
     work = asyncio.ensure_future(server.serve(sockets=[listener]))
     opening = asyncio.ensure_future(ready.wait())
     try:
@@ -138,12 +142,12 @@ async def serving(
         await work
 
 
-def _config(app: Any, websockets: Upgrade | None, bounds: Bounds) -> Config:
-    return Config(
+def _make_config(app: Any, websockets: WebSocketFactory | None, bounds: ConnectionBounds) -> BoundedConfig:
+    return BoundedConfig(
         app,
         bounds=bounds,
-        most=most_connections(),
-        http=CorkedHttp,
+        max_connections=connection_limit(),
+        http=CoalescingHttp,
         ws=websockets or "none",
         lifespan="off",
         proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
@@ -152,22 +156,22 @@ def _config(app: Any, websockets: Upgrade | None, bounds: Bounds) -> Config:
         server_header=False,
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=SHUTDOWN_GRACE,
     )
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None] | None) -> None:
+class _HttpServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None] | None) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         # What was loaded stays, and a request leaves hardly a cycle behind: looking for garbage less often is felt.
         gc.freeze()
-        gc.set_threshold(*LOOK_FOR_CYCLES)
-        if self._ready is not None and not self.should_exit:
-            self._ready()
+        gc.set_threshold(*GC_THRESHOLDS)
+        if self._on_ready is not None and not self.should_exit:
+            self._on_ready()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -199,7 +203,7 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-class _Quiet(_Server):
+class _NoSignalServer(_HttpServer):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield

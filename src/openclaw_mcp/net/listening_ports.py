@@ -1,7 +1,7 @@
 """Who listens on a port of this machine, as far as the system tells us."""
 
 
-def holder(port: int) -> str | None:
+def find_port_owner(port: int) -> str | None:
     """The name and number of a process; None when nobody listens there, or nobody may know who."""
     import psutil  # here for start-up: only a start that fails and reports ask
 

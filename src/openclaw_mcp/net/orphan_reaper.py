@@ -11,7 +11,7 @@ import subprocess
 from typing import Final
 
 GRACE: Final = 2  # seconds between asking a group to end and ending it
-LAST_WAIT: Final = 5.0  # seconds the shell may take to notice that it is not needed any more
+CLOSE_WAIT: Final = 5.0  # seconds the shell may take to notice that it is not needed any more
 
 _SCRIPT: Final = f"""
 trap '' TERM INT HUP
@@ -28,7 +28,7 @@ for group in $groups; do kill -s KILL -- "-$group" 2>/dev/null; done
 """
 
 
-class Watchman:
+class OrphanReaper:
     """Started with the first group it is told of; a new one takes over should it be killed."""
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class Watchman:
 
     def watch(self, group: int) -> None:
         self._groups.add(group)
-        self._tell(f"+ {group}\n")
+        self._send_line(f"+ {group}\n")
 
-    def forget(self, group: int) -> None:
+    def unwatch(self, group: int) -> None:
         """To be called once a group is gone: its number may soon be somebody else's."""
         self._groups.discard(group)
-        self._tell(f"- {group}\n")
+        self._send_line(f"- {group}\n")
 
     def close(self) -> None:
         """Groups still watched are ended."""
@@ -56,9 +56,9 @@ class Watchman:
             with contextlib.suppress(OSError):
                 shell.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                shell.wait(LAST_WAIT)
+                shell.wait(CLOSE_WAIT)
 
-    def _tell(self, line: str) -> None:
+    def _send_line(self, line: str) -> None:
         if self._shell is not None and self._write(self._shell, line):
             return
         if self._groups:

@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 
 
-class Rounds(Generic[Thing]):
+class PeriodicSweep(Generic[Item]):
     """While anything is in, `look(thing, now)` is called for each about every `seconds`, by the event loop's clock."""
 
-    __slots__ = ("_every", "_look", "_loop", "_things", "_timer")
+    __slots__ = ("_interval", "_check", "_loop", "_items", "_timer")
 
-    def __init__(self, every: float, look: Callable[[Thing, float], None]) -> None:
-        self._every = every
-        self._look = look
-        self._things: set[Thing] = set()
+    def __init__(self, interval: float, check: Callable[[Item, float], None]) -> None:
+        self._interval = interval
+        self._check = check
+        self._items: set[Item] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -28,18 +28,18 @@ class Rounds(Generic[Thing]):
             self._timer = None
         return loop
 
-    def add(self, thing: Thing) -> None:
-        self._things.add(thing)
+    def add(self, item: Item) -> None:
+        self._items.add(item)
         if self._timer is None:
-            self._timer = self.loop.call_later(self._every, self._round)
+            self._timer = self.loop.call_later(self._interval, self._sweep)
 
-    def discard(self, thing: Thing) -> None:
-        self._things.discard(thing)
+    def discard(self, item: Item) -> None:
+        self._items.discard(item)
 
-    def _round(self) -> None:
+    def _sweep(self) -> None:
         assert self._loop is not None
         now = self._loop.time()
-        for thing in list(self._things):
-            self._look(thing, now)
+        for thing in list(self._items):
+            self._check(thing, now)
         # Goes on while anything is in; the first to come after a quiet moment winds it up again.
-        self._timer = self._loop.call_later(self._every, self._round) if self._things else None
+        self._timer = self._loop.call_later(self._interval, self._sweep) if self._items else None

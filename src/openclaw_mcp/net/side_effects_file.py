@@ -13,13 +13,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ..core.effects import CronAdded, Effects, Sent
+from ..core.effects import CronAdded, RunEffects, SentMessage
 from ..core.errors import OpenClawError
 
-LARGEST_FILE: Final = 64 << 20  # bytes a reader takes: what a run wrote beyond that was not for anybody to read
-KEEP_PRIVATE: Final = 0o600  # the lines hold what was said
+MAX_FILE_BYTES: Final = 64 << 20  # bytes a reader takes: what a run wrote beyond that was not for anybody to read
+PRIVATE_MODE: Final = 0o600  # the lines hold what was said
 
-__all__ = ["CannotRecord", "CronAdded", "Effects", "EffectsFile", "Sent", "read_effects"]
+__all__ = ["CannotRecord", "CronAdded", "RunEffects", "EffectsFile", "SentMessage", "read_effects"]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,26 +39,26 @@ class EffectsFile:
         self._account = account
         self._descriptor: int | None = None
 
-    def ready(self) -> None:
+    def ensure_open(self) -> None:
         """Call before an effect: afterwards it would be too late to find out. Raises CannotRecord."""
         if self._descriptor is not None:
             return
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         try:
-            self._descriptor = os.open(self._path, flags, KEEP_PRIVATE)
+            self._descriptor = os.open(self._path, flags, PRIVATE_MODE)
         except OSError as exc:
             reason = f"{self._path} can't be written ({exc.strerror}), so nothing that must be noted there is done"
             raise CannotRecord(reason) from exc
 
-    def sent(self, sends: Sequence[Sent]) -> None:
+    def record_messages(self, messages: Sequence[SentMessage]) -> None:
         """Note messages that went out, all in one write."""
-        self._append([self._line("message_sent", sent) for sent in sends])
+        self._append([self._build_line("message_sent", sent) for sent in messages])
 
-    def unsure(self, sends: Sequence[Sent]) -> None:
+    def record_uncertain(self, messages: Sequence[SentMessage]) -> None:
         """Note messages that may have gone out: the connection broke before the answer came."""
-        self._append([self._line("message_unconfirmed", sent) for sent in sends])
+        self._append([self._build_line("message_unconfirmed", sent) for sent in messages])
 
-    def cron_added(self, job_id: str | None) -> None:
+    def record_cron_job(self, job_id: str | None) -> None:
         line: dict[str, Any] = {"type": "cron_added"}
         if job_id:
             line["jobId"] = job_id
@@ -69,25 +69,25 @@ class EffectsFile:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _line(self, kind: str, sent: Sent) -> dict[str, Any]:
+    def _build_line(self, kind: str, message: SentMessage) -> dict[str, Any]:
         """The keys in the order in which the protocol names them."""
-        line: dict[str, Any] = {"type": kind, "tool": sent.tool, "provider": sent.provider or self._provider}
-        if account := sent.account or self._account:
+        line: dict[str, Any] = {"type": kind, "tool": message.tool, "provider": message.provider or self._provider}
+        if account := message.account or self._account:
             line["accountId"] = account
-        if sent.to:
-            line["to"] = sent.to
-        line |= {"text": sent.text, "mediaUrl": sent.media_url, "ts": sent.ts or _now_ms()}
-        if sent.thread:
-            line["threadId"] = sent.thread
+        if message.to:
+            line["to"] = message.to
+        line |= {"text": message.text, "mediaUrl": message.media_url, "ts": message.ts or _now_ms()}
+        if message.thread:
+            line["threadId"] = message.thread
         return line
 
     def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         """One write on a descriptor opened for appending: lines of several servers never mix."""
-        self.ready()
+        self.ensure_open()
         assert self._descriptor is not None
         data = b"".join(_encode(line) + b"\n" for line in lines)
         try:
-            if not self._at_line_start():
+            if not self._is_at_line_start():
                 data = b"\n" + data  # somebody died in the middle of a line: theirs is lost, ours is not
             view = memoryview(data)
             while view:  # a second round only when the disk was full for a moment
@@ -95,7 +95,7 @@ class EffectsFile:
         except OSError as exc:
             raise CannotRecord(f"{self._path} can't be written: {exc.strerror}") from exc
 
-    def _at_line_start(self) -> bool:
+    def _is_at_line_start(self) -> bool:
         assert self._descriptor is not None
         size = os.fstat(self._descriptor).st_size
         if size == 0:
@@ -104,33 +104,33 @@ class EffectsFile:
         return os.read(self._descriptor, 1) in (b"\n", b"")
 
 
-def read_effects(path: Path | str) -> Effects:
+def read_effects(path: Path | str) -> RunEffects:
     """What the file says. Lines that can't be used are skipped, each on its own; no file is no effects."""
     try:
         with Path(path).open("rb") as file:
-            data = file.read(LARGEST_FILE)
+            data = file.read(MAX_FILE_BYTES)
     except OSError:
-        return Effects()
-    sent: list[Sent] = []
-    unsure: list[Sent] = []
+        return RunEffects()
+    sent: list[SentMessage] = []
+    unsure: list[SentMessage] = []
     cron_added: list[CronAdded] = []
     skipped = 0
     for line in data.split(b"\n"):
         if not line.strip():
             continue
         match _read_line(line):
-            case "message_sent", Sent() as message:
+            case "message_sent", SentMessage() as message:
                 sent.append(message)
-            case "message_unconfirmed", Sent() as message:
+            case "message_unconfirmed", SentMessage() as message:
                 unsure.append(message)
             case _, CronAdded() as job:
                 cron_added.append(job)
             case None:
                 skipped += 1
-    return Effects(sent=tuple(sent), unsure=tuple(unsure), cron_added=tuple(cron_added), skipped=skipped)
+    return RunEffects(sent=tuple(sent), unsure=tuple(unsure), cron_added=tuple(cron_added), skipped=skipped)
 
 
-class _Line(Struct, frozen=True, rename="camel"):
+class _EffectLine(Struct, frozen=True, rename="camel"):
     """A line before it is known what it is. A field of another type makes it unusable."""
 
     type: str
@@ -145,10 +145,10 @@ class _Line(Struct, frozen=True, rename="camel"):
     ts: float = 0
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode = msgspec.json.Decoder(_EffectLine).decode
 
 
-def _read_line(line: bytes) -> tuple[str, Sent | CronAdded] | None:
+def _read_line(line: bytes) -> tuple[str, SentMessage | CronAdded] | None:
     try:
         read = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -158,7 +158,7 @@ def _read_line(line: bytes) -> tuple[str, Sent | CronAdded] | None:
         return read.type, CronAdded(job_id=read.job_id, ts=ts)
     if read.type not in ("message_sent", "message_unconfirmed"):
         return None
-    return read.type, Sent(
+    return read.type, SentMessage(
         tool=read.tool,
         provider=read.provider or "",
         account=read.account_id,

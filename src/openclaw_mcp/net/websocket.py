@@ -14,76 +14,76 @@ from websockets.http11 import Request, Response
 from websockets.protocol import OPEN
 from websockets.protocol import Protocol as Codec
 
-QUIET: Final = 0.2  # seconds without a byte that show a peer we failed has said all it had begun to say
+QUIET_SECONDS: Final = 0.2  # seconds without a byte that show a peer we failed has said all it had begun to say
 CLOSE_GRACE: Final = 5.0  # seconds a peer gets to read our goodbye before the connection is cut
-LONGEST_REASON: Final = 123  # bytes a close frame has room for
-MOST_DROPPED: Final = 65_536  # bytes behind our goodbye that are read of a peer unknown or unreading,
-LAST_WORDS: Final = 1.0  # who then gets so many seconds to read it
-MOST_UNREAD: Final = 1 << 20  # bytes of pongs for a peer that pings and does not read; beyond, it is cut off
+MAX_REASON_BYTES: Final = 123  # bytes a close frame has room for
+MAX_DROPPED_BYTES: Final = 65_536  # bytes behind our goodbye that are read of a peer unknown or unreading,
+CLOSE_READ_GRACE: Final = 1.0  # who then gets so many seconds to read it
+MAX_UNREAD_PONGS: Final = 1 << 20  # bytes of pongs for a peer that pings and does not read; beyond, it is cut off
 NO_STATUS: Final = 1005
 ABNORMAL: Final = 1006
 
 
-class Listener(Protocol):
+class WebSocketListener(Protocol):
     """Who a socket reports to. Called in the event loop; must not block."""
 
-    def opened(self) -> None: ...
+    def on_open(self) -> None: ...
 
-    def heard(self, message: bytes) -> None: ...
+    def on_message(self, message: bytes) -> None: ...
 
-    def gone(self, code: int, reason: str) -> None:
+    def on_close(self, code: int, reason: str) -> None:
         """Exactly once, however it ended."""
 
 
-class Socket(asyncio.Protocol):
+class WebSocket(asyncio.Protocol):
     """`codec` decides which end we are; a subclass does the opening."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self.listener: Listener | None = None
+        self.listener: WebSocketListener | None = None
         self._transport: asyncio.Transport | None = None
-        self._parts: bytearray | None = None
-        self._unread = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._waits: asyncio.TimerHandle | None = None
+        self._fragments: bytearray | None = None
+        self._unread_bytes = 0
+        self._abort_timer: asyncio.TimerHandle | None = None
+        self._hang_up_timer: asyncio.TimerHandle | None = None
         self._closing = False
-        self._dropped = 0
-        self.known = True
+        self._dropped_bytes = 0
+        self.trusted = True
         """Whether we know who is at the other end."""
-        self._gone: tuple[int, str] | None = None
-        self._writable: asyncio.Future[None] | None = None
-        self._lost: asyncio.Future[None] | None = None
-        self.received = 0
+        self._close_status: tuple[int, str] | None = None
+        self._writable_future: asyncio.Future[None] | None = None
+        self._lost_future: asyncio.Future[None] | None = None
+        self.partial_bytes = 0
         """Bytes since the last whole message."""
         self.is_text = True
         """Of the message being heard."""
-        self._written = 0
+        self._written_bytes = 0
         self.alive = True
         """Set by anything received; a pinger clears it and looks again later."""
 
     # ---- for the owner ---------------------------------------------------------------------------------------------
 
-    def listen(self, listener: Listener) -> None:
+    def set_listener(self, listener: WebSocketListener) -> None:
         """Tell `listener` from here on, and read on; a socket that has gone by now says so at once."""
-        if self._gone is None:
+        if self._close_status is None:
             self.listener = listener
             self.resume()
         else:
-            listener.gone(*self._gone)
+            listener.on_close(*self._close_status)
 
     @property
     def is_open(self) -> bool:
         return not self._closing and self._codec.state is OPEN
 
     @property
-    def unsent(self) -> int:
+    def backlog_bytes(self) -> int:
         """Bytes the peer has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     @property
-    def taken(self) -> int:
+    def bytes_delivered(self) -> int:
         """Bytes the peer has taken so far. One that is owed bytes and takes none has stopped reading."""
-        return self._written - self.unsent
+        return self._written_bytes - self.backlog_bytes
 
     def send(self, message: bytes) -> None:
         """Hand over one text message. Dropped without a word when the socket is no longer open."""
@@ -95,10 +95,10 @@ class Socket(asyncio.Protocol):
             return
         self._flush()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the peer has taken most of what was sent, or is gone."""
-        if self._writable is not None:
-            await asyncio.shield(self._writable)
+        if self._writable_future is not None:
+            await asyncio.shield(self._writable_future)
 
     def ping(self) -> None:
         if self.is_open:
@@ -111,30 +111,30 @@ class Socket(asyncio.Protocol):
             return
         self._closing = True
         try:
-            self._codec.send_close(code, close_reason(reason))
+            self._codec.send_close(code, truncate_reason(reason))
         except InvalidState:
             self._transport.abort()
             return
         self._flush()
-        self._end()
+        self._begin_close()
         self.resume()
-        self._report(code, reason)
+        self._report_close(code, reason)
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End it now, unsent bytes and all."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
 
-    async def ended(self, within: float) -> None:
+    async def wait_closed(self, timeout: float) -> None:
         """Wait for the connection to be gone; it is cut when the peer takes longer than `within` seconds."""
         if self._transport is None:
             return
-        if self._lost is None:
-            self._lost = asyncio.get_running_loop().create_future()
-        timer = asyncio.get_running_loop().call_later(within, self._transport.abort)
+        if self._lost_future is None:
+            self._lost_future = asyncio.get_running_loop().create_future()
+        timer = asyncio.get_running_loop().call_later(timeout, self._transport.abort)
         try:
-            await asyncio.shield(self._lost)
+            await asyncio.shield(self._lost_future)
         finally:
             timer.cancel()
 
@@ -154,84 +154,84 @@ class Socket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.alive = True
-        self.received += len(data)
+        self.partial_bytes += len(data)
         if self._closing:
-            self._drop(data)
+            self._drop_input(data)
             return
         self._codec.receive_data(data)
-        self._handle()
+        self._handle_events()
 
     def eof_received(self) -> bool:
         if not self._closing:
             self._codec.receive_eof()
-            self._handle()
+            self._handle_events()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._closing = True  # nothing that came is heard any more
-        if self._lost is not None:
-            self._lost.set_result(None)
-        for timer in (self._timer, self._waits):
+        if self._lost_future is not None:
+            self._lost_future.set_result(None)
+        for timer in (self._abort_timer, self._hang_up_timer):
             if timer is not None:
                 timer.cancel()
         self.resume_writing()
         closed = self._codec.close_rcvd
-        self._report(closed.code if closed else ABNORMAL, closed.reason if closed else "")
-        self._release()
+        self._report_close(closed.code if closed else ABNORMAL, closed.reason if closed else "")
+        self._release_buffers()
         self.listener = None
 
     def pause_writing(self) -> None:
-        if self._writable is None:
-            self._writable = asyncio.get_running_loop().create_future()
+        if self._writable_future is None:
+            self._writable_future = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        self._unread = 0
-        if self._writable is not None:
-            self._writable.set_result(None)
-            self._writable = None
+        self._unread_bytes = 0
+        if self._writable_future is not None:
+            self._writable_future.set_result(None)
+            self._writable_future = None
 
     # ---- within --------------------------------------------------------------------------------------------------
 
-    def _handle(self) -> None:
+    def _handle_events(self) -> None:
         for event in self._codec.events_received():
             if isinstance(event, Frame):
-                self._frame(event)
+                self._handle_frame(event)
             else:
-                self._opening(event)
-        written = self._written
+                self._handle_handshake(event)
+        written = self._written_bytes
         self._flush()
-        if self._writable is not None:  # the peer does not read, and yet has us say something
-            self._unread += self._written - written
-            if self._unread > MOST_UNREAD:
-                self.cut()
+        if self._writable_future is not None:  # the peer does not read, and yet has us say something
+            self._unread_bytes += self._written_bytes - written
+            if self._unread_bytes > MAX_UNREAD_PONGS:
+                self.abort()
         if self._codec.close_expected():
-            self._end()
+            self._begin_close()
             closed = self._codec.close_rcvd or self._codec.close_sent
             if closed is not None:
-                self._report(closed.code, closed.reason)
+                self._report_close(closed.code, closed.reason)
 
-    def _opening(self, event: Request | Response) -> None:
+    def _handle_handshake(self, event: Request | Response) -> None:
         raise NotImplementedError
 
-    def _frame(self, frame: Frame) -> None:
+    def _handle_frame(self, frame: Frame) -> None:
         if self._closing or frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return  # the codec has answered pings and closes
-        parts = self._parts
+        parts = self._fragments
         if parts is None:
             self.is_text = frame.opcode is Opcode.TEXT
             if not frame.fin:
-                self._parts = bytearray(frame.data)
+                self._fragments = bytearray(frame.data)
                 return
             message = bytes(frame.data)
         else:
             parts += frame.data  # one buffer: fragments may be many and small, or empty
             if not frame.fin:
                 return
-            message, self._parts = bytes(parts), None
-        self.received = 0
+            message, self._fragments = bytes(parts), None
+        self.partial_bytes = 0
         if self.listener is not None:
-            self.listener.heard(message)
+            self.listener.on_message(message)
 
     def _flush(self) -> None:
         transport = self._transport
@@ -240,68 +240,70 @@ class Socket(asyncio.Protocol):
             return
         for data in self._codec.data_to_send():
             if data:
-                self._written += len(data)
+                self._written_bytes += len(data)
                 transport.write(data)
             elif self._codec.parser_exc is not None:
                 # Some clients trip over our half of the connection ending while they are still writing.
                 self._hang_up(-1)
             else:
-                self._hang_up(self.received)
+                self._hang_up(self.partial_bytes)
 
     def _hang_up(self, received: int) -> None:
         """End our half, unless more than `received` bytes came by now: then a little later."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if received != self.received:
-            self._waits = asyncio.get_running_loop().call_later(QUIET, self._hang_up, self.received)
+        if received != self.partial_bytes:
+            self._hang_up_timer = asyncio.get_running_loop().call_later(
+                QUIET_SECONDS, self._hang_up, self.partial_bytes
+            )
         elif transport.can_write_eof():
             transport.write_eof()
         else:
             transport.close()
 
-    def _end(self) -> None:
+    def _begin_close(self) -> None:
         """Goodbye has been said: the peer hangs up, or we do for it.
 
         Until then we go on reading, and drop what we read: hanging up on unread bytes would make the kernel throw away
         our last words.
         """
         self._closing = True
-        self._release()
-        self._cut_within(CLOSE_GRACE)
+        self._release_buffers()
+        self._abort_after(CLOSE_GRACE)
 
-    def _cut_within(self, seconds: float) -> None:
+    def _abort_after(self, seconds: float) -> None:
         """Sooner than it was to be."""
         if self._transport is None:
             return
         when = asyncio.get_running_loop().time() + seconds
-        if self._timer is None or self._timer.when() > when:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_at(when, self._transport.abort)
+        if self._abort_timer is None or self._abort_timer.when() > when:
+            if self._abort_timer is not None:
+                self._abort_timer.cancel()
+            self._abort_timer = asyncio.get_running_loop().call_at(when, self._transport.abort)
 
-    def _drop(self, data: bytes) -> None:
+    def _drop_input(self, data: bytes) -> None:
         """Of what comes behind our goodbye nothing is kept. A peer that goes on is not read any more where it is
         unknown, or reads nothing itself: our goodbye waits behind all it has not read."""
-        self._dropped += len(data)
-        reads = self._writable is None
-        if not (self.known and reads) and self._dropped > MOST_DROPPED and self._transport is not None:
+        self._dropped_bytes += len(data)
+        reads = self._writable_future is None
+        if not (self.trusted and reads) and self._dropped_bytes > MAX_DROPPED_BYTES and self._transport is not None:
             self._transport.pause_reading()
-            self._cut_within(LAST_WORDS)
+            self._abort_after(CLOSE_READ_GRACE)
 
-    def _release(self) -> None:
+    def _release_buffers(self) -> None:
         """Let go of what was received: the codec and its parser hold each other, and would keep it until looked for."""
-        self._parts = None
+        self._fragments = None
         self._codec.reader.discard()
         self._codec.parser.close()
 
-    def _report(self, code: int, reason: str) -> None:
-        if self._gone is None:
-            self._gone = code, reason
+    def _report_close(self, code: int, reason: str) -> None:
+        if self._close_status is None:
+            self._close_status = code, reason
             if self.listener is not None:
-                self.listener.gone(code, reason)
+                self.listener.on_close(code, reason)
 
 
-def close_reason(text: str) -> str:
+def truncate_reason(text: str) -> str:
     """`text` cut to what a close frame carries, never in the middle of a character."""
-    return text.encode()[:LONGEST_REASON].decode(errors="ignore")
+    return text.encode()[:MAX_REASON_BYTES].decode(errors="ignore")

@@ -4,14 +4,14 @@ messages do, here and at the reader's end."""
 import asyncio
 from typing import Any, Final, cast
 
-ENOUGH: Final = 64 << 10  # bytes gathered before they are written at once: flow control must see them
+FLUSH_THRESHOLD: Final = 64 << 10  # bytes gathered before they are written at once: flow control must see them
 
 
-def corked(transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> asyncio.Transport:
-    return cast("asyncio.Transport", _Cork(transport, loop))
+def coalesce_writes(transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> asyncio.Transport:
+    return cast("asyncio.Transport", _CoalescingTransport(transport, loop))
 
 
-class _Cork:
+class _CoalescingTransport:
     """A transport that gathers what is written until the loop comes round, or until there is enough of it."""
 
     __slots__ = ("_loop", "_pieces", "_size", "_transport")
@@ -27,7 +27,7 @@ class _Cork:
             self._loop.call_soon(self._flush)
         self._pieces.append(data)
         self._size += len(data)
-        if self._size > ENOUGH:
+        if self._size > FLUSH_THRESHOLD:
             self._flush()
 
     def write_eof(self) -> None:

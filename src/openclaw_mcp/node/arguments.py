@@ -7,19 +7,19 @@ from ..core.model import Json
 PERCENT: Final = 100
 
 
-def whole(arguments: Json, *names: str, default: int, least: int, most: int) -> int:
+def integer(arguments: Json, *names: str, default: int, least: int, most: int) -> int:
     """The first of `names` that holds a number, brought between `least` and `most`."""
-    value = _first(arguments, names, int | float)
+    value = _first_value(arguments, names, int | float)
     return min(max(int(value), least), most) if value is not None and value == value else default  # noqa: PLR0124  NaN
 
 
 def number(arguments: Json, *names: str, default: float, least: float, most: float) -> float:
-    value = _first(arguments, names, int | float)
+    value = _first_value(arguments, names, int | float)
     return min(max(float(value), least), most) if value is not None and value == value else default  # noqa: PLR0124  NaN
 
 
 def flag(arguments: Json, *names: str, default: bool) -> bool:
-    value = _first(arguments, names, bool)
+    value = _first_value(arguments, names, bool)
     return default if value is None else value
 
 
@@ -38,7 +38,7 @@ def percent(arguments: Json, name: str, *, default: int) -> int:
     return max(1, round(value * PERCENT if value <= 1 else value))
 
 
-def schema(properties: dict[str, Json], *, required: tuple[str, ...] = ()) -> Json:
+def object_schema(properties: dict[str, Json], *, required: tuple[str, ...] = ()) -> Json:
     """An input schema that accepts properties it does not name."""
     shape: Json = {"type": "object", "properties": properties, "additionalProperties": True}
     if required:
@@ -46,7 +46,7 @@ def schema(properties: dict[str, Json], *, required: tuple[str, ...] = ()) -> Js
     return shape
 
 
-def _first(arguments: Json, names: tuple[str, ...], kind: Any) -> Any:
+def _first_value(arguments: Json, names: tuple[str, ...], kind: Any) -> Any:
     for name in names:
         value = arguments.get(name)
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):

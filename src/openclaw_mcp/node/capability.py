@@ -6,14 +6,14 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Struct
 
-from ..core.model import Block, Text, ToolCall, ToolResult, ToolSpec
+from ..core.model import ContentBlock, Text, ToolCall, ToolResult, ToolSpec
 
 Danger = Literal["safe", "private", "dangerous"]
-Consent = Callable[[ToolCall, str], Awaitable[None]]
+RequireConsent = Callable[[ToolCall, str], Awaitable[None]]
 """Ask the person whether this call may do the named thing. Raises ToolDenied."""
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class NodeCommand(Struct, frozen=True, kw_only=True):
     spec: ToolSpec
     """Its name such as `screen.snapshot`; the schema accepts properties it does not name."""
     run: Callable[[ToolCall], Awaitable[ToolResult]]
@@ -21,7 +21,7 @@ class Command(Struct, frozen=True, kw_only=True):
     """`private` needs consent (camera, screen recording); `dangerous` changes or runs things."""
 
 
-class Missing(Struct, frozen=True):
+class UnavailableReason(Struct, frozen=True):
     reason: str
     """Why the command can't work here, one sentence."""
     remedy: str
@@ -33,14 +33,14 @@ class Capability(Protocol):
 
     name: str
 
-    def commands(self) -> Sequence[Command]: ...
+    def commands(self) -> Sequence[NodeCommand]: ...
 
-    def missing(self, command: str) -> Missing | None:
+    def unavailable_reason(self, command: str) -> UnavailableReason | None:
         """None = works here right now. Cheap: asked often."""
 
     async def aclose(self) -> None: ...
 
 
-def answer(value: Any, *media: Block) -> ToolResult:
+def json_result(value: Any, *media: ContentBlock) -> ToolResult:
     """A result as every command gives it: JSON as structure and as text, then pictures, sound or video."""
     return ToolResult((Text(msgspec.json.encode(value).decode()), *media), structured=value)

@@ -10,12 +10,12 @@ from msgspec import Struct
 from ..core.errors import OpenClawError, ToolDenied
 from ..core.model import ToolCall
 from .private_files import read_private, write_private
-from .questions import Asking, Question, question
+from .questions import PromptRouter, UserQuestion, make_question
 
-FILE: Final = "consents.json"
-LARGEST_FILE: Final = 1 << 16  # bytes
+CONSENTS_FILE: Final = "consents.json"
+MAX_FILE_BYTES: Final = 1 << 16  # bytes
 
-THINGS: Final = ("camera", "screen.record")
+CONSENT_TOPICS: Final = ("camera", "screen.record")
 """What a person may consent to."""
 
 
@@ -23,69 +23,69 @@ class BadConsents(OpenClawError):
     code = "bad_consents"
 
 
-class Given(Struct, frozen=True, rename="camel"):
+class ConsentRecord(Struct, frozen=True, rename="camel"):
     decision: Literal["allow", "deny"]
     at: int
     """Unix milliseconds."""
 
 
-class Consents:
+class ConsentStore:
     """The consents of one state directory. Callable: a capability is handed the object itself."""
 
-    def __init__(self, *, state_dir: Path, asking: Asking) -> None:
-        self.path = state_dir / FILE
-        self._asking = asking
+    def __init__(self, *, state_dir: Path, prompt_router: PromptRouter) -> None:
+        self.path = state_dir / CONSENTS_FILE
+        self._prompt_router = prompt_router
 
-    def all(self) -> dict[str, Given]:
+    def load(self) -> dict[str, ConsentRecord]:
         """Raises BadConsents; then nothing counts as consented to."""
         try:
-            return msgspec.json.decode(read_private(self.path, largest=LARGEST_FILE), type=dict[str, Given])
+            return msgspec.json.decode(read_private(self.path, largest=MAX_FILE_BYTES), type=dict[str, ConsentRecord])
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise BadConsents(f"{self.path} can't be read, so nothing is consented to; mend or delete it") from exc
 
-    def record(self, thing: str, decision: Literal["allow", "deny"]) -> None:
-        self._save({**self.all(), thing: Given(decision, time.time_ns() // 1_000_000)})
+    def record(self, topic: str, decision: Literal["allow", "deny"]) -> None:
+        self._save({**self.load(), topic: ConsentRecord(decision, time.time_ns() // 1_000_000)})
 
-    def revoke(self, thing: str) -> bool:
+    def revoke(self, topic: str) -> bool:
         """Forget the decision, so that it is asked for again; whether there was one."""
-        kept = self.all()
-        if kept.pop(thing, None) is None:
+        kept = self.load()
+        if kept.pop(topic, None) is None:
             return False
         self._save(kept)
         return True
 
-    async def __call__(self, call: ToolCall, what: str) -> None:
+    async def __call__(self, call: ToolCall, action: str) -> None:
         """Return if `call` may do `what`, such as "film screen 0 for 5 s". Raises ToolDenied."""
-        thing = thing_of(call.name)
-        given = self.all().get(thing)
+        thing = consent_topic(call.name)
+        given = self.load().get(thing)
         if given is not None and given.decision == "allow":
             return
         how = f"To allow it, run `openclaw approvals grant {thing}` on this machine."
         if given is not None:
             raise ToolDenied(f"Denied: the person at this machine does not consent to {thing}. {how}")
-        answer = await self._asking.ask(call, _question(call, thing, what), how_to_allow=how)
+        answer = await self._prompt_router.ask(call, _make_question(call, thing, action), how_to_allow=how)
         if answer == "always":
             self.record(thing, "allow")
         elif answer == "deny":
             raise ToolDenied(f"Denied: a person said no to {thing}.")
 
-    def _save(self, consents: dict[str, Given]) -> None:
+    def _save(self, consents: dict[str, ConsentRecord]) -> None:
         write_private(self.path, msgspec.json.format(msgspec.json.encode(consents), indent=2) + b"\n")
 
 
-def thing_of(command: str) -> str:
+def consent_topic(command: str) -> str:
     """What a consent for this command is remembered under: one for all of the camera, one for filming the screen."""
-    return next((thing for thing in THINGS if command == thing or command.startswith(f"{thing}.")), command)
+    return next((thing for thing in CONSENT_TOPICS if command == thing or command.startswith(f"{thing}.")), command)
 
 
-def _question(call: ToolCall, thing: str, what: str) -> Question:
-    return question(
+def _make_question(call: ToolCall, topic: str, action: str) -> UserQuestion:
+    return make_question(
         "consent",
         title=f"May {call.caller.name} use {call.name}?",
-        detail=what,
-        why=f"{thing} needs the consent of the person at this machine",
+        detail=action,
+        why=f"{topic} needs the consent of the person at this machine",
         asker=f"{call.caller.kind} {call.caller.name}",
         always=True,
     )

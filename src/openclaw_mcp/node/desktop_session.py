@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-from ..core.numbers import whole
+from ..core.numbers import parse_whole_number
 
-Kind = Literal["x11", "wayland", "macos", "windows", "none"]
+DesktopKind = Literal["x11", "wayland", "macos", "windows", "none"]
 
 X_SOCKETS: Final = Path("/tmp/.X11-unix")  # noqa: S108  where every X server listens
 
 
-def kind(environ: Mapping[str, str], platform: str = sys.platform) -> Kind:
+def desktop_kind(environ: Mapping[str, str], platform: str = sys.platform) -> DesktopKind:
     """The desktop in reach. Under Wayland an X display, if any, shows only its own windows and does not count."""
     if platform == "darwin":
         return "macos"
@@ -20,13 +20,13 @@ def kind(environ: Mapping[str, str], platform: str = sys.platform) -> Kind:
         return "windows"
     if environ.get("WAYLAND_DISPLAY"):
         return "wayland"
-    return "x11" if x_answers(environ.get("DISPLAY", "")) else "none"
+    return "x11" if has_x_display(environ.get("DISPLAY", "")) else "none"
 
 
-def x_answers(display: str) -> bool:
+def has_x_display(display: str) -> bool:
     """Whether a server may stand behind this DISPLAY: a local one has its socket, a remote one is believed."""
     host, _, number = display.rpartition(":")
     if host and host != "unix":
         return True
     screenless = number.partition(".")[0]
-    return whole(screenless) is not None and (X_SOCKETS / f"X{screenless}").exists()
+    return parse_whole_number(screenless) is not None and (X_SOCKETS / f"X{screenless}").exists()

@@ -15,24 +15,24 @@ from typing import Any, Final
 from .. import __version__
 from ..core.errors import ToolArguments
 from ..core.model import Json, ToolCall, ToolResult, ToolSpec
-from .arguments import schema
-from .capability import Command, Missing, answer
+from .arguments import object_schema
+from .capability import NodeCommand, UnavailableReason, json_result
 
 SECTIONS: Final = ("os", "cpu", "memory", "disk", "battery")
-MOST_DRIVES: Final = 64
+MAX_DRIVES: Final = 64
 
 _INFO = ToolSpec(
     name="device.info",
     title="About this machine",
     description="Names this machine, its model, its operating system and the version of the node.",
-    input_schema=schema({}),
+    input_schema=object_schema({}),
     annotations={"readOnlyHint": True, "openWorldHint": False},
 )
 _STATUS = ToolSpec(
     name="device.status",
     title="How this machine is doing",
     description="Load, memory, disks, battery, network and uptime of this machine; `sections` narrows it down.",
-    input_schema=schema(
+    input_schema=object_schema(
         {
             "sections": {
                 "type": "array",
@@ -45,7 +45,7 @@ _STATUS = ToolSpec(
 )
 
 
-class Device:
+class DeviceCapability:
     """`device.info` and `device.status`."""
 
     name = "device"
@@ -53,33 +53,33 @@ class Device:
     def __init__(self, *, display_name: Callable[[], str | None] = lambda: None) -> None:
         self._display_name = display_name
 
-    def commands(self) -> Sequence[Command]:
-        return (Command(spec=_INFO, run=self._info), Command(spec=_STATUS, run=self._status))
+    def commands(self) -> Sequence[NodeCommand]:
+        return (NodeCommand(spec=_INFO, run=self._info), NodeCommand(spec=_STATUS, run=self._status))
 
-    def missing(self, command: str) -> Missing | None:
+    def unavailable_reason(self, command: str) -> UnavailableReason | None:
         return None
 
     async def aclose(self) -> None:
         return
 
     async def _info(self, call: ToolCall) -> ToolResult:
-        return _info_answer(self._display_name())
+        return _info_result(self._display_name())
 
     async def _status(self, call: ToolCall) -> ToolResult:
         wanted = [section.lower() for section in call.arguments.get("sections") or ()]
         unknown = sorted(set(wanted) - set(SECTIONS))
         if unknown:
             raise ToolArguments(f"Unknown sections: {', '.join(unknown)[:200]}; choose from {', '.join(SECTIONS)}")
-        return answer(await asyncio.to_thread(_collect, wanted or SECTIONS))
+        return json_result(await asyncio.to_thread(_collect, wanted or SECTIONS))
 
 
 @lru_cache(maxsize=8)
-def _info_answer(display_name: str | None) -> ToolResult:
+def _info_result(display_name: str | None) -> ToolResult:
     """None of this changes while we run."""
-    return answer(
+    return json_result(
         {
             "deviceName": display_name or socket.gethostname(),
-            "modelIdentifier": _model(),
+            "modelIdentifier": _model_name(),
             "systemName": platform.system(),
             "systemVersion": platform.release(),
             "appVersion": __version__,
@@ -89,7 +89,7 @@ def _info_answer(display_name: str | None) -> ToolResult:
     )
 
 
-def _model() -> str:
+def _model_name() -> str:
     try:
         return Path("/sys/class/dmi/id/product_name").read_text(encoding="utf-8").strip() or platform.machine()
     except (OSError, UnicodeDecodeError):
@@ -165,7 +165,7 @@ def _memory(psutil: Any) -> Json:
 
 def _disk(psutil: Any) -> Json:
     drives = []
-    for part in psutil.disk_partitions(all=False)[:MOST_DRIVES]:
+    for part in psutil.disk_partitions(all=False)[:MAX_DRIVES]:
         try:
             usage = psutil.disk_usage(part.mountpoint)
         except OSError:
@@ -206,7 +206,7 @@ def _storage(psutil: Any) -> Json:
 
 def _network(psutil: Any) -> Json:
     up = [name for name, stats in psutil.net_if_stats().items() if stats.isup and name != "lo"]
-    kinds = sorted({_kind(name) for name in up})
+    kinds = sorted({_interface_kind(name) for name in up})
     return {
         "status": "satisfied" if up else "unsatisfied",
         "isExpensive": False,
@@ -215,7 +215,7 @@ def _network(psutil: Any) -> Json:
     }
 
 
-def _kind(interface: str) -> str:
+def _interface_kind(interface: str) -> str:
     if interface.startswith(("wl", "wifi")):
         return "wifi"
     if interface.startswith(("en", "eth")):

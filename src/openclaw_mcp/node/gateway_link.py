@@ -13,46 +13,46 @@ from typing import Any, Final
 from .. import __version__
 from ..core.errors import OpenClawError
 from ..core.model import Json, ToolSpec
-from ..core.rpc import APPROVALS, Fault
-from ..net.gateway_client.client import CannotConnect, Client, gateway_url
-from ..net.gateway_client.handshake import ClientInfo, Credentials, Introduction
-from ..net.gateway_client.identity import DeviceTokens, Identity
-from ..protocol.gateway_frames import News
-from .host import Node
+from ..core.rpc import APPROVALS, RpcError
+from ..net.gateway_client.client import CannotConnect, GatewayClient, gateway_url
+from ..net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
+from ..net.gateway_client.identity import DeviceIdentity, DeviceTokens
+from ..protocol.gateway_frames import EventFrame
+from .host import LocalNode
 from .invocations import Invocations
 from .private_files import read_private
 
-IDENTITY: Final = "device-identity.json"
-TOKENS: Final = "device-tokens.json"
-SHARED_TOKEN: Final = "gateway-token.txt"  # noqa: S105  a file's name
-DEFAULT_PORT: Final = 18789
-WAITS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # seconds between dials; the last for ever
-JITTER: Final = 0.25  # share of a wait added at random, so that nodes do not redial in step
-RESULT_WITHIN: Final = 60.0  # seconds a gateway may take to take a result
-LARGEST_TOKEN: Final = 4096
-PLUGIN: Final = "openclaw-mcp"
+IDENTITY_FILE: Final = "device-identity.json"
+TOKENS_FILE: Final = "device-tokens.json"
+SHARED_TOKEN_FILE: Final = "gateway-token.txt"  # noqa: S105  a file's name
+DEFAULT_GATEWAY_PORT: Final = 18789
+REDIAL_WAITS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # seconds between dials; the last for ever
+REDIAL_JITTER: Final = 0.25  # share of a wait added at random, so that nodes do not redial in step
+RESULT_TIMEOUT: Final = 60.0  # seconds a gateway may take to take a result
+MAX_TOKEN_BYTES: Final = 4096
+PLUGIN_ID: Final = "openclaw-mcp"
 """Who describes our commands, to a gateway."""
 
 logger = logging.getLogger(__name__)
 
-_SYSTEMS: Final = {"linux": ("linux", "Linux"), "darwin": ("macos", "Mac"), "win32": ("windows", "Windows")}
+_PLATFORMS: Final = {"linux": ("linux", "Linux"), "darwin": ("macos", "Mac"), "win32": ("windows", "Windows")}
 """Platform and device family as gateways class them; any other pair loses the system commands."""
 
-Announce = Callable[[str], None]
+AnnounceStatus = Callable[[str], None]
 
 
-def gateway_link(
-    announce: Announce, *, near: str | None = None
-) -> Callable[[Node], contextlib.AbstractAsyncContextManager[str]]:
+def make_gateway_connector(
+    announce: AnnounceStatus, *, default_url: str | None = None
+) -> Callable[[LocalNode], contextlib.AbstractAsyncContextManager[str]]:
     """A door for `NodeHost`: open at once, connected as soon as the gateway lets it.
 
     `near` is the gateway that is meant when the settings name none.
     """
 
     @asynccontextmanager
-    async def link(node: Node) -> AsyncIterator[str]:
-        url = node.settings.gateway_url or near or gateway_url(DEFAULT_PORT)
-        keeper = asyncio.ensure_future(_Keeper(node, url, announce).run())
+    async def link(node: LocalNode) -> AsyncIterator[str]:
+        url = node.settings.gateway_url or default_url or gateway_url(DEFAULT_GATEWAY_PORT)
+        keeper = asyncio.ensure_future(_GatewayLink(node, url, announce).run())
         try:
             yield url
         finally:
@@ -62,56 +62,59 @@ def gateway_link(
     return link
 
 
-class _Keeper:
+class _GatewayLink:
     """Dials until cancelled. One connection for each set of commands: a gateway learns them when we connect."""
 
-    def __init__(self, node: Node, url: str, announce: Announce) -> None:
+    def __init__(self, node: LocalNode, url: str, announce: AnnounceStatus) -> None:
         self._node = node
         self._url = url
         self._announce = announce
-        self._said = ""
-        self._tokens = DeviceTokens(node.state_dir / TOKENS)
-        self._distrusted = False
+        self._last_message = ""
+        self._tokens = DeviceTokens(node.state_dir / TOKENS_FILE)
+        self._device_token_rejected = False
 
     async def run(self) -> None:
         failures = 0
         while True:
             try:
-                await self._connected()
+                await self._run_connection()
                 failures = 0
             except OpenClawError as exc:
-                self._say(f"gateway: {exc}")
+                self._announce_change(f"gateway: {exc}")
                 wait = (
-                    WAITS[-1]
-                    if isinstance(exc, CannotConnect) and exc.lasting
-                    else WAITS[min(failures, len(WAITS) - 1)]
+                    REDIAL_WAITS[-1]
+                    if isinstance(exc, CannotConnect) and exc.permanent
+                    else REDIAL_WAITS[min(failures, len(REDIAL_WAITS) - 1)]
                 )
                 failures += 1
-                await asyncio.sleep(wait * (1 + random.uniform(0, JITTER)))  # noqa: S311  spreads load, guards nothing
+                await asyncio.sleep(wait * (1 + random.uniform(0, REDIAL_JITTER)))  # noqa: S311  spreads load, guards nothing
 
-    async def _connected(self) -> None:
+    async def _run_connection(self) -> None:
         """One connection and its redials, until the commands on offer change."""
-        offered = self._commands()
-        identity = Identity.load(self._node.state_dir / IDENTITY)
+        offered = self._command_names()
+        identity = DeviceIdentity.load(self._node.state_dir / IDENTITY_FILE)
         credentials = self._credentials()
-        client = Client(self._url, self._introduction(offered), credentials=credentials, signer=identity)
-        invocations = Invocations(self._node.tools, _teller(client))
-        stops = [client.events.listen(lambda news: _hear(invocations, news)), client.greeted.listen(self._greeted)]
-        stops.append(client.greeted.listen(lambda _: invocations.drop()))
+        client = GatewayClient(self._url, self._introduction(offered), credentials=credentials, signer=identity)
+        invocations = Invocations(self._node.tools, _make_gateway_call(client))
+        stops = [
+            client.events.connect(lambda news: _on_event(invocations, news)),
+            client.connected.connect(self._on_hello),
+        ]
+        stops.append(client.connected.connect(lambda _: invocations.cancel_all()))
         changed, untold = asyncio.Event(), asyncio.Event()
-        stops.append(self._node.tools.changed.listen(lambda _: changed.set()))
-        stops.append(client.greeted.listen(lambda _: untold.set()))
-        stops.append(client.events.listen(lambda news: untold.set() if news.event == "node.pair.resolved" else None))
-        teller = asyncio.ensure_future(self._describe(client, untold))
+        stops.append(self._node.tools.changed.connect(lambda _: changed.set()))
+        stops.append(client.connected.connect(lambda _: untold.set()))
+        stops.append(client.events.connect(lambda news: untold.set() if news.event == "node.pair.resolved" else None))
+        teller = asyncio.ensure_future(self._publish_tools(client, untold))
         try:
             async with client:
-                with self._node.on_gateway.attached(self._asker(client)):
-                    while self._commands() == offered:
+                with self._node.gateway_prompter.attach(self._make_operator_call(client)):
+                    while self._command_names() == offered:
                         changed.clear()
                         await changed.wait()
         except CannotConnect:
             # A device token that is no longer known: the next attempt carries the shared one.
-            self._distrusted = credentials.device_token is not None and not self._distrusted
+            self._device_token_rejected = credentials.device_token is not None and not self._device_token_rejected
             raise
         finally:
             for stop in stops:
@@ -120,56 +123,56 @@ class _Keeper:
             await asyncio.wait((teller,))
             await invocations.aclose()
 
-    async def _describe(self, client: Client, untold: asyncio.Event) -> None:
+    async def _publish_tools(self, client: GatewayClient, update_needed: asyncio.Event) -> None:
         """Tell the gateway how our commands are used, whenever it may want to know: its agents see them as tools."""
         while True:
-            await untold.wait()
-            untold.clear()
-            tools = [_described(spec) for spec in self._node.capabilities.specs()]
+            await update_needed.wait()
+            update_needed.clear()
+            tools = [_describe_tool(spec) for spec in self._node.capabilities.specs()]
             with contextlib.suppress(OpenClawError):  # an older gateway has no use for it
-                await client.call("node.pluginTools.update", {"tools": tools}, within=RESULT_WITHIN)
+                await client.call("node.pluginTools.update", {"tools": tools}, within=RESULT_TIMEOUT)
 
-    def _asker(self, client: Client) -> Callable[[str, Json], Any]:
+    def _make_operator_call(self, client: GatewayClient) -> Callable[[str, Json], Any]:
         """The way to the gateway's operators: as the node we are, or else as an operator who may only ask."""
 
         async def tell(method: str, params: Json) -> Any:
-            within = self._node.settings.ask_seconds + RESULT_WITHIN
+            within = self._node.settings.ask_seconds + RESULT_TIMEOUT
             try:
                 return await client.call(method, params, within=within)
-            except Fault as fault:
+            except RpcError as fault:
                 if "unauthorized role" not in str(fault):
                     raise
-            async with self._operator() as operator:
+            async with self._connect_operator() as operator:
                 return await operator.call(method, params, within=within)
 
         return tell
 
     @asynccontextmanager
-    async def _operator(self) -> AsyncIterator[Client]:
+    async def _connect_operator(self) -> AsyncIterator[GatewayClient]:
         """OpenClaw's own gateway takes questions from operators alone. On its machine the device is let in as one at
         once; elsewhere a person approves that first. Raises CannotConnect."""
-        platform, family = _system()
+        platform, family = _platform_names()
         who = ClientInfo(id="cli", version=__version__, platform=platform, mode="cli", device_family=family)
-        shared = _shared_token(self._node)
+        shared = _read_shared_token(self._node)
         credentials = Credentials(
             token=shared, device_token=None if shared else self._tokens.find(self._url, "operator")
         )
-        identity = Identity.load(self._node.state_dir / IDENTITY)
-        told = Introduction(client=who, scopes=(APPROVALS,))
-        async with Client(self._url, told, credentials=credentials, signer=identity, redial=False) as operator:
+        identity = DeviceIdentity.load(self._node.state_dir / IDENTITY_FILE)
+        told = ClientProfile(client=who, scopes=(APPROVALS,))
+        async with GatewayClient(self._url, told, credentials=credentials, signer=identity, redial=False) as operator:
             auth: Any = (operator.hello or {}).get("auth")
             token = auth.get("deviceToken") if isinstance(auth, dict) else None
             if isinstance(token, str) and token:
-                self._tokens.keep(self._url, "operator", token)
+                self._tokens.save(self._url, "operator", token)
             yield operator
 
-    def _commands(self) -> tuple[str, ...]:
+    def _command_names(self) -> tuple[str, ...]:
         return tuple(spec.name for spec in self._node.capabilities.specs())
 
-    def _introduction(self, commands: tuple[str, ...]) -> Introduction:
-        platform, family = _system()
-        categories = {standing.name: standing.category for standing in self._node.capabilities.standings()}
-        return Introduction(
+    def _introduction(self, commands: tuple[str, ...]) -> ClientProfile:
+        platform, family = _platform_names()
+        categories = {standing.name: standing.category for standing in self._node.capabilities.statuses()}
+        return ClientProfile(
             client=ClientInfo(
                 id="node-host",
                 version=__version__,
@@ -188,33 +191,33 @@ class _Keeper:
         )
 
     def _credentials(self) -> Credentials:
-        kept = None if self._distrusted else self._tokens.find(self._url, "node")
+        kept = None if self._device_token_rejected else self._tokens.find(self._url, "node")
         if kept:
             return Credentials(device_token=kept)
-        return Credentials(token=_shared_token(self._node))
+        return Credentials(token=_read_shared_token(self._node))
 
-    def _greeted(self, hello: Json) -> None:
+    def _on_hello(self, hello: Json) -> None:
         auth: Any = hello.get("auth")
         token = auth.get("deviceToken") if isinstance(auth, dict) else None
         if isinstance(token, str) and token:
-            self._tokens.keep(self._url, "node", token)
-        self._distrusted = False
-        self._say(f"gateway: connected to {self._url}")
+            self._tokens.save(self._url, "node", token)
+        self._device_token_rejected = False
+        self._announce_change(f"gateway: connected to {self._url}")
 
-    def _say(self, news: str) -> None:
-        if news != self._said:
-            self._said = news
-            self._announce(news)
-
-
-def _system() -> tuple[str, str]:
-    return _SYSTEMS.get(sys.platform, (sys.platform, sys.platform))
+    def _announce_change(self, message: str) -> None:
+        if message != self._last_message:
+            self._last_message = message
+            self._announce(message)
 
 
-def _described(spec: ToolSpec) -> Json:
+def _platform_names() -> tuple[str, str]:
+    return _PLATFORMS.get(sys.platform, (sys.platform, sys.platform))
+
+
+def _describe_tool(spec: ToolSpec) -> Json:
     """A command as a gateway's agents see it."""
     return {
-        "pluginId": PLUGIN,
+        "pluginId": PLUGIN_ID,
         "name": spec.name.replace(".", "_"),
         "description": spec.description,
         "parameters": spec.input_schema,
@@ -222,23 +225,23 @@ def _described(spec: ToolSpec) -> Json:
     }
 
 
-def _shared_token(node: Node) -> str | None:
+def _read_shared_token(node: LocalNode) -> str | None:
     """The gateway's token for those it does not know yet: the environment, or a private file beside the settings."""
     said = os.environ.get("OPENCLAW_GATEWAY_TOKEN")
     if said:
         return said
     try:
-        return read_private(node.state_dir / SHARED_TOKEN, largest=LARGEST_TOKEN).decode().strip() or None
+        return read_private(node.state_dir / SHARED_TOKEN_FILE, largest=MAX_TOKEN_BYTES).decode().strip() or None
     except FileNotFoundError:
         return None
 
 
-def _teller(client: Client) -> Callable[[str, Json], Any]:
+def _make_gateway_call(client: GatewayClient) -> Callable[[str, Json], Any]:
     async def tell(method: str, params: Json) -> Any:
-        return await client.call(method, params, within=RESULT_WITHIN)
+        return await client.call(method, params, within=RESULT_TIMEOUT)
 
     return tell
 
 
-def _hear(invocations: Invocations, news: News) -> None:
-    invocations.hear(news.event, news.payload)
+def _on_event(invocations: Invocations, event: EventFrame) -> None:
+    invocations.on_event(event.event, event.payload)

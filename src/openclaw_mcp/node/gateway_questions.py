@@ -8,40 +8,40 @@ from typing import Any, Final
 
 from ..core.errors import OpenClawError
 from ..core.model import Json
-from .questions import Answer, Question
+from .questions import PromptAnswer, UserQuestion
 
-WITHDRAW_WITHIN: Final = 2.0  # seconds: somebody else has answered, and the caller waits for nothing but this
-_ANSWERS: Final[dict[str, Answer]] = {"allow-once": "once", "allow-always": "once", "deny": "deny"}
+WITHDRAW_TIMEOUT: Final = 2.0  # seconds: somebody else has answered, and the caller waits for nothing but this
+_ANSWERS: Final[dict[str, PromptAnswer]] = {"allow-once": "once", "allow-always": "once", "deny": "deny"}
 """Once at most: the rules of this machine are loosened at this machine."""
 
-Tell = Callable[[str, Json], Awaitable[Any]]
+CallOperator = Callable[[str, Json], Awaitable[Any]]
 """Call a method of the gateway."""
 
 
-class OnGateway:
+class GatewayPrompter:
     """An `Asker`. Present while a connection is attached and the setting is on."""
 
-    def __init__(self, *, on: Callable[[], bool], seconds: Callable[[], float]) -> None:
-        self._on = on
+    def __init__(self, *, ask_on_gateway: Callable[[], bool], seconds: Callable[[], float]) -> None:
+        self._ask_on_gateway = ask_on_gateway
         self._seconds = seconds
-        self._ways: list[Tell] = []
+        self._connections: list[CallOperator] = []
 
     @contextlib.contextmanager
-    def attached(self, tell: Tell) -> Iterator[None]:
+    def attach(self, call_gateway: CallOperator) -> Iterator[None]:
         """Ask by way of `tell` while the block runs."""
-        self._ways.append(tell)
+        self._connections.append(call_gateway)
         try:
             yield
         finally:
-            self._ways.remove(tell)
+            self._connections.remove(call_gateway)
 
-    def present(self) -> bool:
-        return bool(self._ways) and self._on()
+    def is_available(self) -> bool:
+        return bool(self._connections) and self._ask_on_gateway()
 
-    async def ask(self, question: Question) -> Answer | None:
-        if not self._ways:
+    async def ask(self, question: UserQuestion) -> PromptAnswer | None:
+        if not self._connections:
             return None
-        tell, id = self._ways[-1], str(uuid.uuid4())
+        tell, id = self._connections[-1], str(uuid.uuid4())
         asked: Json = {
             "id": id,
             "command": question.detail,
@@ -61,8 +61,8 @@ class OnGateway:
         return _ANSWERS.get(decision) if isinstance(decision, str) else None
 
 
-async def _withdraw(tell: Tell, id: str) -> None:
+async def _withdraw(call_gateway: CallOperator, id: str) -> None:
     """Somebody answered elsewhere: an operator need not look at it any more."""
     with contextlib.suppress(OpenClawError, TimeoutError):
-        async with asyncio.timeout(WITHDRAW_WITHIN):
-            await tell("exec.approval.resolve", {"id": id, "decision": "deny"})
+        async with asyncio.timeout(WITHDRAW_TIMEOUT):
+            await call_gateway("exec.approval.resolve", {"id": id, "decision": "deny"})

@@ -7,7 +7,7 @@ from typing import Any, Final
 from dbus_fast import BusType, DBusError, Message, MessageType, Variant
 from dbus_fast.aio import MessageBus
 
-from .location import Fix, NoFix
+from .location import LocationFix, LocationUnavailable
 
 SERVICE: Final = "org.freedesktop.GeoClue2"
 MANAGER: Final = "/org/freedesktop/GeoClue2/Manager"
@@ -17,21 +17,21 @@ LOWEST_ALTITUDE: Final = -100_000.0  # metres; below it GeoClue means "unknown"
 DENIED: Final = ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.AuthFailed")
 
 
-async def fix(address: str | None, *, level: int) -> Fix:
+async def get_fix(address: str | None, *, level: int) -> LocationFix:
     """The first position GeoClue tells. Waits as long as it takes: the caller bounds it. Raises NoFix."""
     bus = MessageBus(bus_address=address) if address else MessageBus(bus_type=BusType.SYSTEM)
     try:
         await bus.connect()
     except (OSError, DBusError, EOFError) as exc:
-        raise NoFix("LOCATION_UNAVAILABLE") from exc
+        raise LocationUnavailable("LOCATION_UNAVAILABLE") from exc
     try:
-        return await _fix(bus, level)
+        return await _get_fix(bus, level)
     finally:
         # Closing the connection also ends our client at GeoClue's side.
         bus.disconnect()
 
 
-async def _fix(bus: MessageBus, level: int) -> Fix:
+async def _get_fix(bus: MessageBus, level: int) -> LocationFix:
     (client,) = await _call(bus, MANAGER, f"{SERVICE}.Manager", "GetClient")
     found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -48,14 +48,14 @@ async def _fix(bus: MessageBus, level: int) -> Fix:
     await _call(bus, client, f"{SERVICE}.Client", "Start")
     place = await found
     (properties,) = await _call(bus, place, PROPERTIES, "GetAll", "s", [f"{SERVICE}.Location"])
-    return _read({name: value.value for name, value in properties.items()})
+    return _parse_properties({name: value.value for name, value in properties.items()})
 
 
-def _read(properties: dict[str, Any]) -> Fix:
+def _parse_properties(properties: dict[str, Any]) -> LocationFix:
     altitude, speed, heading = (properties.get(name) for name in ("Altitude", "Speed", "Heading"))
     told = properties.get("Timestamp")
     try:
-        return Fix(
+        return LocationFix(
             latitude=float(properties["Latitude"]),
             longitude=float(properties["Longitude"]),
             accuracy=float(properties.get("Accuracy", 0.0)),
@@ -66,7 +66,7 @@ def _read(properties: dict[str, Any]) -> Fix:
             heading=heading if heading is not None and heading >= 0 else None,
         )
     except (KeyError, TypeError, ValueError) as exc:
-        raise NoFix("LOCATION_UNAVAILABLE") from exc
+        raise LocationUnavailable("LOCATION_UNAVAILABLE") from exc
 
 
 async def _call(
@@ -85,8 +85,8 @@ async def _call(
             )
         )
     except (DBusError, EOFError, OSError) as exc:
-        raise NoFix("LOCATION_UNAVAILABLE") from exc
+        raise LocationUnavailable("LOCATION_UNAVAILABLE") from exc
     if reply is None or reply.message_type is MessageType.ERROR:
         denied = reply is not None and reply.error_name in DENIED
-        raise NoFix("LOCATION_PERMISSION_REQUIRED" if denied else "LOCATION_UNAVAILABLE")
+        raise LocationUnavailable("LOCATION_PERMISSION_REQUIRED" if denied else "LOCATION_UNAVAILABLE")
     return reply.body

@@ -15,86 +15,90 @@ import msgspec
 from .. import __version__
 from ..core.errors import OpenClawError, Unauthorized
 from ..core.model import Caller, Json, Text, ToolCall, ToolResult, ToolSpec
-from ..core.numbers import whole
-from ..core.signal import Bell
-from ..mcp.server.http_gate import Gate, Headers, Identify
-from ..mcp.server.server import Info, McpServer
-from ..net.http_limits import Bounds
-from ..net.orphan_reaper import Watchman
-from ..tools.audit import Record, log
-from ..tools.dispatcher import Desk
-from ..tools.registry import Registry
+from ..core.numbers import parse_whole_number
+from ..core.signal import Signal
+from ..mcp.server.http_gate import HeaderMap, HttpAccessRules, Identify
+from ..mcp.server.server import McpServer, McpServerInfo
+from ..net.http_limits import ConnectionBounds
+from ..net.orphan_reaper import OrphanReaper
+from ..tools.audit import AuditRecord, log_record
+from ..tools.dispatcher import ToolDispatcher
+from ..tools.registry import ToolRegistry
 from . import settings as node_settings
-from .canvas.canvas import Canvas
-from .capability import Capability, Missing
-from .consent import Consents
-from .desktop import Desktop
-from .device import Device
-from .exec.approvals import Approvals
-from .gateway_questions import OnGateway
-from .location import Location
-from .media.camera import Camera
-from .media.screen import Screen
-from .media.tts import Tts
-from .questions import Asking
-from .registry import Capabilities
-from .resources import NodeShelf
-from .settings import BadSettings, Settings
-from .system import System
-from .terminal_questions import NoSocket, Terminal
+from .canvas.canvas import CanvasCapability
+from .capability import Capability, UnavailableReason
+from .consent import ConsentStore
+from .desktop import DesktopNotifier
+from .device import DeviceCapability
+from .exec.approvals import ExecAuthorizer
+from .gateway_questions import GatewayPrompter
+from .location import LocationCapability
+from .media.camera import CameraCapability
+from .media.screen import ScreenCapability
+from .media.tts import TtsCapability
+from .questions import PromptRouter
+from .registry import CapabilityRegistry
+from .resources import NodeResources
+from .settings import BadSettings, NodeSettings
+from .system import SystemCapability
+from .terminal_questions import SocketUnavailable, TerminalPrompter
 from .token import TokenFile
 
-LOOK_AGAIN: Final = 1.0  # seconds between looks at the settings file
-LOOK_ROUND: Final = 5  # looks between checks of what can work here: a display or a camera may have come or gone
-NEXT_PORTS: Final = 50  # ports tried after the wanted one with --port auto
-LONGEST_REQUEST: Final = 4500.0  # seconds; longer than the longest tool, so that the tool's own limit speaks
+SETTINGS_POLL: Final = 1.0  # seconds between looks at the settings file
+POLLS_PER_REFRESH: Final = 5  # looks between checks of what can work here: a display or a camera may have come or gone
+MOST_AUTO_PORTS: Final = 50  # ports tried after the wanted one with --port auto
+MAX_REQUEST: Final = 4500.0  # seconds; longer than the longest tool, so that the tool's own limit speaks
 HOST: Final = "127.0.0.1"
-CALLER: Final = Caller(kind="local", name="mcp-client", scopes=frozenset({"*"}))
+MCP_CLIENT_CALLER: Final = Caller(kind="local", name="mcp-client", scopes=frozenset({"*"}))
 """Whoever holds the token file's token is this machine's own user."""
 
 logger = logging.getLogger(__name__)
 
 
-class Node:
+class LocalNode:
     """This machine's capabilities behind one counter, whatever door leads to it."""
 
-    def __init__(self, state_dir: Path, settings: Settings | None = None) -> None:
+    def __init__(self, state_dir: Path, settings: NodeSettings | None = None) -> None:
         self.state_dir = state_dir
-        self.settings_path = state_dir / node_settings.FILE
-        self.settings = settings or node_settings.load(self.settings_path)
-        self.desktop = Desktop(asks=lambda: self.settings.ask_on_desktop)
-        self.terminal = Terminal(state_dir)
-        self.on_gateway = OnGateway(on=lambda: self.settings.ask_on_gateway, seconds=lambda: self.settings.ask_seconds)
-        self.asking = Asking(
-            [self.desktop, self.terminal, self.on_gateway],
-            seconds=lambda: self.settings.ask_seconds,
-            in_client=lambda: self.settings.ask_in_client,
+        self.settings_path = state_dir / node_settings.SETTINGS_FILE
+        self.settings = settings or node_settings.load_settings(self.settings_path)
+        self.desktop = DesktopNotifier(ask_on_desktop=lambda: self.settings.ask_on_desktop)
+        self.terminal = TerminalPrompter(state_dir)
+        self.gateway_prompter = GatewayPrompter(
+            ask_on_gateway=lambda: self.settings.ask_on_gateway, seconds=lambda: self.settings.ask_seconds
         )
-        self.approvals = Approvals(state_dir=state_dir, asking=self.asking)
-        self.consents = Consents(state_dir=state_dir, asking=self.asking)
-        self._watchman = Watchman()
-        self._toasts: set[asyncio.Task[None]] = set()
-        self.capabilities = Capabilities(switch=self._switch)
-        for capability in self._own():
+        self.prompt_router = PromptRouter(
+            [self.desktop, self.terminal, self.gateway_prompter],
+            seconds=lambda: self.settings.ask_seconds,
+            ask_in_client=lambda: self.settings.ask_in_client,
+        )
+        self.approvals = ExecAuthorizer(state_dir=state_dir, prompt_router=self.prompt_router)
+        self.consents = ConsentStore(state_dir=state_dir, prompt_router=self.prompt_router)
+        self._orphan_reaper = OrphanReaper()
+        self._notification_tasks: set[asyncio.Task[None]] = set()
+        self.capabilities = CapabilityRegistry(off_reason=self._off_reason)
+        for capability in self._create_capabilities():
             self.capabilities.add(capability)
-        self.shelf = NodeShelf(lambda: shown_settings(self))
-        self._desk = Desk(Registry({"node": self.capabilities}), audit=self._audit)
-        self.tools = NodeTools(self.capabilities, self._desk, self.shelf)
+        self.resources = NodeResources(lambda: describe_settings(self))
+        self._dispatcher = ToolDispatcher(ToolRegistry({"node": self.capabilities}), audit=self._audit)
+        self.tools = LocalNodeTools(self.capabilities, self._dispatcher, self.resources)
 
-    def server(self) -> McpServer:
-        return server(self.tools, self.shelf)
+    def create_mcp_server(self) -> McpServer:
+        return create_mcp_server(self.tools, self.resources)
 
-    def _own(self) -> Sequence[Capability]:
+    def _create_capabilities(self) -> Sequence[Capability]:
         """Every capability this package has, once."""
         settings = self.settings
         return (
-            System(approvals=self.approvals, desktop=self.desktop, guard=self._watchman),
-            Device(display_name=lambda: self.settings.display_name),
-            Screen(consent=self.consents, tell=self._tell),
-            Canvas(state_dir=self.state_dir, browser=settings.canvas_browser, trusted=settings.canvas_trusted),
-            Camera(consent=self.consents, device=settings.camera_device, source=settings.camera_source),
-            Location(fixed=settings.location_fixed),
-            Tts(
+            SystemCapability(approvals=self.approvals, desktop=self.desktop, guard=self._orphan_reaper),
+            DeviceCapability(display_name=lambda: self.settings.display_name),
+            ScreenCapability(consent=self.consents, notify=self._notify_user),
+            CanvasCapability(
+                state_dir=self.state_dir, browser=settings.canvas_browser, trusted=settings.canvas_trusted
+            ),
+            CameraCapability(consent=self.consents, device=settings.camera_device, source=settings.camera_source),
+            LocationCapability(fixed_position=settings.location_fixed),
+            TtsCapability(
                 state_dir=self.state_dir,
                 provider=settings.tts_provider,
                 voice=settings.tts_voice,
@@ -103,86 +107,88 @@ class Node:
             ),
         )
 
-    def _tell(self, text: str) -> None:
+    def _notify_user(self, text: str) -> None:
         """Let the person know; where there is no desktop there is nobody to tell."""
-        if self.desktop.missing() is None:
-            task = asyncio.ensure_future(self._toast(text))
-            self._toasts.add(task)
-            task.add_done_callback(self._toasts.discard)
+        if self.desktop.unavailable_reason() is None:
+            task = asyncio.ensure_future(self._show_notification(text))
+            self._notification_tasks.add(task)
+            task.add_done_callback(self._notification_tasks.discard)
 
-    async def _toast(self, text: str) -> None:
+    async def _show_notification(self, text: str) -> None:
         with contextlib.suppress(OpenClawError):
             await self.desktop.notify("OpenClaw", text, urgency="low", sound=False)
 
-    def _switch(self, category: str, command: str) -> Missing | None:
-        if not self.settings.on(category):
+    def _off_reason(self, category: str, command: str) -> UnavailableReason | None:
+        if not self.settings.is_enabled(category):
             remedy = (
                 f'Run `openclaw node setup`, or write "capabilities": {{"{category}": true}} into {self.settings_path}.'
             )
-            return Missing(f"{category} is switched off.", remedy)
+            return UnavailableReason(f"{category} is switched off.", remedy)
         if command in ("system.run", "system.run.prepare") and not self.settings.run_system_tools:
-            return Missing("Running commands is switched off.", f"Set runSystemTools to true in {self.settings_path}.")
+            return UnavailableReason(
+                "Running commands is switched off.", f"Set runSystemTools to true in {self.settings_path}."
+            )
         return None
 
-    def _audit(self, record: Record) -> None:
-        log(record)
-        self.shelf.record(record)
+    def _audit(self, record: AuditRecord) -> None:
+        log_record(record)
+        self.resources.record_call(record)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Be ready to ask people; leaving closes what the capabilities hold."""
         try:
             await self.terminal.open()
-        except (NoSocket, OSError) as exc:
+        except (SocketUnavailable, OSError) as exc:
             logger.warning("%s", exc)
         try:
             yield
         finally:
-            for toast in self._toasts:
+            for toast in self._notification_tasks:
                 toast.cancel()
             await self.terminal.aclose()
             await self.capabilities.aclose()
-            await asyncio.to_thread(self._watchman.close)
+            await asyncio.to_thread(self._orphan_reaper.close)
 
 
-class NodeTools:
+class LocalNodeTools:
     """A `Toolbox` that looks at what can work whenever it is asked, and says why something can't."""
 
-    def __init__(self, capabilities: Capabilities, desk: Desk, shelf: NodeShelf) -> None:
+    def __init__(self, capabilities: CapabilityRegistry, dispatcher: ToolDispatcher, resources: NodeResources) -> None:
         self._capabilities = capabilities
-        self._desk = desk
-        self._shelf = shelf
+        self._dispatcher = dispatcher
+        self._resources = resources
 
     @property
-    def changed(self) -> Bell[None]:
-        return self._desk.changed
+    def changed(self) -> Signal[None]:
+        return self._dispatcher.changed
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
         self._capabilities.refresh()
-        return await self._desk.list(caller)
+        return await self._dispatcher.list(caller)
 
     async def call(self, call: ToolCall) -> ToolResult:
-        if not self._capabilities.offers(call.name) and self._capabilities.knows(call.name):
+        if not self._capabilities.is_available(call.name) and self._capabilities.has_command(call.name):
             self._capabilities.require(call.name)  # says why it can't be used,
             self._capabilities.refresh()  # or it can by now
-        result = await self._desk.call(call)
+        result = await self._dispatcher.call(call)
         if len(result.content) > 1:
-            self._shelf.keep(call.name, result)
+            self._resources.keep_captures(call.name, result)
         return result
 
 
-class SeenByModels:
+class McpNodeTools:
     """The node's tools as MCP clients should get them: a picture is shown once, as a picture.
 
     Some clients hand the model `structuredContent` instead of the blocks; with the bytes in it, the model would read
     base64 and see nothing.
     """
 
-    def __init__(self, tools: NodeTools) -> None:
+    def __init__(self, tools: LocalNodeTools) -> None:
         self._tools = tools
 
     @property
-    def changed(self) -> Bell[None]:
+    def changed(self) -> Signal[None]:
         return self._tools.changed
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
@@ -197,9 +203,9 @@ class SeenByModels:
         return result
 
 
-def server(tools: NodeTools, shelf: NodeShelf) -> McpServer:
-    info = Info(name="openclaw-node", version=__version__, title="OpenClaw node")
-    return McpServer(info, SeenByModels(tools), resources=shelf, instructions=INSTRUCTIONS)
+def create_mcp_server(tools: LocalNodeTools, resources: NodeResources) -> McpServer:
+    info = McpServerInfo(name="openclaw-node", version=__version__, title="OpenClaw node")
+    return McpServer(info, McpNodeTools(tools), resources=resources, instructions=INSTRUCTIONS)
 
 
 INSTRUCTIONS: Final = (
@@ -208,9 +214,9 @@ INSTRUCTIONS: Final = (
 )
 
 
-def shown_settings(node: Node) -> Json:
+def describe_settings(node: LocalNode) -> Json:
     """The settings and what is on offer, without secrets."""
-    standings = node.capabilities.standings()
+    standings = node.capabilities.statuses()
     return {
         "settings": msgspec.to_builtins(node.settings),
         "stateDirectory": str(node.state_dir),
@@ -229,34 +235,36 @@ class PortChoice(msgspec.Struct, frozen=True):
     """What chooses another, for people."""
 
 
-def chosen_port(flag: str | None, settings: Settings) -> PortChoice:
+def choose_port(flag: str | None, settings: NodeSettings) -> PortChoice:
     """A flag wins over OPENCLAW_MCP_PORT, that over the setting. Raises BadSettings."""
     said = flag or os.environ.get("OPENCLAW_MCP_PORT")
     if not said:
         return PortChoice(settings.mcp_port)
     if said == "auto":
         return PortChoice(settings.mcp_port, auto=True)
-    port = whole(said, most=65535)
+    port = parse_whole_number(said, maximum=65535)
     if port is None:
         raise BadSettings(f"{said!r} is no port: give a number from 0 to 65535, or auto")
     return PortChoice(port)
 
 
-def identify(token: TokenFile) -> Identify:
+def make_token_check(token: TokenFile) -> Identify:
     """Admit whoever carries the token the file holds right now."""
 
-    def check(headers: Headers) -> Caller:
+    def check(headers: HeaderMap) -> Caller:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        wanted = token.current()
+        wanted = token.current_token()
         if wanted and scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), wanted.encode()):
-            return CALLER
+            return MCP_CLIENT_CALLER
         raise Unauthorized("missing or invalid bearer token")
 
     return check
 
 
 @asynccontextmanager
-async def mcp_over_http(node: Node, choice: PortChoice, *, bounds: Bounds = Bounds()) -> AsyncIterator[str]:
+async def serve_mcp_http(
+    node: LocalNode, choice: PortChoice, *, bounds: ConnectionBounds = ConnectionBounds()
+) -> AsyncIterator[str]:
     """The local MCP server, answering while the block runs; yields its address."""
     # Here for start-up: `openclaw node --stdio` and the doctor need no web server.
     from ..mcp.server.http import McpHttp
@@ -265,29 +273,31 @@ async def mcp_over_http(node: Node, choice: PortChoice, *, bounds: Bounds = Boun
     token = TokenFile(node.state_dir)
     if node.settings.require_token:
         token.ensure()
-        if token.readable_by_others():
+        if token.is_readable_by_others():
             logger.warning("%s can be read by other users: chmod 600 it", token.path)
-    listener = _bound(choice, listen)
+    listener = _bind_socket(choice, listen)
     address = f"http://{HOST}:{listener.getsockname()[1]}/"
-    gate = Gate(
-        identify=identify(token) if node.settings.require_token else lambda _: CALLER,
-        loopback_peers=True,
-        origins=frozenset(),
-        browsers=False,
+    gate = HttpAccessRules(
+        identify=make_token_check(token) if node.settings.require_token else lambda _: MCP_CLIENT_CALLER,
+        loopback_only=True,
+        allowed_origins=frozenset(),
+        allow_browsers=False,
         json_only=True,
         silent_401=True,
-        slots=node.settings.mcp_slots,
-        longest=LONGEST_REQUEST,
+        max_concurrent=node.settings.mcp_slots,
+        max_seconds=MAX_REQUEST,
     )
-    endpoint = McpHttp(node.server(), gate=gate, probe=f"OpenClaw MCP server. POST JSON-RPC to {address}\n")
+    endpoint = McpHttp(
+        node.create_mcp_server(), access_rules=gate, probe_text=f"OpenClaw MCP server. POST JSON-RPC to {address}\n"
+    )
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(listen.serving(endpoint, listener, bounds=bounds))
+        await stack.enter_async_context(listen.serve_in_background(endpoint, listener, bounds=bounds))
         stack.push_async_callback(endpoint.aclose)  # first, so that no open stream holds the server up
         yield address
 
 
-def _bound(choice: PortChoice, listen: Any) -> Any:
-    last = choice.port + NEXT_PORTS if choice.auto and choice.port else choice.port
+def _bind_socket(choice: PortChoice, listen: Any) -> Any:
+    last = choice.port + MOST_AUTO_PORTS if choice.auto and choice.port else choice.port
     for port in range(choice.port, min(last, 65535)):
         with contextlib.suppress(listen.PortTaken):
             return listen.bind(HOST, port, option=choice.option)
@@ -297,10 +307,10 @@ def _bound(choice: PortChoice, listen: Any) -> Any:
 # ---- the gateway -----------------------------------------------------------------------------------------------------
 
 
-class Gateway(Protocol):
+class NodeGatewayConnector(Protocol):
     """A connection to a gateway that offers the node's commands and brings its invocations."""
 
-    def __call__(self, node: Node, /) -> contextlib.AbstractAsyncContextManager[str]:
+    def __call__(self, node: LocalNode, /) -> contextlib.AbstractAsyncContextManager[str]:
         """Stay connected, redialling, while the block runs; yields the address for people."""
 
 
@@ -312,71 +322,71 @@ class NodeHost:
 
     def __init__(
         self,
-        node: Node,
+        node: LocalNode,
         *,
         port: str | None = None,
-        gateway: Gateway | None = None,
+        gateway: NodeGatewayConnector | None = None,
         announce: Callable[[str], None] = lambda _: None,
-        option: str = "--port",
+        port_option: str = "--port",
     ) -> None:
         """`option`: what chooses another port, for people."""
         self._node = node
         self._port = port
-        self._option = option
+        self._port_option = port_option
         self._gateway = gateway
         self._announce = announce
-        self._doors: dict[str, tuple[object, AsyncExitStack]] = {}
+        self._endpoints: dict[str, tuple[object, AsyncExitStack]] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set. Raises at once when a door that is wanted from the start can't be opened."""
         async with self._node.open():
             try:
-                seen = _stamp(self._node.settings_path)
-                await self._apply()
-                await self._follow(stop, seen)
+                seen = _file_stamp(self._node.settings_path)
+                await self._apply_settings()
+                await self._watch_settings(stop, seen)
             finally:
-                for name in list(self._doors):
-                    await self._close(name)
+                for name in list(self._endpoints):
+                    await self._close_endpoint(name)
 
-    async def _follow(self, stop: asyncio.Event, seen: object) -> None:
+    async def _watch_settings(self, stop: asyncio.Event, last_stamp: object) -> None:
         looks = 0
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_AGAIN):
+                async with asyncio.timeout(SETTINGS_POLL):
                     await stop.wait()
             looks += 1
-            if looks % LOOK_ROUND == 0:
+            if looks % POLLS_PER_REFRESH == 0:
                 self._node.capabilities.refresh()
-            now = _stamp(self._node.settings_path)
-            if now != seen and not stop.is_set():
-                seen = now
-                await self._reload()
+            now = _file_stamp(self._node.settings_path)
+            if now != last_stamp and not stop.is_set():
+                last_stamp = now
+                await self._reload_settings()
 
-    async def _reload(self) -> None:
+    async def _reload_settings(self) -> None:
         try:
-            self._node.settings = node_settings.load(self._node.settings_path)
+            self._node.settings = node_settings.load_settings(self._node.settings_path)
             self._node.capabilities.refresh()
-            await self._apply()
+            await self._apply_settings()
         except (OpenClawError, OSError) as exc:
             self._announce(f"settings: {exc}")
 
-    async def _apply(self) -> None:
+    async def _apply_settings(self) -> None:
         """Close what is no longer wanted, open what is; a door whose settings changed is opened anew."""
         settings = self._node.settings
-        choice = msgspec.structs.replace(chosen_port(self._port, settings), option=self._option)
+        choice = msgspec.structs.replace(choose_port(self._port, settings), option=self._port_option)
         wanted: dict[str, object] = {}
         if settings.enable_mcp_server:
             wanted["mcp"] = (choice, settings.mcp_slots, settings.require_token)
         if settings.enable_node_mode and self._gateway is not None:
             wanted["gateway"] = (settings.gateway_url, settings.display_name)
-        for name in [name for name, (made_for, _) in self._doors.items() if wanted.get(name) != made_for]:
-            await self._close(name)
+        for name in [name for name, (made_for, _) in self._endpoints.items() if wanted.get(name) != made_for]:
+            await self._close_endpoint(name)
         for name, made_for in wanted.items():
-            if name not in self._doors:
-                door = mcp_over_http(self._node, choice) if name == "mcp" else self._open_gateway()
+            if name not in self._endpoints:
+                door = serve_mcp_http(self._node, choice) if name == "mcp" else self._open_gateway()
                 stack = AsyncExitStack()
                 address = await stack.enter_async_context(door)
-                self._doors[name] = (made_for, stack)
+                self._endpoints[name] = (made_for, stack)
                 self._announce(f"{name}: {address}")
         if not wanted:
             self._announce(f"node: neither MCP nor gateway is switched on in {self._node.settings_path}; waiting")
@@ -385,13 +395,13 @@ class NodeHost:
         assert self._gateway is not None
         return self._gateway(self._node)
 
-    async def _close(self, name: str) -> None:
-        _, stack = self._doors.pop(name)
+    async def _close_endpoint(self, name: str) -> None:
+        _, stack = self._endpoints.pop(name)
         await stack.aclose()
         self._announce(f"{name}: closed")
 
 
-def _stamp(path: Path) -> object:
+def _file_stamp(path: Path) -> object:
     try:
         status = path.stat()
     except OSError:

@@ -9,108 +9,108 @@ import msgspec
 
 from ..core.errors import OpenClawError, ToolBusy, ToolNotFound, ToolTimeout
 from ..core.model import Caller, Json, Text, ToolCall, ToolResult
-from ..core.ports import Line, Silence, Toolbox
+from ..core.ports import CallContext, NullCallContext, Toolbox
 
-SLOTS: Final = 8  # invocations at once; more are told to try again
-LONGEST: Final = 3600.0  # seconds, when the gateway names no limit of its own
-LONGEST_CHUNK: Final = 16_384  # characters of progress in one message: the gateway's own bound
-LARGEST_PAYLOAD: Final = 24 << 20  # bytes of JSON; a gateway's frames end at 25 MiB
-CALLER: Final = Caller(kind="operator", name="gateway", scopes=frozenset({"*"}))
+MOST_INVOCATIONS: Final = 8  # invocations at once; more are told to try again
+LONGEST_INVOCATION: Final = 3600.0  # seconds, when the gateway names no limit of its own
+MAX_CHUNK_LENGTH: Final = 16_384  # characters of progress in one message: the gateway's own bound
+MAX_PAYLOAD_BYTES: Final = 24 << 20  # bytes of JSON; a gateway's frames end at 25 MiB
+GATEWAY_CALLER: Final = Caller(kind="operator", name="gateway", scopes=frozenset({"*"}))
 """A gateway this node is paired with; which of its people and agents may invoke what is the gateway's to decide."""
 
-_COMMAND: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_COMMAND_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
-Tell = Callable[[str, Json], Awaitable[Any]]
+CallGateway = Callable[[str, Json], Awaitable[Any]]
 """Call a method of the gateway."""
 
 
 class Invocations:
     """`hear` each event of the connection; `drop` when it is gone. Owns one task per invocation."""
 
-    def __init__(self, toolbox: Toolbox, tell: Tell, *, caller: Caller = CALLER) -> None:
+    def __init__(self, toolbox: Toolbox, call_gateway: CallGateway, *, caller: Caller = GATEWAY_CALLER) -> None:
         self._toolbox = toolbox
-        self._tell = tell
+        self._call_gateway = call_gateway
         self._caller = caller
         self._running: dict[str, asyncio.Task[None]] = {}
 
-    def hear(self, event: str, payload: Any) -> None:
+    def on_event(self, event: str, payload: Any) -> None:
         """Take an event of the gateway; those that are not for a node's hands are passed over."""
         if type(payload) is not dict:
             return
         if event == "node.invoke.request":
-            self._begin(payload)
+            self._start(payload)
         elif event == "node.invoke.cancel":
             running = self._running.get(str(payload.get("invokeId") or payload.get("requestId") or payload.get("id")))
             if running is not None:
                 running.cancel()
 
-    def drop(self) -> None:
+    def cancel_all(self) -> None:
         """The connection has gone: nobody waits for these any more."""
         for task in self._running.values():
             task.cancel()
 
     async def aclose(self) -> None:
-        self.drop()
+        self.cancel_all()
         if self._running:
             await asyncio.wait(self._running.values())
 
-    def _begin(self, payload: Json) -> None:
+    def _start(self, payload: Json) -> None:
         id = str(payload.get("id") or payload.get("requestId") or "")
         if not id or id in self._running:  # asked twice is answered once
             return
-        task = asyncio.ensure_future(self._answer(id, payload, busy=len(self._running) >= SLOTS))
+        task = asyncio.ensure_future(self._respond(id, payload, busy=len(self._running) >= MOST_INVOCATIONS))
         self._running[id] = task
         task.add_done_callback(lambda _: self._running.pop(id, None))
 
-    async def _answer(self, id: str, payload: Json, *, busy: bool) -> None:
+    async def _respond(self, id: str, payload: Json, *, busy: bool) -> None:
         node = payload.get("nodeId")
         answer: Json = {"id": id, **({"nodeId": node} if node else {})}
         try:
             if busy:
                 raise ToolBusy("node busy, retry")
-            answer |= {"ok": True, "payload": await self._made(id, payload)}
+            answer |= {"ok": True, "payload": await self._invoke(id, payload)}
         except OpenClawError as exc:
             answer |= {"ok": False, "error": {"code": exc.code.upper(), "message": str(exc)}}
         try:
-            await self._tell("node.invoke.result", answer)
+            await self._call_gateway("node.invoke.result", answer)
         except OpenClawError:
             return  # the gateway has gone or has stopped waiting; there is nobody to tell
 
-    async def _made(self, id: str, payload: Json) -> Any:
+    async def _invoke(self, id: str, payload: Json) -> Any:
         command = payload.get("command")
-        if type(command) is not str or not _COMMAND.fullmatch(command):
+        if type(command) is not str or not _COMMAND_NAME.fullmatch(command):
             raise ToolNotFound("Invalid command format")
-        line: Line = _GatewayLine(self._tell, id, payload.get("nodeId"))
-        call = ToolCall(caller=self._caller, name=command, arguments=_arguments(payload), line=line)
+        line: CallContext = _InvocationContext(self._call_gateway, id, payload.get("nodeId"))
+        call = ToolCall(caller=self._caller, name=command, arguments=_parse_arguments(payload), context=line)
         limit = payload.get("timeoutMs")
-        seconds = limit / 1000 if isinstance(limit, int | float) and limit > 0 else LONGEST
+        seconds = limit / 1000 if isinstance(limit, int | float) and limit > 0 else LONGEST_INVOCATION
         try:
-            async with asyncio.timeout(min(seconds, LONGEST)):
-                return _payload(await self._toolbox.call(call))
+            async with asyncio.timeout(min(seconds, LONGEST_INVOCATION)):
+                return _result_payload(await self._toolbox.call(call))
         except TimeoutError:
             raise ToolTimeout(f"{command} took longer than the {seconds:g} s the gateway waits") from None
 
 
-class _GatewayLine(Silence):
+class _InvocationContext(NullCallContext):
     """Progress as the gateway streams it. Nobody can be asked on this line."""
 
-    def __init__(self, tell: Tell, id: str, node: Any) -> None:
-        self._tell = tell
-        self._head: Json = {"invokeId": id, **({"nodeId": node} if node else {})}
+    def __init__(self, call_gateway: CallGateway, id: str, node: Any) -> None:
+        self._call_gateway = call_gateway
+        self._base_message: Json = {"invokeId": id, **({"nodeId": node} if node else {})}
         self._sequence = 0
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
         if not message:
             return
-        chunk = {**self._head, "seq": self._sequence, "chunk": message[:LONGEST_CHUNK]}
+        chunk = {**self._base_message, "seq": self._sequence, "chunk": message[:MAX_CHUNK_LENGTH]}
         self._sequence += 1
         try:
-            await self._tell("node.invoke.progress", chunk)
+            await self._call_gateway("node.invoke.progress", chunk)
         except OpenClawError:
             return  # an older gateway takes no progress
 
 
-def _arguments(payload: Json) -> Json:
+def _parse_arguments(payload: Json) -> Json:
     """What does not parse counts as nothing, as with other nodes."""
     given = payload.get("paramsJSON", payload.get("args"))
     if type(given) is str:
@@ -121,11 +121,11 @@ def _arguments(payload: Json) -> Json:
     return given if type(given) is dict else {}
 
 
-def _payload(result: ToolResult) -> Any:
+def _result_payload(result: ToolResult) -> Any:
     texts = [block.text for block in result.content if isinstance(block, Text)]
     if result.failed:
         raise OpenClawError(texts[0] if texts else "tool execution failed")
     value = texts[0] if result.structured is msgspec.UNSET and texts else result.structured
-    if len(msgspec.json.encode(value)) > LARGEST_PAYLOAD:
+    if len(msgspec.json.encode(value)) > MAX_PAYLOAD_BYTES:
         raise OpenClawError("the answer is larger than a gateway takes; ask for a smaller picture or a shorter film")
     return value

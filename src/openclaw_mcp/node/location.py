@@ -14,10 +14,10 @@ from msgspec import Struct
 from ..core.errors import ToolDenied, ToolTimeout, ToolUnavailable
 from ..core.model import Json, ToolCall, ToolResult, ToolSpec
 from . import arguments
-from .capability import Command, Missing, answer
+from .capability import NodeCommand, UnavailableReason, json_result
 
 DEADLINE: Final = 90.0  # seconds; the longest wait a caller may ask for, and some
-LONGEST_WAIT: Final = 60_000  # milliseconds
+MAX_WAIT: Final = 60_000  # milliseconds
 SHORTEST_WAIT: Final = 1_000
 OLDEST_FIX: Final = 24 * 3600 * 1000  # milliseconds; older than a day is no answer to "where"
 PRECISE: Final = 100.0  # metres
@@ -30,7 +30,7 @@ GET = ToolSpec(
     name="location.get",
     title="Where is this machine?",
     description="The position of this machine: latitude, longitude and accuracy in metres.",
-    input_schema=arguments.schema(
+    input_schema=arguments.object_schema(
         {
             "desiredAccuracy": {"type": "string", "description": "coarse, balanced (default) or precise."},
             "accuracy": {"type": "string", "description": "Another name: default, high or precise."},
@@ -45,7 +45,7 @@ GET = ToolSpec(
 )
 
 
-class Position(Protocol):
+class Coordinates(Protocol):
     """A place somebody wrote down."""
 
     @property
@@ -56,7 +56,7 @@ class Position(Protocol):
     def accuracy(self) -> float: ...
 
 
-class Fix(Struct, frozen=True, kw_only=True):
+class LocationFix(Struct, frozen=True, kw_only=True):
     latitude: float
     longitude: float
     accuracy: float
@@ -68,7 +68,7 @@ class Fix(Struct, frozen=True, kw_only=True):
     heading: float | None = None
 
 
-class NoFix(Exception):
+class LocationUnavailable(Exception):
     """GeoClue has no answer; `code` is LOCATION_PERMISSION_REQUIRED or LOCATION_UNAVAILABLE."""
 
     def __init__(self, code: str) -> None:
@@ -76,7 +76,7 @@ class NoFix(Exception):
         self.code = code
 
 
-class Location:
+class LocationCapability:
     """`location.get`. `fixed`, if given, is the answer; `bus` names another bus than the system's."""
 
     name = "location"
@@ -84,27 +84,29 @@ class Location:
     def __init__(
         self,
         *,
-        fixed: Position | None = None,
-        bus: str | None = None,
+        fixed_position: Coordinates | None = None,
+        bus_address: str | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self._fixed = fixed
-        self._bus = bus or environ.get("DBUS_SYSTEM_BUS_ADDRESS")
-        self._last: tuple[int, Fix] | None = None
+        self._fixed_position = fixed_position
+        self._bus_address = bus_address or environ.get("DBUS_SYSTEM_BUS_ADDRESS")
+        self._last_fix: tuple[int, LocationFix] | None = None
 
-    def commands(self) -> Sequence[Command]:
-        return (Command(spec=GET, run=self._get),)
+    def commands(self) -> Sequence[NodeCommand]:
+        return (NodeCommand(spec=GET, run=self._get),)
 
-    def missing(self, command: str) -> Missing | None:
-        if self._fixed is not None:
+    def unavailable_reason(self, command: str) -> UnavailableReason | None:
+        if self._fixed_position is not None:
             return None
         write = "write the place into the setting locationFixed"
         if sys.platform != "linux":
-            return Missing("Finding the position is built for Linux only so far.", f"Please {write}.")
+            return UnavailableReason("Finding the position is built for Linux only so far.", f"Please {write}.")
         if find_spec("dbus_fast") is None:
-            return Missing("The Python package dbus-fast is not installed.", "Run: pip install 'openclaw-mcp[node]'.")
-        if self._bus is None and not (SYSTEM_BUS.exists() and GEOCLUE.exists()):
-            return Missing(
+            return UnavailableReason(
+                "The Python package dbus-fast is not installed.", "Run: pip install 'openclaw-mcp[node]'."
+            )
+        if self._bus_address is None and not (SYSTEM_BUS.exists() and GEOCLUE.exists()):
+            return UnavailableReason(
                 "GeoClue, which finds the position, is not installed or has no system bus.",
                 f"Install geoclue-2.0, or {write}.",
             )
@@ -115,44 +117,44 @@ class Location:
 
     async def _get(self, call: ToolCall) -> ToolResult:
         given = call.arguments
-        wait = arguments.whole(
-            given, "timeoutMs", "locationTimeout", default=10_000, least=SHORTEST_WAIT, most=LONGEST_WAIT
+        wait = arguments.integer(
+            given, "timeoutMs", "locationTimeout", default=10_000, least=SHORTEST_WAIT, most=MAX_WAIT
         )
-        age = arguments.whole(given, "maxAgeMs", "maxAge", default=30_000, least=0, most=OLDEST_FIX)
+        age = arguments.integer(given, "maxAgeMs", "maxAge", default=30_000, least=0, most=OLDEST_FIX)
         wish = (arguments.text(given, "desiredAccuracy", "accuracy") or "default").lower()
         level = LEVELS.get(wish, LEVELS["default"])
-        if self._fixed is not None:
-            place = self._fixed
-            return answer(
-                shape(
-                    Fix(
+        if self._fixed_position is not None:
+            place = self._fixed_position
+            return json_result(
+                fix_to_json(
+                    LocationFix(
                         latitude=place.latitude,
                         longitude=place.longitude,
                         accuracy=place.accuracy,
-                        timestamp=_now(),
+                        timestamp=_now_ms(),
                         source="fixed",
                     )
                 )
             )
-        missing = self.missing(GET.name)
+        missing = self.unavailable_reason(GET.name)
         if missing is not None:
             raise ToolUnavailable(f"LOCATION_UNAVAILABLE: {missing.reason} {missing.remedy}")
-        if self._last is not None and self._last[0] >= level and _now() - self._last[1].timestamp < age:
-            return answer(shape(self._last[1]))
-        fix = await self._ask(level, wait / 1000)
-        self._last = (level, fix)
-        return answer(shape(fix))
+        if self._last_fix is not None and self._last_fix[0] >= level and _now_ms() - self._last_fix[1].timestamp < age:
+            return json_result(fix_to_json(self._last_fix[1]))
+        fix = await self._query_geoclue(level, wait / 1000)
+        self._last_fix = (level, fix)
+        return json_result(fix_to_json(fix))
 
-    async def _ask(self, level: int, seconds: float) -> Fix:
+    async def _query_geoclue(self, level: int, seconds: float) -> LocationFix:
         # Here for start-up: the bus is spoken to by few nodes, and then seldom.
         from . import geoclue
 
         try:
             async with asyncio.timeout(seconds):
-                return await geoclue.fix(self._bus, level=level)
+                return await geoclue.get_fix(self._bus_address, level=level)
         except TimeoutError:
             raise ToolTimeout(f"LOCATION_TIMEOUT: no position was found within {seconds:g} s") from None
-        except NoFix as exc:
+        except LocationUnavailable as exc:
             if exc.code == "LOCATION_PERMISSION_REQUIRED":
                 raise ToolDenied(
                     f"{exc.code}: switch location services on, and allow openclaw-mcp to use them"
@@ -160,7 +162,7 @@ class Location:
             raise ToolUnavailable(f"{exc.code}: GeoClue does not answer; is its service running?") from None
 
 
-def shape(fix: Fix) -> Json:
+def fix_to_json(fix: LocationFix) -> Json:
     """The answer in both spellings in use: latitude/longitude/accuracy and lat/lon/accuracyMeters."""
     optional = {"altitudeMeters": fix.altitude, "speedMps": fix.speed, "headingDeg": fix.heading}
     return {
@@ -177,5 +179,5 @@ def shape(fix: Fix) -> Json:
     }
 
 
-def _now() -> int:
+def _now_ms() -> int:
     return time.time_ns() // 1_000_000

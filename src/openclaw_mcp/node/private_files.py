@@ -22,7 +22,7 @@ def read_private(path: Path, *, largest: int) -> bytes:
 
 def write_private(path: Path, data: bytes) -> None:
     """Replace `path` by a file only its owner can read; a crash leaves the old or the new one, never half."""
-    make_private(path.parent)
+    make_private_folder(path.parent)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:
@@ -34,15 +34,15 @@ def write_private(path: Path, data: bytes) -> None:
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
-    _sync(path.parent)
+    _sync_folder(path.parent)
 
 
-def make_private(folder: Path) -> None:
+def make_private_folder(folder: Path) -> None:
     """Make `folder` if need be; one that is made is its owner's alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def _sync(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     if os.name == "nt":  # a folder can't be opened there
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -8,14 +8,14 @@ from typing import Final, Literal, Protocol
 from msgspec import Struct
 
 from ..core.errors import ToolDenied
-from ..core.model import ToolCall, form
-from ..core.visible_text import visible, visible_command, visible_line
+from ..core.model import ToolCall, form_request
+from ..core.visible_text import escape_command, escape_line, escape_unsafe
 
-Answer = Literal["once", "always", "deny"]
-LONGEST_SHOWN: Final = 16 << 10  # characters; what is too long to read can't be approved
+PromptAnswer = Literal["once", "always", "deny"]
+LONGEST_DETAIL: Final = 16 << 10  # characters; what is too long to read can't be approved
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class UserQuestion(Struct, frozen=True, kw_only=True):
     """What a person is asked. All its text is safe to show: `question` makes it."""
 
     id: str
@@ -33,40 +33,40 @@ class Question(Struct, frozen=True, kw_only=True):
     """A digest of what the answer holds for beside these words, such as the files of a command."""
 
 
-class Asker(Protocol):
+class UserPrompter(Protocol):
     """One way to reach a person."""
 
-    def present(self) -> bool:
+    def is_available(self) -> bool:
         """Whether somebody may be there. Cheap."""
 
-    async def ask(self, question: Question) -> Answer | None:
+    async def ask(self, question: UserQuestion) -> PromptAnswer | None:
         """Their answer; None when nobody could be reached after all. Cancelled when another way answered first."""
 
 
-class Asking:
+class PromptRouter:
     """Asks in the calling client if that can ask its user, else everywhere else at once; the first answer counts."""
 
     def __init__(
-        self, askers: Sequence[Asker] = (), *, seconds: Callable[[], float], in_client: Callable[[], bool]
+        self, prompters: Sequence[UserPrompter] = (), *, seconds: Callable[[], float], ask_in_client: Callable[[], bool]
     ) -> None:
-        self._askers = list(askers)
+        self._prompters = list(prompters)
         self._seconds = seconds
-        self._in_client = in_client
+        self._ask_in_client = ask_in_client
 
-    def add(self, asker: Asker) -> None:
-        self._askers.append(asker)
+    def add_prompter(self, prompter: UserPrompter) -> None:
+        self._prompters.append(prompter)
 
-    async def ask(self, call: ToolCall, question: Question, *, how_to_allow: str) -> Answer:
+    async def ask(self, call: ToolCall, question: UserQuestion, *, how_to_allow: str) -> PromptAnswer:
         """Raises ToolDenied when nobody is there, nobody answers in time, or the question can't be shown."""
-        if len(question.detail) > LONGEST_SHOWN:
+        if len(question.detail) > LONGEST_DETAIL:
             raise ToolDenied("Denied: it is too long to show to a person; make it shorter.")
-        if self._in_client() and call.line.can_ask("elicitation", "form"):
+        if self._ask_in_client() and call.context.can_ask("elicitation", "form"):
             said = await _ask_client(call, question)
             if said == "deny":
                 raise ToolDenied(f"Denied: {question.why}, and the client said no. {how_to_allow}")
             if said is not None:
                 return said
-        present = [asker for asker in self._askers if asker.present()]
+        present = [asker for asker in self._prompters if asker.is_available()]
         if not present:
             raise ToolDenied(f"Denied: {question.why}, and nobody is there to ask. {how_to_allow}")
         answer = await _first_answer(present, question, self._seconds())
@@ -75,7 +75,7 @@ class Asking:
         return answer
 
 
-async def _ask_client(call: ToolCall, question: Question) -> Answer | None:
+async def _ask_client(call: ToolCall, question: UserQuestion) -> PromptAnswer | None:
     """Once or not at all: the client that wants something may not change the rules about it. None: it made no choice,
     as one does that has nobody to ask."""
     # Our own words first: what follows them may hold lines that read like ours.
@@ -86,7 +86,7 @@ async def _ask_client(call: ToolCall, question: Question) -> Answer | None:
         "required": ["allow"],
     }
     key = f"approve-{question.kind}"
-    said = (await call.line.ask({key: form(message, schema, binding=question.binding)})).get(key, {})
+    said = (await call.context.ask({key: form_request(message, schema, binding=question.binding)})).get(key, {})
     content = said.get("content")
     if said.get("action") == "cancel":
         return None
@@ -94,8 +94,10 @@ async def _ask_client(call: ToolCall, question: Question) -> Answer | None:
     return "once" if allowed else "deny"
 
 
-async def _first_answer(askers: Sequence[Asker], question: Question, seconds: float) -> Answer | None:
-    waiting = {asyncio.ensure_future(asker.ask(question)) for asker in askers}
+async def _first_answer(
+    prompters: Sequence[UserPrompter], question: UserQuestion, seconds: float
+) -> PromptAnswer | None:
+    waiting = {asyncio.ensure_future(asker.ask(question)) for asker in prompters}
     try:
         async with asyncio.timeout(seconds):
             while waiting:
@@ -114,7 +116,7 @@ async def _first_answer(askers: Sequence[Asker], question: Question, seconds: fl
     return None
 
 
-def question(
+def make_question(
     kind: Literal["exec", "consent"],
     *,
     title: str,
@@ -124,17 +126,17 @@ def question(
     always: bool,
     lasting: str = "",
     binding: str = "",
-) -> Question:
+) -> UserQuestion:
     """A question as a person may see it: nothing in it hides, and what stands beside our own words is one line."""
-    shown = visible_command if kind == "exec" else visible
-    return Question(
+    shown = escape_command if kind == "exec" else escape_unsafe
+    return UserQuestion(
         id=secrets.token_hex(16),
         kind=kind,
-        title=visible_line(title),
+        title=escape_line(title),
         detail=shown(detail),
-        why=visible_line(shown(why)),
-        asker=visible_line(asker),
+        why=escape_line(shown(why)),
+        asker=escape_line(asker),
         always=always,
-        lasting=visible_line(shown(lasting)),
+        lasting=escape_line(shown(lasting)),
         binding=binding,
     )

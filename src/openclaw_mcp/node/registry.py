@@ -6,33 +6,33 @@ from msgspec import Struct
 
 from ..core.errors import ToolNotFound, ToolUnavailable
 from ..core.model import ToolCall, ToolResult, ToolSpec
-from ..core.signal import Bell
-from .capability import Capability, Command, Danger, Missing
+from ..core.signal import Signal
+from .capability import Capability, Danger, NodeCommand, UnavailableReason
 
-Switch = Callable[[str, str], Missing | None]
+OffReason = Callable[[str, str], UnavailableReason | None]
 """Category and command to None when its setting is on, else why it is not and how to switch it on."""
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class CommandStatus(Struct, frozen=True, kw_only=True):
     """How a command stands right now."""
 
     category: str
     name: str
     description: str
     danger: Danger
-    missing: Missing | None
+    missing: UnavailableReason | None
 
 
-class Capabilities:
+class CapabilityRegistry:
     """A `ToolSource` of the commands that can work here and are switched on. `changed` rings when that set changes."""
 
-    def __init__(self, *, switch: Switch = lambda _category, _command: None) -> None:
-        self.changed: Bell[None] = Bell()
-        self._switch = switch
+    def __init__(self, *, off_reason: OffReason = lambda _category, _command: None) -> None:
+        self.changed: Signal[None] = Signal()
+        self._off_reason = off_reason
         self._capabilities: dict[str, Capability] = {}
-        self._commands: dict[str, tuple[Capability, Command]] = {}
-        self._offered: tuple[ToolSpec, ...] = ()
-        self._names: frozenset[str] = frozenset()
+        self._commands: dict[str, tuple[Capability, NodeCommand]] = {}
+        self._available_specs: tuple[ToolSpec, ...] = ()
+        self._available_names: frozenset[str] = frozenset()
 
     def add(self, capability: Capability) -> None:
         """Put a capability on offer; it shows at once."""
@@ -48,52 +48,54 @@ class Capabilities:
 
     def refresh(self) -> None:
         """Look again at what can work; ring if that changed."""
-        offered = tuple(command.spec for name, (_, command) in self._commands.items() if self.missing(name) is None)
-        if offered != self._offered:
-            self._offered = offered
-            self._names = frozenset(spec.name for spec in offered)
-            self.changed.ring(None)
+        offered = tuple(
+            command.spec for name, (_, command) in self._commands.items() if self.unavailable_reason(name) is None
+        )
+        if offered != self._available_specs:
+            self._available_specs = offered
+            self._available_names = frozenset(spec.name for spec in offered)
+            self.changed.emit(None)
 
     def specs(self) -> Sequence[ToolSpec]:
-        return self._offered
+        return self._available_specs
 
-    def every(self) -> Sequence[ToolSpec]:
+    def all_specs(self) -> Sequence[ToolSpec]:
         """All there are, whether or not they can work here."""
         return tuple(command.spec for _, command in self._commands.values())
 
-    def missing(self, name: str) -> Missing | None:
+    def unavailable_reason(self, name: str) -> UnavailableReason | None:
         """Why a command of ours is not on offer; None when it is."""
         capability, _ = self._commands[name]
-        return self._switch(capability.name, name) or capability.missing(name)
+        return self._off_reason(capability.name, name) or capability.unavailable_reason(name)
 
-    def standings(self) -> Sequence[Standing]:
+    def statuses(self) -> Sequence[CommandStatus]:
         """Every command, on offer or not, in the order they were added."""
         return [
-            Standing(
+            CommandStatus(
                 category=capability.name,
                 name=name,
                 description=command.spec.description,
                 danger=command.danger,
-                missing=self.missing(name),
+                missing=self.unavailable_reason(name),
             )
             for name, (capability, command) in self._commands.items()
         ]
 
-    def require(self, name: str) -> Command:
+    def require(self, name: str) -> NodeCommand:
         """The command, if it can be used right now. Raises ToolNotFound, or ToolUnavailable with the remedy."""
         found = self._commands.get(name)
         if found is None:
             raise ToolNotFound(f"Unknown tool: {name}")
-        missing = self.missing(name)
+        missing = self.unavailable_reason(name)
         if missing is not None:
             raise ToolUnavailable(f"{name} is not available: {missing.reason} {missing.remedy}")
         return found[1]
 
-    def offers(self, name: str) -> bool:
+    def is_available(self, name: str) -> bool:
         """Whether it was on offer when last looked."""
-        return name in self._names
+        return name in self._available_names
 
-    def knows(self, name: str) -> bool:
+    def has_command(self, name: str) -> bool:
         """Whether a command of this name is ours, on offer or not."""
         return name in self._commands
 

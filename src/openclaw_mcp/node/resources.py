@@ -23,15 +23,15 @@ from ..core.model import (
     TemplateSpec,
     ToolResult,
 )
-from ..core.signal import Bell
+from ..core.signal import Signal
 
 ROOT: Final = "openclaw://node"
 SETTINGS: Final = f"{ROOT}/settings"
 ACTIVITY: Final = f"{ROOT}/activity"
 CAPTURES: Final = f"{ROOT}/captures"
-MOST_CAPTURES: Final = 16
-MOST_CAPTURED: Final = 64 << 20  # bytes kept in memory
-MOST_ACTIVITY: Final = 200  # calls remembered
+MAX_CAPTURES: Final = 16
+MOST_CAPTURE_BYTES: Final = 64 << 20  # bytes kept in memory
+MAX_ACTIVITY: Final = 200  # calls remembered
 
 _JSON: Final = "application/json"
 _TEMPLATE = TemplateSpec(
@@ -47,32 +47,32 @@ class Capture(Struct, frozen=True):
     data: bytes
 
 
-class NodeShelf:
+class NodeResources:
     """A `Shelf`. Captures live in memory only: they are gone when the node stops."""
 
     def __init__(self, settings: Callable[[], Json]) -> None:
-        self.changed: Bell[None] = Bell()
-        self.updated: Bell[str] = Bell()
+        self.changed: Signal[None] = Signal()
+        self.updated: Signal[str] = Signal()
         self._settings = settings
-        self._activity: deque[CallRecord] = deque(maxlen=MOST_ACTIVITY)
-        self._captures: deque[Capture] = deque(maxlen=MOST_CAPTURES)
-        self._count = 0
+        self._activity: deque[CallRecord] = deque(maxlen=MAX_ACTIVITY)
+        self._captures: deque[Capture] = deque(maxlen=MAX_CAPTURES)
+        self._last_id = 0
 
-    def record(self, record: CallRecord) -> None:
+    def record_call(self, record: CallRecord) -> None:
         self._activity.append(record)
-        self.updated.ring(ACTIVITY)
+        self.updated.emit(ACTIVITY)
 
-    def keep(self, tool: str, result: ToolResult) -> None:
+    def keep_captures(self, tool: str, result: ToolResult) -> None:
         """Keep the pictures, sounds and films of a result."""
-        fresh = [media for block in result.content if (media := _media(block)) is not None]
+        fresh = [media for block in result.content if (media := _media_bytes(block)) is not None]
         for mime_type, data in fresh:
-            self._count += 1
-            self._captures.append(Capture(self._count, tool, _written(time.time()), mime_type, data))
-        while sum(len(capture.data) for capture in self._captures) > MOST_CAPTURED:
+            self._last_id += 1
+            self._captures.append(Capture(self._last_id, tool, _format_time(time.time()), mime_type, data))
+        while sum(len(capture.data) for capture in self._captures) > MOST_CAPTURE_BYTES:
             self._captures.popleft()
         if fresh:
-            self.changed.ring(None)
-            self.updated.ring(CAPTURES)
+            self.changed.emit(None)
+            self.updated.emit(CAPTURES)
 
     async def list(self, caller: Caller) -> Sequence[ResourceSpec]:
         fixed = (
@@ -99,18 +99,24 @@ class NodeShelf:
     async def read(self, read: ResourceRead) -> Sequence[Contents]:
         match read.uri:
             case "openclaw://node/settings":
-                return (_text(read.uri, self._settings()),)
+                return (_json_contents(read.uri, self._settings()),)
             case "openclaw://node/activity":
-                return (_text(read.uri, {"calls": [_told(record) for record in reversed(self._activity)]}),)
+                return (
+                    _json_contents(read.uri, {"calls": [_call_to_json(record) for record in reversed(self._activity)]}),
+                )
             case "openclaw://node/captures":
-                return (_text(read.uri, {"captures": [_shape(capture) for capture in reversed(self._captures)]}),)
+                return (
+                    _json_contents(
+                        read.uri, {"captures": [_capture_to_json(capture) for capture in reversed(self._captures)]}
+                    ),
+                )
         for capture in self._captures:
             if read.uri == f"{CAPTURES}/{capture.id}":
                 return (Contents(uri=read.uri, mime_type=capture.mime_type, blob=capture.data),)
         raise ResourceNotFound(f"Nothing stands at {read.uri[:200]}")
 
 
-def _media(block: object) -> tuple[str, bytes] | None:
+def _media_bytes(block: object) -> tuple[str, bytes] | None:
     match block:
         case Image(data=data, mime_type=mime_type) | Audio(data=data, mime_type=mime_type):
             return mime_type, data
@@ -119,9 +125,9 @@ def _media(block: object) -> tuple[str, bytes] | None:
     return None
 
 
-def _told(record: CallRecord) -> Json:
+def _call_to_json(record: CallRecord) -> Json:
     return {
-        "at": _written(record.at),
+        "at": _format_time(record.at),
         "caller": record.caller,
         "tool": record.tool,
         "outcome": record.outcome,
@@ -129,7 +135,7 @@ def _told(record: CallRecord) -> Json:
     }
 
 
-def _shape(capture: Capture) -> Json:
+def _capture_to_json(capture: Capture) -> Json:
     return {
         "uri": f"{CAPTURES}/{capture.id}",
         "tool": capture.tool,
@@ -139,9 +145,9 @@ def _shape(capture: Capture) -> Json:
     }
 
 
-def _text(uri: str, value: Json) -> Contents:
+def _json_contents(uri: str, value: Json) -> Contents:
     return Contents(uri=uri, mime_type=_JSON, text=msgspec.json.encode(value).decode())
 
 
-def _written(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="milliseconds")

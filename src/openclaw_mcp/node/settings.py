@@ -10,11 +10,11 @@ from msgspec import Struct
 from ..core.errors import OpenClawError
 from .private_files import read_private, write_private
 
-FILE: Final = "node.json"
+SETTINGS_FILE: Final = "node.json"
 DEFAULT_PORT: Final = 8765
-LARGEST_FILE: Final = 1 << 20  # bytes; a settings file is a page of text
+MAX_FILE_BYTES: Final = 1 << 20  # bytes; a settings file is a page of text
 
-ON_UNLESS_SAID: Final = {
+DEFAULT_ENABLED: Final = {
     "system": True,
     "device": True,
     "screen": True,
@@ -38,7 +38,7 @@ class FixedPosition(Struct, frozen=True, kw_only=True, rename="camel"):
     accuracy: float = 100.0
 
 
-class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
+class NodeSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     """Every switch with its default. Unknown names are kept out of reach but do no harm."""
 
     enable_mcp_server: bool = True
@@ -78,41 +78,41 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     """Origins of this machine and its network the canvas may reach, as `http://localhost:5173`; it reaches no other."""
     location_fixed: FixedPosition | None = None
 
-    def on(self, category: str) -> bool:
-        return self.capabilities.get(category, ON_UNLESS_SAID.get(category, True))
+    def is_enabled(self, category: str) -> bool:
+        return self.capabilities.get(category, DEFAULT_ENABLED.get(category, True))
 
 
-def load(path: Path) -> Settings:
+def load_settings(path: Path) -> NodeSettings:
     """The settings in `path`; the defaults when there is no such file. Raises BadSettings, with the line at fault."""
     try:
-        text = read_private(path, largest=LARGEST_FILE)
+        text = read_private(path, largest=MAX_FILE_BYTES)
     except FileNotFoundError:
-        return Settings()
+        return NodeSettings()
     except OSError as exc:
         raise BadSettings(f"{path} can't be read: {exc.strerror or exc}") from exc
     try:
-        settings = msgspec.json.decode(text, type=Settings)
+        settings = msgspec.json.decode(text, type=NodeSettings)
     except (msgspec.ValidationError, msgspec.DecodeError) as exc:
         raise BadSettings(f"{path} is no settings file: {exc}") from exc
     if settings.mcp_only_mode:
         settings = msgspec.structs.replace(settings, enable_mcp_server=True, enable_node_mode=False)
-    _check(path, settings)
+    _check_settings(path, settings)
     return settings
 
 
-def save(path: Path, settings: Settings) -> None:
+def save_settings(path: Path, settings: NodeSettings) -> None:
     shape: dict[str, Any] = msgspec.to_builtins(settings)
     kept = {key: value for key, value in shape.items() if value is not None and key != "mcpOnlyMode"}
     write_private(path, msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
 
 
-def state_dir(given: str | None = None) -> Path:
+def resolve_state_dir(configured: str | None = None) -> Path:
     """Where the node keeps its files: the flag, OPENCLAW_STATE_DIR, or ~/.openclaw-mcp."""
-    chosen = given or os.environ.get("OPENCLAW_STATE_DIR") or "~/.openclaw-mcp"
+    chosen = configured or os.environ.get("OPENCLAW_STATE_DIR") or "~/.openclaw-mcp"
     return Path(chosen).expanduser()
 
 
-def _check(path: Path, settings: Settings) -> None:
+def _check_settings(path: Path, settings: NodeSettings) -> None:
     if not 0 <= settings.mcp_port <= 65535:
         raise BadSettings(f"{path}: mcpPort must be between 0 and 65535")
     if not 1 <= settings.mcp_slots <= 1024:

@@ -9,22 +9,22 @@ from msgspec import Struct
 
 from ..core.errors import ToolArguments, ToolDenied, ToolError
 from ..core.model import Json, ToolCall, ToolResult, ToolSpec
-from ..core.ports import Guard
-from .arguments import flag, schema, text
-from .capability import Command, Missing, answer
-from .desktop import Desktop, Urgency
+from ..core.ports import ProcessGuard
+from .arguments import flag, object_schema, text
+from .capability import NodeCommand, UnavailableReason, json_result
+from .desktop import DesktopNotifier, Urgency
 from .exec import process
-from .exec.approvals import Approvals
-from .exec.environment import blocked, inherited
-from .exec.program_locator import Locator
+from .exec.approvals import ExecAuthorizer
+from .exec.environment import child_environment, find_blocked_names
+from .exec.program_locator import ProgramLocator
 from .exec.wrappers import POSIX_SHELLS
-from .path_following import follow
+from .path_following import follow_links
 
 DEFAULT_MS: Final = 30_000
-LONGEST_MS: Final = 600_000
-DEADLINE: Final = 3600.0 + LONGEST_MS / 1000 + 30  # the longest a person may think, the longest run, and some air
-MOST_WORDS: Final = 4096  # of a command
-MOST_BINS: Final = 256  # asked for at once
+MAX_MS: Final = 600_000
+DEADLINE: Final = 3600.0 + MAX_MS / 1000 + 30  # the longest a person may think, the longest run, and some air
+MAX_WORDS: Final = 4096  # of a command
+MAX_BINS: Final = 256  # asked for at once
 
 _RUN_PROPERTIES: Final[dict[str, Json]] = {
     "command": {
@@ -55,7 +55,7 @@ _RUN = ToolSpec(
         "Runs a command on this machine if its rules or its person allow it, and answers with its output, exit code "
         "and duration. Its whole process group ends with it."
     ),
-    input_schema=schema(_RUN_PROPERTIES, required=("command",)),
+    input_schema=object_schema(_RUN_PROPERTIES, required=("command",)),
     annotations={"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True},
     effect="run",
     deadline=DEADLINE,
@@ -64,14 +64,14 @@ _PREPARE = ToolSpec(
     name="system.run.prepare",
     title="Look at a command before running it",
     description="Says what system.run would run, without running it.",
-    input_schema=schema(_RUN_PROPERTIES, required=("command",)),
+    input_schema=object_schema(_RUN_PROPERTIES, required=("command",)),
     annotations={"readOnlyHint": True, "openWorldHint": False},
 )
 _WHICH = ToolSpec(
     name="system.which",
     title="Find programs",
     description="Where the named programs are on this machine; those not found are left out.",
-    input_schema=schema(
+    input_schema=object_schema(
         {"bins": {"type": "array", "items": {"type": "string"}, "description": "Program names, without folders."}},
         required=("bins",),
     ),
@@ -81,7 +81,7 @@ _NOTIFY = ToolSpec(
     name="system.notify",
     title="Notify the person",
     description="Shows a notification on this machine's desktop.",
-    input_schema=schema(
+    input_schema=object_schema(
         {
             "title": {"type": "string"},
             "body": {"type": "string"},
@@ -97,14 +97,14 @@ _GET = ToolSpec(
     name="system.execApprovals.get",
     title="Read the rules about running commands",
     description="The rules by which commands are allowed, denied or put to a person, and their hash.",
-    input_schema=schema({}),
+    input_schema=object_schema({}),
     annotations={"readOnlyHint": True, "openWorldHint": False},
 )
 _SET = ToolSpec(
     name="system.execApprovals.set",
     title="Tighten the rules about running commands",
     description="Replaces the rules by stricter ones; needs the hash of the present ones as `baseHash`.",
-    input_schema=schema(
+    input_schema=object_schema(
         {
             "baseHash": {"type": "string"},
             "defaultAction": {"type": "string", "enum": ["allow", "prompt", "deny"]},
@@ -118,61 +118,63 @@ _SET = ToolSpec(
 _URGENCIES: Final[dict[str | None, Urgency]] = {"passive": "low", "active": "normal", "timeSensitive": "critical"}
 
 
-class RunRequest(Struct, frozen=True, kw_only=True):
+class SystemRunRequest(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: Path | None
     seconds: float
 
 
-class System:
+class SystemCapability:
     """The `system.*` commands."""
 
     name = "system"
 
-    def __init__(self, *, approvals: Approvals, desktop: Desktop, guard: Guard | None = None) -> None:
+    def __init__(
+        self, *, approvals: ExecAuthorizer, desktop: DesktopNotifier, guard: ProcessGuard | None = None
+    ) -> None:
         """`guard` ends commands should this process be killed."""
         self._guard = guard
         self._approvals = approvals
         self._desktop = desktop
 
-    def commands(self) -> Sequence[Command]:
+    def commands(self) -> Sequence[NodeCommand]:
         return (
-            Command(spec=_RUN, run=self._run, danger="dangerous"),
-            Command(spec=_PREPARE, run=self._prepare),
-            Command(spec=_WHICH, run=self._which),
-            Command(spec=_NOTIFY, run=self._notify),
-            Command(spec=_GET, run=self._get),
-            Command(spec=_SET, run=self._set, danger="dangerous"),
+            NodeCommand(spec=_RUN, run=self._run, danger="dangerous"),
+            NodeCommand(spec=_PREPARE, run=self._prepare),
+            NodeCommand(spec=_WHICH, run=self._which),
+            NodeCommand(spec=_NOTIFY, run=self._notify),
+            NodeCommand(spec=_GET, run=self._get_approvals),
+            NodeCommand(spec=_SET, run=self._set_approvals, danger="dangerous"),
         )
 
-    def missing(self, command: str) -> Missing | None:
-        return self._desktop.missing() if command == "system.notify" else None
+    def unavailable_reason(self, command: str) -> UnavailableReason | None:
+        return self._desktop.unavailable_reason() if command == "system.notify" else None
 
     async def aclose(self) -> None:
         return
 
     async def _run(self, call: ToolCall) -> ToolResult:
-        request = requested(call.arguments)
-        executable = Locator(request.cwd).executable(request.argv[0])
+        request = parse_run_request(call.arguments)
+        executable = ProgramLocator(request.cwd).executable(request.argv[0])
         if executable is None:
             raise ToolError(f"The program {request.argv[0][:80]!r} is not on this machine; see system.which")
         asker = f"{call.caller.kind} {call.caller.name}"
         await self._approvals.authorise(call, request.argv, cwd=request.cwd, asker=asker, env=request.env)
 
         async def report(seconds: float, last: str) -> None:
-            await call.line.progress(seconds, total=request.seconds, message=last or None)
+            await call.context.progress(seconds, total=request.seconds, message=last or None)
 
-        ended = await process.run(
+        ended = await process.run_process(
             request.argv,
             executable=executable,
             cwd=request.cwd,
-            env={**inherited(), **request.env},
+            env={**child_environment(), **request.env},
             seconds=request.seconds,
             report=report,
             guard=self._guard,
         )
-        return answer(
+        return json_result(
             {
                 "stdout": ended.stdout,
                 "stderr": ended.stderr,
@@ -185,7 +187,7 @@ class System:
         )
 
     async def _prepare(self, call: ToolCall) -> ToolResult:
-        request = requested(call.arguments)
+        request = parse_run_request(call.arguments)
         shown = text(call.arguments, "rawCommand") or shlex.join(request.argv)
         plan = {
             "argv": list(request.argv),
@@ -195,18 +197,18 @@ class System:
             "agentId": text(call.arguments, "agentId"),
             "sessionKey": text(call.arguments, "sessionKey"),
         }
-        return answer({"cmdText": shown, "plan": plan})
+        return json_result({"cmdText": shown, "plan": plan})
 
     async def _which(self, call: ToolCall) -> ToolResult:
         bins = [name.strip() for name in call.arguments["bins"] if name.strip()]
-        if not bins or len(bins) > MOST_BINS:
-            raise ToolArguments(f"Missing bins parameter: name 1 to {MOST_BINS} programs")
+        if not bins or len(bins) > MAX_BINS:
+            raise ToolArguments(f"Missing bins parameter: name 1 to {MAX_BINS} programs")
         if any("\0" in name for name in bins):
             raise ToolArguments("bins holds a NUL character")
-        locator = Locator(None)
+        locator = ProgramLocator(None)
         # A name with a folder in it would tell whether any file exists.
         found = {name: locator.executable(name) for name in bins if "/" not in name and "\\" not in name}
-        return answer({"bins": {name: path for name, path in found.items() if path}})
+        return json_result({"bins": {name: path for name, path in found.items() if path}})
 
     async def _notify(self, call: ToolCall) -> ToolResult:
         given = call.arguments
@@ -214,33 +216,35 @@ class System:
         body = "\n".join(part for part in (text(given, "subtitle"), text(given, "body")) if part)
         urgency = _URGENCIES.get(text(given, "priority"), "normal")
         await self._desktop.notify(title, body, urgency=urgency, sound=flag(given, "sound", default=True))
-        return answer({"sent": True})
+        return json_result({"sent": True})
 
-    async def _get(self, call: ToolCall) -> ToolResult:
-        return answer(self._approvals.get())
+    async def _get_approvals(self, call: ToolCall) -> ToolResult:
+        return json_result(self._approvals.describe_policy())
 
-    async def _set(self, call: ToolCall) -> ToolResult:
-        return answer(self._approvals.set(call.arguments))
+    async def _set_approvals(self, call: ToolCall) -> ToolResult:
+        return json_result(self._approvals.tighten_policy(call.arguments))
 
 
-def requested(arguments: Json) -> RunRequest:
+def parse_run_request(arguments: Json) -> SystemRunRequest:
     """What a call of system.run asks for. Raises ToolArguments; ToolDenied for variables that may not be set."""
-    argv = _argv(arguments)
-    if len(argv) > MOST_WORDS or any("\0" in word for word in argv):
-        raise ToolArguments(f"command holds a NUL character, or more than {MOST_WORDS} words")
+    argv = _parse_argv(arguments)
+    if len(argv) > MAX_WORDS or any("\0" in word for word in argv):
+        raise ToolArguments(f"command holds a NUL character, or more than {MAX_WORDS} words")
     raw = text(arguments, "rawCommand")
-    if raw is not None and raw not in (shlex.join(argv), _shell_text(argv)):
+    if raw is not None and raw not in (shlex.join(argv), _shell_script_text(argv)):
         raise ToolArguments("rawCommand says something else than command; leave it out")
     env = arguments.get("env") or {}
-    refused = blocked(env)
+    refused = find_blocked_names(env)
     if refused:
         raise ToolDenied(f"Unsafe environment variable override blocked: {', '.join(refused)[:400]}")
     if any("\0" in value for value in env.values()):
         raise ToolArguments("env holds a NUL character")
-    return RunRequest(argv=argv, env=env, cwd=_cwd(arguments.get("cwd")), seconds=_milliseconds(arguments) / 1000)
+    return SystemRunRequest(
+        argv=argv, env=env, cwd=_parse_cwd(arguments.get("cwd")), seconds=_parse_timeout_ms(arguments) / 1000
+    )
 
 
-def _argv(arguments: Json) -> tuple[str, ...]:
+def _parse_argv(arguments: Json) -> tuple[str, ...]:
     command, args = arguments["command"], arguments.get("args")
     if type(command) is list:
         if not command[0].strip():
@@ -256,28 +260,28 @@ def _argv(arguments: Json) -> tuple[str, ...]:
     return (shell, "-c", command)
 
 
-def _shell_text(argv: Sequence[str]) -> str | None:
+def _shell_script_text(argv: Sequence[str]) -> str | None:
     """What a shell is given to read. Only a shell by its bare name: another program does with it what it likes."""
     return argv[2] if len(argv) == 3 and argv[1] == "-c" and argv[0] in POSIX_SHELLS else None
 
 
-def _cwd(given: Any) -> Path | None:
-    if given is None:
+def _parse_cwd(folder_text: Any) -> Path | None:
+    if folder_text is None:
         return None
-    if type(given) is not str or not given.strip():
+    if type(folder_text) is not str or not folder_text.strip():
         raise ToolArguments("cwd must be the path of a folder, or left out")
-    folder = Path(given).expanduser()
+    folder = Path(folder_text).expanduser()
     if not folder.is_absolute() or not folder.is_dir():
         raise ToolArguments("cwd must be the absolute path of a folder that exists")
-    real, steady = follow(str(folder))
+    real, steady = follow_links(str(folder))
     if not steady:
         raise ToolArguments("cwd must not pass through /proc: it means another folder to each process")
     return Path(real)  # where a link leads by now is where the command is judged, and where it starts
 
 
-def _milliseconds(arguments: Json) -> int:
+def _parse_timeout_ms(arguments: Json) -> int:
     for name in ("timeoutMs", "timeout"):
         value = arguments.get(name)
         if type(value) is int and value > 0:
-            return min(value, LONGEST_MS)
+            return min(value, MAX_MS)
     return DEFAULT_MS

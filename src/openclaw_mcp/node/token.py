@@ -9,10 +9,10 @@ from typing import Final
 from ..core.errors import OpenClawError
 from .private_files import read_private, write_private
 
-FILE: Final = "mcp-token.txt"
+TOKEN_FILE: Final = "mcp-token.txt"
 RANDOM_BYTES: Final = 32  # 43 characters of base64url
-LARGEST_FILE: Final = 4096
-_PROPER: Final = re.compile(r"[\x21-\x7e]{16,512}")
+MAX_FILE_BYTES: Final = 4096
+_VALID_TOKEN: Final = re.compile(r"[\x21-\x7e]{16,512}")
 
 
 class BadToken(OpenClawError):
@@ -23,10 +23,10 @@ class TokenFile:
     """The token as it stands in the file right now; a new one counts from the next request on."""
 
     def __init__(self, state_dir: Path) -> None:
-        self.path = state_dir / FILE
-        self._name = str(self.path)
+        self.path = state_dir / TOKEN_FILE
+        self._path_text = str(self.path)
         self._token = ""
-        self._seen: tuple[int, int, int] | None = None
+        self._file_stamp: tuple[int, int, int] | None = None
 
     def ensure(self) -> str:
         """The token, made if the file is missing or blank. Raises BadToken when it is there and can't be used."""
@@ -43,28 +43,28 @@ class TokenFile:
     def read(self) -> str:
         """Raises FileNotFoundError when there is none, BadToken when it can't be used."""
         try:
-            token = read_private(self.path, largest=LARGEST_FILE).decode("ascii").strip()
+            token = read_private(self.path, largest=MAX_FILE_BYTES).decode("ascii").strip()
         except FileNotFoundError:
             raise
         except (OSError, UnicodeDecodeError) as exc:
             raise BadToken(f"{self.path} can't be read: make it a plain file of yours, or delete it") from exc
         if not token:
             raise FileNotFoundError(self.path)
-        if not _PROPER.fullmatch(token):
+        if not _VALID_TOKEN.fullmatch(token):
             raise BadToken(f"{self.path} holds no usable token: delete it and a new one is made")
         return token
 
-    def current(self) -> str | None:
+    def current_token(self) -> str | None:
         """The token, read again when the file has changed; None while it can't be used, which lets nobody in."""
         try:
-            status = os.stat(self._name)  # noqa: PTH116  asked for each request, and twice as fast
+            status = os.stat(self._path_text)  # noqa: PTH116  asked for each request, and twice as fast
             seen = (status.st_mtime_ns, status.st_ino, status.st_size)
-            if seen != self._seen:
-                self._token, self._seen = self.read(), seen
+            if seen != self._file_stamp:
+                self._token, self._file_stamp = self.read(), seen
         except (OSError, BadToken):
-            self._seen = None
+            self._file_stamp = None
             return None
         return self._token
 
-    def readable_by_others(self) -> bool:
+    def is_readable_by_others(self) -> bool:
         return bool(self.path.stat().st_mode & 0o077)

@@ -5,17 +5,17 @@ import re
 from typing import Final
 
 from ..core.agent import Attachment
-from ..core.model import Audio, Block, Contents, Embedded, Image, Text, ToolResult
+from ..core.model import Audio, ContentBlock, Contents, Embedded, Image, Text, ToolResult
 
 MEGABYTE: Final = 1024 * 1024
-LARGEST_ITEM: Final = 20 * MEGABYTE
-LARGEST_ANSWER: Final = 50 * MEGABYTE
+MAX_ITEM_BYTES: Final = 20 * MEGABYTE
+MAX_ANSWER_BYTES: Final = 50 * MEGABYTE
 
 _BLANK_LINES: Final = re.compile(r"^(?:[ \t\r]*\n)+")
-NOTHING_SAID: Final = "(The agent finished without a reply.)"
+EMPTY_ANSWER: Final = "(The agent finished without a reply.)"
 
 
-class Gatherer:
+class AnswerBuilder:
     """Takes parts as they come; `result` joins them in the order they came.
 
     A part said again, whole or as lines of another, is said once: agents stream a text piecemeal, then give it whole.
@@ -25,64 +25,66 @@ class Gatherer:
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._media: dict[bytes, Attachment] = {}
-        self._left_out: list[str] = []
+        self._omissions: list[str] = []
         self._size = 0
 
-    def say(self, text: str) -> None:
-        said = _trimmed(text)
-        if not said or any(_among(said, earlier) for earlier in self._texts):
+    def add_text(self, text: str) -> None:
+        said = _trim(text)
+        if not said or any(_is_line_run(said, earlier) for earlier in self._texts):
             return
-        kept = self._texts[: _grown_from(self._texts, said)]
-        self._texts = [*(earlier for earlier in kept if not _among(earlier, said)), said]
+        kept = self._texts[: _find_streamed_tail(self._texts, said)]
+        self._texts = [*(earlier for earlier in kept if not _is_line_run(earlier, said)), said]
 
-    def show(self, item: Attachment) -> None:
+    def add_media(self, item: Attachment) -> None:
         data = item.data
         if data is None:
             why = f"only a link: {item.url}" if item.url else "the gateway did not send it"
             told = f"{item.name or item.mime_type} ({why})"
-            self._left_out += [] if told in self._left_out else [told]
+            self._omissions += [] if told in self._omissions else [told]
             return
         digest = hashlib.sha256(data).digest()
         if digest in self._media:
             return
         name = item.name or item.mime_type
-        if len(data) > LARGEST_ITEM:
-            self._left_out.append(f"{name} ({_megabytes(len(data))}; one item may have {LARGEST_ITEM // MEGABYTE} MB)")
-        elif self._size + len(data) > LARGEST_ANSWER:
-            limit = LARGEST_ANSWER // MEGABYTE
-            self._left_out.append(f"{name} ({_megabytes(len(data))}; one answer may have {limit} MB)")
+        if len(data) > MAX_ITEM_BYTES:
+            self._omissions.append(
+                f"{name} ({_format_megabytes(len(data))}; one item may have {MAX_ITEM_BYTES // MEGABYTE} MB)"
+            )
+        elif self._size + len(data) > MAX_ANSWER_BYTES:
+            limit = MAX_ANSWER_BYTES // MEGABYTE
+            self._omissions.append(f"{name} ({_format_megabytes(len(data))}; one answer may have {limit} MB)")
         else:
             self._media[digest] = item
             self._size += len(data)
 
     def result(self) -> ToolResult:
-        text = _within("\n\n".join(self._texts), LARGEST_ANSWER - self._size)
-        blocks: list[Block] = [Text(text)] if text else []
-        blocks += [_block(item, number) for number, item in enumerate(self._media.values(), 1)]
-        if self._left_out:
-            blocks.append(Text(f"Left out of this answer: {'; '.join(self._left_out)}."))
-        return ToolResult(tuple(blocks) or (Text(NOTHING_SAID),))
+        text = _truncate("\n\n".join(self._texts), MAX_ANSWER_BYTES - self._size)
+        blocks: list[ContentBlock] = [Text(text)] if text else []
+        blocks += [_to_block(item, number) for number, item in enumerate(self._media.values(), 1)]
+        if self._omissions:
+            blocks.append(Text(f"Left out of this answer: {'; '.join(self._omissions)}."))
+        return ToolResult(tuple(blocks) or (Text(EMPTY_ANSWER),))
 
 
-def _trimmed(text: str) -> str:
+def _trim(text: str) -> str:
     """Without the space around it, but for that of a first line which is code."""
     first = _BLANK_LINES.sub("", text).rstrip()
     return first if first.startswith(("    ", "\t")) else first.lstrip()
 
 
-def _among(part: str, whole: str) -> bool:
+def _is_line_run(part: str, whole: str) -> bool:
     """Whether `part` is a run of whole lines of `whole`."""
     return f"\n{part}\n" in f"\n{whole}\n"
 
 
-def _grown_from(parts: list[str], said: str) -> int:
+def _find_streamed_tail(parts: list[str], text: str) -> int:
     """The first of the last parts that `said` begins with, one after the other, whatever space is between them."""
-    words = "".join(said.split())
+    words = "".join(text.split())
     heads = ["".join(part.split()) for part in parts]
     return next((at for at in range(len(parts)) if words.startswith("".join(heads[at:]))), len(parts))
 
 
-def _block(item: Attachment, number: int) -> Block:
+def _to_block(item: Attachment, number: int) -> ContentBlock:
     assert item.data is not None
     match item.kind:
         case "image":
@@ -93,7 +95,7 @@ def _block(item: Attachment, number: int) -> Block:
     return Embedded(Contents(uri=f"attachment://{name}", mime_type=item.mime_type, blob=item.data))
 
 
-def _within(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     """`text`, cut where it would be larger than the answer may be."""
     if len(text) * 4 <= limit or len(data := text.encode()) <= limit:
         return text
@@ -101,5 +103,5 @@ def _within(text: str, limit: int) -> str:
     return data[: max(0, limit - len(note))].decode(errors="ignore") + note
 
 
-def _megabytes(size: int) -> str:
+def _format_megabytes(size: int) -> str:
     return f"{size / MEGABYTE:.1f} MB"

@@ -12,56 +12,58 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from ..core.agent import AgentEvent, Attachment, Block, Failed, Media, Partial, ToolUse
-from ..core.agent import Final as Done
+from ..core.agent import AgentEvent, AnswerBlock, Attachment, MediaAttached, PartialAnswer, ToolUse, TurnFailed
+from ..core.agent import TurnCompleted as Done
 from ..core.errors import OpenClawError
-from ..core.gateway_port import Gateway
+from ..core.gateway_port import OrderGateway
 from ..core.model import Json
 
-RUN_WITHIN: Final = 3600.0  # seconds the agent may take
-ADMIT_WITHIN: Final = 60.0  # seconds from sending an order to its admission
-STOP_WITHIN: Final = 10.0  # seconds a gateway gets to acknowledge that a run is to stop
-LOOK_EVERY: Final = 1.0  # seconds between two looks at an order that waits its turn; nobody tells when it comes
-MOST_AFTER: Final = 200  # messages of a transcript in which the answer to such an order is looked for
-MOST_UNHEARD: Final = 1000  # events of one run waiting to be read, after which pieces of text are passed over
+RUN_TIMEOUT: Final = 3600.0  # seconds the agent may take
+ADMIT_TIMEOUT: Final = 60.0  # seconds from sending an order to its admission
+STOP_TIMEOUT: Final = 10.0  # seconds a gateway gets to acknowledge that a run is to stop
+POLL_INTERVAL: Final = 1.0  # seconds between two looks at an order that waits its turn; nobody tells when it comes
+HISTORY_LIMIT: Final = 200  # messages of a transcript in which the answer to such an order is looked for
+MOST_QUEUED_EVENTS: Final = 1000  # events of one run waiting to be read, after which pieces of text are passed over
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class AgentOrder(Struct, frozen=True, kw_only=True):
     message: str
     session_key: str
     attachments: tuple[Attachment, ...] = ()
 
 
-async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, None]:
+async def run_order(gateway: OrderGateway, order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
     """What the agent says, ending with `Final` or `Failed`. Closing the iterator early stops the run."""
     run_id = str(uuid.uuid4())
     unheard: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
     def hear(event: str, payload: Any) -> None:
-        mine = type(payload) is dict and payload.get("runId") == run_id and _telling(event, payload)
+        mine = type(payload) is dict and payload.get("runId") == run_id and _is_relevant(event, payload)
         # The next snapshot says what a lost one said; an end, or what a tool made, is told once.
-        lost = mine and unheard.qsize() >= MOST_UNHEARD and _is_piece(payload)
+        lost = mine and unheard.qsize() >= MOST_QUEUED_EVENTS and _is_partial_text(payload)
         if event in ("hello", "gone") or (mine and not lost):
             unheard.put_nowait((event, payload))
 
-    deaf = gateway.listen(hear)
+    deaf = gateway.subscribe(hear)
     ended = False
     try:
-        await gateway.call("chat.send", _params(order, run_id, near=gateway.near), within=ADMIT_WITHIN)
-        reader = _Reader()
+        await gateway.call(
+            "chat.send", _chat_send_params(order, run_id, is_local=gateway.is_local), within=ADMIT_TIMEOUT
+        )
+        reader = _EventReader()
         while not ended:
             event, payload = await unheard.get()
             if event == "gone":
                 ended = True
-                yield Failed(message=f"the gateway went away: {payload}")
+                yield TurnFailed(message=f"the gateway went away: {payload}")
                 break
             if event == "hello":
-                payload = await _missed(gateway, run_id)
+                payload = await _wait_for_end(gateway, run_id)
                 event = "chat"
-            elif _waits(event, payload):
-                payload = await _in_its_turn(gateway, order, run_id)
+            elif _is_queued(event, payload):
+                payload = await _wait_for_turn(gateway, order, run_id)
             for said in reader.read(event, payload):
-                ended = isinstance(said, Done | Failed)
+                ended = isinstance(said, Done | TurnFailed)
                 yield said
                 if ended:
                     break
@@ -70,57 +72,57 @@ async def carried(gateway: Gateway, order: Order) -> AsyncGenerator[AgentEvent, 
         if not ended:
             stop = {"sessionKey": order.session_key, "runId": run_id}
             with suppress(OpenClawError):
-                await asyncio.shield(gateway.call("chat.abort", stop, within=STOP_WITHIN))
+                await asyncio.shield(gateway.call("chat.abort", stop, within=STOP_TIMEOUT))
 
 
-def _telling(event: str, payload: Json) -> bool:
+def _is_relevant(event: str, payload: Json) -> bool:
     """Whether the reader reads it."""
     return event == "chat" or (event == "agent" and payload.get("stream") in ("tool", "assistant"))
 
 
-def _is_piece(payload: Json) -> bool:
+def _is_partial_text(payload: Json) -> bool:
     data = payload.get("data")
     silent = payload.get("stream") == "assistant" and not (type(data) is dict and data.get("mediaUrls"))
     return silent or payload.get("state") == "delta"
 
 
-async def _missed(gateway: Gateway, run_id: str) -> Json:
+async def _wait_for_end(gateway: OrderGateway, run_id: str) -> Json:
     """How a run ended whose events may have been lost with the connection; waits if it has not."""
-    wait = {"runId": run_id, "timeoutMs": int(RUN_WITHIN * 1000)}
-    end = await gateway.call("agent.wait", wait, within=RUN_WITHIN + ADMIT_WITHIN)
+    wait = {"runId": run_id, "timeoutMs": int(RUN_TIMEOUT * 1000)}
+    end = await gateway.call("agent.wait", wait, within=RUN_TIMEOUT + ADMIT_TIMEOUT)
     if end.get("status") == "ok":
         text = (end.get("terminalReply") or {}).get("text") or ""
         return {"state": "final", "message": {"content": [{"type": "text", "text": text}]}}
     return {"state": "error", "errorMessage": end.get("error") or f"the run ended as {end.get('status')!r}"}
 
 
-def _waits(event: str, payload: Json) -> bool:
+def _is_queued(event: str, payload: Json) -> bool:
     """A real OpenClaw ends a run that has to wait for another with an empty `final`, and does it under another id."""
     return event == "chat" and payload.get("state") == "final" and not {"message", "stopReason"} & payload.keys()
 
 
-async def _in_its_turn(gateway: Gateway, order: Order, run_id: str) -> Json:
+async def _wait_for_turn(gateway: OrderGateway, order: AgentOrder, run_id: str) -> Json:
     """What came of a run that had to wait: the answer stands in the transcript, after the order."""
-    look = {"runId": run_id, "timeoutMs": int(LOOK_EVERY * 1000)}
-    end = await gateway.call("agent.wait", look, within=ADMIT_WITHIN)
+    look = {"runId": run_id, "timeoutMs": int(POLL_INTERVAL * 1000)}
+    end = await gateway.call("agent.wait", look, within=ADMIT_TIMEOUT)
     while end.get("status") in ("pending", "timeout"):
-        await asyncio.sleep(LOOK_EVERY)
-        end = await gateway.call("agent.wait", look, within=ADMIT_WITHIN)
+        await asyncio.sleep(POLL_INTERVAL)
+        end = await gateway.call("agent.wait", look, within=ADMIT_TIMEOUT)
     if end.get("status") != "ok":
         return {"state": "error", "errorMessage": end.get("error") or f"the run ended as {end.get('status')!r}"}
-    asked = {"sessionKey": order.session_key, "limit": MOST_AFTER}
-    history = await gateway.call("chat.history", asked, within=ADMIT_WITHIN)
+    asked = {"sessionKey": order.session_key, "limit": HISTORY_LIMIT}
+    history = await gateway.call("chat.history", asked, within=ADMIT_TIMEOUT)
     messages = [message for message in history.get("messages", ()) if type(message) is dict]
     mine = [at for at, message in enumerate(messages) if message.get("idempotencyKey") == f"{run_id}:user"]
     blocks: list[Json] = []
     for message in messages[mine[-1] + 1 :] if mine else messages[-1:]:
         if message.get("role") == "user":
             break
-        blocks += _blocks(message) if message.get("role") == "assistant" else []
+        blocks += _content_blocks(message) if message.get("role") == "assistant" else []
     return {"state": "final", "message": {"content": blocks}}
 
 
-class _Reader:
+class _EventReader:
     """Turns a run's events into what was said. Snapshots grow; one that starts anew ends the part before it."""
 
     def __init__(self) -> None:
@@ -128,33 +130,43 @@ class _Reader:
 
     def read(self, event: str, payload: Json) -> list[AgentEvent]:
         if event == "chat":
-            return self._chat(payload)
+            return self._read_chat(payload)
         data = payload.get("data") or {}
-        return _tool(data) if payload.get("stream") == "tool" else _named(data)
+        return _tool_events(data) if payload.get("stream") == "tool" else _linked_media_events(data)
 
-    def _chat(self, payload: Json) -> list[AgentEvent]:
+    def _read_chat(self, payload: Json) -> list[AgentEvent]:
         match payload.get("state"):
             case "delta":
-                return self._grown(_text(payload.get("message")), replace=payload.get("replace") is True)
+                return self._update_text(_message_text(payload.get("message")), replace=payload.get("replace") is True)
             case "final":
-                return [*self._part(), *_parts(payload.get("message")), Done(text=_text(payload.get("message")))]
+                return [
+                    *self._finish_block(),
+                    *_media_events(payload.get("message")),
+                    Done(text=_message_text(payload.get("message"))),
+                ]
             case "aborted":
-                return [*self._part(), Failed(message="the order was stopped before the agent had finished")]
+                return [
+                    *self._finish_block(),
+                    TurnFailed(message="the order was stopped before the agent had finished"),
+                ]
             case "error":
                 reason = payload.get("errorMessage")
-                return [*self._part(), Failed(message=reason if type(reason) is str else "the agent failed")]
+                return [
+                    *self._finish_block(),
+                    TurnFailed(message=reason if type(reason) is str else "the agent failed"),
+                ]
         return []
 
-    def _grown(self, text: str, *, replace: bool) -> list[AgentEvent]:
-        part = [] if replace or text.startswith(self._text) else self._part()
+    def _update_text(self, text: str, *, replace: bool) -> list[AgentEvent]:
+        part = [] if replace or text.startswith(self._text) else self._finish_block()
         self._text = text
-        return [*part, Partial(text=text, replace=True)]
+        return [*part, PartialAnswer(text=text, replace=True)]
 
-    def _part(self) -> list[AgentEvent]:
-        return [Block(text=self._text)] if self._text else []
+    def _finish_block(self) -> list[AgentEvent]:
+        return [AnswerBlock(text=self._text)] if self._text else []
 
 
-def _params(order: Order, run_id: str, *, near: bool) -> Json:
+def _chat_send_params(order: AgentOrder, run_id: str, *, is_local: bool) -> Json:
     params: Json = {
         "sessionKey": order.session_key,
         "message": order.message,
@@ -168,51 +180,55 @@ def _params(order: Order, run_id: str, *, near: bool) -> Json:
                 "type": item.kind,
                 "mimeType": item.mime_type,
                 "fileName": item.name,
-                "content": item.data if near else base64.b64encode(item.data or b"").decode(),
+                "content": item.data if is_local else base64.b64encode(item.data or b"").decode(),
             }
             for item in order.attachments
         ]
     return params
 
 
-def _blocks(message: Any) -> list[Json]:
+def _content_blocks(message: Any) -> list[Json]:
     content = message.get("content") if type(message) is dict else None
     return [block for block in content if type(block) is dict] if type(content) is list else []
 
 
-def _text(message: Any) -> str:
+def _message_text(message: Any) -> str:
     if type(message) is dict and type(message.get("content")) is str:
         return str(message["content"])
-    texts = [block["text"] for block in _blocks(message) if type(block.get("text")) is str]
+    texts = [block["text"] for block in _content_blocks(message) if type(block.get("text")) is str]
     return "\n\n".join(texts)
 
 
-def _parts(message: Any) -> list[AgentEvent]:
-    return [Media(attachment=item) for block in _blocks(message) if (item := _attachment(block)) is not None]
+def _media_events(message: Any) -> list[AgentEvent]:
+    return [
+        MediaAttached(attachment=item)
+        for block in _content_blocks(message)
+        if (item := _read_attachment(block)) is not None
+    ]
 
 
-def _tool(data: Json) -> list[AgentEvent]:
+def _tool_events(data: Json) -> list[AgentEvent]:
     id, name = str(data.get("toolCallId", "")), str(data.get("name", ""))
     if data.get("phase") == "start":
         return [ToolUse(id=id, name=name, arguments={})]
     if data.get("phase") == "result":
-        return _parts(data.get("result"))
+        return _media_events(data.get("result"))
     return []
 
 
-def _named(data: Json) -> list[AgentEvent]:
+def _linked_media_events(data: Json) -> list[AgentEvent]:
     """What an agent showed by its address alone, as a real OpenClaw tells it; only it knows what is there."""
     places = data.get("mediaUrls")
     named = [place for place in places if type(place) is str] if type(places) is list else []
-    return [Media(attachment=_pointer(place)) for place in named]
+    return [MediaAttached(attachment=_link_attachment(place)) for place in named]
 
 
-def _pointer(place: str) -> Attachment:
-    url = place if place.startswith(("https://", "http://")) else None
-    return Attachment(mime_type="application/octet-stream", name=place.rpartition("/")[2] or None, url=url)
+def _link_attachment(location: str) -> Attachment:
+    url = location if location.startswith(("https://", "http://")) else None
+    return Attachment(mime_type="application/octet-stream", name=location.rpartition("/")[2] or None, url=url)
 
 
-def _attachment(block: Json) -> Attachment | None:
+def _read_attachment(block: Json) -> Attachment | None:
     """The picture, sound or file in a block, however it is spelt; without its bytes when the gateway left them out."""
     source: Json = block["resource"] if type(block.get("resource")) is dict else block
     if type(block.get("source")) is dict:

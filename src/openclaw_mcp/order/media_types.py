@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from ..core.mime import SUFFIXES
+from ..core.mime import SUFFIX_BY_MIME_TYPE
 
-Test = Callable[[bytes], bool]
+ByteTest = Callable[[bytes], bool]
 
 
 def looks_like(mime_type: str, data: bytes) -> bool:
@@ -15,27 +15,27 @@ def looks_like(mime_type: str, data: bytes) -> bool:
     return _TESTS[mime_type](data)
 
 
-def _starts(*heads: bytes) -> Test:
-    return lambda data: data.startswith(heads)
+def _starts_with(*prefixes: bytes) -> ByteTest:
+    return lambda data: data.startswith(prefixes)
 
 
-def _riff(kind: bytes) -> Test:
+def _is_riff(kind: bytes) -> ByteTest:
     return lambda data: data[:4] == b"RIFF" and data[8:12] == kind
 
 
-def _iso_media(data: bytes) -> bool:
+def _is_iso_media(data: bytes) -> bool:
     return data[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot")
 
 
-def _mpeg_audio(data: bytes) -> bool:
+def _is_mpeg_audio(data: bytes) -> bool:
     return data[:3] == b"ID3" or (len(data) > 1 and data[0] == 0xFF and data[1] & 0xE6 in (0xE2, 0xE4, 0xE6))
 
 
-def _adts(data: bytes) -> bool:
+def _is_adts(data: bytes) -> bool:
     return data[:4] == b"ADIF" or (len(data) > 1 and data[0] == 0xFF and data[1] & 0xF6 == 0xF0)
 
 
-def _tar(data: bytes) -> bool:
+def _is_tar(data: bytes) -> bool:
     if data[257:262] == b"ustar":
         return True
     # Before `ustar` there was only the header's checksum.
@@ -45,7 +45,7 @@ def _tar(data: bytes) -> bool:
     return int(stored, 8) == sum(head[:148]) + 8 * 0x20 + sum(head[156:]) if stored.strip(b"01234567") == b"" else False
 
 
-def _text(data: bytes) -> bool:
+def _is_text(data: bytes) -> bool:
     if b"\0" in data:
         return False
     try:
@@ -55,7 +55,7 @@ def _text(data: bytes) -> bool:
     return True
 
 
-def _json(data: bytes) -> bool:
+def _is_json(data: bytes) -> bool:
     try:
         msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError):
@@ -63,33 +63,33 @@ def _json(data: bytes) -> bool:
     return True
 
 
-_TESTS: Final[dict[str, Test]] = {
-    "image/jpeg": _starts(b"\xff\xd8\xff"),
-    "image/png": _starts(b"\x89PNG\r\n\x1a\n"),
-    "image/gif": _starts(b"GIF87a", b"GIF89a"),
-    "image/webp": _riff(b"WEBP"),
+_TESTS: Final[dict[str, ByteTest]] = {
+    "image/jpeg": _starts_with(b"\xff\xd8\xff"),
+    "image/png": _starts_with(b"\x89PNG\r\n\x1a\n"),
+    "image/gif": _starts_with(b"GIF87a", b"GIF89a"),
+    "image/webp": _is_riff(b"WEBP"),
     "application/pdf": lambda data: b"%PDF-" in data[:1024],
-    "text/plain": _text,
-    "text/markdown": _text,
-    "text/html": _text,
-    "text/csv": _text,
-    "application/json": _json,
-    "audio/mpeg": _mpeg_audio,
-    "audio/wav": _riff(b"WAVE"),
-    "audio/ogg": _starts(b"OggS"),
-    "audio/mp4": _iso_media,
-    "audio/aac": _adts,
-    "audio/flac": _starts(b"fLaC"),
-    "audio/opus": _starts(b"OggS"),
-    "video/mp4": _iso_media,
-    "video/webm": _starts(b"\x1a\x45\xdf\xa3"),
-    "video/quicktime": _iso_media,
-    "video/x-msvideo": _riff(b"AVI "),
-    "application/zip": _starts(b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"),
-    "application/gzip": _starts(b"\x1f\x8b"),
-    "application/x-tar": _tar,
-    "application/x-compressed-tar": _starts(b"\x1f\x8b"),
+    "text/plain": _is_text,
+    "text/markdown": _is_text,
+    "text/html": _is_text,
+    "text/csv": _is_text,
+    "application/json": _is_json,
+    "audio/mpeg": _is_mpeg_audio,
+    "audio/wav": _is_riff(b"WAVE"),
+    "audio/ogg": _starts_with(b"OggS"),
+    "audio/mp4": _is_iso_media,
+    "audio/aac": _is_adts,
+    "audio/flac": _starts_with(b"fLaC"),
+    "audio/opus": _starts_with(b"OggS"),
+    "video/mp4": _is_iso_media,
+    "video/webm": _starts_with(b"\x1a\x45\xdf\xa3"),
+    "video/quicktime": _is_iso_media,
+    "video/x-msvideo": _is_riff(b"AVI "),
+    "application/zip": _starts_with(b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"),
+    "application/gzip": _starts_with(b"\x1f\x8b"),
+    "application/x-tar": _is_tar,
+    "application/x-compressed-tar": _starts_with(b"\x1f\x8b"),
 }
-EXTENSIONS: Final = {kind: SUFFIXES[kind] for kind in _TESTS}
-IMAGES: Final = frozenset(kind for kind in EXTENSIONS if kind.startswith("image/"))
-FILES: Final = frozenset(EXTENSIONS) - IMAGES
+EXTENSIONS: Final = {kind: SUFFIX_BY_MIME_TYPE[kind] for kind in _TESTS}
+IMAGE_TYPES: Final = frozenset(kind for kind in EXTENSIONS if kind.startswith("image/"))
+FILE_TYPES: Final = frozenset(EXTENSIONS) - IMAGE_TYPES

@@ -7,22 +7,22 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
-from ..core.agent import AgentEvent, Block, Failed, Media, Partial, ToolUse
-from ..core.agent import Final as Done
+from ..core.agent import AgentEvent, AnswerBlock, MediaAttached, PartialAnswer, ToolUse, TurnFailed
+from ..core.agent import TurnCompleted as Done
 from ..core.errors import InputRequired, OpenClawError, ToolArguments, ToolNotFound
-from ..core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, said
+from ..core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, text_result
 from ..core.ports import Toolbox
-from ..core.signal import Bell
+from ..core.signal import Signal
 from . import attachments
-from .answer import Gatherer
-from .conversation import RUN_WITHIN, Order
+from .answer import AnswerBuilder
+from .conversation import RUN_TIMEOUT, AgentOrder
 
 logger = logging.getLogger(__name__)
 
-LONGEST_KEY: Final = 512
-SHOWN: Final = 200  # characters of the text so far that go with each sign of progress
+MAX_KEY_LENGTH: Final = 512
+PROGRESS_CHARACTERS: Final = 200  # characters of the text so far that go with each sign of progress
 
-Carry = Callable[[Order], AsyncGenerator[AgentEvent, None]]
+OrderRunner = Callable[[AgentOrder], AsyncGenerator[AgentEvent, None]]
 """Has an order carried out; closing the iterator stops it."""
 
 
@@ -38,7 +38,7 @@ def _attachment_schema(what: str, example: str) -> Json:
     }
 
 
-ORDER: Final = ToolSpec(
+ORDER_TOOL: Final = ToolSpec(
     name="order_openclaw",
     description=(
         "Send a message to OpenClaw and receive a response. The message will be processed as if typed by a user. "
@@ -64,7 +64,7 @@ ORDER: Final = ToolSpec(
         "required": ["message"],
     },
     effect="run",
-    deadline=RUN_WITHIN,
+    deadline=RUN_TIMEOUT,
     task="offered",
 )
 
@@ -72,66 +72,66 @@ ORDER: Final = ToolSpec(
 class OrderTools:
     """A ToolSource of one tool. `carry` knows where the agent is."""
 
-    def __init__(self, carry: Carry) -> None:
-        self.changed: Bell[None] = Bell()
-        self._carry = carry
+    def __init__(self, run_order: OrderRunner) -> None:
+        self.changed: Signal[None] = Signal()
+        self._run_order = run_order
 
     def specs(self) -> Sequence[ToolSpec]:
-        return (ORDER,)
+        return (ORDER_TOOL,)
 
     async def call(self, call: ToolCall) -> ToolResult:
-        order = Order(
-            message=_message(call.arguments),
-            session_key=_session_key(call.arguments),
-            attachments=attachments.attachments(call.arguments),
+        order = AgentOrder(
+            message=_read_message(call.arguments),
+            session_key=_read_session_key(call.arguments),
+            attachments=attachments.read_attachments(call.arguments),
         )
         items = ", ".join(f"{item.mime_type} of {len(item.data or b'')} bytes" for item in order.attachments)
         logger.debug("an order of %d characters, with %s", len(order.message), items or "nothing attached")
-        answer, heard = Gatherer(), 0
-        async with aclosing(self._carry(order)) as events:
+        answer, heard = AnswerBuilder(), 0
+        async with aclosing(self._run_order(order)) as events:
             async for event in events:
                 match event:
-                    case Partial(text=text):
+                    case PartialAnswer(text=text):
                         heard += 1
-                        await call.line.progress(heard, message=text[-SHOWN:])
+                        await call.context.progress(heard, message=text[-PROGRESS_CHARACTERS:])
                     case ToolUse(name=name):
                         heard += 1
                         logger.debug("the agent uses %s", name)
-                        await call.line.progress(heard, message=f"using {name}")
-                    case Block(text=text):
-                        answer.say(text)
-                    case Media(attachment=item):
-                        answer.show(item)
+                        await call.context.progress(heard, message=f"using {name}")
+                    case AnswerBlock(text=text):
+                        answer.add_text(text)
+                    case MediaAttached(attachment=item):
+                        answer.add_media(item)
                     case Done(text=text):
-                        answer.say(text or "")
-                    case Failed(message=reason):
-                        return said(f"Error: {reason}", failed=True)
+                        answer.add_text(text or "")
+                    case TurnFailed(message=reason):
+                        return text_result(f"Error: {reason}", failed=True)
         return answer.result()
 
 
-class Spoken:
+class ErrorTextToolbox:
     """A Toolbox whose refusals read `Error: …`, as this surface promises."""
 
-    def __init__(self, desk: Toolbox) -> None:
-        self._desk = desk
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
 
     @property
-    def changed(self) -> Bell[None]:
-        return self._desk.changed
+    def changed(self) -> Signal[None]:
+        return self._toolbox.changed
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
-        return await self._desk.list(caller)
+        return await self._toolbox.list(caller)
 
     async def call(self, call: ToolCall) -> ToolResult:
         try:
-            return await self._desk.call(call)
+            return await self._toolbox.call(call)
         except (ToolNotFound, InputRequired):
             raise
         except OpenClawError as exc:
-            return said(f"Error: {exc}", failed=True)
+            return text_result(f"Error: {exc}", failed=True)
 
 
-def _message(arguments: Json) -> str:
+def _read_message(arguments: Json) -> str:
     message: str = arguments["message"]
     if not message.strip():
         raise ToolArguments("`message` is empty; say what the agent is to do")
@@ -140,10 +140,10 @@ def _message(arguments: Json) -> str:
     return message
 
 
-def _session_key(arguments: Json) -> str:
+def _read_session_key(arguments: Json) -> str:
     key = arguments.get("sessionKey")
     if key is None:
         return f"mcp-{int(time.time() * 1000)}-{os.urandom(6).hex()}"
-    if not key.strip() or len(key) > LONGEST_KEY or not key.isprintable():
-        raise ToolArguments(f"`sessionKey` must be 1 to {LONGEST_KEY} printable characters")
+    if not key.strip() or len(key) > MAX_KEY_LENGTH or not key.isprintable():
+        raise ToolArguments(f"`sessionKey` must be 1 to {MAX_KEY_LENGTH} printable characters")
     return str(key)

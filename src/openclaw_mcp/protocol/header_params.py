@@ -5,13 +5,13 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .jsonrpc import RpcError
+from .jsonrpc import JsonRpcError
 from .mcp import HEADER_MISMATCH, PROTOCOL_VERSION
 
 Json = dict[str, Any]
-Mirrored = dict[tuple[str, ...], tuple[str, str | None]]
+HeaderParams = dict[tuple[str, ...], tuple[str, str | None]]
 
-NAMED: Final = {
+NAME_PARAM_BY_METHOD: Final = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -21,8 +21,8 @@ NAMED: Final = {
 }
 """Methods whose subject the header `Mcp-Name` repeats, and the parameter it is in."""
 
-_TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-_DEEPEST = 32  # a schema nested deeper than this mirrors nothing further down
+_TOKEN_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_MAX_DEPTH = 32  # a schema nested deeper than this mirrors nothing further down
 
 
 def check_headers(headers: Mapping[str, str], method: str, params: Json) -> None:
@@ -31,38 +31,38 @@ def check_headers(headers: Mapping[str, str], method: str, params: Json) -> None
     meta = params.get("_meta")
     said = meta.get(PROTOCOL_VERSION) if type(meta) is dict else None
     if version is None or (type(said) is str and said != version):
-        raise _mismatch("MCP-Protocol-Version")
+        raise _mismatch_error("MCP-Protocol-Version")
     if headers.get("mcp-method") != method:
-        raise _mismatch("Mcp-Method")
-    key = NAMED.get(method)
+        raise _mismatch_error("Mcp-Method")
+    key = NAME_PARAM_BY_METHOD.get(method)
     if key is None:
         return
     name = headers.get("mcp-name")
-    if name is None or (name != params.get(key) and decoded(name) != params.get(key)):
-        raise _mismatch("Mcp-Name")
+    if name is None or (name != params.get(key) and decode_header_value(name) != params.get(key)):
+        raise _mismatch_error("Mcp-Name")
 
 
-def check_arguments(headers: Mapping[str, str], mirrored: Mirrored, arguments: Json) -> None:
+def check_param_headers(headers: Mapping[str, str], header_params: HeaderParams, arguments: Json) -> None:
     """Compare `Mcp-Param-*` headers with the arguments they mirror. Raises RpcError."""
-    for path, (token, type_name) in mirrored.items():
+    for path, (token, type_name) in header_params.items():
         value: Any = arguments
         for key in path:
             value = value.get(key) if type(value) is dict else None
         header = headers.get("mcp-param-" + token)
         if value is None and header is None:
             continue
-        if value is None or header is None or not _same(decoded(header), value, type_name):
-            raise _mismatch(f"Mcp-Param-{token}")
+        if value is None or header is None or not _matches_header(decode_header_value(header), value, type_name):
+            raise _mismatch_error(f"Mcp-Param-{token}")
 
 
-def mirrored_arguments(schema: Json) -> Mirrored:
+def find_header_params(schema: Json) -> HeaderParams:
     """Which arguments headers repeat: those marked `x-mcp-header`, reachable through `properties` alone."""
-    found: Mirrored = {}
-    _collect(schema, (), found)
+    found: HeaderParams = {}
+    _collect_header_params(schema, (), found)
     return found
 
 
-def encoded(value: str) -> str:
+def encode_header_value(value: str) -> str:
     """Text as a header value: as it stands when that is safe, else base64 in its wrapper."""
     plain = value.isascii() and value.isprintable() and value == value.strip()
     if plain and not value.startswith("=?base64?"):
@@ -70,57 +70,62 @@ def encoded(value: str) -> str:
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
-def headers_for(method: str, params: Json) -> dict[str, str]:
+def request_headers(method: str, params: Json) -> dict[str, str]:
     """The standard headers that repeat a request's body, but for the version."""
     headers = {"mcp-method": method}
-    subject = params.get(NAMED.get(method, ""))
+    subject = params.get(NAME_PARAM_BY_METHOD.get(method, ""))
     if type(subject) is str:
-        headers["mcp-name"] = encoded(subject)
+        headers["mcp-name"] = encode_header_value(subject)
     return headers
 
 
-def headers_for_arguments(mirrored: Mirrored, arguments: Json) -> dict[str, str]:
+def param_headers(header_params: HeaderParams, arguments: Json) -> dict[str, str]:
     """The `Mcp-Param-*` headers that repeat `arguments`; one that is null or absent has none."""
     headers = {}
-    for path, (token, _) in mirrored.items():
+    for path, (token, _) in header_params.items():
         value: Any = arguments
         for key in path:
             value = value.get(key) if type(value) is dict else None
         if type(value) in (str, int, bool):
             text = ("true" if value else "false") if type(value) is bool else str(value)
-            headers[f"mcp-param-{token}"] = encoded(text)
+            headers[f"mcp-param-{token}"] = encode_header_value(text)
     return headers
 
 
-def mirrors_well(schema: Json) -> bool:
+def has_valid_header_params(schema: Json) -> bool:
     """Whether every `x-mcp-header` of a schema is a header name, its own, and stands on a string, integer or boolean.
 
     A client must not use a tool of which this is not true.
     """
     tokens: set[str] = set()
-    return _mirrors_well(schema, tokens, 0)
+    return _are_header_params_valid(schema, tokens, 0)
 
 
-def _mirrors_well(schema: Json, tokens: set[str], depth: int) -> bool:
+def _are_header_params_valid(schema: Json, tokens: set[str], depth: int) -> bool:
     properties = schema.get("properties")
-    if type(properties) is not dict or depth >= _DEEPEST:
+    if type(properties) is not dict or depth >= _MAX_DEPTH:
         return True
     for below in properties.values():
         if type(below) is not dict:
             continue
         if "x-mcp-header" in below:
             token = below["x-mcp-header"]
-            if type(token) is not str or not token or not _TOKEN.issuperset(token) or token.lower() in tokens:
+            if (
+                type(token) is not str
+                or not token
+                or not _TOKEN_CHARACTERS.issuperset(token)
+                or token.lower() in tokens
+            ):
                 return False
             if below.get("type") not in ("string", "integer", "boolean"):
                 return False
             tokens.add(token.lower())
-        if not _mirrors_well(below, tokens, depth + 1):
+        if not _are_header_params_valid(below, tokens, depth + 1):
             return False
     return True
 
 
-def decoded(value: str) -> str | None:
+def decode_header_value(value: str) -> str | None:
     """A header value as text; None when it claims to be base64 and is not."""
     if not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
@@ -132,9 +137,9 @@ def decoded(value: str) -> str | None:
         return None
 
 
-def _collect(schema: Json, path: tuple[str, ...], found: Mirrored) -> None:
+def _collect_header_params(schema: Json, path: tuple[str, ...], found: HeaderParams) -> None:
     properties = schema.get("properties")
-    if type(properties) is not dict or len(path) >= _DEEPEST:
+    if type(properties) is not dict or len(path) >= _MAX_DEPTH:
         return
     for name, below in properties.items():
         if type(below) is not dict:
@@ -142,10 +147,10 @@ def _collect(schema: Json, path: tuple[str, ...], found: Mirrored) -> None:
         token = below.get("x-mcp-header")
         if type(token) is str:
             found[(*path, name)] = (token.lower(), below.get("type"))
-        _collect(below, (*path, name), found)
+        _collect_header_params(below, (*path, name), found)
 
 
-def _same(header: str | None, value: Any, type_name: str | None) -> bool:
+def _matches_header(header: str | None, value: Any, type_name: str | None) -> bool:
     if header is None:
         return False
     text = ("true" if value else "false") if type(value) is bool else str(value)
@@ -159,5 +164,5 @@ def _same(header: str | None, value: Any, type_name: str | None) -> bool:
         return False
 
 
-def _mismatch(name: str) -> RpcError:
-    return RpcError(HEADER_MISMATCH, f"The {name} header is missing, repeated or does not match the request body")
+def _mismatch_error(name: str) -> JsonRpcError:
+    return JsonRpcError(HEADER_MISMATCH, f"The {name} header is missing, repeated or does not match the request body")

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-LONG: Final = 1 << 20  # bytes; a line beyond it is gathered in one piece
+LONG_LINE: Final = 1 << 20  # bytes; a line beyond it is gathered in one piece
 TOO_LONG: Final = None
 """Stands in the list of lines where one was dropped for its length."""
 
 
-class Lines:
+class LineSplitter:
     """Feed bytes, take whole lines. A line over the limit is skipped to its end without being kept."""
 
     __slots__ = ("_chunks", "_limit", "_long", "_size")
@@ -22,31 +22,31 @@ class Lines:
     def feed(self, data: bytes) -> list[bytes | bytearray | None]:
         """Each line that `data` completes, without its newline; TOO_LONG for one that was dropped."""
         *ends, rest = data.split(b"\n")
-        lines = [self._close(end) for end in ends]
+        lines = [self._finish_line(end) for end in ends]
         if rest:
-            self._keep(rest)
+            self._append(rest)
         return lines
 
-    def rest(self) -> bytes | bytearray | None:
+    def take_rest(self) -> bytes | bytearray | None:
         """What came after the last newline; empty when nothing did."""
-        return self._close(b"")
+        return self._finish_line(b"")
 
-    def _keep(self, piece: bytes) -> None:
+    def _append(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._limit:
             self._chunks.clear()
             self._long = bytearray()
-        elif self._size > LONG:
+        elif self._size > LONG_LINE:
             self._long += b"".join(self._chunks)
             self._long += piece
             self._chunks.clear()
         else:
             self._chunks.append(piece)
 
-    def _close(self, end: bytes) -> bytes | bytearray | None:
+    def _finish_line(self, end: bytes) -> bytes | bytearray | None:
         if not self._chunks and not self._size and len(end) <= self._limit:
             return end
-        self._keep(end)
+        self._append(end)
         line: bytes | bytearray | None = self._long or b"".join(self._chunks)
         if self._size > self._limit:
             line = TOO_LONG

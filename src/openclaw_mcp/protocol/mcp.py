@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct
 
-from .jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RpcError
+from .jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, JsonRpcError
 
 Json = dict[str, Any]
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS: Final = ("2026-07-28",)
 NEWEST_HANDSHAKE: Final = HANDSHAKE_VERSIONS[-1]
-ASSUMED_OVER_HTTP: Final = "2025-03-26"  # what the specification says a client without a version header speaks
+DEFAULT_HTTP_VERSION: Final = "2025-03-26"  # what the specification says a client without a version header speaks
 
 _PREFIX = "io.modelcontextprotocol/"
 PROTOCOL_VERSION: Final = _PREFIX + "protocolVersion"
@@ -25,7 +25,7 @@ LOG_LEVEL: Final = _PREFIX + "logLevel"
 SERVER_INFO: Final = _PREFIX + "serverInfo"
 SUBSCRIPTION_ID: Final = _PREFIX + "subscriptionId"
 TASKS: Final = _PREFIX + "tasks"
-LISTEN: Final = "subscriptions/listen"  # stays open for as long as its client wants news
+LISTEN_METHOD: Final = "subscriptions/listen"  # stays open for as long as its client wants news
 
 HEADER_MISMATCH: Final = -32020
 MISSING_CAPABILITY: Final = -32021
@@ -44,7 +44,7 @@ HTTP_STATUS: Final = {
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
-CACHEABLE: Final = frozenset(
+CACHEABLE_METHODS: Final = frozenset(
     {
         "server/discover",
         "tools/list",
@@ -55,7 +55,7 @@ CACHEABLE: Final = frozenset(
     }
 )
 
-LIST_CHANGES: Final = {
+LIST_CHANGE_NOTIFICATIONS: Final = {
     "toolsListChanged": "notifications/tools/list_changed",
     "promptsListChanged": "notifications/prompts/list_changed",
     "resourcesListChanged": "notifications/resources/list_changed",
@@ -64,7 +64,7 @@ LIST_CHANGES: Final = {
 _NO_CAPABILITIES: Json = {}
 
 
-class Envelope(Struct, frozen=True):
+class RequestEnvelope(Struct, frozen=True):
     """What one request says about its sender and its wire."""
 
     stateless: bool
@@ -79,39 +79,39 @@ def is_stateless(method: str, params: Json) -> bool:
     return method != "initialize" and type(meta) is dict and PROTOCOL_VERSION in meta
 
 
-def stateless_envelope(params: Json) -> Envelope:
+def stateless_envelope(params: Json) -> RequestEnvelope:
     """The era's required `_meta`, checked. Raises RpcError naming the key that is missing or wrong."""
     meta = params.get("_meta")
     if type(meta) is not dict:
-        raise RpcError(INVALID_PARAMS, "Invalid params: `_meta` is required")
+        raise JsonRpcError(INVALID_PARAMS, "Invalid params: `_meta` is required")
     version = meta.get(PROTOCOL_VERSION)
     if type(version) is not str:
-        raise RpcError(INVALID_PARAMS, f"Invalid params: `_meta` needs {PROTOCOL_VERSION}, a string")
+        raise JsonRpcError(INVALID_PARAMS, f"Invalid params: `_meta` needs {PROTOCOL_VERSION}, a string")
     capabilities = meta.get(CLIENT_CAPABILITIES)
     if type(capabilities) is not dict:
-        raise RpcError(INVALID_PARAMS, f"Invalid params: `_meta` needs {CLIENT_CAPABILITIES}, an object")
+        raise JsonRpcError(INVALID_PARAMS, f"Invalid params: `_meta` needs {CLIENT_CAPABILITIES}, an object")
     if version not in STATELESS_VERSIONS:
         data = {"supported": list(STATELESS_VERSIONS), "requested": version}
-        raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+        raise JsonRpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
     if LOG_LEVEL in meta and meta[LOG_LEVEL] not in LOG_LEVELS:
-        raise RpcError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} must be one of {', '.join(LOG_LEVELS)}")
-    return Envelope(True, version, capabilities, meta)
+        raise JsonRpcError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} must be one of {', '.join(LOG_LEVELS)}")
+    return RequestEnvelope(True, version, capabilities, meta)
 
 
-def handshake_envelope(params: Json, *, version: str, capabilities: Json) -> Envelope:
+def handshake_envelope(params: Json, *, version: str, capabilities: Json) -> RequestEnvelope:
     meta = params.get("_meta")
-    return Envelope(False, version, capabilities, meta if type(meta) is dict else _NO_CAPABILITIES)
+    return RequestEnvelope(False, version, capabilities, meta if type(meta) is dict else _NO_CAPABILITIES)
 
 
-def negotiated(params: Json) -> str:
+def negotiate_version(params: Json) -> str:
     """The handshake version to answer `initialize` with: the one asked for if we know it, else our newest."""
     asked = params.get("protocolVersion")
     if type(asked) is not str:
-        raise RpcError(INVALID_PARAMS, "Invalid params: `protocolVersion` must be a string")
+        raise JsonRpcError(INVALID_PARAMS, "Invalid params: `protocolVersion` must be a string")
     return asked if asked in HANDSHAKE_VERSIONS else NEWEST_HANDSHAKE
 
 
-def tool_shape(spec: Any) -> Json:
+def encode_tool(spec: Any) -> Json:
     """A ToolSpec as both eras list it."""
     shape: Json = {"name": spec.name, "inputSchema": spec.input_schema}
     optional = (
@@ -126,7 +126,7 @@ def tool_shape(spec: Any) -> Json:
     return shape
 
 
-def tool_result_shape(result: Any) -> Json:
+def encode_tool_result(result: Any) -> Json:
     """A ToolResult as both eras answer it."""
     shape: Json = {"content": result.content, "isError": result.failed}
     if result.structured is not UNSET:

@@ -5,13 +5,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from ..core.model import Block, Json, Text, ToolResult, ToolSpec
+from ..core.model import ContentBlock, Json, Text, ToolResult, ToolSpec
 from .jsonrpc import encode
 from .mcp import SERVER_INFO
 
-MOST_ODD: Final = 2000  # characters kept of a block we have no name for
+MAX_UNKNOWN_BLOCK: Final = 2000  # characters kept of a block we have no name for
 
-_block = msgspec.json.Decoder(Block).decode
+_decode_block = msgspec.json.Decoder(ContentBlock).decode
 
 
 def read_tool(value: Any) -> ToolSpec | None:
@@ -23,13 +23,13 @@ def read_tool(value: Any) -> ToolSpec | None:
         return None
     return ToolSpec(
         name=value["name"],
-        description=_kind(value, "description", str) or "",
+        description=_field_of_type(value, "description", str) or "",
         input_schema=schema,
-        title=_kind(value, "title", str),
-        output_schema=_kind(value, "outputSchema", dict),
-        annotations=_kind(value, "annotations", dict),
-        icons=_kind(value, "icons", list),
-        meta=_kind(value, "_meta", dict),
+        title=_field_of_type(value, "title", str),
+        output_schema=_field_of_type(value, "outputSchema", dict),
+        annotations=_field_of_type(value, "annotations", dict),
+        icons=_field_of_type(value, "icons", list),
+        meta=_field_of_type(value, "_meta", dict),
         effect="run",  # a server's own hints about its tools are no ground to trust it
     )
 
@@ -40,19 +40,19 @@ def read_result(value: Json) -> ToolResult:
     blocks = tuple(_read_block(block) for block in content) if type(content) is list else ()
     structured = value.get("structuredContent", UNSET)
     # Who the other server is says nothing of the one that passes its result on.
-    meta = {key: item for key, item in (_kind(value, "_meta", dict) or {}).items() if key != SERVER_INFO}
+    meta = {key: item for key, item in (_field_of_type(value, "_meta", dict) or {}).items() if key != SERVER_INFO}
     return ToolResult(blocks, structured, value.get("isError") is True, meta or None)
 
 
-def _read_block(value: Any) -> Block:
+def _read_block(value: Any) -> ContentBlock:
     data = encode(value)
     try:
-        block: Block = _block(data)
+        block: ContentBlock = _decode_block(data)
         return block
     except (msgspec.ValidationError, msgspec.DecodeError):
-        return Text(data[:MOST_ODD].decode("utf-8", "replace"))
+        return Text(data[:MAX_UNKNOWN_BLOCK].decode("utf-8", "replace"))
 
 
-def _kind(value: Json, key: str, kind: type) -> Any:
+def _field_of_type(value: Json, key: str, kind: type) -> Any:
     found = value.get(key)
     return found if type(found) is kind else None

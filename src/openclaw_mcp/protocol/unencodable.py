@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 
 
-def id_in(data: bytes | bytearray | str) -> Any:
+def recover_id(data: bytes | bytearray | str) -> Any:
     """The `id` of such a message, so that its sender can be told; None when it is no object. Raises ValueError when it
     is no JSON at all, or has no `id` that could be sent back."""
     import json  # here for start-up: nearly every message can be read
 
     try:
-        value = json.loads(data, parse_constant=_no_number)
+        value = json.loads(data, parse_constant=_reject_constant)
         if not isinstance(value, dict):
             return None
         id = value["id"]
@@ -21,5 +21,5 @@ def id_in(data: bytes | bytearray | str) -> Any:
     return id
 
 
-def _no_number(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")

@@ -12,75 +12,77 @@ import msgspec
 
 from ..core.errors import BadRequest
 from ..net.files import StateBroken, open_to_append
-from ..tools.audit import Record
+from ..tools.audit import AuditRecord
 
-MOST_LINES: Final = 20_000  # lines waiting for a slow disk; more are dropped, and a line says how many
-GATHER: Final = 0.05  # seconds of lines that are written together: a thread for each would cost more than its call
+MAX_LINES: Final = 20_000  # lines waiting for a slow disk; more are dropped, and a line says how many
+BATCH_WINDOW: Final = (
+    0.05  # seconds of lines that are written together: a thread for each would cost more than its call
+)
 STDERR: Final = 2
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Book:
+class ProxyAuditLog:
     """`write` queues; a thread puts whole batches where they belong. Its life is an `async with`."""
 
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._lines: list[Record] = []
-        self._told = False
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._lines: list[AuditRecord] = []
+        self._wake_sent = False
         self._dropped = 0
-        self._news = asyncio.Event()
-        self._writer: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._writer_task: asyncio.Task[None] | None = None
         self._descriptor = STDERR
 
     async def __aenter__(self) -> Self:
-        if self._where not in ("off", "stderr"):
+        if self._target not in ("off", "stderr"):
             try:
-                self._descriptor = open_to_append(Path(self._where))
+                self._descriptor = open_to_append(Path(self._target))
             except (StateBroken, OSError) as exc:
                 why = exc.strerror if isinstance(exc, OSError) else exc
                 raise BadRequest(f"the audit file can't be written: {why}; choose another") from None
-        if self._where != "off":
-            self._writer = asyncio.create_task(self._write())
+        if self._target != "off":
+            self._writer_task = asyncio.create_task(self._run_writer())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.cancel()
-            await asyncio.wait((self._writer,))
-            self._put(self._take())
+        if self._writer_task is not None:
+            self._writer_task.cancel()
+            await asyncio.wait((self._writer_task,))
+            self._write_bytes(self._take_lines())
         if self._descriptor != STDERR:
             os.close(self._descriptor)
 
-    def write(self, record: Record) -> None:
-        if self._writer is None:
+    def write(self, record: AuditRecord) -> None:
+        if self._writer_task is None:
             return
-        if len(self._lines) >= MOST_LINES:
+        if len(self._lines) >= MAX_LINES:
             self._dropped += 1
             return
         self._lines.append(record)
-        if not self._told:
-            self._told = True
-            self._news.set()
+        if not self._wake_sent:
+            self._wake_sent = True
+            self._wake.set()
 
-    async def _write(self) -> None:
+    async def _run_writer(self) -> None:
         while True:
-            await self._news.wait()
-            await asyncio.sleep(GATHER)
-            self._news.clear()
-            self._told = False
-            await asyncio.shield(asyncio.to_thread(self._put, self._take()))
+            await self._wake.wait()
+            await asyncio.sleep(BATCH_WINDOW)
+            self._wake.clear()
+            self._wake_sent = False
+            await asyncio.shield(asyncio.to_thread(self._write_bytes, self._take_lines()))
 
-    def _take(self) -> bytes:
+    def _take_lines(self) -> bytes:
         records, self._lines = self._lines, []
-        lines = [_line(record) for record in records]
+        lines = [_format_record(record) for record in records]
         if self._dropped:
-            note: dict[str, Any] = {"time": _written(time.time()), "dropped": self._dropped}
+            note: dict[str, Any] = {"time": _format_time(time.time()), "dropped": self._dropped}
             lines.append(_encode(note))
             self._dropped = 0
         return b"".join(line + b"\n" for line in lines)
 
-    def _put(self, data: bytes) -> None:
+    def _write_bytes(self, data: bytes) -> None:
         view = memoryview(data)
         try:
             while view:
@@ -89,12 +91,12 @@ class Book:
             self._dropped += data.count(b"\n")
 
 
-def _line(record: Record) -> bytes:
+def _format_record(record: AuditRecord) -> bytes:
     traffic = record.traffic
     return _encode(
         {
-            "time": _written(record.at + record.milliseconds / 1000),
-            "session": None if record.session is None else digest(record.session),
+            "time": _format_time(record.at + record.milliseconds / 1000),
+            "session": None if record.session is None else session_digest(record.session),
             "tool": record.tool[:200],
             "caller": record.caller,
             "outcome": record.outcome,
@@ -105,10 +107,10 @@ def _line(record: Record) -> bytes:
     )
 
 
-def digest(session: str) -> str:
+def session_digest(session_id: str) -> str:
     """A session as the audit names it: its id is the key to it."""
-    return hashlib.sha256(session.encode()).hexdigest()[:12]
+    return hashlib.sha256(session_id.encode()).hexdigest()[:12]
 
 
-def _written(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

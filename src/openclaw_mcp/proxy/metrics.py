@@ -5,9 +5,26 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from ..tools.audit import Record
+from ..tools.audit import AuditRecord
 
-BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+LATENCY_BOUNDS: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+)
 """Upper bounds of the latency histogram, in seconds: from an app that answers at once to the default timeout."""
 
 
@@ -16,20 +33,20 @@ class Metrics:
         self.running = 0
         self.bad_frames = 0
         self._calls: Counter[str] = Counter()
-        self._refused: Counter[str] = Counter()
-        self._buckets = [0] * (len(BOUNDS) + 1)
+        self._refusals: Counter[str] = Counter()
+        self._buckets = [0] * (len(LATENCY_BOUNDS) + 1)
         self._seconds = 0.0
 
-    def call(self, record: Record) -> None:
+    def count_call(self, record: AuditRecord) -> None:
         seconds = record.milliseconds / 1000
         self._calls[record.outcome] += 1
-        self._buckets[bisect_left(BOUNDS, seconds)] += 1
+        self._buckets[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         self._seconds += seconds
 
-    def refused(self, reason: str) -> None:
-        self._refused[reason] += 1
+    def count_refusal(self, reason: str) -> None:
+        self._refusals[reason] += 1
 
-    def text(self, *, sessions: int | None, bridges: int) -> str:
+    def format_text(self, *, sessions: int | None, bridges: int) -> str:
         lines: list[str] = []
 
         def block(name: str, kind: str, help: str, rows: Sequence[tuple[str, float]]) -> None:
@@ -37,7 +54,7 @@ class Metrics:
             lines.extend(f"openclaw_proxy_{name}{suffix} {value}" for suffix, value in rows)
 
         calls = [(f'{{outcome="{outcome}"}}', count) for outcome, count in sorted(self._calls.items())]
-        refused = [(f'{{reason="{reason}"}}', count) for reason, count in sorted(self._refused.items())]
+        refused = [(f'{{reason="{reason}"}}', count) for reason, count in sorted(self._refusals.items())]
         block("calls_total", "counter", "Tool calls by how they ended.", calls)
         block("call_seconds", "histogram", "How long tool calls took.", self._histogram())
         block("calls_running", "gauge", "Tool calls waiting for an app.", [("", self.running)])
@@ -51,7 +68,7 @@ class Metrics:
     def _histogram(self) -> list[tuple[str, float]]:
         rows: list[tuple[str, float]] = []
         total = 0
-        for bound, count in zip(BOUNDS, self._buckets, strict=False):
+        for bound, count in zip(LATENCY_BOUNDS, self._buckets, strict=False):
             total += count
             rows.append((f'_bucket{{le="{bound:g}"}}', total))
         total += self._buckets[-1]

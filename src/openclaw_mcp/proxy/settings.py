@@ -8,14 +8,14 @@ from typing import Final
 from msgspec import Struct
 
 from ..core.errors import BadRequest
-from ..core.numbers import whole
+from ..core.numbers import parse_whole_number
 from .engine import rate_limits
-from .engine.bridge import Limits
-from .engine.quotas import MOST_BYTES, Room
-from .engine.rate_limits import UNCLAIMED, Rate
+from .engine.bridge import BridgeLimits
+from .engine.quotas import MAX_BYTES, SessionLimits
+from .engine.rate_limits import UNCLAIMED_TIMEOUT, Rate
 
 PREFIX: Final = "OPENCLAW_PROXY_"
-FROM_ANY_FOLDER: Final = frozenset({
+DOTENV_ALLOWED: Final = frozenset({
     "APP_TOKEN", "OPENCLAW_TOKEN", "SESSION_TTL_SECONDS", "TOOL_TIMEOUT_SECONDS", "SESSION_ID", "APP_RATE", "MCP_RATE",
     "SESSION_RATE", "MAX_BODY_BYTES", "MAX_TOOLS", "MAX_SESSIONS", "MAX_SESSIONS_PER_PEER", "MAX_REGISTERED_BYTES",
     "MAX_CALLS", "MAX_RESULT_BYTES", "PING_SECONDS",
@@ -24,7 +24,7 @@ FROM_ANY_FOLDER: Final = frozenset({
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class ProxySettings(Struct, frozen=True, kw_only=True):
     app_token: str = ""
     mcp_token: str = ""
     server_url: str = DEFAULT_URL
@@ -43,37 +43,37 @@ class Settings(Struct, frozen=True, kw_only=True):
     most_tools: int = 512
     most_sessions: int = 20_000
     most_sessions_of_a_peer: int | None = None
-    most_bytes: int = MOST_BYTES
-    unclaimed: float = UNCLAIMED
-    bridge: Limits = Limits()
+    most_bytes: int = MAX_BYTES
+    unclaimed: float = UNCLAIMED_TIMEOUT
+    bridge: BridgeLimits = BridgeLimits()
 
     @property
-    def room(self) -> Room:
+    def session_limits(self) -> SessionLimits:
         """For one address, unless told, as much as for all; three quarters of it where anybody may register."""
-        return Room(
+        return SessionLimits(
             sessions=self.most_sessions,
-            sessions_of_a_peer=self.most_sessions_of_a_peer or self._share(self.most_sessions),
+            sessions_per_peer=self.most_sessions_of_a_peer or self._peer_share(self.most_sessions),
             bytes=self.most_bytes,
-            bytes_of_a_peer=self._share(self.most_bytes),
-            unclaimed=self.unclaimed,
+            bytes_per_peer=self._peer_share(self.most_bytes),
+            unclaimed_timeout=self.unclaimed,
         )
 
-    def _share(self, most: int) -> int:
-        return most if self.app_token else -(-most * 3 // 4)
+    def _peer_share(self, total: int) -> int:
+        return total if self.app_token else -(-total * 3 // 4)
 
 
-def read(
+def read_settings(
     environment: Mapping[str, str] | None = None, *, folder: Path | None = None, file: Path | None = None
-) -> Settings:
+) -> ProxySettings:
     """Settings from the environment, from `file`, and, as far as that opens nothing, from `.env` in `folder`.
 
     Raises BadRequest naming the variable at fault.
     """
     given = os.environ if environment is None else environment
-    beside = {} if folder is None else _harmless(dotenv(folder / ".env"), given)
-    named = {} if file is None else dotenv(file, must_be_there=True)
-    values = _Values({**beside, **named, **given})
-    return Settings(
+    beside = {} if folder is None else _check_dotenv(read_dotenv(folder / ".env"), given)
+    named = {} if file is None else read_dotenv(file, required=True)
+    values = _EnvironmentReader({**beside, **named, **given})
+    return ProxySettings(
         app_token=values.token("APP_TOKEN"),
         mcp_token=values.token("OPENCLAW_TOKEN"),
         server_url=values.text("SERVER_URL") or DEFAULT_URL,
@@ -81,8 +81,8 @@ def read(
         tool_timeout=values.seconds("TOOL_TIMEOUT_SECONDS", 120.0),
         session_id=values.text("SESSION_ID"),
         public_url=values.url("PUBLIC_URL"),
-        origins=values.listed("ORIGINS"),
-        hosts=values.listed("HOSTS") or None,
+        origins=values.items("ORIGINS"),
+        hosts=values.items("HOSTS") or None,
         redis_url=values.text("REDIS_URL"),
         audit=values.text("AUDIT") or "stderr",
         app_rate=values.rate("APP_RATE"),
@@ -92,26 +92,26 @@ def read(
         most_tools=values.count("MAX_TOOLS", 512),
         most_sessions=values.count("MAX_SESSIONS", 20_000),
         most_sessions_of_a_peer=values.count("MAX_SESSIONS_PER_PEER", 0) or None,
-        most_bytes=values.count("MAX_REGISTERED_BYTES", MOST_BYTES),
-        bridge=Limits(
-            calls=values.count("MAX_CALLS", Limits().calls),
-            result=values.count("MAX_RESULT_BYTES", Limits().result),
-            ping=values.seconds("PING_SECONDS", Limits().ping),
+        most_bytes=values.count("MAX_REGISTERED_BYTES", MAX_BYTES),
+        bridge=BridgeLimits(
+            calls=values.count("MAX_CALLS", BridgeLimits().calls),
+            result=values.count("MAX_RESULT_BYTES", BridgeLimits().result),
+            ping=values.seconds("PING_SECONDS", BridgeLimits().ping),
         ),
     )
 
 
-def _harmless(beside: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def _check_dotenv(dotenv_values: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """Of a file that lies in the folder somebody happens to stand in, perhaps one that came with others' code.
 
     Raises BadRequest for what would open the proxy or lead it elsewhere, the tokens of the environment included.
     """
-    kept = {name: value for name, value in beside.items() if name.startswith(PREFIX)}
+    kept = {name: value for name, value in dotenv_values.items() if name.startswith(PREFIX)}
     tokens = {PREFIX + name for name in ("APP_TOKEN", "OPENCLAW_TOKEN")}
-    allowed = {PREFIX + name for name in FROM_ANY_FOLDER} | (
-        set() if tokens & given.keys() else {PREFIX + "SERVER_URL"}
+    allowed = {PREFIX + name for name in DOTENV_ALLOWED} | (
+        set() if tokens & environment.keys() else {PREFIX + "SERVER_URL"}
     )
-    refused = sorted(name for name in kept.keys() - allowed - given.keys() if kept[name])
+    refused = sorted(name for name in kept.keys() - allowed - environment.keys() if kept[name])
     if refused:
         raise BadRequest(
             f"{', '.join(refused)} in .env of this folder would open the proxy or lead it elsewhere: "
@@ -120,12 +120,12 @@ def _harmless(beside: Mapping[str, str], given: Mapping[str, str]) -> dict[str, 
     return kept
 
 
-def dotenv(path: Path, *, must_be_there: bool = False) -> dict[str, str]:
+def read_dotenv(path: Path, *, required: bool = False) -> dict[str, str]:
     """`NAME=value` lines of a file, quotes and `export` allowed; nothing when there is no such file."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        if must_be_there:
+        if required:
             raise BadRequest(f"there is no file {path}") from None
         return {}
     except (OSError, UnicodeDecodeError):
@@ -134,22 +134,22 @@ def dotenv(path: Path, *, must_be_there: bool = False) -> dict[str, str]:
     for line in text.splitlines():
         name, equals, value = line.strip().removeprefix("export ").partition("=")
         if equals and not name.startswith("#"):
-            found[name.strip()] = _unquoted(value.strip())
+            found[name.strip()] = _unquote(value.strip())
     return found
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
         return value[1:-1]
     return value.partition(" #")[0].rstrip()
 
 
-class _Values:
-    def __init__(self, said: Mapping[str, str]) -> None:
-        self._said = said
+class _EnvironmentReader:
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
 
     def text(self, name: str) -> str:
-        return self._said.get(PREFIX + name, "").strip()
+        return self._values.get(PREFIX + name, "").strip()
 
     def token(self, name: str) -> str:
         text = self.text(name)
@@ -163,7 +163,7 @@ class _Values:
             raise BadRequest(f"{PREFIX}{name} is {text!r}; begin it with http:// or https://")
         return text
 
-    def listed(self, name: str) -> frozenset[str]:
+    def items(self, name: str) -> frozenset[str]:
         return frozenset(part.strip().rstrip("/").lower() for part in self.text(name).split(",") if part.strip())
 
     def seconds(self, name: str, default: float) -> float:
@@ -178,13 +178,13 @@ class _Values:
 
     def count(self, name: str, default: int) -> int:
         text = self.text(name)
-        number = whole(text) if text else default
+        number = parse_whole_number(text) if text else default
         if number is None or (text and number == 0):
             raise BadRequest(f"{PREFIX}{name} is {text!r}; give a whole number above 0")
         return number
 
     def rate(self, name: str) -> Rate | None:
         try:
-            return rate_limits.parse(self.text(name))
+            return rate_limits.parse_rate(self.text(name))
         except BadRequest as exc:
             raise BadRequest(f"{PREFIX}{name}: {exc}") from None

@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Dialect
 
-STATEMENTS: Final = 16  # compiled and kept; there are two
+STATEMENT_CACHE_SIZE: Final = 16  # compiled and kept; there are two
 
 
-def poured(connection: Connection, statement: Any, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+def insert_returning(connection: Connection, statement: Any, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     """For each row the value the statement returned, None where it returned nothing. All rows name the same columns."""
     if connection.dialect.name != "sqlite":
         return [connection.execute(statement, row).scalar() for row in rows]
-    sql, names = _compiled(statement, connection.dialect, tuple(rows[0]))
+    sql, names = _compile(statement, connection.dialect, tuple(rows[0]))
     cursor = connection.connection.cursor()
     try:
         found = []
@@ -26,7 +26,7 @@ def poured(connection: Connection, statement: Any, rows: Sequence[Mapping[str, A
         cursor.close()
 
 
-@lru_cache(STATEMENTS)
-def _compiled(statement: Any, dialect: Dialect, names: tuple[str, ...]) -> tuple[str, Sequence[str]]:
+@lru_cache(STATEMENT_CACHE_SIZE)
+def _compile(statement: Any, dialect: Dialect, names: tuple[str, ...]) -> tuple[str, Sequence[str]]:
     compiled = statement.compile(dialect=dialect, column_keys=list(names))
     return str(compiled), tuple(compiled.positiontup)

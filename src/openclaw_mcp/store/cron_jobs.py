@@ -9,71 +9,73 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, fun
 
 from ..core.ids import new_id
 from ..core.jobs import (
-    AtOnce,
-    Change,
-    Claimed,
-    Ending,
-    Firing,
-    Job,
+    ChangeJob,
+    ClaimedFiring,
+    CronJob,
+    FiringNotClaimed,
+    FiringOutcome,
+    InstantOutcome,
+    JobFiring,
+    JobLogQuery,
     JobQuery,
-    LogQuery,
-    Plan,
-    Queued,
-    Unclaimed,
-    replaced,
+    PlanNextRun,
+    QueuedEvent,
+    replace_job,
 )
 from ..core.model import Json
-from .cron_rows import columns, ended, ended_row, firing_of, going_row, job_of
-from .events import queue_all
-from .prepared_statements import Prepared
+from .cron_rows import active_run_row, ending_columns, firing_from_row, instant_run_row, job_columns, job_from_row
+from .events import queue_events
+from .prepared_statements import PreparedStatement
 from .rows import from_json
-from .store import Store
+from .store import SqlStore
 from .tables import cron_jobs as jobs
 from .tables import cron_runs as runs
 
 logger = logging.getLogger(__name__)
 
-KEPT_MS: Final = 90 * 86_400_000  # three months of history is what anybody asks for
+RUN_RETENTION_MS: Final = 90 * 86_400_000  # three months of history is what anybody asks for
 PRUNE_EVERY: Final = 64  # log entries between looks whether a job has too many
 
 # Built once: making a statement costs more than running it.
-_BY_ID = select(jobs).where(jobs.c.id == bindparam("wanted"))
-_BY_ID_LOCKED = _BY_ID.with_for_update()
-_FREE = (jobs.c.running.is_(None), jobs.c.next_at.is_not(None))
-_NEXT = select(jobs.c.next_at).where(*_FREE).order_by(jobs.c.next_at).limit(1)
-_DUE = Prepared(
+_SELECT_JOB = select(jobs).where(jobs.c.id == bindparam("wanted"))
+_SELECT_JOB_LOCKED = _SELECT_JOB.with_for_update()
+_CLAIMABLE = (jobs.c.running.is_(None), jobs.c.next_at.is_not(None))
+_SELECT_NEXT_DUE = select(jobs.c.next_at).where(*_CLAIMABLE).order_by(jobs.c.next_at).limit(1)
+_SELECT_DUE = PreparedStatement(
     select(jobs)
-    .where(*_FREE, jobs.c.next_at <= bindparam("now"))
+    .where(*_CLAIMABLE, jobs.c.next_at <= bindparam("now"))
     .order_by(jobs.c.next_at)
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
 )
-_TAKE = Prepared(
+_MARK_RUNNING = PreparedStatement(
     update(jobs)
     .where(jobs.c.id == bindparam("wanted"))
     .values(running=bindparam("run"), running_at=bindparam("now"), next_at=bindparam("next"))
 )
 
-_MINE = (
+_SELECT_OWN_RUN = (
     select(runs.c.id)
     .where(runs.c.run_id == bindparam("wanted"), runs.c.status == "running", runs.c.owner == bindparam("us"))
     .with_for_update()
 )
-_ENDED = ("status", "ended_at", "delivery_status", "words", "entry", "session_key", "reap_at", "job")
-_END = update(runs).where(runs.c.run_id == bindparam("wanted")).values({name: bindparam(name) for name in _ENDED})
-_SETTABLE = [column.name for column in jobs.c if column.name not in ("id", "created_at")]
-_SET = Prepared(
-    update(jobs).where(jobs.c.id == bindparam("wanted")).values({name: bindparam(name) for name in _SETTABLE})
+_ENDING_COLUMNS = ("status", "ended_at", "delivery_status", "words", "entry", "session_key", "reap_at", "job")
+_MARK_ENDED = (
+    update(runs).where(runs.c.run_id == bindparam("wanted")).values({name: bindparam(name) for name in _ENDING_COLUMNS})
 )
-_DELETE = Prepared(delete(jobs).where(jobs.c.id == bindparam("wanted")))
-_PUT = Prepared(insert(runs))
-_LAST = select(func.max(runs.c.id))
+_MUTABLE_COLUMNS = [column.name for column in jobs.c if column.name not in ("id", "created_at")]
+_UPDATE_JOB = PreparedStatement(
+    update(jobs).where(jobs.c.id == bindparam("wanted")).values({name: bindparam(name) for name in _MUTABLE_COLUMNS})
+)
+_DELETE_JOB = PreparedStatement(delete(jobs).where(jobs.c.id == bindparam("wanted")))
+_INSERT_RUN = PreparedStatement(insert(runs))
+_SELECT_LAST_RUN_ID = select(func.max(runs.c.id))
 
 
-class CronJobs:
+class SqlCronJobRepository:
     """A `CronBook` over the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqlStore) -> None:
         self._store = store
 
     @property
@@ -82,42 +84,42 @@ class CronJobs:
 
     # ---- jobs ----------------------------------------------------------------------------------------------------
 
-    async def add(self, job: Job, *, most: int) -> Job | None:
-        def work(connection: Connection) -> Job | None:
+    async def add(self, job: CronJob, *, max_jobs: int) -> CronJob | None:
+        def work(connection: Connection) -> CronJob | None:
             if job.spec.declaration_key is not None:
-                known = connection.execute(_declared(job.spec.declaration_key)).first()
+                known = connection.execute(_select_declared_job(job.spec.declaration_key)).first()
                 if known is not None:
-                    return job_of(known)
-            if connection.execute(select(func.count()).select_from(jobs)).scalar_one() >= most:
+                    return job_from_row(known)
+            if connection.execute(select(func.count()).select_from(jobs)).scalar_one() >= max_jobs:
                 return None
-            connection.execute(insert(jobs).values(id=job.id, created_at=job.created_at, **columns(job)))
+            connection.execute(insert(jobs).values(id=job.id, created_at=job.created_at, **job_columns(job)))
             return job
 
         return await self._store.write(work)
 
-    async def get(self, job_id: str) -> Job | None:
+    async def get(self, job_id: str) -> CronJob | None:
         return await self._store.read(lambda connection: _find(connection, job_id))
 
-    async def declared(self, key: str) -> Job | None:
-        row = await self._store.read(lambda connection: connection.execute(_declared(key)).first())
-        return None if row is None else job_of(row)
+    async def find_by_declaration(self, key: str) -> CronJob | None:
+        row = await self._store.read(lambda connection: connection.execute(_select_declared_job(key)).first())
+        return None if row is None else job_from_row(row)
 
-    async def page(self, query: JobQuery) -> tuple[Sequence[Job], int]:
+    async def page(self, query: JobQuery) -> tuple[Sequence[CronJob], int]:
         where = list(_job_filters(query))
         column = {"next_at": jobs.c.next_at, "updated_at": jobs.c.updated_at, "name": jobs.c.name}[query.sort]
         order = (column.desc() if query.descending else column.asc()).nulls_last()
         statement = select(jobs).where(*where).order_by(order, jobs.c.id).limit(query.limit).offset(query.offset)
         total = select(func.count()).select_from(jobs).where(*where)
 
-        def work(connection: Connection) -> tuple[Sequence[Job], int]:
-            return [job_of(row) for row in connection.execute(statement)], connection.execute(total).scalar_one()
+        def work(connection: Connection) -> tuple[Sequence[CronJob], int]:
+            return [job_from_row(row) for row in connection.execute(statement)], connection.execute(total).scalar_one()
 
         return await self._store.read(work)
 
-    async def change(self, job_id: str, change: Change) -> Job | None:
-        def work(connection: Connection) -> Job | None:
+    async def change(self, job_id: str, change: ChangeJob) -> CronJob | None:
+        def work(connection: Connection) -> CronJob | None:
             job = _find(connection, job_id, lock=True)
-            return None if job is None else _put(connection, job, change(job), running=job.running)
+            return None if job is None else _update_job(connection, job, change(job), running=job.running)
 
         return await self._store.write(work)
 
@@ -129,58 +131,60 @@ class CronJobs:
         statement = select(func.count()).select_from(jobs)
         return await self._store.read(lambda connection: int(connection.execute(statement).scalar_one()))
 
-    async def added_since(self, origin: str, since: int) -> int:
+    async def count_added_since(self, origin: str, since: int) -> int:
         statement = select(func.count()).where(jobs.c.origin == origin, jobs.c.created_at >= since)
         return await self._store.read(lambda connection: int(connection.execute(statement).scalar_one()))
 
     # ---- claiming ------------------------------------------------------------------------------------------------
 
     async def next_due(self) -> int | None:
-        return await self._store.read(lambda connection: connection.execute(_NEXT).scalar())
+        return await self._store.read(lambda connection: connection.execute(_SELECT_NEXT_DUE).scalar())
 
-    async def claim(self, now: int, *, most: int, plan: Plan, at_once: AtOnce | None = None) -> Sequence[Claimed]:
-        def work(connection: Connection) -> Sequence[Claimed]:
-            claim, name = _Claim(connection, self.instance, now), new_id()
-            for row in _DUE.all(connection, {"now": now, "most": most}):
+    async def claim(
+        self, now: int, *, limit: int, plan: PlanNextRun, instant_outcome: InstantOutcome | None = None
+    ) -> Sequence[ClaimedFiring]:
+        def work(connection: Connection) -> Sequence[ClaimedFiring]:
+            claim, name = _ClaimBatch(connection, self.instance, now), new_id()
+            for row in _SELECT_DUE.all(connection, {"now": now, "most": limit}):
                 try:
-                    job = job_of(row)
+                    job = job_from_row(row)
                 except msgspec.MsgspecError:
                     # One that can't be read, from another version perhaps, must not hold up the others.
                     logger.exception("cron job %s can't be read; it is disabled", row.id)
                     connection.execute(update(jobs).where(jobs.c.id == row.id).values(enabled=False, next_at=None))
                     continue
                 run_id = f"cron:{job.id}:{row.next_at}:{name}"
-                firing = Firing(run_id=run_id, job=job, due_at=row.next_at, at=now)
-                claim.take(firing, plan(job, now), None if at_once is None else at_once(firing))
+                firing = JobFiring(run_id=run_id, job=job, due_at=row.next_at, at=now)
+                claim.add(firing, plan(job, now), None if instant_outcome is None else instant_outcome(firing))
             claim.write()
-            return claim.taken
+            return claim.claims
 
         return await self._store.write(work)
 
-    async def reserve(self, job_id: str, run_id: str, now: int, *, manual: bool, note: str | None) -> Firing | None:
-        def work(connection: Connection) -> Firing | None:
+    async def reserve(self, job_id: str, run_id: str, now: int, *, manual: bool, note: str | None) -> JobFiring | None:
+        def work(connection: Connection) -> JobFiring | None:
             job = _find(connection, job_id, lock=True)
             if job is None or job.running is not None:
                 return None
-            firing = Firing(run_id=run_id, job=job, due_at=now, at=now, manual=manual, note=note)
+            firing = JobFiring(run_id=run_id, job=job, due_at=now, at=now, manual=manual, note=note)
             taken = update(jobs).where(jobs.c.id == job_id).values(running=run_id, running_at=now)
             connection.execute(taken)
-            connection.execute(insert(runs).values(going_row(firing, self.instance)))
+            connection.execute(insert(runs).values(active_run_row(firing, self.instance)))
             return firing
 
         return await self._store.write(work)
 
-    async def adopt(self) -> Sequence[Firing]:
+    async def adopt(self) -> Sequence[JobFiring]:
         going = select(runs).where(runs.c.status == "running", runs.c.owner != self.instance)
 
-        def work(connection: Connection) -> Sequence[Firing]:
+        def work(connection: Connection) -> Sequence[JobFiring]:
             alive: dict[str, bool] = {}
             found = []
             for row in connection.execute(going.order_by(runs.c.id).with_for_update(skip_locked=True)).all():
                 if row.owner not in alive:
-                    alive[row.owner] = self._store.pulse.alive(connection, row.owner)
+                    alive[row.owner] = self._store.process_lock.is_alive(connection, row.owner)
                 if not alive[row.owner]:
-                    found.append(firing_of(row))
+                    found.append(firing_from_row(row))
             ours = update(runs).where(runs.c.run_id.in_([firing.run_id for firing in found]))
             if found:
                 connection.execute(ours.values(owner=self.instance))
@@ -195,30 +199,32 @@ class CronJobs:
         statement = update(runs).where(*mine).values(begun=True)
         return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
 
-    async def finish(self, firing: Firing, ending: Ending) -> Job | None:
-        def work(connection: Connection) -> Job | None:
+    async def finish(self, firing: JobFiring, outcome: FiringOutcome) -> CronJob | None:
+        def work(connection: Connection) -> CronJob | None:
             known = {"wanted": firing.run_id}
-            place = connection.execute(_MINE, {**known, "us": self.instance}).scalar()
+            place = connection.execute(_SELECT_OWN_RUN, {**known, "us": self.instance}).scalar()
             if place is None:
-                raise Unclaimed(firing.run_id)
+                raise FiringNotClaimed(firing.run_id)
             job = _find(connection, firing.job.id, lock=True)
             if job is not None and job.running == firing.run_id:
-                job = _put(connection, job, ending.settle(job), running=None)
+                job = _update_job(connection, job, outcome.change_job(job), running=None)
             due = None if job is None else job.state.next_run_at_ms
-            connection.execute(_END, {**known, **ended(_told(ending, due), ending.reap_at)})
-            if _to_prune(place):
-                _prune(connection, firing.job.id, ending.keep)
-            if ending.event is not None:
-                queue_all(connection, [ending.event])
+            connection.execute(_MARK_ENDED, {**known, **ending_columns(_with_next_run(outcome, due), outcome.reap_at)})
+            if _should_prune(place):
+                _prune(connection, firing.job.id, outcome.max_log_entries)
+            if outcome.event is not None:
+                queue_events(connection, [outcome.event])
             return job
 
         return await self._store.write(work)
 
-    async def overdue(self, before: int) -> Sequence[tuple[str, int]]:
-        statement = select(jobs.c.id, jobs.c.next_at).where(*_FREE, jobs.c.next_at < before).order_by(jobs.c.next_at)
+    async def list_overdue(self, before: int) -> Sequence[tuple[str, int]]:
+        statement = (
+            select(jobs.c.id, jobs.c.next_at).where(*_CLAIMABLE, jobs.c.next_at < before).order_by(jobs.c.next_at)
+        )
         return await self._store.read(lambda c: [(row.id, row.next_at) for row in c.execute(statement)])
 
-    async def put_off(self, times: Sequence[tuple[str, int, int | None]]) -> None:
+    async def reschedule(self, times: Sequence[tuple[str, int, int | None]]) -> None:
         if not times:
             return
         same = (jobs.c.id == bindparam("wanted"), jobs.c.next_at == bindparam("had"))
@@ -228,7 +234,7 @@ class CronJobs:
 
     # ---- what came of them ---------------------------------------------------------------------------------------
 
-    async def log(self, query: LogQuery) -> tuple[Sequence[Json], int]:
+    async def read_log(self, query: JobLogQuery) -> tuple[Sequence[Json], int]:
         where = list(_log_filters(query))
         order = runs.c.id.desc() if query.descending else runs.c.id.asc()
         statement = select(runs.c.entry).where(*where).order_by(order).limit(query.limit).offset(query.offset)
@@ -240,94 +246,94 @@ class CronJobs:
 
         return await self._store.read(work)
 
-    async def reap(self, now: int, *, most: int) -> Sequence[str]:
-        ripe = select(runs.c.id, runs.c.session_key).where(runs.c.reap_at <= now).limit(most)
+    async def reap_sessions(self, now: int, *, limit: int) -> Sequence[str]:
+        ripe = select(runs.c.id, runs.c.session_key).where(runs.c.reap_at <= now).limit(limit)
 
         def work(connection: Connection) -> Sequence[str]:
             found = connection.execute(ripe).all()
             done = update(runs).where(runs.c.id.in_([row.id for row in found])).values(reap_at=None)
             connection.execute(done)
-            connection.execute(delete(runs).where(runs.c.ended_at < now - KEPT_MS))
+            connection.execute(delete(runs).where(runs.c.ended_at < now - RUN_RETENTION_MS))
             return [row.session_key for row in found if row.session_key]
 
         return await self._store.write(work)
 
-    async def queue(self, event: Queued) -> None:
-        await self._store.write(lambda connection: queue_all(connection, [event]))
+    async def queue_event(self, event: QueuedEvent) -> None:
+        await self._store.write(lambda connection: queue_events(connection, [event]))
 
 
-class _Claim:
+class _ClaimBatch:
     """The rows of one claim, gathered so that each table is written once however many jobs are due."""
 
     def __init__(self, connection: Connection, owner: str, now: int) -> None:
         self._connection, self._owner, self._now = connection, owner, now
-        self.taken: list[Claimed] = []
-        self._following: list[dict[str, Any]] = []
-        self._settled: list[dict[str, Any]] = []
-        self._gone: list[dict[str, Any]] = []
-        self._runs: list[dict[str, Any]] = []
-        self._over: list[dict[str, Any]] = []
-        self._events: list[Queued] = []
+        self.claims: list[ClaimedFiring] = []
+        self._running_jobs: list[dict[str, Any]] = []
+        self._updated_jobs: list[dict[str, Any]] = []
+        self._deleted_jobs: list[dict[str, Any]] = []
+        self._running_rows: list[dict[str, Any]] = []
+        self._ended_rows: list[dict[str, Any]] = []
+        self._events: list[QueuedEvent] = []
 
-    def take(self, firing: Firing, due: int | None, ending: Ending | None) -> None:
+    def add(self, firing: JobFiring, due: int | None, ending: FiringOutcome | None) -> None:
         job = firing.job
         if ending is None:
-            self._following.append({"wanted": job.id, "run": firing.run_id, "now": self._now, "next": due})
-            self._runs.append(going_row(firing, self._owner))
-            self.taken.append(Claimed(firing=firing))
+            self._running_jobs.append({"wanted": job.id, "run": firing.run_id, "now": self._now, "next": due})
+            self._running_rows.append(active_run_row(firing, self._owner))
+            self.claims.append(ClaimedFiring(firing=firing))
             return
-        left = ending.settle(replaced(job, next_run_at_ms=due))
+        left = ending.change_job(replace_job(job, next_run_at_ms=due))
         if left is None:
-            self._gone.append({"wanted": job.id})
+            self._deleted_jobs.append({"wanted": job.id})
         else:
-            self._settled.append({"wanted": job.id, **columns(left), "running": None, "running_at": None})
+            self._updated_jobs.append({"wanted": job.id, **job_columns(left), "running": None, "running_at": None})
         following = None if left is None else left.state.next_run_at_ms
-        self._over.append(ended_row(firing, _told(ending, following), ending.reap_at, self._owner))
+        self._ended_rows.append(instant_run_row(firing, _with_next_run(ending, following), ending.reap_at, self._owner))
         if ending.event is not None:
             self._events.append(ending.event)
-        self.taken.append(Claimed(firing=firing, ending=ending, job=left))
+        self.claims.append(ClaimedFiring(firing=firing, outcome=ending, job=left))
 
     def write(self) -> None:
         for statement, rows in (
-            (_TAKE, self._following), (_SET, self._settled), (_DELETE, self._gone), (_PUT, self._runs),
-            (_PUT, self._over),
+            (_MARK_RUNNING, self._running_jobs), (_UPDATE_JOB, self._updated_jobs), (_DELETE_JOB, self._deleted_jobs), (_INSERT_RUN, self._running_rows),
+            (_INSERT_RUN, self._ended_rows),
         ):  # fmt: skip
             statement.run_each(self._connection, rows)
-        if self._over:
-            last = self._connection.execute(_LAST).scalar() or 0
+        if self._ended_rows:
+            last = self._connection.execute(_SELECT_LAST_RUN_ID).scalar() or 0
             # As many places as were just taken: one in PRUNE_EVERY of them has its job's log looked at.
-            ended = [one for one in self.taken if one.ending is not None]
+            ended = [one for one in self.claims if one.outcome is not None]
             for place, one in enumerate(ended, last - len(ended) + 1):
-                if one.ending is not None and _to_prune(place):
-                    _prune(self._connection, one.firing.job.id, one.ending.keep)
-        queue_all(self._connection, self._events)
+                if one.outcome is not None and _should_prune(place):
+                    _prune(self._connection, one.firing.job.id, one.outcome.max_log_entries)
+        queue_events(self._connection, self._events)
 
 
-def _to_prune(place: int) -> bool:
-    return place % PRUNE_EVERY == 0
+def _should_prune(run_row_id: int) -> bool:
+    return run_row_id % PRUNE_EVERY == 0
 
 
-def _told(ending: Ending, due: int | None) -> Json:
+def _with_next_run(ending: FiringOutcome, due: int | None) -> Json:
     return ending.entry if due is None else {**ending.entry, "nextRunAtMs": due}
 
 
-def _find(connection: Connection, job_id: str, *, lock: bool = False) -> Job | None:
-    row = connection.execute(_BY_ID_LOCKED if lock else _BY_ID, {"wanted": job_id}).first()
-    return None if row is None else job_of(row)
+def _find(connection: Connection, job_id: str, *, lock: bool = False) -> CronJob | None:
+    row = connection.execute(_SELECT_JOB_LOCKED if lock else _SELECT_JOB, {"wanted": job_id}).first()
+    return None if row is None else job_from_row(row)
 
 
-def _declared(key: str) -> Select[Any]:
+def _select_declared_job(key: str) -> Select[Any]:
     return select(jobs).where(jobs.c.declaration_key == key)
 
 
-def _put(connection: Connection, before: Job, job: Job | None, *, running: str | None) -> Job | None:
+def _update_job(connection: Connection, old: CronJob, job: CronJob | None, *, running: str | None) -> CronJob | None:
     if job is None:
-        _DELETE.run(connection, {"wanted": before.id})
+        _DELETE_JOB.run(connection, {"wanted": old.id})
         return None
-    since = None if running is None else before.state.running_at_ms
+    since = None if running is None else old.state.running_at_ms
     now = {"running": running, "running_at": since}
-    _SET.run(connection, {"wanted": before.id, **columns(job), **now})
-    return msgspec.structs.replace(replaced(job, running_at_ms=since), running=running)
+    _UPDATE_JOB.run(connection, {"wanted": old.id, **job_columns(job), **now})
+    return msgspec.structs.replace(replace_job(job, running_at_ms=since), running=running)
 
 
 def _prune(connection: Connection, job_id: str, keep: int) -> None:
@@ -351,12 +357,12 @@ def _job_filters(query: JobQuery) -> Sequence[ColumnElement[bool]]:
     if query.last_status is not None:
         unknown = query.last_status == "unknown"
         where.append(jobs.c.last_status.is_(None) if unknown else jobs.c.last_status == query.last_status)
-    if query.words:
-        where.append(jobs.c.words.contains(query.words.lower(), autoescape=True))
+    if query.search:
+        where.append(jobs.c.words.contains(query.search.lower(), autoescape=True))
     return where
 
 
-def _log_filters(query: LogQuery) -> Sequence[ColumnElement[bool]]:
+def _log_filters(query: JobLogQuery) -> Sequence[ColumnElement[bool]]:
     where: list[ColumnElement[bool]] = [runs.c.status != "running"]
     for column, value in ((runs.c.job_id, query.job_id), (runs.c.run_id, query.run_id)):
         if value is not None:
@@ -367,6 +373,6 @@ def _log_filters(query: LogQuery) -> Sequence[ColumnElement[bool]]:
         where.append(runs.c.status.in_(query.statuses))
     if query.deliveries:
         where.append(runs.c.delivery_status.in_(query.deliveries))
-    if query.words:
-        where.append(runs.c.words.contains(query.words.lower(), autoescape=True))
+    if query.search:
+        where.append(runs.c.words.contains(query.search.lower(), autoescape=True))
     return where

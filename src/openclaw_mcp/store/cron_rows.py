@@ -5,18 +5,18 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Row
 
-from ..core.jobs import Firing, Job, JobState, Spec
+from ..core.jobs import CronJob, JobFiring, JobSpec, JobState
 from ..core.model import Json
 from ..core.sessions import now_ms
 from .rows import from_json, to_json
 
-WORDS: Final = 4000  # characters searched of a job or a log entry
+LONGEST_SEARCH_TEXT: Final = 4000  # characters searched of a job or a log entry
 
-_spec = msgspec.json.Decoder(Spec).decode
-_state = msgspec.json.Decoder(JobState).decode
+_decode_spec = msgspec.json.Decoder(JobSpec).decode
+_decode_state = msgspec.json.Decoder(JobState).decode
 
 
-def columns(job: Job) -> dict[str, Any]:
+def job_columns(job: CronJob) -> dict[str, Any]:
     spec, state = job.spec, job.state
     said = getattr(spec.payload, "message", None) or getattr(spec.payload, "text", None) or ""
     kept = msgspec.structs.replace(state, next_run_at_ms=None, running_at_ms=None)  # these have columns of their own
@@ -31,17 +31,19 @@ def columns(job: Job) -> dict[str, Any]:
         "updated_at": job.updated_at,
         "next_at": state.next_run_at_ms,
         "last_status": state.last_run_status,
-        "words": f"{spec.name}\n{spec.display_name or ''}\n{spec.description or ''}\n{said}".lower()[:WORDS],
+        "words": f"{spec.name}\n{spec.display_name or ''}\n{spec.description or ''}\n{said}".lower()[
+            :LONGEST_SEARCH_TEXT
+        ],
         "spec": to_json(spec),
         "state": to_json(kept),
     }
 
 
-def job_of(row: Row[Any]) -> Job:
-    state = msgspec.structs.replace(_state(row.state), next_run_at_ms=row.next_at, running_at_ms=row.running_at)
-    return Job(
+def job_from_row(row: Row[Any]) -> CronJob:
+    state = msgspec.structs.replace(_decode_state(row.state), next_run_at_ms=row.next_at, running_at_ms=row.running_at)
+    return CronJob(
         id=row.id,
-        spec=_spec(row.spec),
+        spec=_decode_spec(row.spec),
         state=state,
         created_at=row.created_at,
         updated_at=row.updated_at,
@@ -50,7 +52,7 @@ def job_of(row: Row[Any]) -> Job:
     )
 
 
-def going_row(firing: Firing, owner: str) -> dict[str, Any]:
+def active_run_row(firing: JobFiring, owner: str) -> dict[str, Any]:
     job = firing.job
     kept = {"id": job.id, "spec": job.spec, "state": job.state, "created": job.created_at, "updated": job.updated_at}
     return {
@@ -67,7 +69,7 @@ def going_row(firing: Firing, owner: str) -> dict[str, Any]:
     }
 
 
-def ended_row(firing: Firing, entry: Json, reap_at: int | None, owner: str) -> dict[str, Any]:
+def instant_run_row(firing: JobFiring, entry: Json, reap_at: int | None, owner: str) -> dict[str, Any]:
     """Of a firing that is over as soon as it is claimed."""
     job = firing.job
     return {
@@ -79,33 +81,33 @@ def ended_row(firing: Firing, entry: Json, reap_at: int | None, owner: str) -> d
         "due_at": firing.due_at,
         "at": firing.at,
         "note": firing.note,
-        **ended(entry, reap_at),
+        **ending_columns(entry, reap_at),
     }
 
 
-def firing_of(row: Row[Any]) -> Firing:
+def firing_from_row(row: Row[Any]) -> JobFiring:
     kept = from_json(row.job)
-    job = Job(
+    job = CronJob(
         id=kept["id"],
-        spec=msgspec.convert(kept["spec"], Spec),
+        spec=msgspec.convert(kept["spec"], JobSpec),
         state=msgspec.convert(kept["state"], JobState),
         created_at=kept["created"],
         updated_at=kept["updated"],
         origin=kept["origin"],
         running=row.run_id,
     )
-    return Firing(
+    return JobFiring(
         run_id=row.run_id, job=job, due_at=row.due_at, at=row.at, manual=row.manual, begun=row.begun, note=row.note
     )
 
 
-def ended(entry: Json, reap_at: int | None) -> dict[str, Any]:
+def ending_columns(entry: Json, reap_at: int | None) -> dict[str, Any]:
     said = f"{entry.get('jobName', '')}\n{entry.get('summary', '')}\n{entry.get('error', '')}"
     return {
         "status": entry["status"],
         "ended_at": entry.get("ts", now_ms()),
         "delivery_status": entry.get("deliveryStatus"),
-        "words": said.lower().replace("\0", "")[:WORDS],
+        "words": said.lower().replace("\0", "")[:LONGEST_SEARCH_TEXT],
         "entry": to_json(entry),
         "session_key": entry.get("sessionKey"),
         "reap_at": reap_at,

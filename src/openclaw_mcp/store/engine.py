@@ -10,37 +10,37 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import QueuePool
 
 BUSY_WAIT: Final = 30.0  # seconds a write waits for another process's; a commit takes milliseconds
-BUSY_LOOK: Final = 0.01  # seconds between looks while another process turns a new database into one with a log
+BUSY_POLL: Final = 0.01  # seconds between looks while another process turns a new database into one with a log
 READERS: Final = 4  # readers never block; more than this only contend for the interpreter
-WAL_KEPT: Final = 64 * 1024 * 1024  # a burst may grow the log; it shrinks back to this
+WAL_SIZE_LIMIT: Final = 64 * 1024 * 1024  # a burst may grow the log; it shrinks back to this
 CACHE_KIB: Final = 16 * 1024
 
 
-def is_url(where: str) -> bool:
-    return "://" in where
+def is_url(location: str) -> bool:
+    return "://" in location
 
 
-def shown(where: str) -> str:
+def redact_location(location: str) -> str:
     """`where` as others are told it: a file's path, or host and database alone, for passwords stand in many places."""
-    if not is_url(where):
-        return where
-    url = make_url(where)
+    if not is_url(location):
+        return location
+    url = make_url(location)
     hosts = url.query.get("host", "")
     host = url.host or (hosts if isinstance(hosts, str) else ",".join(hosts))
     return f"{url.get_backend_name()}://{host}{f':{url.port}' if url.port else ''}/{url.database or ''}"
 
 
-def engines(where: str) -> tuple[Engine, Engine]:
+def create_engines(location: str) -> tuple[Engine, Engine]:
     """The writer's engine (one connection) and the readers'."""
-    if is_url(where):
-        return _postgresql(where)
-    return _sqlite(where, begin="BEGIN IMMEDIATE", size=1, pragmas=("query_only=OFF",)), _sqlite(
-        where, begin="BEGIN", size=READERS, pragmas=("query_only=ON",)
-    )
+    if is_url(location):
+        return _create_postgresql_engines(location)
+    return _create_sqlite_engine(
+        location, begin="BEGIN IMMEDIATE", size=1, pragmas=("query_only=OFF",)
+    ), _create_sqlite_engine(location, begin="BEGIN", size=READERS, pragmas=("query_only=ON",))
 
 
-def _postgresql(where: str) -> tuple[Engine, Engine]:
-    url = make_url(where)
+def _create_postgresql_engines(location: str) -> tuple[Engine, Engine]:
+    url = make_url(location)
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
     # pre_ping: a connection the server dropped while idle is replaced before it is used.
@@ -48,7 +48,7 @@ def _postgresql(where: str) -> tuple[Engine, Engine]:
     return writer, create_engine(url, pool_size=READERS, max_overflow=0, pool_pre_ping=True)
 
 
-def _sqlite(path: str, *, begin: str, size: int, pragmas: tuple[str, ...]) -> Engine:
+def _create_sqlite_engine(path: str, *, begin: str, size: int, pragmas: tuple[str, ...]) -> Engine:
     engine = create_engine(
         f"sqlite:///{path}",
         poolclass=QueuePool,
@@ -60,10 +60,10 @@ def _sqlite(path: str, *, begin: str, size: int, pragmas: tuple[str, ...]) -> En
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself: see below
-        _log_ahead(connection)
+        _enable_wal(connection)
         # FULL: each commit waits for its fsync. Acknowledged means on disk, through a power cut too.
         for pragma in ("synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY",
-                       f"journal_size_limit={WAL_KEPT}", f"cache_size=-{CACHE_KIB}", *pragmas):  # fmt: skip
+                       f"journal_size_limit={WAL_SIZE_LIMIT}", f"cache_size=-{CACHE_KIB}", *pragmas):  # fmt: skip
             connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(engine, "begin")
@@ -74,7 +74,7 @@ def _sqlite(path: str, *, begin: str, size: int, pragmas: tuple[str, ...]) -> En
     return engine
 
 
-def _log_ahead(connection: sqlite3.Connection) -> None:
+def _enable_wal(connection: sqlite3.Connection) -> None:
     """Write-ahead logging, also when two processes meet at a new database: here SQLite does not wait by itself."""
     end = time.monotonic() + BUSY_WAIT
     while True:
@@ -83,12 +83,12 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                 raise
-            time.sleep(BUSY_LOOK)
+            time.sleep(BUSY_POLL)
         else:
             return
 
 
-def prepare_place(path: Path) -> None:
+def create_database_file(path: Path) -> None:
     """The database holds conversations and secrets: its owner alone may look."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600, exist_ok=True)

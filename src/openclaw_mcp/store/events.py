@@ -5,76 +5,76 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select
 
-from ..core.jobs import Queued
-from .prepared_statements import Prepared
+from ..core.jobs import QueuedEvent
+from .prepared_statements import PreparedStatement
 from .tables import system_events
 
-MOST_WAITING: Final = 20  # per session, of the owner's and of others': a prompt has room for these, as in the reference
-LONGEST: Final = 20_000  # characters of one; more belongs in a message
-GUEST: Final = "guest:"
+MOST_QUEUED: Final = 20  # per session, of the owner's and of others': a prompt has room for these, as in the reference
+LONGEST_EVENT: Final = 20_000  # characters of one; more belongs in a message
+GUEST_KEY_PREFIX: Final = "guest:"
 """How the keys of events begin that no run of the owner may hear."""
 
-_OF_SESSION = Prepared(
+_SELECT_BY_SESSION = PreparedStatement(
     select(system_events).where(system_events.c.session_key == bindparam("wanted")).order_by(system_events.c.id)
 )
 
-_KNOWN = Prepared(select(system_events.c.id).where(system_events.c.key == bindparam("wanted")))
-_ADD = Prepared(insert(system_events))
+_SELECT_BY_KEY = PreparedStatement(select(system_events.c.id).where(system_events.c.key == bindparam("wanted")))
+_INSERT_EVENT = PreparedStatement(insert(system_events))
 
 
-def queue_all(connection: Connection, events: Sequence[Queued]) -> None:
+def queue_events(connection: Connection, events: Sequence[QueuedEvent]) -> None:
     """Keep them in order, each once per key. Of more than may wait, only the newest are written at all."""
-    by_session: dict[str, list[Queued]] = {}
+    by_session: dict[str, list[QueuedEvent]] = {}
     for event in events:
         by_session.setdefault(event.session, []).append(event)
     for session, told in by_session.items():
-        _queue(connection, session, told)
+        _queue_for_session(connection, session, told)
 
 
-def _queue(connection: Connection, session: str, events: Sequence[Queued]) -> None:
-    waiting = _OF_SESSION.all(connection, {"wanted": session})
-    last = {row.key.startswith(GUEST): row.text for row in waiting}
+def _queue_for_session(connection: Connection, session: str, events: Sequence[QueuedEvent]) -> None:
+    waiting = _SELECT_BY_SESSION.all(connection, {"wanted": session})
+    last = {row.key.startswith(GUEST_KEY_PREFIX): row.text for row in waiting}
     rows: dict[str, dict[str, Any]] = {}
     for event in events:
-        text = event.text.replace("\0", "")[:LONGEST]
+        text = event.text.replace("\0", "")[:LONGEST_EVENT]
         if text == last.get(not event.owner):
             continue  # said already and not heard yet
-        key = event.key if event.owner else GUEST + event.key
+        key = event.key if event.owner else GUEST_KEY_PREFIX + event.key
         rows[key] = {"session_key": session, "key": key, "at": event.at, "text": text}
         last[not event.owner] = text
-    fresh = [row for key, row in [*rows.items()][-MOST_WAITING:] if not _known(connection, key)]
+    fresh = [row for key, row in [*rows.items()][-MOST_QUEUED:] if not _is_queued(connection, key)]
     if not fresh:
         return
-    _ADD.run_each(connection, fresh)
-    surplus = [id for guests in (False, True) for id in _surplus(waiting, fresh, guests=guests)]
+    _INSERT_EVENT.run_each(connection, fresh)
+    surplus = [id for guests in (False, True) for id in _find_surplus(waiting, fresh, guests=guests)]
     if surplus:
         connection.execute(delete(system_events).where(system_events.c.id.in_(surplus)))
 
 
-def _surplus(waiting: Sequence[Row[Any]], fresh: Sequence[dict[str, Any]], *, guests: bool) -> list[int]:
+def _find_surplus(waiting: Sequence[Row[Any]], fresh: Sequence[dict[str, Any]], *, guests: bool) -> list[int]:
     """Those that give way. What guests say takes no room from what the owner left, nor the other way round."""
-    old = [row.id for row in waiting if is_guests(row) is guests]
-    new = sum(row["key"].startswith(GUEST) is guests for row in fresh)
-    return old[: max(0, len(old) + new - MOST_WAITING)]
+    old = [row.id for row in waiting if is_from_guest(row) is guests]
+    new = sum(row["key"].startswith(GUEST_KEY_PREFIX) is guests for row in fresh)
+    return old[: max(0, len(old) + new - MOST_QUEUED)]
 
 
-def is_guests(event: Row[Any]) -> bool:
+def is_from_guest(event: Row[Any]) -> bool:
     """Whether it was left by somebody who is not the owner."""
-    return bool(event.key.startswith(GUEST))
+    return bool(event.key.startswith(GUEST_KEY_PREFIX))
 
 
-def _known(connection: Connection, key: str) -> bool:
-    return _KNOWN.first(connection, {"wanted": key}) is not None
+def _is_queued(connection: Connection, key: str) -> bool:
+    return _SELECT_BY_KEY.first(connection, {"wanted": key}) is not None
 
 
-def drained(connection: Connection, session_key: str, *, owner: bool, shared: bool) -> Sequence[Row[Any]]:
+def take_events(connection: Connection, session_key: str, *, is_owner: bool, multi_user: bool) -> Sequence[Row[Any]]:
     """What waits for this session; from now on it does not. A run of the owner leaves what others said to later ones:
     words in its prompt would be carried out with the owner's rights. In a session the owner has in common with others
     (`shared`) the others' runs leave what was said for the owner; elsewhere whoever answers next is meant."""
     waiting = [
         row
-        for row in _OF_SESSION.all(connection, {"wanted": session_key})
-        if is_guests(row) is not owner or not (owner or shared)
+        for row in _SELECT_BY_SESSION.all(connection, {"wanted": session_key})
+        if is_from_guest(row) is not is_owner or not (is_owner or multi_user)
     ]
     if waiting:
         connection.execute(delete(system_events).where(system_events.c.id.in_([row.id for row in waiting])))

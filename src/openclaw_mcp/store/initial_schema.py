@@ -3,7 +3,7 @@
 
 from typing import Final
 
-STATEMENTS: Final = (
+CREATE_STATEMENTS: Final = (
     """CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)

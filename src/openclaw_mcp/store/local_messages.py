@@ -8,86 +8,88 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
 from ..core.agent import Attachment, web_address
-from ..core.channel import Seen
+from ..core.channel import StoredMessage
 from ..core.ids import new_id
-from ..core.mail import LocalNote
+from ..core.mail import NewLocalMessage
 from ..core.model import Json
 from ..core.sessions import now_ms
-from .batched_write import Gathered
-from .bulk_statements import poured
-from .rows import short, to_json, upsert_for
-from .store import Store
+from .batched_write import BatchedWrite
+from .bulk_statements import insert_returning
+from .rows import shorten_key, to_json, upsert_for
+from .store import SqlStore
 from .tables import local_files, local_messages
 
-_decode = msgspec.json.Decoder(Seen).decode
+_decode_stored_message = msgspec.json.Decoder(StoredMessage).decode
 
-_TABLE = local_messages.c
-_PLACE = and_(_TABLE.account == bindparam("of"), _TABLE.conversation == bindparam("within"))
+_COLUMNS = local_messages.c
+_IN_CONVERSATION = and_(_COLUMNS.account == bindparam("of"), _COLUMNS.conversation == bindparam("within"))
 # Built once: making a statement costs more than running it.
-_BY_KEY = select(_TABLE.body).where(_PLACE, _TABLE.key == bindparam("named"))
-_BY_UID = select(_TABLE.id, _TABLE.body).where(_PLACE, _TABLE.uid == bindparam("named"))
+_BY_KEY = select(_COLUMNS.body).where(_IN_CONVERSATION, _COLUMNS.key == bindparam("named"))
+_BY_UID = select(_COLUMNS.id, _COLUMNS.body).where(_IN_CONVERSATION, _COLUMNS.uid == bindparam("named"))
 
 
-class LocalConversations:
+class SqlLocalMessageRepository:
     """A `LocalBook` over the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqlStore) -> None:
         self._store = store
-        self._add = Gathered(store, _added)
+        self._add_batched = BatchedWrite(store, _insert_messages)
 
-    async def add(self, note: LocalNote) -> tuple[Seen, bool]:
-        seen = Seen(
-            id=new_id(), sender=note.sender, text=note.text.replace("\0", ""), at=now_ms(), mine=note.mine,
-            thread=note.thread, reply_to=note.reply_to,
-            attachments=tuple(_shown(attachment) for attachment in note.attachments),
-            extra=note.extra,
+    async def add(self, new: NewLocalMessage) -> tuple[StoredMessage, bool]:
+        seen = StoredMessage(
+            id=new_id(), sender=new.sender, text=new.text.replace("\0", ""), at=now_ms(), mine=new.mine,
+            thread=new.thread, reply_to=new.reply_to,
+            attachments=tuple(_describe_attachment(attachment) for attachment in new.attachments),
+            extra=new.extra,
         )  # fmt: skip
-        return await self._add((note, seen, to_json(seen)))
+        return await self._add_batched((new, seen, to_json(seen)))
 
-    async def get(self, account: str, conversation: str, id: str) -> Seen | None:
-        row = await self._store.read(lambda c: c.execute(_BY_UID, _place(account, conversation, id)).first())
-        return None if row is None else _seen(row.body)
+    async def get(self, account: str, conversation: str, id: str) -> StoredMessage | None:
+        row = await self._store.read(lambda c: c.execute(_BY_UID, _lookup_params(account, conversation, id)).first())
+        return None if row is None else _read_body(row.body)
 
-    async def change(self, account: str, conversation: str, id: str, edit: Callable[[Seen], Seen]) -> Seen | None:
-        def work(connection: Connection) -> Seen | None:
-            row = connection.execute(_BY_UID.with_for_update(), _place(account, conversation, id)).first()
+    async def change(
+        self, account: str, conversation: str, id: str, edit: Callable[[StoredMessage], StoredMessage]
+    ) -> StoredMessage | None:
+        def work(connection: Connection) -> StoredMessage | None:
+            row = connection.execute(_BY_UID.with_for_update(), _lookup_params(account, conversation, id)).first()
             if row is None:
                 return None
-            changed = edit(_seen(row.body))
-            connection.execute(update(local_messages).where(_TABLE.id == row.id).values(body=to_json(changed)))
+            changed = edit(_read_body(row.body))
+            connection.execute(update(local_messages).where(_COLUMNS.id == row.id).values(body=to_json(changed)))
             return changed
 
         return await self._store.write(work)
 
     async def remove(self, account: str, conversation: str, id: str) -> bool:
-        statement = delete(local_messages).where(_PLACE, _TABLE.uid == bindparam("named"))
-        place = _place(account, conversation, id)
+        statement = delete(local_messages).where(_IN_CONVERSATION, _COLUMNS.uid == bindparam("named"))
+        place = _lookup_params(account, conversation, id)
         return await self._store.write(lambda connection: connection.execute(statement, place).rowcount > 0)
 
     async def read(
         self, account: str, conversation: str, *, limit: int, thread: str | None = None, before: str | None = None
-    ) -> Sequence[Seen]:
-        statement = select(_TABLE.body).where(_TABLE.account == account, _TABLE.conversation == conversation)
+    ) -> Sequence[StoredMessage]:
+        statement = select(_COLUMNS.body).where(_COLUMNS.account == account, _COLUMNS.conversation == conversation)
         if thread is not None:
-            statement = statement.where(_TABLE.thread == thread)
+            statement = statement.where(_COLUMNS.thread == thread)
         if before is not None:
-            mark = select(_TABLE.id).where(
-                _TABLE.account == account, _TABLE.conversation == conversation, _TABLE.uid == before
+            mark = select(_COLUMNS.id).where(
+                _COLUMNS.account == account, _COLUMNS.conversation == conversation, _COLUMNS.uid == before
             )
-            statement = statement.where(_TABLE.id < mark.scalar_subquery())
-        statement = statement.order_by(_TABLE.id.desc()).limit(limit)
+            statement = statement.where(_COLUMNS.id < mark.scalar_subquery())
+        statement = statement.order_by(_COLUMNS.id.desc()).limit(limit)
         rows = await self._store.read(lambda connection: connection.execute(statement).scalars().all())
-        return [_seen(row) for row in reversed(rows)]
+        return [_read_body(row) for row in reversed(rows)]
 
-    async def lately(self, account: str, *, since: int, limit: int) -> Sequence[tuple[str, Seen]]:
-        wanted = select(_TABLE.conversation, _TABLE.body).where(_TABLE.account == account, _TABLE.at >= since)
-        statement = wanted.order_by(_TABLE.id.desc()).limit(limit)
+    async def list_recent(self, account: str, *, since: int, limit: int) -> Sequence[tuple[str, StoredMessage]]:
+        wanted = select(_COLUMNS.conversation, _COLUMNS.body).where(_COLUMNS.account == account, _COLUMNS.at >= since)
+        statement = wanted.order_by(_COLUMNS.id.desc()).limit(limit)
         rows = await self._store.read(lambda connection: connection.execute(statement).all())
-        found = [(row.conversation, _seen(row.body)) for row in reversed(rows)]
+        found = [(row.conversation, _read_body(row.body)) for row in reversed(rows)]
         return [(conversation, seen) for conversation, seen in found if not seen.mine]
 
     async def files(self, account: str, conversation: str, id: str) -> Sequence[Attachment]:
-        where = and_(_TABLE.account == account, _TABLE.conversation == conversation, _TABLE.uid == id)
+        where = and_(_COLUMNS.account == account, _COLUMNS.conversation == conversation, _COLUMNS.uid == id)
         statement = select(local_files).join(local_messages).where(where).order_by(local_files.c.n)
         rows = await self._store.read(lambda connection: connection.execute(statement).all())
         return [
@@ -95,11 +97,11 @@ class LocalConversations:
         ]
 
     async def conversations(self, account: str, *, limit: int) -> Sequence[Json]:
-        latest = func.max(_TABLE.at)
+        latest = func.max(_COLUMNS.at)
         statement = (
-            select(_TABLE.conversation, func.count().label("messages"), latest.label("latest"))
-            .where(_TABLE.account == account)
-            .group_by(_TABLE.conversation)
+            select(_COLUMNS.conversation, func.count().label("messages"), latest.label("latest"))
+            .where(_COLUMNS.account == account)
+            .group_by(_COLUMNS.conversation)
             .order_by(latest.desc())
             .limit(limit)
         )
@@ -107,13 +109,15 @@ class LocalConversations:
         return [{"name": row.conversation, "messages": row.messages, "updatedAt": row.latest} for row in rows]
 
 
-def _added(connection: Connection, items: Sequence[tuple[LocalNote, Seen, str]]) -> list[tuple[Seen, bool]]:
+def _insert_messages(
+    connection: Connection, items: Sequence[tuple[NewLocalMessage, StoredMessage, str]]
+) -> list[tuple[StoredMessage, bool]]:
     rows = [
         {
             "account": note.account,
             "conversation": note.conversation,
             "uid": seen.id,
-            "key": short(note.key),
+            "key": shorten_key(note.key),
             "thread": note.thread,
             "at": seen.at,
             "body": body,
@@ -121,35 +125,39 @@ def _added(connection: Connection, items: Sequence[tuple[LocalNote, Seen, str]])
         for note, seen, body in items
     ]
     results = []
-    for added, (note, seen, _) in zip(poured(connection, _adding(connection.dialect.name), rows), items, strict=True):
+    for added, (note, seen, _) in zip(
+        insert_returning(connection, _insert_statement(connection.dialect.name), rows), items, strict=True
+    ):
         if added is None:
-            place = _place(note.account, note.conversation, short(note.key))
+            place = _lookup_params(note.account, note.conversation, shorten_key(note.key))
             known = connection.execute(_BY_KEY, place).scalar_one()
-            results.append((_seen(known), False))
+            results.append((_read_body(known), False))
             continue
         if note.attachments:
-            connection.execute(insert(local_files), [_file(added, n, a) for n, a in enumerate(note.attachments)])
+            connection.execute(
+                insert(local_files), [_file_columns(added, n, a) for n, a in enumerate(note.attachments)]
+            )
         results.append((seen, True))
     return results
 
 
 @cache
-def _adding(dialect: str) -> Any:
+def _insert_statement(dialect: str) -> Any:
     """Built once for a database: making a statement costs more than running it."""
     return (
         upsert_for(dialect, local_messages)
         .on_conflict_do_nothing(index_elements=["account", "conversation", "key"])
-        .returning(_TABLE.id)
+        .returning(_COLUMNS.id)
     )
 
 
-def _place(account: str, conversation: str, named: str) -> Json:
-    return {"of": account, "within": conversation, "named": named}
+def _lookup_params(account: str, conversation: str, key: str) -> Json:
+    return {"of": account, "within": conversation, "named": key}
 
 
-def _seen(body: str) -> Seen:
+def _read_body(body: str) -> StoredMessage:
     """A message of the book. Older ones name the places of files on this machine, which are nobody's to know."""
-    seen = _decode(body)
+    seen = _decode_stored_message(body)
     if all("url" not in file or web_address(file["url"]) for file in seen.attachments):
         return seen
     files = [
@@ -159,12 +167,12 @@ def _seen(body: str) -> Seen:
     return msgspec.structs.replace(seen, attachments=tuple(files))
 
 
-def _shown(attachment: Attachment) -> Json:
+def _describe_attachment(attachment: Attachment) -> Json:
     shown: Json = {"name": attachment.name, "mimeType": attachment.mime_type, "size": len(attachment.data or b"")}
     return shown | ({"url": attachment.web_address} if attachment.web_address else {})
 
 
-def _file(message: int, n: int, attachment: Attachment) -> dict[str, Any]:
+def _file_columns(message: int, n: int, attachment: Attachment) -> dict[str, Any]:
     return {
         "message": message,
         "n": n,

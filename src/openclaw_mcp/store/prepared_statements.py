@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import Boolean, Connection, Dialect
 
 
-class _Plan(NamedTuple):
+class _CompiledStatement(NamedTuple):
     sql: str
-    names: Sequence[str]
+    parameters: Sequence[str]
     constants: Mapping[str, Any]
-    shape: Callable[[Sequence[Any]], Any] | None
+    make_row: Callable[[Sequence[Any]], Any] | None
 
 
-class Prepared:
+class PreparedStatement:
     """`statement` may hold values and named parameters, but no list of them. Rows have their columns as attributes.
 
     With SQLite it goes straight to the driver, whose errors then come as they are (`sqlite3.Error`).
@@ -24,7 +24,7 @@ class Prepared:
 
     def __init__(self, statement: Any) -> None:
         self._statement = statement
-        self._plans: dict[tuple[str, ...], _Plan] = {}
+        self._compiled: dict[tuple[str, ...], _CompiledStatement] = {}
 
     def run(self, connection: Connection, values: Mapping[str, Any]) -> None:
         self._fetch(connection, values)
@@ -36,11 +36,11 @@ class Prepared:
         if connection.dialect.name != "sqlite":
             connection.execute(self._statement, rows)
             return
-        plan = self._planned(connection, rows[0])
+        plan = self._get_compiled_statement(connection, rows[0])
         if not plan.constants.keys() <= rows[0].keys():
             rows = [{**plan.constants, **row} for row in rows]
-        values = itemgetter(*plan.names) if len(plan.names) > 1 else lambda row: (row[plan.names[0]],)
-        _driver(connection).executemany(plan.sql, map(values, rows))
+        values = itemgetter(*plan.parameters) if len(plan.parameters) > 1 else lambda row: (row[plan.parameters[0]],)
+        _driver_connection(connection).executemany(plan.sql, map(values, rows))
 
     def first(self, connection: Connection, values: Mapping[str, Any]) -> Any:
         """The first row, or None."""
@@ -54,27 +54,29 @@ class Prepared:
         if connection.dialect.name != "sqlite":
             result = connection.execute(self._statement, values)
             return result.all() if result.returns_rows else ()
-        plan = self._planned(connection, values)
-        bound = [values[name] if name in values else plan.constants[name] for name in plan.names]
-        rows = _driver(connection).execute(plan.sql, bound).fetchall()
-        return rows if plan.shape is None else list(map(plan.shape, rows))
+        plan = self._get_compiled_statement(connection, values)
+        bound = [values[name] if name in values else plan.constants[name] for name in plan.parameters]
+        rows = _driver_connection(connection).execute(plan.sql, bound).fetchall()
+        return rows if plan.make_row is None else list(map(plan.make_row, rows))
 
-    def _planned(self, connection: Connection, values: Mapping[str, Any]) -> _Plan:
-        return self._plans.get(tuple(values)) or self._plan(connection.dialect, tuple(values))
+    def _get_compiled_statement(self, connection: Connection, values: Mapping[str, Any]) -> _CompiledStatement:
+        return self._compiled.get(tuple(values)) or self._compile(connection.dialect, tuple(values))
 
-    def _plan(self, dialect: Dialect, names: tuple[str, ...]) -> _Plan:
+    def _compile(self, dialect: Dialect, names: tuple[str, ...]) -> _CompiledStatement:
         compiled = self._statement.compile(dialect=dialect, column_keys=list(names))
         columns = list(self._statement.exported_columns)
-        plan = _Plan(str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params), _shape(columns))
-        self._plans[names] = plan
+        plan = _CompiledStatement(
+            str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params), _row_factory(columns)
+        )
+        self._compiled[names] = plan
         return plan
 
 
-def _driver(connection: Connection) -> sqlite3.Connection:
+def _driver_connection(connection: Connection) -> sqlite3.Connection:
     return connection.connection.driver_connection  # type: ignore[return-value]  # it is SQLite's
 
 
-def _shape(columns: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
+def _row_factory(columns: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
     if not columns:
         return None
     row = namedtuple("Row", [column.name for column in columns])  # type: ignore[misc]  # its fields are the statement's

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection, Engine, text
 
-from ..net.files import open_own
+from ..net.files import open_private
 
 try:
     import fcntl
@@ -15,39 +15,39 @@ except ImportError:  # Windows: one process per store
     fcntl = None  # type: ignore[assignment]  # stands for "no such module"
 
 
-class Pulse(Protocol):
-    def beat(self) -> None:
+class ProcessLock(Protocol):
+    def acquire(self) -> None:
         """Take the lock, or take it again after it was lost."""
 
-    def alive(self, connection: Connection, instance: str) -> bool: ...
+    def is_alive(self, connection: Connection, instance: str) -> bool: ...
 
-    def stop(self) -> None: ...
+    def release(self) -> None: ...
 
 
-class FilePulse:
+class FileProcessLock:
     """A locked file beside the SQLite database."""
 
     def __init__(self, database: Path, instance: str) -> None:
         self._folder = database.with_name(database.name + "-live")
         self._instance = instance
-        self._held: int | None = None
+        self._descriptor: int | None = None
 
-    def beat(self) -> None:
-        if self._held is not None:
+    def acquire(self) -> None:
+        if self._descriptor is not None:
             return
         self._folder.mkdir(mode=0o700, exist_ok=True)
         path = self._folder / self._instance
         while True:
-            descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
+            descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
             if fcntl is not None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             # Another may have swept the file away between the two calls above: then the lock is on nothing.
             if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
-                self._held = descriptor
+                self._descriptor = descriptor
                 return
             os.close(descriptor)
 
-    def alive(self, connection: Connection, instance: str) -> bool:
+    def is_alive(self, connection: Connection, instance: str) -> bool:
         if instance == self._instance:
             return True
         path = self._folder / Path(instance).name
@@ -65,44 +65,44 @@ class FilePulse:
         finally:
             os.close(descriptor)
 
-    def stop(self) -> None:
-        if self._held is not None:
+    def release(self) -> None:
+        if self._descriptor is not None:
             (self._folder / self._instance).unlink(missing_ok=True)
-            os.close(self._held)
-            self._held = None
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
-class AdvisoryPulse:
+class AdvisoryProcessLock:
     """A PostgreSQL advisory lock, held by a connection of its own."""
 
     def __init__(self, engine: Engine, instance: str) -> None:
         self._engine = engine
         self._instance = instance
-        self._held: Connection | None = None
+        self._connection: Connection | None = None
 
-    def beat(self) -> None:
-        if self._held is not None:
+    def acquire(self) -> None:
+        if self._connection is not None:
             try:
-                self._held.execute(text("SELECT 1"))
+                self._connection.execute(text("SELECT 1"))
                 return
             except Exception:  # noqa: BLE001  (lost, whatever the reason: begin anew)
-                self._held.invalidate()
-                self._held.close()
-        self._held = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        self._held.execute(text("SELECT pg_advisory_lock(:number)"), {"number": _number(self._instance)})
+                self._connection.invalidate()
+                self._connection.close()
+        self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        self._connection.execute(text("SELECT pg_advisory_lock(:number)"), {"number": _lock_number(self._instance)})
 
-    def alive(self, connection: Connection, instance: str) -> bool:
+    def is_alive(self, connection: Connection, instance: str) -> bool:
         if instance == self._instance:
             return True
         statement = text("SELECT pg_try_advisory_xact_lock(:number)")
-        return not connection.execute(statement, {"number": _number(instance)}).scalar()
+        return not connection.execute(statement, {"number": _lock_number(instance)}).scalar()
 
-    def stop(self) -> None:
-        if self._held is not None:
-            self._held.invalidate()  # not merely back to the pool: the lock belongs to the connection
-            self._held.close()
-            self._held = None
+    def release(self) -> None:
+        if self._connection is not None:
+            self._connection.invalidate()  # not merely back to the pool: the lock belongs to the connection
+            self._connection.close()
+            self._connection = None
 
 
-def _number(instance: str) -> int:
+def _lock_number(instance: str) -> int:
     return int.from_bytes(hashlib.sha256(instance.encode()).digest()[:8], "big", signed=True)

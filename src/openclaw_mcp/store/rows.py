@@ -10,17 +10,17 @@ from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, select
 from sqlalchemy.dialects import sqlite
 
 from ..core.ids import new_id
-from ..core.sessions import Draft, Message, NewSession, Run, Session, Stored, now_ms
-from .prepared_statements import Prepared
+from ..core.sessions import MessageDraft, NewSession, Run, Session, StoredAttachment, TranscriptMessage, now_ms
+from .prepared_statements import PreparedStatement
 from .tables import messages, runs, session_counts, sessions
 
 encode = msgspec.json.Encoder().encode
-_json = msgspec.json.Decoder().decode
-_stored = msgspec.json.Decoder(tuple[Stored, ...]).decode
+_decode_json = msgspec.json.Decoder().decode
+_decode_attachments = msgspec.json.Decoder(tuple[StoredAttachment, ...]).decode
 
-_NAMES = ["position" if column.name == "id" else column.name for column in sessions.c]
-LONGEST_KEY = 256  # characters; PostgreSQL refuses what its column can't hold
-PREVIEW = 200  # characters of a message kept beside its session, for lists
+_SESSION_FIELDS = ["position" if column.name == "id" else column.name for column in sessions.c]
+MAX_KEY_LENGTH = 256  # characters; PostgreSQL refuses what its column can't hold
+PREVIEW_LENGTH = 200  # characters of a message kept beside its session, for lists
 
 
 def to_json(value: Any) -> str:
@@ -28,7 +28,7 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str) -> Any:
-    return _json(text)
+    return _decode_json(text)
 
 
 def upsert(connection: Connection, table: Table) -> Any:
@@ -45,19 +45,19 @@ def upsert_for(dialect: str, table: Table) -> Any:
     return sqlite.insert(table)
 
 
-def short(key: str) -> str:
+def shorten_key(key: str) -> str:
     """A key that fits its column: a long one keeps its beginning, and a digest stands for the rest."""
-    return key if len(key) <= LONGEST_KEY else f"{key[:100]}#{hashlib.sha256(key.encode()).hexdigest()}"
+    return key if len(key) <= MAX_KEY_LENGTH else f"{key[:100]}#{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def session_of(row: Row[Any]) -> Session:
+def session_from_row(row: Row[Any]) -> Session:
     """Of a row that holds every column of `sessions`, in their order."""
-    fields: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    fields: dict[str, Any] = dict(zip(_SESSION_FIELDS, row, strict=True))
     return Session(**fields | {"entry": from_json(fields["entry"])})
 
 
-def message_of(row: Row[Any], key: str) -> Message:
-    return Message(
+def message_from_row(row: Row[Any], key: str) -> TranscriptMessage:
+    return TranscriptMessage(
         uid=row.uid,
         session_key=key,
         epoch=row.epoch,
@@ -70,12 +70,12 @@ def message_of(row: Row[Any], key: str) -> Message:
     )
 
 
-RUN = select(runs, sessions.c.key, sessions.c.session_id, sessions.c.agent_id).join(
+SELECT_RUN = select(runs, sessions.c.key, sessions.c.session_id, sessions.c.agent_id).join(
     sessions, sessions.c.id == runs.c.session
 )
 
 
-def run_of(row: Row[Any]) -> Run:
+def run_from_row(row: Row[Any]) -> Run:
     return Run(
         run_id=row.run_id,
         session_key=row.key,
@@ -86,7 +86,7 @@ def run_of(row: Row[Any]) -> Run:
         message=row.message,
         accepted_at=row.accepted_at,
         options=from_json(row.options),
-        attachments=_stored(row.attachments),
+        attachments=_decode_attachments(row.attachments),
         timeout_ms=row.timeout_ms,
         owner=row.owner,
         started_at=row.started_at,
@@ -98,31 +98,36 @@ def run_of(row: Row[Any]) -> Run:
     )
 
 
-_RUN_BY_ID = Prepared(RUN.where(runs.c.run_id == bindparam("wanted")))
+_SELECT_RUN_BY_ID = PreparedStatement(SELECT_RUN.where(runs.c.run_id == bindparam("wanted")))
 
 
 def find_run(connection: Connection, run_id: str) -> Run | None:
-    row = _RUN_BY_ID.first(connection, {"wanted": run_id})
-    return None if row is None else run_of(row)
+    row = _SELECT_RUN_BY_ID.first(connection, {"wanted": run_id})
+    return None if row is None else run_from_row(row)
 
 
-def runs_where(connection: Connection, statement: Select[Any]) -> list[Run]:
-    return [run_of(row) for row in connection.execute(statement)]
+def select_runs(connection: Connection, statement: Select[Any]) -> list[Run]:
+    return [run_from_row(row) for row in connection.execute(statement)]
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------
 
 
 # Built once: making a statement costs more than running it.
-_BY_KEY = select(sessions).where(sessions.c.key == bindparam("wanted"))
-_FIND, _FIND_LOCKED = Prepared(_BY_KEY), Prepared(_BY_KEY.with_for_update())
-_SET = Prepared(update(sessions).where(sessions.c.id == bindparam("position")).returning(*sessions.c))
+_SESSION_BY_KEY = select(sessions).where(sessions.c.key == bindparam("wanted"))
+_SELECT_SESSION, _SELECT_SESSION_LOCKED = (
+    PreparedStatement(_SESSION_BY_KEY),
+    PreparedStatement(_SESSION_BY_KEY.with_for_update()),
+)
+_UPDATE_SESSION = PreparedStatement(
+    update(sessions).where(sessions.c.id == bindparam("position")).returning(*sessions.c)
+)
 
 
 def find_session(connection: Connection, key: str, *, lock: bool = False) -> Session | None:
     """`lock`: nobody else changes it until this transaction ends. (SQLite's writer is alone anyway.)"""
-    row = (_FIND_LOCKED if lock else _FIND).first(connection, {"wanted": key})
-    return None if row is None else session_of(row)
+    row = (_SELECT_SESSION_LOCKED if lock else _SELECT_SESSION).first(connection, {"wanted": key})
+    return None if row is None else session_from_row(row)
 
 
 def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bool]:
@@ -140,65 +145,67 @@ def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bo
         "updated_at": at,
         "entry": to_json(new.entry),
     }
-    row = _making(connection.dialect.name).first(connection, values)
+    row = _insert_session(connection.dialect.name).first(connection, values)
     if row is not None:
-        count(connection, new.agent_id, archived=False, by=1)
-        return session_of(row), True
+        adjust_session_count(connection, new.agent_id, archived=False, delta=1)
+        return session_from_row(row), True
     session = find_session(connection, new.key, lock=True)  # another process was quicker
     assert session is not None
     return session, False
 
 
 @cache
-def _making(dialect: str) -> Prepared:
-    return Prepared(upsert_for(dialect, sessions).on_conflict_do_nothing(index_elements=["key"]).returning(*sessions.c))
+def _insert_session(dialect: str) -> PreparedStatement:
+    return PreparedStatement(
+        upsert_for(dialect, sessions).on_conflict_do_nothing(index_elements=["key"]).returning(*sessions.c)
+    )
 
 
-def count(connection: Connection, agent_id: str, *, archived: bool, by: int) -> None:
-    _counting(connection.dialect.name).run(connection, {"agent_id": agent_id, "archived": archived, "n": by})
+def adjust_session_count(connection: Connection, agent_id: str, *, archived: bool, delta: int) -> None:
+    _count_upsert(connection.dialect.name).run(connection, {"agent_id": agent_id, "archived": archived, "n": delta})
 
 
 @cache
-def _counting(dialect: str) -> Prepared:
+def _count_upsert(dialect: str) -> PreparedStatement:
     statement = upsert_for(dialect, session_counts)
     added = {"n": session_counts.c.n + statement.excluded.n}
-    return Prepared(statement.on_conflict_do_update(index_elements=["agent_id", "archived"], set_=added))
+    return PreparedStatement(statement.on_conflict_do_update(index_elements=["agent_id", "archived"], set_=added))
 
 
-def set_session(connection: Connection, position: int, **values: Any) -> Session:
+def update_session(connection: Connection, position: int, **values: Any) -> Session:
     """`updated_at` never goes back, whatever the clock does."""
-    return session_of(_SET.first(connection, {**values, "position": position}))
+    return session_from_row(_UPDATE_SESSION.first(connection, {**values, "position": position}))
 
 
-def later(session: Session) -> int:
+def next_update_time(session: Session) -> int:
     return max(now_ms(), session.updated_at + 1)
 
 
-def forget_session(connection: Connection, session: Session) -> None:
+def delete_session(connection: Connection, session: Session) -> None:
     connection.execute(delete(sessions).where(sessions.c.id == session.position))
-    count(connection, session.agent_id, archived=session.archived, by=-1)
+    adjust_session_count(connection, session.agent_id, archived=session.archived, delta=-1)
 
 
 # ---- messages --------------------------------------------------------------------------------------------------
 
 
-def append(
-    connection: Connection, session: Session, drafts: Sequence[Draft], **changes: Any
-) -> tuple[Session, tuple[Message, ...]]:
+def append_to_transcript(
+    connection: Connection, session: Session, drafts: Sequence[MessageDraft], **changes: Any
+) -> tuple[Session, tuple[TranscriptMessage, ...]]:
     """Add to the transcript; a draft whose idempotency key is there already is left out.
 
     `changes` are other columns of the session, written with what its row tells of the transcript.
     """
-    drafts = [draft for draft in drafts if not _known(connection, session, draft)]
+    drafts = [draft for draft in drafts if not _is_duplicate(connection, session, draft)]
     if not drafts and not changes:
         return session, ()
-    at = later(session)
-    rows = [_row(session, draft, index, at) for index, draft in enumerate(drafts)]
+    at = next_update_time(session)
+    rows = [_message_columns(session, draft, index, at) for index, draft in enumerate(drafts)]
     for row in rows:
-        _ADD.run(connection, row)
-    session = set_session(connection, session.position, **changes, **_told(session, drafts, at))
+        _INSERT_MESSAGE.run(connection, row)
+    session = update_session(connection, session.position, **changes, **_transcript_columns(session, drafts, at))
     added = tuple(
-        Message(
+        TranscriptMessage(
             session_key=session.key,
             body=draft.body,
             **{name: row[name] for name in ("uid", "epoch", "seq", "role", "at", "run_id", "idempotency_key")},
@@ -208,7 +215,7 @@ def append(
     return session, added
 
 
-def _row(session: Session, draft: Draft, index: int, at: int) -> dict[str, Any]:
+def _message_columns(session: Session, draft: MessageDraft, index: int, at: int) -> dict[str, Any]:
     return {
         "session": session.position,
         "epoch": session.epoch,
@@ -223,30 +230,30 @@ def _row(session: Session, draft: Draft, index: int, at: int) -> dict[str, Any]:
     }
 
 
-_ADD = Prepared(messages.insert())
-_BY_IDEMPOTENCY = Prepared(
+_INSERT_MESSAGE = PreparedStatement(messages.insert())
+_SELECT_BY_IDEMPOTENCY = PreparedStatement(
     select(messages.c.id).where(
         messages.c.session == bindparam("within"), messages.c.idempotency_key == bindparam("wanted")
     )
 )
 
 
-def _known(connection: Connection, session: Session, draft: Draft) -> bool:
+def _is_duplicate(connection: Connection, session: Session, draft: MessageDraft) -> bool:
     if draft.idempotency_key is None:
         return False
     place = {"within": session.position, "wanted": draft.idempotency_key}
-    return _BY_IDEMPOTENCY.first(connection, place) is not None
+    return _SELECT_BY_IDEMPOTENCY.first(connection, place) is not None
 
 
-def _told(session: Session, drafts: Sequence[Draft], at: int) -> dict[str, Any]:
+def _transcript_columns(session: Session, drafts: Sequence[MessageDraft], at: int) -> dict[str, Any]:
     """What the session's own row says about its transcript now."""
     spoken = [d.text for d in drafts if d.text and d.role != "toolResult"]
     asked = next((d.text for d in drafts if d.role == "user" and d.text), None)
     values: dict[str, Any] = {"message_count": session.message_count + len(drafts), "updated_at": at}
     if spoken:
-        values["preview"] = spoken[-1].replace("\0", "")[:PREVIEW]
+        values["preview"] = spoken[-1].replace("\0", "")[:PREVIEW_LENGTH]
     if asked is not None:
         values["last_interaction_at"] = at
         if session.title is None:
-            values["title"] = asked.replace("\0", "")[:PREVIEW]
+            values["title"] = asked.replace("\0", "")[:PREVIEW_LENGTH]
     return values

@@ -9,150 +9,171 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, exists, insert, select, text, update
 
 from ..core.agent import Attachment
-from ..core.rpc import Fault
-from ..core.sessions import Admission, Claim, Draft, Finish, Message, Outcome, Run, RunRequest, Session, Stored, now_ms
-from ..core.transcript import ANSWERS_THERE, Standing, is_shared, marked, standing
-from .events import drained, is_guests
-from .prepared_statements import Prepared
+from ..core.rpc import RpcError
+from ..core.sessions import (
+    FinishedRun,
+    MessageDraft,
+    Run,
+    RunAdmission,
+    RunClaim,
+    RunOutcome,
+    RunRequest,
+    Session,
+    StoredAttachment,
+    TranscriptMessage,
+    now_ms,
+)
+from ..core.transcript import ANSWERS_IN_CONVERSATION, RunStarter, is_multi_user, mark_visibility, run_starter
+from .events import is_from_guest, take_events
+from .prepared_statements import PreparedStatement
 from .rows import (
-    RUN,
-    append,
+    SELECT_RUN,
+    append_to_transcript,
     ensure_session,
     find_run,
     find_session,
     from_json,
-    message_of,
-    run_of,
-    runs_where,
+    message_from_row,
+    run_from_row,
+    select_runs,
     to_json,
     upsert,
 )
-from .store import Store
+from .store import SqlStore
 from .tables import blobs, messages, runs, sessions
 
 QUEUE_CAP: Final = 20  # messages that may wait in one session; the reference gateway's own limit
 CUT_SHORT: Final = "cut short: the process that carried out this run stopped before it ended"
-MOST_SAID: Final = 1000  # messages of one run that are told again; an agent may use 200 tools, two messages each
-JOINING: Final = ("steer", "collect", "interrupt")
+MOST_RUN_MESSAGES: Final = (
+    1000  # messages of one run that are told again; an agent may use 200 tools, two messages each
+)
+MERGEABLE_MODES: Final = ("steer", "collect", "interrupt")
 """Messages that wait and are answered together, by the last one's run."""
-NOTHING: Final[Mapping[str, bytes]] = {}
+EMPTY: Final[Mapping[str, bytes]] = {}
 
 # Built once: making a statement costs more than running it. The states are spelled out as in the index of open runs,
 # or SQLite would not know that the index serves.
-_OPEN = RUN.where(runs.c.session == bindparam("wanted"), text("runs.status IN ('queued', 'running')"))
-_IN_SESSION = Prepared(_OPEN.order_by(runs.c.id))
-_LOCKED = Prepared(RUN.where(runs.c.run_id == bindparam("wanted")).with_for_update(of=runs))
-_PUT = Prepared(insert(runs))
-_CHANGE = Prepared(update(runs).where(runs.c.run_id == bindparam("wanted")))
+_OPEN_RUNS = SELECT_RUN.where(runs.c.session == bindparam("wanted"), text("runs.status IN ('queued', 'running')"))
+_SELECT_OPEN_IN_SESSION = PreparedStatement(_OPEN_RUNS.order_by(runs.c.id))
+_SELECT_RUN_LOCKED = PreparedStatement(SELECT_RUN.where(runs.c.run_id == bindparam("wanted")).with_for_update(of=runs))
+_INSERT_RUN = PreparedStatement(insert(runs))
+_UPDATE_RUN = PreparedStatement(update(runs).where(runs.c.run_id == bindparam("wanted")))
 
 
-class Runs:
+class SqlRunRepository:
     """A `RunBook` over the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqlStore) -> None:
         self._store = store
 
     @property
     def instance(self) -> str:
         return self._store.instance
 
-    async def admit(self, request: RunRequest) -> Admission:
-        def work(connection: Connection) -> Admission:
+    async def admit(self, request: RunRequest) -> RunAdmission:
+        def work(connection: Connection) -> RunAdmission:
             known = find_run(connection, request.run_id)
             if known is not None:
-                return Admission(run=known, fresh=False)
+                return RunAdmission(run=known, is_new=False)
             session, made = ensure_session(connection, request.session)
-            busy, waiting, cut = (None, [], []) if made else self._open(connection, session)
+            busy, waiting, cut = (None, [], []) if made else self._load_open_runs(connection, session)
             if len(waiting) >= QUEUE_CAP:
-                raise _crowded(session)
+                raise _queue_full_error(session)
             now = busy is None and not waiting
-            run = self._put(connection, session, request, now=now)
+            run = self._insert(connection, session, request, start_now=now)
             if busy is not None:
-                return Admission(run=run, fresh=True, busy=busy)  # and so nothing was cut
-            at_hand = _at_hand(run, request)
+                return RunAdmission(run=run, is_new=True, blocking_run=busy)  # and so nothing was cut
+            at_hand = _blobs_by_digest(run, request)
             if now:
                 claim = self._begin(connection, session, run, [run], at_hand)
             else:
                 claim = self._claim(connection, session, [*waiting, run], at_hand)
-                run = claim.run if claim.run.run_id == run.run_id else _must(connection, run.run_id)
-            return Admission(run=run, fresh=True, claim=claim, cut=tuple(cut))
+                run = claim.run if claim.run.run_id == run.run_id else _require_run(connection, run.run_id)
+            return RunAdmission(run=run, is_new=True, claim=claim, ended_runs=tuple(cut))
 
         return await self._store.write(work)
 
-    async def finish(self, run_id: str, outcome: Outcome, *, go_on: bool = True) -> Finish | None:
-        def work(connection: Connection) -> Finish | None:
-            run = self._ours(connection, run_id)
+    async def finish(self, run_id: str, outcome: RunOutcome, *, claim_next: bool = True) -> FinishedRun | None:
+        def work(connection: Connection) -> FinishedRun | None:
+            run = self._find_own_run(connection, run_id)
             if run is None:
                 return None
             run, session, added = _end(connection, run, outcome)
-            waiting = self._open(connection, session)[1] if go_on else ()
+            waiting = self._load_open_runs(connection, session)[1] if claim_next else ()
             following = self._claim(connection, session, waiting) if waiting else None
-            return Finish(run=run, session=session, messages=added, next=following)
+            return FinishedRun(run=run, session=session, messages=added, next=following)
 
         return await self._store.write(work)
 
-    async def note(self, run_id: str, drafts: Sequence[Draft]) -> Sequence[Message]:
-        def work(connection: Connection) -> Sequence[Message]:
-            run = self._ours(connection, run_id)
+    async def append_messages(self, run_id: str, drafts: Sequence[MessageDraft]) -> Sequence[TranscriptMessage]:
+        def work(connection: Connection) -> Sequence[TranscriptMessage]:
+            run = self._find_own_run(connection, run_id)
             if run is None:
                 return ()
             session = find_session(connection, run.session_key, lock=True)
             assert session is not None
-            return append(connection, session, drafts)[1]
+            return append_to_transcript(connection, session, drafts)[1]
 
         return await self._store.write(work)
 
     async def get(self, run_id: str) -> Run | None:
         return await self._store.read(lambda connection: find_run(connection, run_id))
 
-    async def said(self, run: Run) -> Sequence[Message]:
+    async def answer_messages(self, run: Run) -> Sequence[TranscriptMessage]:
         # From the newest back: a run that just ended is at the end, however long the transcript.
         newest = (
             select(messages)
             .join(sessions, sessions.c.id == messages.c.session)
             .where(sessions.c.key == run.session_key, messages.c.run_id == run.run_id, messages.c.role != "user")
             .order_by(messages.c.epoch.desc(), messages.c.seq.desc())
-            .limit(MOST_SAID)
+            .limit(MOST_RUN_MESSAGES)
         )
         rows = await self._store.read(lambda connection: list(connection.execute(newest)))
-        return [message_of(row, run.session_key) for row in reversed(rows)]
+        return [message_from_row(row, run.session_key) for row in reversed(rows)]
 
     async def drop(self, key: str, *, run_id: str | None = None) -> Sequence[Run]:
         def work(connection: Connection) -> Sequence[Run]:
-            waiting = RUN.where(sessions.c.key == key, runs.c.status == "queued")
+            waiting = SELECT_RUN.where(sessions.c.key == key, runs.c.status == "queued")
             if run_id is not None:
                 waiting = waiting.where(runs.c.run_id == run_id)
-            names = [run.run_id for run in runs_where(connection, waiting)]
+            names = [run.run_id for run in select_runs(connection, waiting)]
             values = {"status": "aborted", "stop_reason": "rpc", "error": "aborted", "ended_at": now_ms()}
             connection.execute(update(runs).where(runs.c.run_id.in_(names), runs.c.status == "queued").values(values))
-            return runs_where(connection, RUN.where(runs.c.run_id.in_(names)))
+            return select_runs(connection, SELECT_RUN.where(runs.c.run_id.in_(names)))
 
         return await self._store.write(work)
 
-    async def ask_stop(self, run_ids: Sequence[str]) -> None:
+    async def request_stop(self, run_ids: Sequence[str]) -> None:
         statement = update(runs).where(runs.c.run_id.in_(run_ids), runs.c.status == "running").values(stop_asked=True)
         await self._store.write(lambda connection: connection.execute(statement) and None)
 
-    async def unsettled(self) -> bool:
+    async def has_open_runs(self) -> bool:
         statement = select(runs.c.id).where(runs.c.status.in_(("queued", "running"))).limit(1)
         return await self._store.read(lambda connection: connection.execute(statement).first() is not None)
 
-    async def working(self) -> Sequence[Run]:
-        return await self._store.read(lambda connection: runs_where(connection, RUN.where(runs.c.status == "running")))
+    async def list_active(self) -> Sequence[Run]:
+        return await self._store.read(
+            lambda connection: select_runs(connection, SELECT_RUN.where(runs.c.status == "running"))
+        )
 
-    async def sweep(self) -> tuple[Sequence[Claim], Sequence[Run]]:
-        def work(connection: Connection) -> tuple[Sequence[Claim], Sequence[Run]]:
-            self._store.pulse.beat()
+    async def sweep(self) -> tuple[Sequence[RunClaim], Sequence[Run]]:
+        def work(connection: Connection) -> tuple[Sequence[RunClaim], Sequence[Run]]:
+            self._store.process_lock.acquire()
             cut: list[Run] = []
-            for run in runs_where(connection, RUN.where(runs.c.status == "running", runs.c.owner != self.instance)):
+            for run in select_runs(
+                connection, SELECT_RUN.where(runs.c.status == "running", runs.c.owner != self.instance)
+            ):
                 session = find_session(connection, run.session_key, lock=True)
                 if session is not None:
-                    cut += self._open(connection, session)[2]
-            return [self._claim(connection, session, waiting) for session, waiting in self._left(connection)], cut
+                    cut += self._load_open_runs(connection, session)[2]
+            return [
+                self._claim(connection, session, waiting)
+                for session, waiting in self._find_claimable_sessions(connection)
+            ], cut
 
         return await self._store.write(work)
 
-    async def signals(self) -> tuple[Sequence[str], Sequence[str]]:
+    async def pending_signals(self) -> tuple[Sequence[str], Sequence[str]]:
         mine = and_(runs.c.status == "running", runs.c.owner == self.instance)
         behind = runs.alias()
         impatient = exists().where(
@@ -166,25 +187,25 @@ class Runs:
 
         return await self._store.read(work)
 
-    def _ours(self, connection: Connection, run_id: str) -> Run | None:
+    def _find_own_run(self, connection: Connection, run_id: str) -> Run | None:
         """The run, if it still goes and is this process's: one that was taken for dead must not answer twice."""
-        row = _LOCKED.first(connection, {"wanted": run_id})
-        return run_of(row) if row is not None and row.status == "running" and row.owner == self.instance else None
+        row = _SELECT_RUN_LOCKED.first(connection, {"wanted": run_id})
+        return run_from_row(row) if row is not None and row.status == "running" and row.owner == self.instance else None
 
-    def _open(self, connection: Connection, session: Session) -> tuple[Run | None, list[Run], list[Run]]:
+    def _load_open_runs(self, connection: Connection, session: Session) -> tuple[Run | None, list[Run], list[Run]]:
         """The run that goes in this session; those that wait; those ended here, since their process is dead."""
         going: Run | None = None
         waiting, cut = [], []
-        for run in [run_of(row) for row in _IN_SESSION.all(connection, {"wanted": session.position})]:
+        for run in [run_from_row(row) for row in _SELECT_OPEN_IN_SESSION.all(connection, {"wanted": session.position})]:
             if run.status == "queued":
                 waiting.append(run)
-            elif run.owner is not None and self._store.pulse.alive(connection, run.owner):
+            elif run.owner is not None and self._store.process_lock.is_alive(connection, run.owner):
                 going = run
             else:
-                cut.append(_end(connection, run, Outcome(status="error", stop_reason="restart", error=CUT_SHORT))[0])
+                cut.append(_end(connection, run, RunOutcome(status="error", stop_reason="restart", error=CUT_SHORT))[0])
         return going, waiting, cut
 
-    def _left(self, connection: Connection) -> list[tuple[Session, list[Run]]]:
+    def _find_claimable_sessions(self, connection: Connection) -> list[tuple[Session, list[Run]]]:
         """Sessions where something waits and nothing goes."""
         going = runs.alias()
         queued = select(sessions.c.key).join(runs).where(runs.c.status == "queued").distinct()
@@ -193,34 +214,34 @@ class Runs:
         for key in connection.execute(free).scalars().all():
             session = find_session(connection, key, lock=True)
             if session is not None:
-                busy, waiting, _ = self._open(connection, session)
+                busy, waiting, _ = self._load_open_runs(connection, session)
                 if busy is None and waiting:  # another process may have been quicker
                     found.append((session, waiting))
         return found
 
-    def _put(self, connection: Connection, session: Session, request: RunRequest, *, now: bool) -> Run:
+    def _insert(self, connection: Connection, session: Session, request: RunRequest, *, start_now: bool) -> Run:
         """`now`: it goes from the first moment, since nothing is before it."""
-        stored = tuple(_put_blob(connection, session, attachment) for attachment in request.attachments)
+        stored = tuple(_store_blob(connection, session, attachment) for attachment in request.attachments)
         at = now_ms()
         row: dict[str, Any] = {
             "run_id": request.run_id,
-            "status": "running" if now else "queued",
+            "status": "running" if start_now else "queued",
             "mode": request.mode,
             "message": request.message.replace("\0", ""),
             "timeout_ms": request.timeout_ms,
             "accepted_at": at,
-            "owner": self.instance if now else None,
-            "started_at": at if now else None,
+            "owner": self.instance if start_now else None,
+            "started_at": at if start_now else None,
         }
         options = to_json(request.options)
         kept = {"session": session.position, "options": options, "attachments": to_json(stored)}
-        _PUT.run(connection, {**row, **kept})
+        _INSERT_RUN.run(connection, {**row, **kept})
         row |= {"session_key": session.key, "session_id": session.session_id, "agent_id": session.agent_id}
         return Run(**row, options=from_json(options), attachments=stored)
 
     def _claim(
-        self, connection: Connection, session: Session, waiting: Sequence[Run], at_hand: Mapping[str, bytes] = NOTHING
-    ) -> Claim:
+        self, connection: Connection, session: Session, waiting: Sequence[Run], known_blobs: Mapping[str, bytes] = EMPTY
+    ) -> RunClaim:
         """Take up what waits in a session where nothing goes: the first, and those that may be answered with it.
 
         `at_hand` are attachments just stored, by digest, which need not be read again.
@@ -229,55 +250,59 @@ class Runs:
         at = now_ms()
         taken: dict[str, Any] = {"status": "running", "owner": self.instance, "started_at": at}
         leader = msgspec.structs.replace(batch[-1], **taken)
-        _CHANGE.run(connection, {"wanted": leader.run_id, **taken})
+        _UPDATE_RUN.run(connection, {"wanted": leader.run_id, **taken})
         merged = {"status": "ok", "stop_reason": "steered", "merged_into": leader.run_id, "ended_at": at}
         for run in batch[:-1]:
-            _CHANGE.run(connection, {"wanted": run.run_id, **merged})
-        return self._begin(connection, session, leader, batch, at_hand, merged)
+            _UPDATE_RUN.run(connection, {"wanted": run.run_id, **merged})
+        return self._begin(connection, session, leader, batch, known_blobs, merged)
 
     def _begin(
-        self, connection: Connection, session: Session, leader: Run, asked: Sequence[Run],
-        at_hand: Mapping[str, bytes], ended: Mapping[str, Any] = NOTHING,
-    ) -> Claim:  # fmt: skip
+        self, connection: Connection, session: Session, leader: Run, batch: Sequence[Run],
+        known_blobs: Mapping[str, bytes], merge_columns: Mapping[str, Any] = EMPTY,
+    ) -> RunClaim:  # fmt: skip
         """The claim of a run that goes since just now, for all who asked; `ended` is how the others were ended."""
-        by = standing(leader.options)
-        waiting = drained(connection, session.key, owner=by == "owner", shared=is_shared(session))
+        by = run_starter(leader.options)
+        waiting = take_events(connection, session.key, is_owner=by == "owner", multi_user=is_multi_user(session))
         events = [_event_message(event, by) for event in waiting]
-        session, added = append(
-            connection, session, [*events, *(_user_message(run, by) for run in asked)],
+        session, added = append_to_transcript(
+            connection, session, [*events, *(_user_message(run, by) for run in batch)],
             status="running", last_run_id=leader.run_id, run_started_at=leader.started_at, run_ended_at=None,
         )  # fmt: skip
-        stored = [reference for run in asked for reference in run.attachments]
-        return Claim(
+        stored = [reference for run in batch for reference in run.attachments]
+        return RunClaim(
             run=leader,
             session=session,
-            prompt="\n\n".join([*(event.text for event in events), *(run.message for run in asked if run.message)]),
-            attachments=tuple(_fetched(connection, session, reference, at_hand) for reference in stored),
+            prompt="\n\n".join([*(event.text for event in events), *(run.message for run in batch if run.message)]),
+            attachments=tuple(_load_attachment(connection, session, reference, known_blobs) for reference in stored),
             messages=added,
-            merged=tuple(msgspec.structs.replace(run, **ended) for run in asked[:-1]),
+            merged=tuple(msgspec.structs.replace(run, **merge_columns) for run in batch[:-1]),
         )
 
 
 def _batch(waiting: Sequence[Run]) -> list[Run]:
     batch = [waiting[0]]
     for run in waiting[1:]:
-        if batch[-1].mode not in JOINING or run.mode not in JOINING or _grant(run) != _grant(batch[0]):
+        if (
+            batch[-1].mode not in MERGEABLE_MODES
+            or run.mode not in MERGEABLE_MODES
+            or _principal(run) != _principal(batch[0])
+        ):
             break
         batch.append(run)
     return batch
 
 
-def _grant(run: Run) -> Any:
+def _principal(run: Run) -> Any:
     """Whom a message acts for. What several people wrote is not answered together: one run has one standing."""
     return run.options.get("grant"), (run.options.get("origin") or {}).get("sender")
 
 
-def _end(connection: Connection, run: Run, outcome: Outcome) -> tuple[Run, Session, tuple[Message, ...]]:
+def _end(connection: Connection, run: Run, outcome: RunOutcome) -> tuple[Run, Session, tuple[TranscriptMessage, ...]]:
     """The run, ended, and its session with what the run left in the transcript."""
     ended: dict[str, Any] = {name: getattr(outcome, name) for name in ("status", "stop_reason", "error")}
     ended["ended_at"] = at = now_ms()
     result = None if outcome.result is None else to_json(outcome.result)
-    _CHANGE.run(connection, {"wanted": run.run_id, **ended, "result": result})
+    _UPDATE_RUN.run(connection, {"wanted": run.run_id, **ended, "result": result})
     session = find_session(connection, run.session_key, lock=True)
     assert session is not None
     shown = {"ok": "done", "aborted": "killed"}.get(outcome.status, "failed")
@@ -288,57 +313,63 @@ def _end(connection: Connection, run: Run, outcome: Outcome) -> tuple[Run, Sessi
     changes["model"] = outcome.model or session.model
     if outcome.resume is not None:
         changes["entry"] = to_json({**session.entry, "resume": outcome.resume})
-    session, added = append(connection, session, outcome.drafts, **changes)
+    session, added = append_to_transcript(connection, session, outcome.drafts, **changes)
     return msgspec.structs.replace(run, **ended, result=None if result is None else from_json(result)), session, added
 
 
-def _must(connection: Connection, run_id: str) -> Run:
+def _require_run(connection: Connection, run_id: str) -> Run:
     run = find_run(connection, run_id)
     assert run is not None
     return run
 
 
-def _at_hand(run: Run, request: RunRequest) -> dict[str, bytes]:
+def _blobs_by_digest(run: Run, request: RunRequest) -> dict[str, bytes]:
     return {one.sha256: given.data or b"" for one, given in zip(run.attachments, request.attachments, strict=True)}
 
 
-def _crowded(session: Session) -> Fault:
+def _queue_full_error(session: Session) -> RpcError:
     text = f"{QUEUE_CAP} messages already wait in {session.key}; wait for an answer or abort the run"
-    return Fault(text, kind="UNAVAILABLE", retryable=True)
+    return RpcError(text, kind="UNAVAILABLE", retryable=True)
 
 
-def _put_blob(connection: Connection, session: Session, attachment: Attachment) -> Stored:
+def _store_blob(connection: Connection, session: Session, attachment: Attachment) -> StoredAttachment:
     data = attachment.data or b""
     digest = hashlib.sha256(data).hexdigest()
     statement = upsert(connection, blobs).values(session=session.position, sha256=digest, data=data)
     connection.execute(statement.on_conflict_do_nothing(index_elements=["session", "sha256"]))
-    return Stored(sha256=digest, mime_type=attachment.mime_type, size_bytes=len(data), file_name=attachment.name)
+    return StoredAttachment(
+        sha256=digest, mime_type=attachment.mime_type, size_bytes=len(data), file_name=attachment.name
+    )
 
 
-def _fetched(connection: Connection, session: Session, stored: Stored, at_hand: Mapping[str, bytes]) -> Attachment:
-    if stored.sha256 in at_hand:
-        return Attachment(mime_type=stored.mime_type, name=stored.file_name, data=at_hand[stored.sha256])
+def _load_attachment(
+    connection: Connection, session: Session, stored: StoredAttachment, known_blobs: Mapping[str, bytes]
+) -> Attachment:
+    if stored.sha256 in known_blobs:
+        return Attachment(mime_type=stored.mime_type, name=stored.file_name, data=known_blobs[stored.sha256])
     where = and_(blobs.c.session == session.position, blobs.c.sha256 == stored.sha256)
     data = connection.execute(select(blobs.c.data).where(where)).scalar()
     return Attachment(mime_type=stored.mime_type, name=stored.file_name, data=data)
 
 
-def _user_message(run: Run, by: Standing) -> Draft:
+def _user_message(run: Run, starter: RunStarter) -> MessageDraft:
     provenance = run.options.get("inputProvenance")
     # What a job is told nobody heard in the conversation that gets its answer.
-    said = run.options.get(ANSWERS_THERE) is True and not provenance and by != "operator"
-    body: dict[str, Any] = marked({"role": "user", "content": run.message}, by, said=said)
+    said = run.options.get(ANSWERS_IN_CONVERSATION) is True and not provenance and starter != "operator"
+    body: dict[str, Any] = mark_visibility({"role": "user", "content": run.message}, starter, in_conversation=said)
     if provenance:
         body["provenance"] = provenance
     if run.attachments:
         body["attachments"] = from_json(to_json(run.attachments))
-    return Draft(role="user", body=body, text=run.message, run_id=run.run_id, idempotency_key=f"{run.run_id}:user")
+    return MessageDraft(
+        role="user", body=body, text=run.message, run_id=run.run_id, idempotency_key=f"{run.run_id}:user"
+    )
 
 
-def _event_message(event: Row[Any], by: Standing) -> Draft:
+def _event_message(event: Row[Any], starter: RunStarter) -> MessageDraft:
     """`by`: the standing of the run that hears it. What the owner left stays the owner's, whoever hears it."""
     at = datetime.fromtimestamp(event.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = f"System: [{at}] {event.text}"
-    heard: Standing = by if is_guests(event) else "owner"
-    body = marked({"role": "user", "content": text, "provenance": {"kind": "system_event"}}, heard)
-    return Draft(role="user", body=body, text=text, idempotency_key=f"event:{event.key}")
+    heard: RunStarter = starter if is_from_guest(event) else "owner"
+    body = mark_visibility({"role": "user", "content": text, "provenance": {"kind": "system_event"}}, heard)
+    return MessageDraft(role="user", body=body, text=text, idempotency_key=f"event:{event.key}")

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, TextClause, bindparam, text
 from ..core.sessions import SearchHit
 
 CANDIDATES: Final = 1000  # the newest matches, of which the best are shown: bounds what is joined, cut out and ranked
-MOST_WORDS: Final = 32
+MAX_WORDS: Final = 32
 
 _SQLITE = """
 SELECT s.key, s.session_id, m.uid, m.role, m.at,
@@ -27,11 +27,11 @@ ORDER BY m.id DESC LIMIT :candidates
 """
 
 
-def find(
-    connection: Connection, words: str, *, keys: Sequence[str] | None, agent_id: str | None, limit: int
+def search_messages(
+    connection: Connection, query_text: str, *, keys: Sequence[str] | None, agent_id: str | None, limit: int
 ) -> list[SearchHit]:
     """Messages that hold every word, the last one perhaps only begun; best first."""
-    terms = _terms(words)
+    terms = _split_terms(query_text)
     if not terms:
         return []
     postgresql = connection.dialect.name == "postgresql"
@@ -58,10 +58,10 @@ def find(
     ]  # fmt: skip
 
 
-def _terms(words: str) -> list[str]:
+def _split_terms(query_text: str) -> list[str]:
     """Letters and digits only: nothing a caller writes is read as a search operator."""
-    plain = "".join(letter if letter.isalnum() else " " for letter in words)
-    return plain.split()[:MOST_WORDS]
+    plain = "".join(letter if letter.isalnum() else " " for letter in query_text)
+    return plain.split()[:MAX_WORDS]
 
 
 def _sqlite_query(terms: list[str]) -> str:

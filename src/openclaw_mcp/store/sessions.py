@@ -10,35 +10,45 @@ from sqlalchemy.exc import IntegrityError
 
 from ..core.ids import new_id
 from ..core.model import Json
-from ..core.rpc import Fault
-from ..core.sessions import Draft, HistoryPage, Message, NewSession, Run, SearchHit, Session, SessionPage, SessionQuery
+from ..core.rpc import RpcError
+from ..core.sessions import (
+    HistoryPage,
+    MessageDraft,
+    NewSession,
+    Run,
+    SearchHit,
+    Session,
+    SessionPage,
+    SessionQuery,
+    TranscriptMessage,
+)
 from . import search
-from .prepared_statements import Prepared
+from .prepared_statements import PreparedStatement
 from .rows import (
-    RUN,
-    append,
-    count,
+    SELECT_RUN,
+    adjust_session_count,
+    append_to_transcript,
+    delete_session,
     ensure_session,
     find_session,
-    forget_session,
     from_json,
-    later,
-    message_of,
-    run_of,
-    session_of,
-    set_session,
+    message_from_row,
+    next_update_time,
+    run_from_row,
+    session_from_row,
     to_json,
+    update_session,
 )
-from .store import Store
+from .store import SqlStore
 from .tables import blobs, messages, runs, session_counts, sessions
 
 T = TypeVar("T")
 
-QUESTIONS: Final = 64  # whose statements are kept: clients ask for the same page again and again
-FEW: Final = 10  # candidates when a label or id is not unique: enough to choose from
+QUERY_CACHE_SIZE: Final = 64  # whose statements are kept: clients ask for the same page again and again
+MOST_CANDIDATES: Final = 10  # candidates when a label or id is not unique: enough to choose from
 
 # Built once: making a statement costs more than running it.
-_BODIES = Prepared(
+_SELECT_BODIES = PreparedStatement(
     select(messages.c.body)
     .join(sessions, sessions.c.id == messages.c.session)
     .where(
@@ -51,10 +61,10 @@ _BODIES = Prepared(
 )
 
 
-class Sessions:
+class SqlSessionRepository:
     """A `SessionBook` over the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqlStore) -> None:
         self._store = store
 
     async def get(self, key: str) -> Session | None:
@@ -63,47 +73,47 @@ class Sessions:
     async def find(
         self, *, session_id: str | None = None, label: str | None = None, agent_id: str | None = None
     ) -> Sequence[Session]:
-        statement = select(sessions).order_by(sessions.c.updated_at.desc()).limit(FEW)
+        statement = select(sessions).order_by(sessions.c.updated_at.desc()).limit(MOST_CANDIDATES)
         for column, value in (("session_id", session_id), ("label", label), ("agent_id", agent_id)):
             if value is not None:
                 statement = statement.where(sessions.c[column] == value)
-        return await self._store.read(lambda c: [session_of(row) for row in c.execute(statement)])
+        return await self._store.read(lambda c: [session_from_row(row) for row in c.execute(statement)])
 
     async def page(self, query: SessionQuery) -> SessionPage:
-        return await self._store.read(lambda connection: _page(connection, query))
+        return await self._store.read(lambda connection: _select_page(connection, query))
 
     async def create(self, new: NewSession) -> tuple[Session, bool]:
         def work(connection: Connection) -> tuple[Session, bool]:
-            _label_is_free(connection, new.agent_id, new.label, but=new.key)
+            _require_free_label(connection, new.agent_id, new.label, except_key=new.key)
             return ensure_session(connection, new)
 
-        return await self._labelled(self._store.write(work))
+        return await self._translate_label_conflict(self._store.write(work))
 
     async def patch(self, key: str, columns: Mapping[str, Any], entry: Mapping[str, Any]) -> Session | None:
         def work(connection: Connection) -> Session | None:
             session = find_session(connection, key, lock=True)
             if session is None:
                 return None
-            _label_is_free(connection, session.agent_id, columns.get("label"), but=key)
+            _require_free_label(connection, session.agent_id, columns.get("label"), except_key=key)
             merged = {**session.entry, **entry}
-            archived, now = columns.get("archived", session.archived), later(session)
+            archived, now = columns.get("archived", session.archived), next_update_time(session)
             if archived != session.archived:
                 merged["archivedAt"] = now if archived else None
-                count(connection, session.agent_id, archived=session.archived, by=-1)
-                count(connection, session.agent_id, archived=archived, by=1)
+                adjust_session_count(connection, session.agent_id, archived=session.archived, delta=-1)
+                adjust_session_count(connection, session.agent_id, archived=archived, delta=1)
             merged = {name: value for name, value in merged.items() if value is not None}
-            return set_session(connection, session.position, **columns, entry=to_json(merged), updated_at=now)
+            return update_session(connection, session.position, **columns, entry=to_json(merged), updated_at=now)
 
-        return await self._labelled(self._store.write(work))
+        return await self._translate_label_conflict(self._store.write(work))
 
-    async def _labelled(self, work: Awaitable[T]) -> T:
+    async def _translate_label_conflict(self, work: Awaitable[T]) -> T:
         try:
             return await work
         except (
             IntegrityError,
             sqlite3.IntegrityError,
         ) as exc:  # another process took it between the look and the write
-            raise Fault("label already in use; choose another") from exc
+            raise RpcError("label already in use; choose another") from exc
 
     async def reset(self, key: str) -> Session | None:
         def work(connection: Connection) -> Session | None:
@@ -114,8 +124,8 @@ class Sessions:
             fresh |= dict.fromkeys(("run_started_at", "run_ended_at"))
             fresh |= {"message_count": 0, "input_tokens": 0, "output_tokens": 0, "epoch": session.epoch + 1}
             kept = {name: value for name, value in session.entry.items() if name != "resume"}
-            fresh |= {"revision": new_id(), "updated_at": later(session), "entry": to_json(kept)}
-            return set_session(connection, session.position, **fresh)
+            fresh |= {"revision": new_id(), "updated_at": next_update_time(session), "entry": to_json(kept)}
+            return update_session(connection, session.position, **fresh)
 
         return await self._store.write(work)
 
@@ -125,87 +135,93 @@ class Sessions:
             if session is None:
                 return False
             if transcript:
-                forget_session(connection, session)
+                delete_session(connection, session)
             else:
-                _put_away(connection, session)
+                _archive_transcript(connection, session)
             return True
 
         return await self._store.write(work)
 
-    async def append(self, key: str, drafts: Sequence[Draft]) -> tuple[Session, Sequence[Message]] | None:
-        def work(connection: Connection) -> tuple[Session, Sequence[Message]] | None:
+    async def append(
+        self, key: str, drafts: Sequence[MessageDraft]
+    ) -> tuple[Session, Sequence[TranscriptMessage]] | None:
+        def work(connection: Connection) -> tuple[Session, Sequence[TranscriptMessage]] | None:
             session = find_session(connection, key, lock=True)
-            return None if session is None else append(connection, session, drafts)
+            return None if session is None else append_to_transcript(connection, session, drafts)
 
         return await self._store.write(work)
 
     async def history(
         self, key: str, *, limit: int, offset: int = 0, after: tuple[int, int] | None = None
     ) -> HistoryPage:
-        return await self._store.read(lambda c: _history(c, key, limit=limit, offset=offset, after=after))
+        return await self._store.read(lambda c: _select_history(c, key, limit=limit, offset=offset, after=after))
 
-    async def bodies(self, key: str, *, limit: int, offset: int) -> tuple[Json, ...]:
+    async def message_bodies(self, key: str, *, limit: int, offset: int) -> tuple[Json, ...]:
         bounds = {"wanted": key, "most": limit, "skipped": offset}
-        found = await self._store.read(lambda connection: [row.body for row in _BODIES.all(connection, bounds)])
+        found = await self._store.read(lambda connection: [row.body for row in _SELECT_BODIES.all(connection, bounds)])
         return tuple(from_json(f"[{','.join(reversed(found))}]"))
 
-    async def message(self, key: str, uid: str) -> Message | None:
+    async def message(self, key: str, uid: str) -> TranscriptMessage | None:
         statement = select(messages).join(sessions).where(sessions.c.key == key, messages.c.uid == uid)
 
-        def work(connection: Connection) -> Message | None:
+        def work(connection: Connection) -> TranscriptMessage | None:
             row = connection.execute(statement).first()
-            return None if row is None else message_of(row, key)
+            return None if row is None else message_from_row(row, key)
 
         return await self._store.read(work)
 
     async def search(
         self, text: str, *, keys: Sequence[str] | None, agent_id: str | None, limit: int
     ) -> Sequence[SearchHit]:
-        return await self._store.read(lambda c: search.find(c, text, keys=keys, agent_id=agent_id, limit=limit))
+        return await self._store.read(
+            lambda c: search.search_messages(c, text, keys=keys, agent_id=agent_id, limit=limit)
+        )
 
-    async def active(self, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        return await self._store.read(lambda connection: _active(connection, _ACTIVE_BY_KEY, list(keys)))
+    async def active_runs(self, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return await self._store.read(lambda connection: _select_active(connection, _SELECT_ACTIVE_BY_KEY, list(keys)))
 
-    async def pending(self, key: str) -> Sequence[Run]:
-        statement = RUN.where(sessions.c.key == key, runs.c.status == "queued").order_by(runs.c.id)
-        return await self._store.read(lambda c: [run_of(row) for row in c.execute(statement)])
+    async def pending_runs(self, key: str) -> Sequence[Run]:
+        statement = SELECT_RUN.where(sessions.c.key == key, runs.c.status == "queued").order_by(runs.c.id)
+        return await self._store.read(lambda c: [run_from_row(row) for row in c.execute(statement)])
 
     async def blob(self, key: str, sha256: str) -> bytes | None:
         statement = select(blobs.c.data).join(sessions).where(sessions.c.key == key, blobs.c.sha256 == sha256)
         return await self._store.read(lambda connection: connection.execute(statement).scalar())
 
 
-def _label_is_free(connection: Connection, agent_id: str, label: str | None, *, but: str) -> None:
+def _require_free_label(connection: Connection, agent_id: str, label: str | None, *, except_key: str) -> None:
     if label is None:
         return
-    where = and_(sessions.c.agent_id == agent_id, sessions.c.label == label, sessions.c.key != but)
+    where = and_(sessions.c.agent_id == agent_id, sessions.c.label == label, sessions.c.key != except_key)
     if connection.execute(select(sessions.c.id).where(where)).first() is not None:
-        raise Fault(f"label already in use: {label}")
+        raise RpcError(f"label already in use: {label}")
 
 
-def _put_away(connection: Connection, session: Session) -> None:
+def _archive_transcript(connection: Connection, session: Session) -> None:
     """Out of the way under another name, its transcript kept."""
-    count(connection, session.agent_id, archived=session.archived, by=-1)
-    count(connection, session.agent_id, archived=True, by=1)
+    adjust_session_count(connection, session.agent_id, archived=session.archived, delta=-1)
+    adjust_session_count(connection, session.agent_id, archived=True, delta=1)
     away = f"agent:{session.agent_id}:deleted:{session.session_id}"
-    set_session(connection, session.position, key=away, archived=True, label=None, updated_at=later(session))
+    update_session(
+        connection, session.position, key=away, archived=True, label=None, updated_at=next_update_time(session)
+    )
 
 
 # ---- pages -------------------------------------------------------------------------------------------------------
 
 
-def _page(connection: Connection, query: SessionQuery) -> SessionPage:
-    page, total = _asked(query)
-    found = tuple(session_of(row) for row in connection.execute(page))
+def _select_page(connection: Connection, query: SessionQuery) -> SessionPage:
+    page, total = _page_statements(query)
+    found = tuple(session_from_row(row) for row in connection.execute(page))
     return SessionPage(
         sessions=found,
         total=int(connection.execute(total).scalar_one()),
-        active=_active(connection, _ACTIVE_BY_ID, [session.position for session in found]),
+        active=_select_active(connection, _SELECT_ACTIVE_BY_ID, [session.position for session in found]),
     )
 
 
-@lru_cache(QUESTIONS)
-def _asked(query: SessionQuery) -> tuple[Select[Any], Select[Any]]:
+@lru_cache(QUERY_CACHE_SIZE)
+def _page_statements(query: SessionQuery) -> tuple[Select[Any], Select[Any]]:
     """The page and how many there are in all."""
     order = sessions.c[query.sort]
     conditions = _conditions(query)
@@ -215,7 +231,7 @@ def _asked(query: SessionQuery) -> tuple[Select[Any], Select[Any]]:
     # The index alone finds the page, skipped rows included; only the rows shown are read.
     page = ids.order_by(order.desc(), sessions.c.id.desc()).limit(query.limit).offset(query.offset)
     shown = select(sessions).where(sessions.c.id.in_(page)).order_by(order.desc(), sessions.c.id.desc())
-    return shown, _total(query, conditions)
+    return shown, _total_statement(query, conditions)
 
 
 def _conditions(query: SessionQuery) -> list[Any]:
@@ -235,53 +251,53 @@ def _conditions(query: SessionQuery) -> list[Any]:
     if query.exclude:
         conditions.append(sessions.c.classification.not_in(query.exclude))
     if query.search:
-        conditions.append(_mentions(query.search))
+        conditions.append(_text_condition(query.search))
     return conditions
 
 
-def _mentions(words: str) -> Any:
+def _text_condition(query_text: str) -> Any:
     names = ("display_name", "label", "title", "session_id", "key")
-    return or_(*(func.lower(sessions.c[name]).contains(words.lower(), autoescape=True) for name in names))
+    return or_(*(func.lower(sessions.c[name]).contains(query_text.lower(), autoescape=True) for name in names))
 
 
-COUNTED = {"agent_id", "archived"}
+COUNT_COLUMNS = {"agent_id", "archived"}
 
 
-def _total(query: SessionQuery, conditions: list[Any]) -> Select[Any]:
+def _total_statement(query: SessionQuery, conditions: list[Any]) -> Select[Any]:
     plain = SessionQuery(agent_id=query.agent_id, archived=query.archived)
     narrow = ("label", "spawned_by", "pinned", "active_since", "active_only", "exclude", "search")
     if query.sort == "updated_at" and all(getattr(query, name) == getattr(plain, name) for name in narrow):
         kept: Select[Any] = select(func.coalesce(func.sum(session_counts.c.n), 0))
-        for name in COUNTED:
+        for name in COUNT_COLUMNS:
             if (value := getattr(query, name)) is not None:
                 kept = kept.where(session_counts.c[name] == value)
         return kept
     return select(func.count()).select_from(sessions).where(*conditions)
 
 
-_ACTIVE = (
+_SELECT_ACTIVE = (
     select(sessions.c.key, runs.c.run_id)
     .join(sessions)
     .where(text("runs.status IN ('queued', 'running')"))  # as the index of open runs has it
     .order_by(runs.c.id)
 )
-_ACTIVE_BY_ID = _ACTIVE.where(sessions.c.id.in_(bindparam("wanted", expanding=True)))
-_ACTIVE_BY_KEY = _ACTIVE.where(sessions.c.key.in_(bindparam("wanted", expanding=True)))
+_SELECT_ACTIVE_BY_ID = _SELECT_ACTIVE.where(sessions.c.id.in_(bindparam("wanted", expanding=True)))
+_SELECT_ACTIVE_BY_KEY = _SELECT_ACTIVE.where(sessions.c.key.in_(bindparam("wanted", expanding=True)))
 
 
-def _active(connection: Connection, statement: Select[Any], wanted: Sequence[Any]) -> dict[str, tuple[str, ...]]:
+def _select_active(connection: Connection, statement: Select[Any], wanted: Sequence[Any]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for key, run_id in connection.execute(statement, {"wanted": wanted}):
         found[key] = (*found.get(key, ()), run_id)
     return found
 
 
-def _history(
+def _select_history(
     connection: Connection, key: str, *, limit: int, offset: int, after: tuple[int, int] | None
 ) -> HistoryPage:
     session = find_session(connection, key)
     if session is None:
-        return HistoryPage(session=None, messages=(), total=0, more=False)
+        return HistoryPage(session=None, messages=(), total=0, has_more=False)
     mine = select(messages).where(messages.c.session == session.position, messages.c.epoch == session.epoch)
     if after is not None:
         epoch, seq = after
@@ -289,10 +305,10 @@ def _history(
         rows = (
             connection.execute(mine.where(messages.c.seq > seq).order_by(messages.c.seq).limit(limit)) if fresh else ()
         )
-        found = tuple(message_of(row, key) for row in rows)
-        return HistoryPage(session=session, messages=found, total=session.message_count, more=not fresh)
+        found = tuple(message_from_row(row, key) for row in rows)
+        return HistoryPage(session=session, messages=found, total=session.message_count, has_more=not fresh)
     last = session.message_count - offset  # no gaps in seq: the page is found by arithmetic, not by skipping
     rows = connection.execute(mine.where(messages.c.seq <= last).order_by(messages.c.seq.desc()).limit(limit))
-    found = tuple(message_of(row, key) for row in rows)[::-1]
+    found = tuple(message_from_row(row, key) for row in rows)[::-1]
     more = bool(found) and found[0].seq > 1
-    return HistoryPage(session=session, messages=found, total=session.message_count, more=more)
+    return HistoryPage(session=session, messages=found, total=session.message_count, has_more=more)

@@ -8,28 +8,28 @@ from sqlalchemy import Connection, Row, Table, delete, func, insert, select
 from ..core.model import CallRecord, Json
 from ..core.sessions import AuditQuery, ConfigChange, now_ms
 from .rows import from_json, to_json, upsert
-from .store import Store
+from .store import SqlStore
 from .tables import answers, audit, config_history, devices, nodes
 
 ANSWERS_KEPT_MS: Final = 24 * 3600 * 1000  # a client that retries does so within minutes
 AUDIT_KEPT_MS: Final = 90 * 24 * 3600 * 1000
 AUDIT_MOST: Final = 1_000_000  # records, some 300 bytes each, however short the time in which they came
 TOOL_CALL: Final = "tool"
-LONGEST_NAME: Final = 256  # characters; the columns' own limit
-LONGEST_RULE: Final = 1000
+MAX_NAME_LENGTH: Final = 256  # characters; the columns' own limit
+MAX_RULE_LENGTH: Final = 1000
 CONFIGS_KEPT: Final = 200  # each holds a whole file
 
 
-class Answers:
-    def __init__(self, store: Store) -> None:
+class SqlIdempotencyRepository:
+    def __init__(self, store: SqlStore) -> None:
         self._store = store
 
-    async def recall(self, scope: str, key: str) -> Json | None:
+    async def get(self, scope: str, key: str) -> Json | None:
         statement = select(answers.c.answer).where(answers.c.scope == scope, answers.c.key == key)
         found = await self._store.read(lambda connection: connection.execute(statement).scalar())
         return None if found is None else from_json(found)
 
-    async def keep(self, scope: str, key: str, answer: Json) -> Json:
+    async def put_if_absent(self, scope: str, key: str, answer: Json) -> Json:
         def work(connection: Connection) -> Json:
             at = now_ms()
             connection.execute(delete(answers).where(answers.c.at < at - ANSWERS_KEPT_MS))
@@ -42,10 +42,10 @@ class Answers:
         return await self._store.write(work)
 
 
-class _Records:
+class _SqlPairingRepository:
     """A `PairingBook` over one table: a record for each id."""
 
-    def __init__(self, store: Store, table: Table) -> None:
+    def __init__(self, store: SqlStore, table: Table) -> None:
         self._store = store
         self._table = table
         self._id = next(iter(table.primary_key.columns))
@@ -67,24 +67,24 @@ class _Records:
         return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
 
 
-class Devices(_Records):
+class SqlDeviceRepository(_SqlPairingRepository):
     """Devices that were let in."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqlStore) -> None:
         super().__init__(store, devices)
 
 
-class Nodes(_Records):
+class SqlNodeRepository(_SqlPairingRepository):
     """Nodes, and what was approved of each."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqlStore) -> None:
         super().__init__(store, nodes)
 
 
-class ConfigBook:
+class SqlConfigHistory:
     """A `ConfigHistory` over the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqlStore) -> None:
         self._store = store
 
     async def add(self, change: ConfigChange) -> None:
@@ -111,10 +111,10 @@ class ConfigBook:
         return await self._store.read(work)
 
 
-class Audit:
+class SqlAuditTrail:
     """An `AuditTrail` over the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqlStore) -> None:
         self._store = store
 
     async def record(
@@ -131,7 +131,7 @@ class Audit:
         await self._store.write(work)
 
     async def add(self, records: Sequence[CallRecord]) -> None:
-        rows = [_row(record) for record in records]
+        rows = [_call_columns(record) for record in records]
 
         def work(connection: Connection) -> None:
             connection.execute(insert(audit), rows)
@@ -152,27 +152,27 @@ class Audit:
         if query.before is not None:
             statement = statement.where(audit.c.id < query.before)
         statement = statement.order_by(audit.c.id.desc()).limit(query.limit)
-        return await self._store.read(lambda connection: [_told(row) for row in connection.execute(statement)])
+        return await self._store.read(lambda connection: [_call_entry(row) for row in connection.execute(statement)])
 
 
-def _row(record: CallRecord) -> Json:
+def _call_columns(record: CallRecord) -> Json:
     return {
         "at": round(record.at * 1000),
-        "actor": record.caller[:LONGEST_NAME],
+        "actor": record.caller[:MAX_NAME_LENGTH],
         "action": TOOL_CALL,
-        "target": record.tool[:LONGEST_NAME],
+        "target": record.tool[:MAX_NAME_LENGTH],
         "outcome": record.outcome,
-        "session": record.session and record.session[: 2 * LONGEST_NAME],
-        "door": record.door,
-        "source": record.source and record.source[:LONGEST_NAME],
+        "session": record.session and record.session[: 2 * MAX_NAME_LENGTH],
+        "door": record.entry_point,
+        "source": record.source and record.source[:MAX_NAME_LENGTH],
         "digest": record.digest,
         "step": record.step,
-        "rule": record.rule[:LONGEST_RULE],
+        "rule": record.rule[:MAX_RULE_LENGTH],
         "ms": round(record.milliseconds, 3),
     }
 
 
-def _told(row: Row[Any]) -> Json:
+def _call_entry(row: Row[Any]) -> Json:
     return {
         "id": row.id,
         "at": row.at,

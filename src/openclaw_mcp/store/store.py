@@ -15,60 +15,62 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..core.errors import StoreDamaged, StoreError
-from .db_errors import translated
-from .engine import READERS, engines, is_url, prepare_place, shown
-from .integrity import look
-from .migrate import up_to_date
-from .process_lock import AdvisoryPulse, FilePulse, Pulse
+from .db_errors import translate_error
+from .engine import READERS, create_database_file, create_engines, is_url, redact_location
+from .integrity import check_integrity
+from .migrate import upgrade_schema
+from .process_lock import AdvisoryProcessLock, FileProcessLock, ProcessLock
 from .writer import Writer
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Store:
+class SqlStore:
     """Where everything is remembered. Made by `opened`."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, location: str) -> None:
         self.instance = secrets.token_hex(8)
-        self.where = shown(where)
-        self._path = None if is_url(where) else Path(where)
+        self.location = redact_location(location)
+        self._path = None if is_url(location) else Path(location)
         whole = True
         if self._path is not None:
-            prepare_place(self._path)
-            whole = look(self._path)
-        self._write_engine, self._read_engine = engines(where)
-        self.pulse: Pulse = (
-            FilePulse(self._path, self.instance) if self._path else AdvisoryPulse(self._read_engine, self.instance)
+            create_database_file(self._path)
+            whole = check_integrity(self._path)
+        self._write_engine, self._read_engine = create_engines(location)
+        self.process_lock: ProcessLock = (
+            FileProcessLock(self._path, self.instance)
+            if self._path
+            else AdvisoryProcessLock(self._read_engine, self.instance)
         )
         try:
-            self._begin()
+            self._upgrade_and_lock()
         except BaseException:
             _dispose(self._read_engine, self._write_engine)
             raise
-        self._writer = Writer(self._write_engine, where=self.where)
+        self._writer = Writer(self._write_engine, location=self.location)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._closing = threading.Event()
-        self._looking = None if whole or self._path is None else self._look_on(self._path)
+        self._check_thread = None if whole or self._path is None else self._check_in_background(self._path)
 
-    def _begin(self) -> None:
+    def _upgrade_and_lock(self) -> None:
         try:
             with self._write_engine.begin() as connection:
-                up_to_date(connection)
-            self.pulse.beat()
+                upgrade_schema(connection)
+            self.process_lock.acquire()
         except DBAPIError as exc:
-            known = translated(exc, self.where)
-            raise known or StoreError(f"{self.where} can't be opened: {exc.orig}") from exc
+            known = translate_error(exc, self.location)
+            raise known or StoreError(f"{self.location} can't be opened: {exc.orig}") from exc
 
-    def _look_on(self, path: Path) -> threading.Thread:
+    def _check_in_background(self, path: Path) -> threading.Thread:
         """Read a large database to its end while it serves; damage found late stops all writing."""
 
         def read() -> None:
             try:
-                look(path, seconds=None, stop=self._closing.is_set)
+                check_integrity(path, seconds=None, stop=self._closing.is_set)
             except StoreDamaged as exc:
                 logger.critical("store: %s", exc)
-                self._writer.broken = exc
+                self._writer.fatal_error = exc
 
         thread = threading.Thread(target=read, name="store-check", daemon=True)
         thread.start()
@@ -85,29 +87,29 @@ class Store:
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """What `work` sees: one moment of the database, however long it looks."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._look, work)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
-    def _look(self, work: Callable[[Connection], T]) -> T:
+    def _read(self, work: Callable[[Connection], T]) -> T:
         try:
             with self._read_engine.begin() as connection:
                 return work(connection)
         except (DBAPIError, sqlite3.Error) as exc:
-            raise translated(exc, self.where) or exc from exc
+            raise translate_error(exc, self.location) or exc from exc
 
     def close(self) -> None:
         self._closing.set()
         self._writer.close()
         self._readers.shutdown()
-        if self._looking is not None:
-            self._looking.join()
-        self.pulse.stop()
+        if self._check_thread is not None:
+            self._check_thread.join()
+        self.process_lock.release()
         _dispose(self._read_engine, self._write_engine)
 
 
 @asynccontextmanager
-async def opened(where: str) -> AsyncIterator[Store]:
+async def open_store(location: str) -> AsyncIterator[SqlStore]:
     """Open the store at a path or a PostgreSQL URL. Raises StoreDamaged rather than begin anew on broken ground."""
-    store = await asyncio.to_thread(Store, where)
+    store = await asyncio.to_thread(SqlStore, location)
     try:
         yield store
     finally:

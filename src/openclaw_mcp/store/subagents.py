@@ -5,20 +5,20 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, delete, false, func, insert, or_, select, tuple_, update
 
-from ..core.sessions import Subagent, TaskQuery
+from ..core.sessions import Subagent, SubagentQuery
 from .rows import from_json, to_json
-from .store import Store
+from .store import SqlStore
 from .tables import subagents
 
-AT_ONCE: Final = 100  # rows an archiving round looks at
-MOST_CHILDREN: Final = 1000  # rows told of one requester, the newest
+ARCHIVE_BATCH_SIZE: Final = 100  # rows an archiving round looks at
+MAX_CHILDREN: Final = 1000  # rows told of one requester, the newest
 SETTLED: Final = ("delivered", "silent", "killed", "failed")
 
 
-class Subagents:
+class SqlSubagentRepository:
     """A `SubagentBook` over the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqlStore) -> None:
         self._store = store
 
     async def put(self, subagent: Subagent) -> None:
@@ -32,7 +32,7 @@ class Subagents:
 
         def work(connection: Connection) -> Subagent | None:
             connection.execute(update(subagents).where(subagents.c.child_key == child_key).values(columns))
-            return next(iter(_found(connection, _ROW.where(subagents.c.child_key == child_key))), None)
+            return next(iter(_fetch_all(connection, _SELECT_SUBAGENT.where(subagents.c.child_key == child_key))), None)
 
         return await self._store.write(work)
 
@@ -41,47 +41,51 @@ class Subagents:
         await self._store.write(lambda connection: connection.execute(statement) and None)
 
     async def get(self, child_key: str) -> Subagent | None:
-        return next(iter(await self._all(_ROW.where(subagents.c.child_key == child_key))), None)
+        return next(iter(await self._select(_SELECT_SUBAGENT.where(subagents.c.child_key == child_key))), None)
 
     async def children(self, requester_key: str) -> Sequence[Subagent]:
-        newest = _ROW.where(subagents.c.requester_key == requester_key).order_by(subagents.c.id.desc())
-        return list(await self._all(newest.limit(MOST_CHILDREN)))[::-1]
+        newest = _SELECT_SUBAGENT.where(subagents.c.requester_key == requester_key).order_by(subagents.c.id.desc())
+        return list(await self._select(newest.limit(MAX_CHILDREN)))[::-1]
 
     async def find(self, id: str) -> Subagent | None:
         key = subagents.c.child_key
         named = or_(subagents.c.run_id == id, key == id, key.endswith(f":{id}", autoescape=True))
-        return next(iter(await self._all(_ROW.where(named).order_by(subagents.c.id.desc()).limit(1))), None)
+        return next(
+            iter(await self._select(_SELECT_SUBAGENT.where(named).order_by(subagents.c.id.desc()).limit(1))), None
+        )
 
-    async def page(self, query: TaskQuery) -> Sequence[tuple[int, Subagent]]:
-        statement = _asked(query)
-        return await self._store.read(lambda connection: [(row.id, _of(row)) for row in connection.execute(statement)])
+    async def page(self, query: SubagentQuery) -> Sequence[tuple[int, Subagent]]:
+        statement = _page_statement(query)
+        return await self._store.read(
+            lambda connection: [(row.id, _subagent_from_row(row)) for row in connection.execute(statement)]
+        )
 
-    async def unsettled(self) -> Sequence[Subagent]:
-        return await self._all(_ROW.where(subagents.c.delivery.not_in(SETTLED)).order_by(subagents.c.id))
+    async def list_awaiting_delivery(self) -> Sequence[Subagent]:
+        return await self._select(_SELECT_SUBAGENT.where(subagents.c.delivery.not_in(SETTLED)).order_by(subagents.c.id))
 
-    async def idle_since(self, before: int) -> Sequence[Subagent]:
+    async def list_idle(self, before: int) -> Sequence[Subagent]:
         settled = subagents.c.delivery.in_(SETTLED) & (subagents.c.ended_at < before) & ~subagents.c.archived
-        return await self._all(_ROW.where(settled).order_by(subagents.c.id).limit(AT_ONCE))
+        return await self._select(_SELECT_SUBAGENT.where(settled).order_by(subagents.c.id).limit(ARCHIVE_BATCH_SIZE))
 
-    async def told_since(self, since: int) -> Sequence[Subagent]:
+    async def list_announced_since(self, since: int) -> Sequence[Subagent]:
         told = (subagents.c.delivery == "delivered") & (subagents.c.ended_at >= since)
-        return await self._all(_ROW.where(told).order_by(subagents.c.id))
+        return await self._select(_SELECT_SUBAGENT.where(told).order_by(subagents.c.id))
 
-    async def forget(self, before: int) -> None:
+    async def prune(self, before: int) -> None:
         old = subagents.c.delivery.in_(SETTLED) & (subagents.c.ended_at < before)
         await self._store.write(lambda connection: connection.execute(delete(subagents).where(old)) and None)
 
-    async def _all(self, statement: Select[Any]) -> Sequence[Subagent]:
-        return await self._store.read(lambda connection: _found(connection, statement))
+    async def _select(self, statement: Select[Any]) -> Sequence[Subagent]:
+        return await self._store.read(lambda connection: _fetch_all(connection, statement))
 
 
-_ROW = select(subagents)
+_SELECT_SUBAGENT = select(subagents)
 
 
-def _asked(query: TaskQuery) -> Select[Any]:
+def _page_statement(query: SubagentQuery) -> Select[Any]:
     table = subagents.c
     active = func.coalesce(table.ended_at, table.started_at)
-    statement = _ROW.order_by(active.desc(), table.id.desc()).limit(query.limit)
+    statement = _SELECT_SUBAGENT.order_by(active.desc(), table.id.desc()).limit(query.limit)
     if query.outcomes is not None:
         ends = [end for end in query.outcomes if end is not None]
         going = table.outcome.is_(None) if None in query.outcomes else false()
@@ -95,10 +99,10 @@ def _asked(query: TaskQuery) -> Select[Any]:
     return statement
 
 
-def _found(connection: Connection, statement: Select[Any]) -> list[Subagent]:
-    return [_of(row) for row in connection.execute(statement)]
+def _fetch_all(connection: Connection, statement: Select[Any]) -> list[Subagent]:
+    return [_subagent_from_row(row) for row in connection.execute(statement)]
 
 
-def _of(row: Row[Any]) -> Subagent:
+def _subagent_from_row(row: Row[Any]) -> Subagent:
     fields = {name: getattr(row, name) for name in Subagent.__struct_fields__}
     return Subagent(**fields | {"grant": from_json(row.grant)})

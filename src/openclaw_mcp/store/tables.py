@@ -28,7 +28,7 @@ metadata = MetaData(
 
 # SQLite numbers rows by itself only in a column declared INTEGER, which there holds 64 bits anyway.
 Big = BigInteger().with_variant(Integer, "sqlite")
-NO, ZERO = text("false"), text("0")
+FALSE, ZERO = text("false"), text("0")
 
 sessions = Table(
     "sessions",
@@ -47,9 +47,9 @@ sessions = Table(
     Column("display_name", String(512)),
     Column("title", Text),
     Column("preview", Text),
-    Column("archived", Boolean, nullable=False, server_default=NO),
-    Column("pinned", Boolean, nullable=False, server_default=NO),
-    Column("unread", Boolean, nullable=False, server_default=NO),
+    Column("archived", Boolean, nullable=False, server_default=FALSE),
+    Column("pinned", Boolean, nullable=False, server_default=FALSE),
+    Column("unread", Boolean, nullable=False, server_default=FALSE),
     Column("status", String(16)),
     Column("last_run_id", String(256)),
     Column("run_started_at", Big),
@@ -111,7 +111,7 @@ runs = Table(
     Column("attachments", Text, nullable=False),
     Column("timeout_ms", Big),
     Column("owner", String(64)),
-    Column("stop_asked", Boolean, nullable=False, server_default=NO),
+    Column("stop_asked", Boolean, nullable=False, server_default=FALSE),
     Column("accepted_at", Big, nullable=False),
     Column("started_at", Big),
     Column("ended_at", Big),
@@ -214,7 +214,7 @@ subagents = Table(
     Column("error", Text),
     Column("delivery", String(16), nullable=False),
     Column("tries", Integer, nullable=False, server_default=ZERO),
-    Column("archived", Boolean, nullable=False, server_default=NO),
+    Column("archived", Boolean, nullable=False, server_default=FALSE),
 )
 
 outbox = Table(
@@ -257,8 +257,8 @@ inbox = Table(
     Column("heard", Text),
     UniqueConstraint("channel", "account", "message"),
 )
-_owed = text("status <> 'done'")
-Index("ix_inbox_owed", inbox.c.id, sqlite_where=_owed)
+_not_done = text("status <> 'done'")
+Index("ix_inbox_owed", inbox.c.id, sqlite_where=_not_done)
 
 acquaintances = Table(
     "acquaintances",
@@ -335,7 +335,7 @@ cron_runs = Table(
     Column("agent_id", String(64)),
     Column("status", String(16), nullable=False),
     Column("manual", Boolean, nullable=False),
-    Column("begun", Boolean, nullable=False, server_default=NO),
+    Column("begun", Boolean, nullable=False, server_default=FALSE),
     Column("owner", String(64)),
     Column("due_at", Big, nullable=False),
     Column("at", Big, nullable=False),
@@ -348,12 +348,12 @@ cron_runs = Table(
     Column("session_key", String(512)),
     Column("reap_at", Big),
 )
-_going = text("status = 'running'")
-_to_reap = text("reap_at IS NOT NULL")
+_cron_running = text("status = 'running'")
+_reapable = text("reap_at IS NOT NULL")
 Index("ix_cron_runs_of_job", cron_runs.c.job_id, cron_runs.c.id)
-Index("ix_cron_runs_going", cron_runs.c.owner, sqlite_where=_going)
+Index("ix_cron_runs_going", cron_runs.c.owner, sqlite_where=_cron_running)
 Index("ix_cron_runs_ended", cron_runs.c.ended_at)
-Index("ix_cron_runs_reap", cron_runs.c.reap_at, sqlite_where=_to_reap)
+Index("ix_cron_runs_reap", cron_runs.c.reap_at, sqlite_where=_reapable)
 
 system_events = Table(
     "system_events",

@@ -12,17 +12,17 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from ..core.errors import OpenClawError, StoreBusy
-from .db_errors import translated
+from .db_errors import translate_error
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MOST_PER_COMMIT: Final = 256  # bounds how long a write waits for its companions, and what one failure undoes
-MOST_WAITING: Final = 10_000  # beyond this the disk can't keep up; refusing is kinder than growing
+MAX_PER_COMMIT: Final = 256  # bounds how long a write waits for its companions, and what one failure undoes
+MOST_PENDING: Final = 10_000  # beyond this the disk can't keep up; refusing is kinder than growing
 CLOSE_GRACE: Final = 30.0  # seconds; what was accepted is written before the door closes
 
 
-class _Job:
+class _PendingWrite:
     __slots__ = ("error", "future", "loop", "result", "work")
 
     def __init__(self, work: Callable[[Connection], Any], loop: asyncio.AbstractEventLoop) -> None:
@@ -44,13 +44,13 @@ class _Job:
 class Writer:
     """Runs functions of a connection, each whole or not at all, in the order they came."""
 
-    def __init__(self, engine: Engine, *, where: str) -> None:
+    def __init__(self, engine: Engine, *, location: str) -> None:
         self._engine = engine
-        self._where = where
-        self._jobs: deque[_Job] = deque()
-        self._bell = threading.Condition()
+        self._location = location
+        self._pending: deque[_PendingWrite] = deque()
+        self._condition = threading.Condition()
         self._closing = False
-        self.broken: OpenClawError | None = None
+        self.fatal_error: OpenClawError | None = None
         """When set, every write is refused with it."""
         self.commits = 0
         self._thread = threading.Thread(target=self._serve, name="store-writer", daemon=True)
@@ -58,74 +58,74 @@ class Writer:
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, once it is on disk. `work` may run again only if its first try left nothing."""
-        job = _Job(work, asyncio.get_running_loop())
-        with self._bell:
+        job = _PendingWrite(work, asyncio.get_running_loop())
+        with self._condition:
             if self._closing:
                 raise StoreBusy("The store is closing.")
-            if self.broken is not None:
-                raise self.broken
-            if len(self._jobs) >= MOST_WAITING:
+            if self.fatal_error is not None:
+                raise self.fatal_error
+            if len(self._pending) >= MOST_PENDING:
                 raise StoreBusy("Too many writes are waiting for the disk; try again shortly.")
-            self._jobs.append(job)
-            self._bell.notify()
+            self._pending.append(job)
+            self._condition.notify()
         result: T = await job.future
         return result
 
     def close(self) -> None:
         """Write what waits, then stop. Blocks; call it off the loop."""
-        with self._bell:
+        with self._condition:
             self._closing = True
-            self._bell.notify()
+            self._condition.notify()
         self._thread.join(CLOSE_GRACE)
 
     def _serve(self) -> None:
         while True:
-            with self._bell:
-                while not self._jobs and not self._closing:
-                    self._bell.wait()
-                if not self._jobs:
+            with self._condition:
+                while not self._pending and not self._closing:
+                    self._condition.wait()
+                if not self._pending:
                     return
-                batch = [self._jobs.popleft() for _ in range(min(len(self._jobs), MOST_PER_COMMIT))]
+                batch = [self._pending.popleft() for _ in range(min(len(self._pending), MAX_PER_COMMIT))]
             self._commit(batch)
             self._settle(batch)
 
-    def _commit(self, batch: list[_Job]) -> None:
+    def _commit(self, batch: list[_PendingWrite]) -> None:
         try:
             try:
-                self._together(batch, apart=False)
+                self._run_batch(batch, savepoints=False)
             except Exception as exc:
-                if len(batch) == 1 or _in_trouble(exc):
+                if len(batch) == 1 or _is_database_failure(exc):
                     raise
                 # Nothing of it is on disk. Again, each behind a savepoint, so that one's fault is its own alone; to
                 # set one for each every time would cost more than most writes do.
-                self._together(batch, apart=True)
+                self._run_batch(batch, savepoints=True)
         except Exception as exc:  # noqa: BLE001  (whatever it is, those who wait must hear of it)
             # Nothing of this batch is on disk, so nobody in it may be told otherwise.
-            error = self._in_our_words(exc)
+            error = self._translate(exc)
             for job in batch:
                 job.error = job.error or error
 
-    def _together(self, batch: list[_Job], *, apart: bool) -> None:
+    def _run_batch(self, batch: list[_PendingWrite], *, savepoints: bool) -> None:
         with self._engine.begin() as connection:
             for job in batch:
-                if apart:
-                    self._run_apart(connection, job)
+                if savepoints:
+                    self._run_in_savepoint(connection, job)
                 else:
                     job.result = job.work(connection)
         self.commits += 1
 
-    def _run_apart(self, connection: Connection, job: _Job) -> None:
+    def _run_in_savepoint(self, connection: Connection, job: _PendingWrite) -> None:
         try:
             with connection.begin_nested():
                 job.result = job.work(connection)
         except Exception as exc:
-            if _in_trouble(exc):
+            if _is_database_failure(exc):
                 raise
-            job.error = self._in_our_words(exc)  # its own fault: its companions' work stands
+            job.error = self._translate(exc)  # its own fault: its companions' work stands
 
-    def _in_our_words(self, exc: Exception) -> Exception:
+    def _translate(self, exc: Exception) -> Exception:
         if isinstance(exc, DBAPIError | sqlite3.Error):
-            known = translated(exc, self._where)
+            known = translate_error(exc, self._location)
             if known is not None:
                 logger.error("store: %s", known)
                 return known
@@ -133,8 +133,8 @@ class Writer:
             logger.error("store: a write failed", exc_info=exc)
         return exc
 
-    def _settle(self, batch: list[_Job]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    def _settle(self, batch: list[_PendingWrite]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[_PendingWrite]] = {}
         for job in batch:
             by_loop.setdefault(job.loop, []).append(job)
         for loop, jobs in by_loop.items():
@@ -144,11 +144,11 @@ class Writer:
                 logger.debug("store: %d writes done after their loop closed", len(jobs))
 
 
-def _in_trouble(exc: Exception) -> bool:
+def _is_database_failure(exc: Exception) -> bool:
     """Whether it is the database itself that failed, and with it the batch."""
     return isinstance(exc, DBAPIError | sqlite3.Error) and not isinstance(exc, IntegrityError | sqlite3.IntegrityError)
 
 
-def _settle_all(jobs: list[_Job]) -> None:
+def _settle_all(jobs: list[_PendingWrite]) -> None:
     for job in jobs:
         job.settle()

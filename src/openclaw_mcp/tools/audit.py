@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-Record = CallRecord
-Audit = Callable[[Record], None]
+AuditRecord = CallRecord
+AuditSink = Callable[[AuditRecord], None]
 
 
-def digest(arguments: Json, key: bytes) -> str:
+def digest_arguments(arguments: Json, key: bytes) -> str:
     """The same for the same arguments under the same key, in whatever order their fields came.
 
     Keyed, because a short argument could be found by trying: keep the key where the book is not.
@@ -28,12 +28,12 @@ def digest(arguments: Json, key: bytes) -> str:
     return blake2b(_encode(arguments), digest_size=DIGEST_SIZE, key=key).hexdigest()
 
 
-def is_kept(audit: Audit) -> bool:
+def is_audit_enabled(sink: AuditSink) -> bool:
     """Whether a record would reach anybody. One that would not is not worth making."""
-    return audit is not log or logger.isEnabledFor(logging.DEBUG)
+    return sink is not log_record or logger.isEnabledFor(logging.DEBUG)
 
 
-def log(record: Record) -> None:
+def log_record(record: AuditRecord) -> None:
     """Audit to the process log, at debug level."""
     logger.debug(
         "tool %s by %s: %s (%s) in %.1f ms",

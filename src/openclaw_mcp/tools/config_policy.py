@@ -6,11 +6,11 @@ from typing import Final
 from msgspec import Struct
 
 from ..core.model import Caller, ToolSpec
-from .policy import Decision
-from .policy_pipeline import Step, Verdict, steps
-from .policy_rules import RuleBook
-from .subject import Standing, standing
-from .tool_names import identify
+from .policy import PolicyDecision
+from .policy_pipeline import PolicyStep, StepVerdict, build_steps
+from .policy_rules import PolicyRules
+from .subject import PolicySubject, resolve_subject
+from .tool_names import identify_tool
 
 KEPT_CALLERS: Final = 256  # callers whose rules stay compiled; as many as the desk keeps menus for
 
@@ -20,83 +20,83 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     tool: str
     source: str
-    decision: Decision
-    who: Standing
-    steps: tuple[Verdict, ...]
+    decision: PolicyDecision
+    subject: PolicySubject
+    steps: tuple[StepVerdict, ...]
 
 
-class HouseRules:
+class ConfigPolicy:
     """A `Policy` that follows a rule book. Compiled once for each caller, then asked for each tool.
 
     What a credential opens is the scopes' to say, so a gateway's desk has both:
     `Desk(registry, policy=every(by_scope, HouseRules(book)))`.
     """
 
-    def __init__(self, book: RuleBook) -> None:
-        self._book = book
-        self._compiled: dict[Caller, _Rules] = {}
+    def __init__(self, rules: PolicyRules) -> None:
+        self._rules = rules
+        self._compiled: dict[Caller, _CallerRules] = {}
 
     @property
-    def book(self) -> RuleBook:
-        return self._book
+    def rules(self) -> PolicyRules:
+        return self._rules
 
-    def adopt(self, book: RuleBook) -> None:
+    def replace_rules(self, rules: PolicyRules) -> None:
         """Follow `book` from now on. The desk is to be told: `desk.refresh()`."""
-        self._book = book
+        self._rules = rules
         self._compiled.clear()
 
-    def __call__(self, caller: Caller, source: str, spec: ToolSpec) -> Decision:
+    def __call__(self, caller: Caller, source: str, spec: ToolSpec) -> PolicyDecision:
         rules = self._compiled.get(caller)
         if rules is None:
             rules = self._compile(caller)
         return rules.decide(source, spec)
 
-    def alike(self, caller: Caller) -> Hashable:
+    def cache_key(self, caller: Caller) -> Hashable:
         """What this policy and `by_scope` look at in a caller: who has the same gets the same decisions."""
-        return caller.kind, caller.name, caller.scopes, standing(caller, self._book)
+        return caller.kind, caller.name, caller.scopes, resolve_subject(caller, self._rules)
 
-    def refusal(self, caller: Caller, tool: str) -> str | None:
+    def refusal_reason(self, caller: Caller, tool: str) -> str | None:
         """Why this caller may not use one of the house's own tools, known by name alone; None: it may."""
         decision = self(caller, "openclaw", ToolSpec(name=tool))
         return None if decision.allowed else decision.reason
 
     def explain(self, caller: Caller, source: str, spec: ToolSpec) -> Explanation:
         rules = self._compile(caller)
-        tool = identify(source, spec.name, spec.owner_only)
+        tool = identify_tool(source, spec.name, spec.owner_only)
         return Explanation(
             tool=spec.name,
             source=source,
             decision=rules.decide(source, spec),
-            who=rules.who,
-            steps=tuple(step.judge(tool) for step in rules.steps),
+            subject=rules.subject,
+            steps=tuple(step.evaluate(tool) for step in rules.steps),
         )
 
-    def _compile(self, caller: Caller) -> "_Rules":
+    def _compile(self, caller: Caller) -> "_CallerRules":
         if len(self._compiled) >= KEPT_CALLERS:
             self._compiled.clear()
-        rules = self._compiled[caller] = _Rules(self._book, standing(caller, self._book))
+        rules = self._compiled[caller] = _CallerRules(self._rules, resolve_subject(caller, self._rules))
         return rules
 
 
-class _Rules:
+class _CallerRules:
     """A rule book as it concerns one caller."""
 
-    __slots__ = ("_speaking", "steps", "who")
+    __slots__ = ("_active_steps", "steps", "subject")
 
-    def __init__(self, book: RuleBook, who: Standing) -> None:
-        self.who = who
-        self.steps = steps(book, who)
-        self._speaking: tuple[Step, ...] = tuple(step for step in self.steps if step.speaks)
+    def __init__(self, rules: PolicyRules, subject: PolicySubject) -> None:
+        self.subject = subject
+        self.steps = build_steps(rules, subject)
+        self._active_steps: tuple[PolicyStep, ...] = tuple(step for step in self.steps if step.is_active)
 
-    def decide(self, source: str, spec: ToolSpec) -> Decision:
-        tool = identify(source, spec.name, spec.owner_only)
-        last: Step | None = None
-        for step in self._speaking:
-            refusal = step.refuses(tool)
+    def decide(self, source: str, spec: ToolSpec) -> PolicyDecision:
+        tool = identify_tool(source, spec.name, spec.owner_only)
+        last: PolicyStep | None = None
+        for step in self._active_steps:
+            refusal = step.refusal_reason(tool)
             if refusal is not None:
-                return Decision(False, f"{spec.name} {refusal}", step.name)
+                return PolicyDecision(False, f"{spec.name} {refusal}", step.name)
             if step.allow is not None:
                 last = step
         if last is None:
-            return Decision(True, "no rule refuses it", "default")
-        return Decision(True, last.consent(tool), last.name)
+            return PolicyDecision(True, "no rule refuses it", "default")
+        return PolicyDecision(True, last.allow_reason(tool), last.name)

@@ -7,45 +7,45 @@ import asyncio
 from types import TracebackType
 from typing import Final
 
-from ..net.periodic_sweep import Rounds
+from ..net.periodic_sweep import PeriodicSweep
 
-ROUND: Final = 0.25  # seconds between two looks: how late a deadline may be noticed
+CHECK_INTERVAL: Final = 0.25  # seconds between two looks: how late a deadline may be noticed
 
 
 class Deadlines:
     """`with deadlines.bound(seconds) as bound:` raises TimeoutError in a task that runs over; `bound.expired` tells."""
 
-    __slots__ = ("_rounds",)
+    __slots__ = ("_sweep",)
 
     def __init__(self) -> None:
-        self._rounds: Rounds[Bound] = Rounds(ROUND, _look)
+        self._sweep: PeriodicSweep[CallDeadline] = PeriodicSweep(CHECK_INTERVAL, _expire_if_due)
 
-    def bound(self, seconds: float) -> "Bound":
-        return Bound(self._rounds, seconds)
+    def timeout(self, seconds: float) -> "CallDeadline":
+        return CallDeadline(self._sweep, seconds)
 
 
-class Bound:
+class CallDeadline:
     """One call's time. Nests as `asyncio.timeout` does: a cancellation from elsewhere passes through."""
 
-    __slots__ = ("_cancelling", "_rounds", "_seconds", "_task", "_timer", "due", "expired")
+    __slots__ = ("_cancelling", "_sweep", "_seconds", "_task", "_timer", "due", "expired")
 
-    def __init__(self, rounds: "Rounds[Bound]", seconds: float) -> None:
+    def __init__(self, sweep: "PeriodicSweep[CallDeadline]", seconds: float) -> None:
         self.expired = False
-        self._rounds = rounds
+        self._sweep = sweep
         self._seconds = seconds
         self._timer: asyncio.TimerHandle | None = None
 
-    def __enter__(self) -> "Bound":
-        loop = self._rounds.loop
+    def __enter__(self) -> "CallDeadline":
+        loop = self._sweep.loop
         task = asyncio.current_task(loop)
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
         self.due = loop.time() + self._seconds
-        if self._seconds < ROUND:
+        if self._seconds < CHECK_INTERVAL:
             self._timer = loop.call_at(self.due, self.expire)
         else:
-            self._rounds.add(self)
+            self._sweep.add(self)
         return self
 
     def __exit__(
@@ -54,16 +54,16 @@ class Bound:
         if self._timer is not None:
             self._timer.cancel()
         else:
-            self._rounds.discard(self)
+            self._sweep.discard(self)
         if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
     def expire(self) -> None:
         self.expired = True
-        self._rounds.discard(self)
+        self._sweep.discard(self)
         self._task.cancel()
 
 
-def _look(bound: Bound, now: float) -> None:
-    if bound.due <= now:
-        bound.expire()
+def _expire_if_due(deadline: CallDeadline, now: float) -> None:
+    if deadline.due <= now:
+        deadline.expire()

@@ -10,32 +10,32 @@ from msgspec import structs
 
 from ..core.errors import OpenClawError, ToolArguments, ToolDenied, ToolNotFound, ToolTimeout
 from ..core.model import Caller, ToolCall, ToolResult, ToolSpec, Traffic
-from ..core.signal import Bell
-from .audit import Audit, Record, digest, is_kept, log
+from ..core.signal import Signal
+from .audit import AuditRecord, AuditSink, digest_arguments, is_audit_enabled, log_record
 from .deadline import Deadlines
-from .policy import Decision, Policy, apps_of, by_scope
-from .registry import Offer, Registry
+from .policy import Policy, PolicyDecision, apps_for_caller, scope_policy
+from .registry import RegisteredTool, ToolRegistry
 
 DEFAULT_DEADLINE: Final = 120.0  # a tool that may take longer says so in its spec
-KEPT_MENUS: Final = 256  # callers whose menu is remembered between changes
-UNKNOWN: Final = Decision(False, "unknown tool", "menu")
+KEPT_TOOL_LISTS: Final = 256  # callers whose menu is remembered between changes
+UNKNOWN_TOOL: Final = PolicyDecision(False, "unknown tool", "menu")
 
 
-class Desk:
+class ToolDispatcher:
     """Choose, decide, validate, bound in time, make, audit. A `Toolbox`."""
 
     def __init__(
         self,
-        registry: Registry,
+        registry: ToolRegistry,
         *,
-        policy: Policy = by_scope,
-        audit: Audit = log,
+        policy: Policy = scope_policy,
+        audit: AuditSink = log_record,
         deadline: float = DEFAULT_DEADLINE,
         deadlines: Deadlines | None = None,
-        check: bool = True,
+        check_arguments: bool = True,
         digest_key: bytes | None = None,
-        alike: Callable[[Caller], Hashable] = lambda caller: caller,
-        apps_pause: float = 0.0,
+        cache_key: Callable[[Caller], Hashable] = lambda caller: caller,
+        app_change_interval: float = 0.0,
     ) -> None:
         """Desks may share their `deadlines`; `check=False` leaves the arguments to the tools themselves.
 
@@ -49,42 +49,42 @@ class Desk:
         self._digest_key = digest_key
         self._deadline = deadline
         self._deadlines = deadlines or Deadlines()
-        self._check = check
-        self._alike = alike
-        self._apps_pause = apps_pause
-        self._telling: asyncio.TimerHandle | None = None
-        self._menus: dict[Caller, _Menu] = {}
-        self._shared: dict[Hashable, _Menu] = {}
-        self.changed: Bell[None] = Bell()
-        registry.changed.listen(lambda _: self.refresh())
-        registry.app_changed.listen(self._app_changed)
+        self._check_arguments = check_arguments
+        self._cache_key = cache_key
+        self._app_change_interval = app_change_interval
+        self._app_change_timer: asyncio.TimerHandle | None = None
+        self._lists_by_caller: dict[Caller, ToolList] = {}
+        self._lists_by_key: dict[Hashable, ToolList] = {}
+        self.changed: Signal[None] = Signal()
+        registry.changed.connect(lambda _: self.refresh())
+        registry.app_changed.connect(self._on_app_change)
 
     def refresh(self) -> None:
         """The rules or the tools have changed: menus are made anew and clients told."""
-        self._forget_menus()
-        self.changed.ring(None)
+        self._clear_lists()
+        self.changed.emit(None)
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
         """Only what `caller` could call: the menu and the rules never disagree."""
-        return self._menu(caller).specs
+        return self._tool_list(caller).specs
 
     async def call(self, call: ToolCall) -> ToolResult:
         """Raises ToolError when the call was not made or did not end; a tool's own failure is a result."""
         begun = time.perf_counter()
-        offer: Offer | None = None
-        decision = UNKNOWN
+        offer: RegisteredTool | None = None
+        decision = UNKNOWN_TOOL
         outcome = "cancelled"
         traffic = None
         try:
-            offer, decision = self._choose(call)
+            offer, decision = self._select_tool(call)
             if not decision.allowed:
                 raise ToolDenied(decision.reason)
             if offer.spec.actions:
                 _check_action(call, offer.spec)
-            if self._check:
-                offer.form.check(call.arguments)
+            if self._check_arguments:
+                offer.validator.check(call.arguments)
             seconds = offer.spec.deadline or self._deadline
-            with self._deadlines.bound(seconds) as bound:
+            with self._deadlines.timeout(seconds) as bound:
                 result = await offer.source.call(call)
             outcome = "failed" if result.failed else "ok"
             traffic = result.traffic
@@ -101,29 +101,29 @@ class Desk:
             outcome = "internal"
             raise
         finally:
-            if is_kept(self._audit):
+            if is_audit_enabled(self._audit):
                 seconds = time.perf_counter() - begun
-                self._write(call, offer, decision, outcome, traffic, seconds=seconds)
+                self._write_record(call, offer, decision, outcome, traffic, seconds=seconds)
 
-    def _write(
+    def _write_record(
         self,
         call: ToolCall,
-        offer: Offer | None,
-        decision: Decision,
+        tool: RegisteredTool | None,
+        decision: PolicyDecision,
         outcome: str,
         traffic: Traffic | None,
         *,
         seconds: float,
     ) -> None:
         self._audit(
-            Record(
+            AuditRecord(
                 at=time.time() - seconds,
                 caller=f"{call.caller.kind} {call.caller.name}",
-                door=call.caller.door,
+                entry_point=call.caller.entry_point,
                 session=call.caller.session,
                 tool=call.name,
-                source=offer.name if offer else None,
-                digest=digest(call.arguments, self._digest_key) if self._digest_key else None,
+                source=tool.source_name if tool else None,
+                digest=digest_arguments(call.arguments, self._digest_key) if self._digest_key else None,
                 step=decision.step,
                 rule=decision.reason,
                 outcome=outcome,
@@ -132,118 +132,129 @@ class Desk:
             )
         )
 
-    def _choose(self, call: ToolCall) -> tuple[Offer, Decision]:
+    def _select_tool(self, call: ToolCall) -> tuple[RegisteredTool, PolicyDecision]:
         """The one offer this caller may order, or the first refusal."""
-        menu = self._menu(call.caller)
-        permitted = menu.permitted.get(call.name)
+        menu = self._tool_list(call.caller)
+        permitted = menu.allowed_tools.get(call.name)
         if permitted is not None:
-            if call.name not in menu.in_parts:
+            if call.name not in menu.argument_dependent:
                 return permitted
             offer, whole = permitted
-            return offer, menu.judge_parts(call, whole)
-        offers = self._registry.offers(apps_of(call.caller)).get(call.name)
+            return offer, menu.decide_by_arguments(call, whole)
+        offers = self._registry.tools_by_name(apps_for_caller(call.caller)).get(call.name)
         if not offers:
             raise ToolNotFound(f"Unknown tool: {call.name}")
-        judged = self._judge(call.caller, offers)
-        allowed = [offer.name for offer, decision in judged if decision.allowed]
+        judged = self._decide_all(call.caller, offers)
+        allowed = [offer.source_name for offer, decision in judged if decision.allowed]
         if allowed:
             names = ", ".join(allowed)
             raise ToolDenied(f"{call.name} is offered by {names}; the credential must name one of them")
         return judged[0]
 
-    def _menu(self, caller: Caller) -> "_Menu":
-        menu = self._menus.get(caller)
+    def _tool_list(self, caller: Caller) -> "ToolList":
+        menu = self._lists_by_caller.get(caller)
         if menu is None:
-            if len(self._menus) >= KEPT_MENUS:
-                self._forget_menus()
-            kind = self._alike(caller)
-            menu = self._shared.get(kind)
+            if len(self._lists_by_caller) >= KEPT_TOOL_LISTS:
+                self._clear_lists()
+            kind = self._cache_key(caller)
+            menu = self._lists_by_key.get(kind)
             if menu is None:
-                apps = apps_of(caller)
-                judged = {name: self._judge(caller, offers) for name, offers in self._registry.offers(apps).items()}
-                by_name = partial(self._by_name, caller)
-                menu = self._shared[kind] = _Menu(judged, by_name, apps)
-            self._menus[caller] = menu
+                apps = apps_for_caller(caller)
+                judged = {
+                    name: self._decide_all(caller, offers)
+                    for name, offers in self._registry.tools_by_name(apps).items()
+                }
+                by_name = partial(self._decide_by_name, caller)
+                menu = self._lists_by_key[kind] = ToolList(judged, by_name, apps)
+            self._lists_by_caller[caller] = menu
         return menu
 
-    def _judge(self, caller: Caller, offers: Sequence[Offer]) -> Sequence[tuple[Offer, Decision]]:
-        return [(offer, self._decide(caller, offer)) for offer in offers]
+    def _decide_all(
+        self, caller: Caller, tools: Sequence[RegisteredTool]
+    ) -> Sequence[tuple[RegisteredTool, PolicyDecision]]:
+        return [(offer, self._decide(caller, offer)) for offer in tools]
 
-    def _decide(self, caller: Caller, offer: Offer) -> Decision:
+    def _decide(self, caller: Caller, tool: RegisteredTool) -> PolicyDecision:
         """A tool with many actions is allowed with the first of them that is."""
-        whole = self._policy(caller, offer.name, offer.spec)
-        if not offer.spec.actions:
+        whole = self._policy(caller, tool.source_name, tool.spec)
+        if not tool.spec.actions:
             return whole
-        decisions = list(self._by_name(caller, offer, offer.spec.actions).values())
+        decisions = list(self._decide_by_name(caller, tool, tool.spec.actions).values())
         found = next((decision for decision in decisions if decision.allowed), None)
         return found or (decisions[0] if whole.allowed else whole)
 
-    def _by_name(self, caller: Caller, offer: Offer, names: Mapping[str, str]) -> dict[str, Decision]:
+    def _decide_by_name(
+        self, caller: Caller, tool: RegisteredTool, names: Mapping[str, str]
+    ) -> dict[str, PolicyDecision]:
         """Each action or parameter as the tool that does it alone, which is refused under its family's name as well."""
         return {
-            part: self._policy(caller, offer.name, structs.replace(offer.spec, name=name))
+            part: self._policy(caller, tool.source_name, structs.replace(tool.spec, name=name))
             for part, name in names.items()
         }
 
-    def _forget_menus(self) -> None:
-        self._menus.clear()
-        self._shared.clear()
+    def _clear_lists(self) -> None:
+        self._lists_by_caller.clear()
+        self._lists_by_key.clear()
 
-    def _app_changed(self, app: str) -> None:
+    def _on_app_change(self, app: str) -> None:
         """Only the menus of those it is lent to are made anew."""
-        self._menus = {caller: menu for caller, menu in self._menus.items() if app not in menu.apps}
-        self._shared = {kind: menu for kind, menu in self._shared.items() if app not in menu.apps}
-        if not self._apps_pause:
-            self.changed.ring(None)
-        elif self._telling is None:
-            self._telling = asyncio.get_running_loop().call_later(self._apps_pause, self._tell_of_apps)
+        self._lists_by_caller = {caller: menu for caller, menu in self._lists_by_caller.items() if app not in menu.apps}
+        self._lists_by_key = {kind: menu for kind, menu in self._lists_by_key.items() if app not in menu.apps}
+        if not self._app_change_interval:
+            self.changed.emit(None)
+        elif self._app_change_timer is None:
+            self._app_change_timer = asyncio.get_running_loop().call_later(
+                self._app_change_interval, self._emit_app_changes
+            )
 
-    def _tell_of_apps(self) -> None:
-        self._telling = None
-        self.changed.ring(None)
+    def _emit_app_changes(self) -> None:
+        self._app_change_timer = None
+        self.changed.emit(None)
 
 
-class _Menu:
+class ToolList:
     """What callers of one kind may order: tools that exactly one source may serve them."""
 
-    __slots__ = ("actions", "apps", "closed", "in_parts", "permitted", "specs")
+    __slots__ = ("action_decisions", "apps", "denied_parameters", "argument_dependent", "allowed_tools", "specs")
 
     def __init__(
         self,
-        judged: Mapping[str, Sequence[tuple[Offer, Decision]]],
-        by_name: Callable[[Offer, Mapping[str, str]], Mapping[str, Decision]],
+        decisions: Mapping[str, Sequence[tuple[RegisteredTool, PolicyDecision]]],
+        decide_by_name: Callable[[RegisteredTool, Mapping[str, str]], Mapping[str, PolicyDecision]],
         apps: Collection[str],
     ) -> None:
         self.apps = apps
-        self.permitted: dict[str, tuple[Offer, Decision]] = {}
-        self.actions: dict[str, Mapping[str, Decision]] = {}
+        self.allowed_tools: dict[str, tuple[RegisteredTool, PolicyDecision]] = {}
+        self.action_decisions: dict[str, Mapping[str, PolicyDecision]] = {}
         """Of tools with many actions, what was decided of each."""
-        self.closed: dict[str, Mapping[str, Decision]] = {}
+        self.denied_parameters: dict[str, Mapping[str, PolicyDecision]] = {}
         """Of tools that do others' work by a parameter, the parameters that may not be given."""
-        for name, pairs in judged.items():
+        for name, pairs in decisions.items():
             allowed = [pair for pair in pairs if pair[1].allowed]
             if len(allowed) == 1:
-                self.permitted[name] = allowed[0]
+                self.allowed_tools[name] = allowed[0]
                 offer = allowed[0][0]
                 if offer.spec.actions:
-                    self.actions[name] = by_name(offer, offer.spec.actions)
+                    self.action_decisions[name] = decide_by_name(offer, offer.spec.actions)
                 if offer.spec.parameter_tools:
-                    judged_too = by_name(offer, offer.spec.parameter_tools)
-                    self.closed[name] = {part: one for part, one in judged_too.items() if not one.allowed}
-        self.in_parts = self.actions.keys() | self.closed.keys()
+                    judged_too = decide_by_name(offer, offer.spec.parameter_tools)
+                    self.denied_parameters[name] = {part: one for part, one in judged_too.items() if not one.allowed}
+        self.argument_dependent = self.action_decisions.keys() | self.denied_parameters.keys()
         """Tools of which a call is judged by what it asks for."""
         self.specs = tuple(
-            _without(_shown(offer.spec, self.actions.get(name)), self.closed.get(name))
-            for name, (offer, _) in self.permitted.items()
+            _filter_parameters(
+                _filter_actions(offer.spec, self.action_decisions.get(name)), self.denied_parameters.get(name)
+            )
+            for name, (offer, _) in self.allowed_tools.items()
         )
 
-    def judge_parts(self, call: ToolCall, whole: Decision) -> Decision:
+    def decide_by_arguments(self, call: ToolCall, default: PolicyDecision) -> PolicyDecision:
         """The call judged as the action it asks for, and as each tool whose work it does by a parameter it gives."""
         action = call.arguments.get("action")
-        decision = self.actions.get(call.name, {}).get(action, whole) if isinstance(action, str) else whole
+        decision = self.action_decisions.get(call.name, {}).get(action, default) if isinstance(action, str) else default
         if not decision.allowed:
             return decision
-        refused = self.closed.get(call.name, {})
+        refused = self.denied_parameters.get(call.name, {})
         return next((refused[name] for name in refused if call.arguments.get(name)), decision)
 
 
@@ -254,19 +265,19 @@ def _check_action(call: ToolCall, spec: ToolSpec) -> None:
         raise ToolArguments(f"action must be one of {', '.join(spec.actions)}")
 
 
-def _shown(spec: ToolSpec, decided: Mapping[str, Decision] | None) -> ToolSpec:
+def _filter_actions(spec: ToolSpec, decisions: Mapping[str, PolicyDecision] | None) -> ToolSpec:
     """The tool with the actions alone that may be asked for."""
-    if decided is None or all(decision.allowed for decision in decided.values()):
+    if decisions is None or all(decision.allowed for decision in decisions.values()):
         return spec
-    left = [action for action, decision in decided.items() if decision.allowed]
+    left = [action for action, decision in decisions.items() if decision.allowed]
     fields = spec.input_schema["properties"]
     schema = {**spec.input_schema, "properties": {**fields, "action": {**fields["action"], "enum": left}}}
     return structs.replace(spec, input_schema=schema)
 
 
-def _without(spec: ToolSpec, closed: Mapping[str, Decision] | None) -> ToolSpec:
+def _filter_parameters(spec: ToolSpec, denied: Mapping[str, PolicyDecision] | None) -> ToolSpec:
     """The tool with the parameters alone that may be given."""
-    if not closed:
+    if not denied:
         return spec
-    left = {name: about for name, about in spec.input_schema["properties"].items() if name not in closed}
+    left = {name: about for name, about in spec.input_schema["properties"].items() if name not in denied}
     return structs.replace(spec, input_schema={**spec.input_schema, "properties": left})

@@ -3,45 +3,45 @@
 import time
 from typing import Final
 
-from ..core.claw_methods import WAYS
+from ..core.claw_methods import METHODS_BY_TOOL
 from ..core.errors import ToolDenied
 from ..core.model import Caller, Json, ToolSpec
-from .audit import Audit, Record, digest, is_kept
-from .config_policy import HouseRules
-from .policy import Decision
+from .audit import AuditRecord, AuditSink, digest_arguments, is_audit_enabled
+from .config_policy import ConfigPolicy
+from .policy import PolicyDecision
 
-SOURCE: Final = "openclaw"
-UNKNOWN: Final = Decision(False, "it is behind no tool", "menu")
-OUTCOMES: Final = frozenset({"ok", "internal", "cancelled"})
+OWN_SOURCE: Final = "openclaw"
+UNKNOWN_TOOL: Final = PolicyDecision(False, "it is behind no tool", "menu")
+VERBATIM_OUTCOMES: Final = frozenset({"ok", "internal", "cancelled"})
 """What is written as it is; whatever else went wrong, the tool failed."""
 
 
-class Clerk:
+class GrantAudit:
     """Call it when such a call has ended."""
 
-    def __init__(self, rules: HouseRules, audit: Audit, digest_key: bytes) -> None:
+    def __init__(self, rules: ConfigPolicy, audit: AuditSink, digest_key: bytes) -> None:
         self._rules = rules
         self._audit = audit
         self._digest_key = digest_key
 
     def __call__(self, caller: Caller, tool: str, arguments: Json, outcome: str, seconds: float) -> None:
-        if not is_kept(self._audit):
+        if not is_audit_enabled(self._audit):
             return
-        decision = self._rules(caller, SOURCE, ToolSpec(name=tool)) if tool in WAYS else UNKNOWN
+        decision = self._rules(caller, OWN_SOURCE, ToolSpec(name=tool)) if tool in METHODS_BY_TOOL else UNKNOWN_TOOL
         if not decision.allowed:
             outcome = ToolDenied.code
         self._audit(
-            Record(
+            AuditRecord(
                 at=time.time() - seconds,
                 caller=f"{caller.kind} {caller.name}",
-                door=caller.door,
+                entry_point=caller.entry_point,
                 session=caller.session,
                 tool=tool,
-                source=SOURCE,
-                digest=digest(arguments, self._digest_key),
+                source=OWN_SOURCE,
+                digest=digest_arguments(arguments, self._digest_key),
                 step=decision.step,
                 rule=decision.reason,
-                outcome=outcome if outcome in OUTCOMES or outcome == ToolDenied.code else "failed",
+                outcome=outcome if outcome in VERBATIM_OUTCOMES or outcome == ToolDenied.code else "failed",
                 milliseconds=seconds * 1000,
             )
         )

@@ -6,23 +6,23 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from ..core.model import Json
-from ..core.providers import apis_of, may_answer, runtime_for
+from ..core.providers import candidate_models, provider_apis, runtime_for
 
 DEFAULT_AGENT: Final = "main"
 
-Words = tuple[str, ...] | None
-Ids = tuple[str | int, ...] | None
+NameList = tuple[str, ...] | None
+IdList = tuple[str | int, ...] | None
 
 
-class Lists(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class AllowDenyLists(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """One scope's lists. A misspelt key is refused: a deny list nobody reads protects nobody."""
 
-    allow: Words = None
-    also_allow: Words = None
-    deny: Words = None
+    allow: NameList = None
+    also_allow: NameList = None
+    deny: NameList = None
 
 
-class ProviderLists(Lists, frozen=True, kw_only=True):
+class ProviderLists(AllowDenyLists, frozen=True, kw_only=True):
     profile: str | None = None
 
 
@@ -30,139 +30,143 @@ class ToolRules(Struct, frozen=True, kw_only=True, rename="camel"):
     """`tools`, or an agent's `tools`. Keys for other rooms (exec, web, media ...) are left to them."""
 
     profile: str | None = None
-    allow: Words = None
-    also_allow: Words = None
-    deny: Words = None
+    allow: NameList = None
+    also_allow: NameList = None
+    deny: NameList = None
     by_provider: dict[str, ProviderLists] = {}
-    tools_by_sender: dict[str, Lists] = {}
+    tools_by_sender: dict[str, AllowDenyLists] = {}
 
 
 class SubagentTools(Struct, frozen=True, kw_only=True):
-    tools: Lists = Lists()
+    tools: AllowDenyLists = AllowDenyLists()
 
 
 class GlobalTools(ToolRules, frozen=True, kw_only=True):
     subagents: SubagentTools = SubagentTools()
 
 
-class Spawning(Struct, frozen=True, kw_only=True, rename="camel"):
+class SubagentLimits(Struct, frozen=True, kw_only=True, rename="camel"):
     max_spawn_depth: int = 1
 
 
-Model = str | dict[str, Any] | None
+ModelSetting = str | dict[str, Any] | None
 """As the config has it: a name, or an object of `primary` and `fallbacks`."""
 
 
-class Agent(Struct, frozen=True, kw_only=True):
+class AgentToolRules(Struct, frozen=True, kw_only=True):
     id: str = ""
     default: bool = False
     runtime: str | None = None
-    model: Model | UnsetType = UNSET
+    model: ModelSetting | UnsetType = UNSET
     tools: ToolRules | None = None
 
 
 class AgentDefaults(Struct, frozen=True, kw_only=True):
     runtime: str | None = None
-    model: Model = None
+    model: ModelSetting = None
     tools: ToolRules | None = None
-    subagents: Spawning = Spawning()
+    subagents: SubagentLimits = SubagentLimits()
 
 
-class Agents(Struct, frozen=True, kw_only=True):
-    list: tuple[Agent, ...] = ()
-    entries: dict[str, Agent] = {}
+class AgentsSection(Struct, frozen=True, kw_only=True):
+    list: tuple[AgentToolRules, ...] = ()
+    entries: dict[str, AgentToolRules] = {}
     defaults: AgentDefaults = AgentDefaults()
 
 
-class Group(Struct, frozen=True, kw_only=True, rename="camel"):
-    tools: Lists | None = None
-    tools_by_sender: dict[str, Lists] = {}
-    allow_from: Ids = None
+class GroupToolRules(Struct, frozen=True, kw_only=True, rename="camel"):
+    tools: AllowDenyLists | None = None
+    tools_by_sender: dict[str, AllowDenyLists] = {}
+    allow_from: IdList = None
 
 
-class Guild(Group, frozen=True, kw_only=True):
-    channels: dict[str, Group] = {}
+class GuildToolRules(GroupToolRules, frozen=True, kw_only=True):
+    channels: dict[str, GroupToolRules] = {}
 
 
-class Place(Struct, frozen=True, kw_only=True, rename="camel"):
+class AccountToolRules(Struct, frozen=True, kw_only=True, rename="camel"):
     """A channel, or one account of it. What an account does not say, its channel says for it."""
 
-    groups: dict[str, Group] | None = None
-    channels: dict[str, Group] | None = None
-    guilds: dict[str, Guild] | None = None
-    allow_from: Ids = None
-    group_allow_from: Ids = None
+    groups: dict[str, GroupToolRules] | None = None
+    channels: dict[str, GroupToolRules] | None = None
+    guilds: dict[str, GuildToolRules] | None = None
+    allow_from: IdList = None
+    group_allow_from: IdList = None
     dm_policy: str | None = None
     group_policy: str | None = None
 
 
-class Channel(Place, frozen=True, kw_only=True):
-    accounts: dict[str, Place] = {}
+class ChannelToolRules(AccountToolRules, frozen=True, kw_only=True):
+    accounts: dict[str, AccountToolRules] = {}
 
 
-class Commands(Struct, frozen=True, kw_only=True, rename="camel"):
-    owner_allow_from: Ids = None
+class CommandsSection(Struct, frozen=True, kw_only=True, rename="camel"):
+    owner_allow_from: IdList = None
 
 
-class HttpTools(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    allow: Words = None
-    deny: Words = None
+class HttpToolRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    allow: NameList = None
+    deny: NameList = None
 
 
-class GatewayRules(Struct, frozen=True, kw_only=True):
-    tools: HttpTools = HttpTools()
+class GatewaySection(Struct, frozen=True, kw_only=True):
+    tools: HttpToolRules = HttpToolRules()
 
 
-class Server(Struct, frozen=True, kw_only=True):
-    agents: Words = None
+class ServerToolRules(Struct, frozen=True, kw_only=True):
+    agents: NameList = None
 
 
-class Mcp(Struct, frozen=True, kw_only=True):
-    servers: dict[str, Server] = {}
+class McpSection(Struct, frozen=True, kw_only=True):
+    servers: dict[str, ServerToolRules] = {}
 
 
-class Models(Struct, frozen=True, kw_only=True):
+class ModelsSection(Struct, frozen=True, kw_only=True):
     providers: dict[str, Any] = {}
 
 
-class RuleBook(Struct, frozen=True, kw_only=True):
+class PolicyRules(Struct, frozen=True, kw_only=True):
     """`problem` is why the book can't be read: then it refuses everything."""
 
     tools: GlobalTools = GlobalTools()
-    agents: Agents = Agents()
-    channels: dict[str, Channel] = {}
-    commands: Commands = Commands()
-    gateway: GatewayRules = GatewayRules()
-    mcp: Mcp = Mcp()
-    models: Models = Models()
+    agents: AgentsSection = AgentsSection()
+    channels: dict[str, ChannelToolRules] = {}
+    commands: CommandsSection = CommandsSection()
+    gateway: GatewaySection = GatewaySection()
+    mcp: McpSection = McpSection()
+    models: ModelsSection = ModelsSection()
     problem: str | None = field(default=None, name="(problem)")  # a name no config has
 
-    def agent(self, id: str) -> ToolRules | None:
+    def agent_rules(self, id: str) -> ToolRules | None:
         """An agent's own rules. The defaults' stand in only where no agents are listed."""
         if not self.agents.list and not self.agents.entries:
             return self.agents.defaults.tools
-        found = self._find(id)
+        found = self._find_agent(id)
         return found.tools if found else None
 
-    def may_answer(self, id: str, asked: str | None = None) -> tuple[str, ...]:
+    def possible_models(self, id: str, requested_model: str | None = None) -> tuple[str, ...]:
         """The models that may answer for an agent, as its runtime will ask them; `asked` is the run's own. A book that
         can't be read knows of none, and needs none."""
         if self.problem is not None:
             return ()
-        own, defaults = self._find(id) or Agent(), self.agents.defaults
+        own, defaults = self._find_agent(id) or AgentToolRules(), self.agents.defaults
         model = defaults.model if own.model is UNSET else own.model
-        apis = apis_of(self.models.providers)
-        return may_answer(own.runtime or defaults.runtime or runtime_for(model, apis), model, apis, asked)
+        apis = provider_apis(self.models.providers)
+        return candidate_models(
+            own.runtime or defaults.runtime or runtime_for(model, apis), model, apis, requested_model
+        )
 
-    def providers(self, id: str) -> tuple[str, ...]:
+    def providers_with_rules(self, id: str) -> tuple[str, ...]:
         """Every provider, or model of one, that has rules of its own for this agent."""
-        return tuple(name for rules in (self.tools, self.agent(id)) if rules is not None for name in rules.by_provider)
+        return tuple(
+            name for rules in (self.tools, self.agent_rules(id)) if rules is not None for name in rules.by_provider
+        )
 
     def has_agent(self, id: str) -> bool:
         """Whether the gateway runs such an agent: one that is listed, or the one there is where none are."""
-        return self._find(id) is not None or id == self.default_agent
+        return self._find_agent(id) is not None or id == self.default_agent
 
-    def _find(self, id: str) -> Agent | None:
+    def _find_agent(self, id: str) -> AgentToolRules | None:
         for agent in self.agents.list:
             if agent.id.strip().lower() == id:
                 return agent
@@ -175,28 +179,31 @@ class RuleBook(Struct, frozen=True, kw_only=True):
         return chosen[0].strip().lower() if chosen else DEFAULT_AGENT
 
 
-def from_config(config: Json) -> RuleBook:
+def from_config(config: Json) -> PolicyRules:
     """The rules in a configuration already decoded."""
     try:
-        book = msgspec.convert(config, RuleBook)
+        book = msgspec.convert(config, PolicyRules)
     except msgspec.ValidationError as exc:
-        return unreadable(str(exc))
-    scope = _torn(book)
+        return refuse_everything(str(exc))
+    scope = _find_conflict(book)
     if scope is not None:
-        return unreadable(f"{scope} has both allow and alsoAllow; put the names into one of them")
+        return refuse_everything(f"{scope} has both allow and alsoAllow; put the names into one of them")
     return book
 
 
-def unreadable(why: str) -> RuleBook:
+def refuse_everything(reason: str) -> PolicyRules:
     """A book that refuses everything, and says why."""
-    return RuleBook(problem=why)
+    return PolicyRules(problem=reason)
 
 
-def _torn(book: RuleBook) -> str | None:
+def _find_conflict(policy_rules: PolicyRules) -> str | None:
     """The first scope with both `allow` and `alsoAllow`, which contradict each other there."""
-    scopes: dict[str, ToolRules | None] = {"tools": book.tools, "agents.defaults.tools": book.agents.defaults.tools}
-    scopes |= {f"agents.list[{agent.id}].tools": agent.tools for agent in book.agents.list}
-    scopes |= {f"agents.entries.{id}.tools": agent.tools for id, agent in book.agents.entries.items()}
+    scopes: dict[str, ToolRules | None] = {
+        "tools": policy_rules.tools,
+        "agents.defaults.tools": policy_rules.agents.defaults.tools,
+    }
+    scopes |= {f"agents.list[{agent.id}].tools": agent.tools for agent in policy_rules.agents.list}
+    scopes |= {f"agents.entries.{id}.tools": agent.tools for id, agent in policy_rules.agents.entries.items()}
     for scope, rules in scopes.items():
         if rules is None:
             continue

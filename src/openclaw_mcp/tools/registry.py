@@ -7,71 +7,71 @@ from weakref import ref
 
 from ..core.model import ToolSpec
 from ..core.ports import ToolSource
-from ..core.signal import Bell
-from .policy import APPS
-from .schema import Form, form_of, kept
+from ..core.signal import Signal
+from .policy import APP_SOURCE_PREFIX
+from .schema import ArgumentValidator, validator_cache, validator_for
 
 
-class Offer:
+class RegisteredTool:
     """One tool of one source. Its form is compiled when somebody first orders it."""
 
-    __slots__ = ("_form", "name", "source", "spec")
+    __slots__ = ("_validator", "source_name", "source", "spec")
 
-    def __init__(self, name: str, source: ToolSource, spec: ToolSpec) -> None:
-        self.name = name
+    def __init__(self, source_name: str, source: ToolSource, spec: ToolSpec) -> None:
+        self.source_name = source_name
         self.source = source
         self.spec = spec
-        self._form: ref[Form] | None = None
+        self._validator: ref[ArgumentValidator] | None = None
 
     @property
-    def form(self) -> Form:
+    def validator(self) -> ArgumentValidator:
         """Raises ToolUnavailable when the tool's schema can't be used."""
-        form = self._form() if self._form is not None else None
+        form = self._validator() if self._validator is not None else None
         if form is None:
-            form = form_of(self.spec.input_schema)
-            self._form = ref(form)
+            form = validator_for(self.spec.input_schema)
+            self._validator = ref(form)
         else:
-            kept.use(form)
+            validator_cache.mark_recent(form)
         return form
 
 
-OWN_GUESTS: Final = ("mcp/", "node/")
+RESERVED_SOURCE_PREFIXES: Final = ("mcp/", "node/")
 """Sources the config or an approval put here; their tools are called `<name>__<tool>`."""
 
 
-class Registry:
+class ToolRegistry:
     """Sources come and go; `changed` rings at each coming, going, and change within a source of ours.
 
     What apps lend is kept apart: it is looked at for those alone it is lent to, and costs nobody else anything.
     """
 
     def __init__(self, sources: Mapping[str, ToolSource] | None = None) -> None:
-        self.changed: Bell[None] = Bell()
-        self.app_changed: Bell[str] = Bell()
+        self.changed: Signal[None] = Signal()
+        self.app_changed: Signal[str] = Signal()
         """Rings with the name of an app that comes, goes or changes its tools."""
         self._sources: dict[str, ToolSource] = {}
         self._apps: dict[str, ToolSource] = {}
-        self._deaf: dict[str, Callable[[], None]] = {}
-        self._offers: dict[str, list[Offer]] | None = None
-        self._lent: dict[str, Sequence[Offer]] = {}
+        self._disconnects: dict[str, Callable[[], None]] = {}
+        self._tools: dict[str, list[RegisteredTool]] | None = None
+        self._app_tools: dict[str, Sequence[RegisteredTool]] = {}
         for name, source in (sources or {}).items():
             self.add(name, source)
 
     def add(self, name: str, source: ToolSource) -> None:
-        if name in self._deaf:
+        if name in self._disconnects:
             raise ValueError(f"a tool source named {name!r} is already here")
-        sources = self._apps if name.startswith(APPS) else self._sources
+        sources = self._apps if name.startswith(APP_SOURCE_PREFIX) else self._sources
         sources[name] = source
-        self._deaf[name] = source.changed.listen(lambda _: self._renew(name))
-        self._renew(name)
+        self._disconnects[name] = source.changed.connect(lambda _: self._invalidate(name))
+        self._invalidate(name)
 
     def remove(self, name: str) -> None:
-        self._deaf.pop(name)()
-        del (self._apps if name.startswith(APPS) else self._sources)[name]
-        self._renew(name)
+        self._disconnects.pop(name)()
+        del (self._apps if name.startswith(APP_SOURCE_PREFIX) else self._sources)[name]
+        self._invalidate(name)
 
     @contextmanager
-    def lend(self, name: str, source: ToolSource) -> Iterator[None]:
+    def add_temporarily(self, name: str, source: ToolSource) -> Iterator[None]:
         """Put a source on the menu until the block ends, however it ends."""
         self.add(name, source)
         try:
@@ -79,37 +79,41 @@ class Registry:
         finally:
             self.remove(name)
 
-    def offers(self, apps: Iterable[str] = ()) -> Mapping[str, list[Offer]]:
+    def tools_by_name(self, apps: Iterable[str] = ()) -> Mapping[str, list[RegisteredTool]]:
         """Every offer by tool name, in the order sources came and list their tools; of apps, what these lend."""
-        if self._offers is None:
-            self._offers = {}
+        if self._tools is None:
+            self._tools = {}
             for name, source in self._sources.items():
                 for spec in source.specs():
-                    self._offers.setdefault(spec.name, []).append(Offer(name, source, spec))
-        lent = [offer for app in apps if app in self._apps for offer in self._lent_by(app, self._offers)]
+                    self._tools.setdefault(spec.name, []).append(RegisteredTool(name, source, spec))
+        lent = [offer for app in apps if app in self._apps for offer in self._tools_of_app(app, self._tools)]
         if not lent:
-            return self._offers
-        offers = dict(self._offers)
+            return self._tools
+        offers = dict(self._tools)
         for offer in lent:
             offers[offer.spec.name] = [*offers.get(offer.spec.name, ()), offer]
         return offers
 
-    def _lent_by(self, app: str, ours: Mapping[str, object]) -> Sequence[Offer]:
+    def _tools_of_app(self, app: str, own_tools: Mapping[str, object]) -> Sequence[RegisteredTool]:
         """An app's tool gives way to one of our own of its name, and to the names a server or node of ours may yet
         offer: a server that sleeps has none so far."""
-        lent = self._lent.get(app)
+        lent = self._app_tools.get(app)
         if lent is None:
-            reserved = tuple(f"{name.partition('/')[2]}__" for name in self._sources if name.startswith(OWN_GUESTS))
+            reserved = tuple(
+                f"{name.partition('/')[2]}__" for name in self._sources if name.startswith(RESERVED_SOURCE_PREFIXES)
+            )
             source = self._apps[app]
-            specs = [spec for spec in source.specs() if spec.name not in ours and not spec.name.startswith(reserved)]
-            lent = self._lent[app] = [Offer(app, source, spec) for spec in specs]
+            specs = [
+                spec for spec in source.specs() if spec.name not in own_tools and not spec.name.startswith(reserved)
+            ]
+            lent = self._app_tools[app] = [RegisteredTool(app, source, spec) for spec in specs]
         return lent
 
-    def _renew(self, name: str) -> None:
-        if name.startswith(APPS):
-            self._lent.pop(name, None)
-            self.app_changed.ring(name)
+    def _invalidate(self, name: str) -> None:
+        if name.startswith(APP_SOURCE_PREFIX):
+            self._app_tools.pop(name, None)
+            self.app_changed.emit(name)
         else:
-            self._offers = None
-            self._lent.clear()
-            self.changed.ring(None)
+            self._tools = None
+            self._app_tools.clear()
+            self.changed.emit(None)

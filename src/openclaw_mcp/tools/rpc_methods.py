@@ -6,32 +6,32 @@ from typing import Annotated, Any, Final
 from msgspec import UNSET, Meta, Struct, structs, to_builtins
 
 from ..core.errors import ToolArguments, ToolDenied, ToolError, ToolNotFound
-from ..core.model import Caller, Door, Grant, Json, ToolCall, ToolResult
-from ..core.ports import SILENCE, Toolbox
-from ..core.rpc import READ, WRITE, Method, RpcCall, read_params
-from ..core.session_target import Acting, Place, by_session
+from ..core.model import Caller, EntryPoint, Grant, Json, ToolCall, ToolResult
+from ..core.ports import NULL_CONTEXT, Toolbox
+from ..core.rpc import READ, WRITE, RpcCall, RpcMethod, read_params
+from ..core.session_target import BindSession, SessionAddress, bind_by_key
 from .tool_names import PROFILES
 
-Text = Annotated[str, Meta(min_length=1)]
-EVERYTHING: Final = frozenset({"*"})
+RequiredText = Annotated[str, Meta(min_length=1)]
+ALL_SCOPES: Final = frozenset({"*"})
 
-AsAgent = Callable[[str | None, str | None], Awaitable[Caller]]
+ResolveAgentCaller = Callable[[str | None, str | None], Awaitable[Caller]]
 """As whom the agent of a session, or of the default session of an agent, calls tools."""
-SessionOf = Callable[[str | None, str | None], str | None]
+ResolveSession = Callable[[str | None, str | None], str | None]
 """The session an operator acts in who names a session, an agent (then its main session), both or neither.
 Raises Fault for an agent that is not there, and for two that contradict each other."""
 
 
-class _Invoke(Struct, frozen=True, rename="camel"):
-    name: Text
+class _ToolInvokeParams(Struct, frozen=True, rename="camel"):
+    name: RequiredText
     args: dict[str, Any] | None = None
-    session_key: Text | None = None
-    agent_id: Text | None = None
+    session_key: RequiredText | None = None
+    agent_id: RequiredText | None = None
 
 
-class _Shown(Struct, frozen=True, rename="camel"):
-    session_key: Text | None = None
-    agent_id: Text | None = None
+class _EffectiveToolsParams(Struct, frozen=True, rename="camel"):
+    session_key: RequiredText | None = None
+    agent_id: RequiredText | None = None
 
 
 class ToolMethods:
@@ -39,51 +39,55 @@ class ToolMethods:
 
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
-        self.as_agent: AsAgent = _nobodys
-        self.session_of: SessionOf = lambda session, agent: session
-        self.acting: Acting = by_session
+        self.resolve_agent_caller: ResolveAgentCaller = _default_agent_caller
+        self.resolve_session: ResolveSession = lambda session, agent: session
+        self.bind_session: BindSession = bind_by_key
         """All set by the caretaker, who knows sessions."""
 
-    def methods(self) -> Sequence[Method]:
+    def methods(self) -> Sequence[RpcMethod]:
         return (
-            Method("tools.catalog", READ, self._catalog),
-            Method("tools.effective", READ, self._effective),
-            Method("tools.invoke", WRITE, self._invoke),
+            RpcMethod("tools.catalog", READ, self._catalog),
+            RpcMethod("tools.effective", READ, self._effective),
+            RpcMethod("tools.invoke", WRITE, self._invoke),
         )
 
     async def _catalog(self, call: RpcCall) -> Json:
-        tools = await self._shown(asking(call.caller))
+        tools = await self._list_tools(to_tool_caller(call.caller))
         profiles = [{"id": name, "label": name.capitalize()} for name in PROFILES]
         groups = [{"id": "openclaw", "label": "OpenClaw", "source": "core", "tools": tools}] if tools else []
         return {"agentId": "main", "profiles": profiles, "groups": groups}
 
     async def _effective(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, _Shown, call.method)
+        asked = read_params(call.params, _EffectiveToolsParams, call.method)
         if call.caller.kind == "agent":
-            caller = asking(call.caller)
+            caller = to_tool_caller(call.caller)
         else:
-            caller = await self.as_agent(asked.session_key, asked.agent_id)
-        tools = await self._shown(caller)
+            caller = await self.resolve_agent_caller(asked.session_key, asked.agent_id)
+        tools = await self._list_tools(caller)
         group = {"id": "core", "label": "Core", "source": "core", "tools": tools}
         agent = (caller.grant and caller.grant.agent) or "main"
         return {"agentId": agent, "profile": "full", "groups": [group] if tools else []}
 
     async def _invoke(self, call: RpcCall) -> Json:
-        wanted = read_params(call.params, _Invoke, call.method)
-        caller = await self.placed(asking(call.caller), wanted.session_key, wanted.agent_id)
+        wanted = read_params(call.params, _ToolInvokeParams, call.method)
+        caller = await self.resolve_session_caller(to_tool_caller(call.caller), wanted.session_key, wanted.agent_id)
         try:
             result = await invoke(self._toolbox, wanted.name, wanted.args or {}, caller)
         except ToolError as exc:
-            return {"ok": False, "toolName": wanted.name, "error": {"code": kind_of(exc), "message": str(exc)}}
+            return {"ok": False, "toolName": wanted.name, "error": {"code": error_kind(exc), "message": str(exc)}}
         return {"ok": True, "toolName": wanted.name, "output": result, "source": "core"}
 
-    async def placed(self, caller: Caller, session: str | None, agent: str | None) -> Caller:
+    async def resolve_session_caller(self, caller: Caller, session: str | None, agent: str | None) -> Caller:
         """The caller in the session it names. One that is a session's agent already stays in that session, whatever it
         names. Raises Fault for a session of nobody here."""
-        key = self.session_of(session, agent)
-        return caller if key is None or caller.bound else await self.acting(caller, Place(session=key))
+        key = self.resolve_session(session, agent)
+        return (
+            caller
+            if key is None or caller.acts_in_session
+            else await self.bind_session(caller, SessionAddress(session=key))
+        )
 
-    async def _shown(self, caller: Caller) -> list[Json]:
+    async def _list_tools(self, caller: Caller) -> list[Json]:
         return [
             {
                 "id": spec.name,
@@ -96,26 +100,28 @@ class ToolMethods:
         ]
 
 
-async def _nobodys(session: str | None, agent: str | None) -> Caller:
-    return Caller(kind="agent", name=agent or "main", scopes=EVERYTHING, session=session, door="agent")
+async def _default_agent_caller(session: str | None, agent: str | None) -> Caller:
+    return Caller(kind="agent", name=agent or "main", scopes=ALL_SCOPES, session=session, entry_point="agent")
 
 
-def asking(caller: Caller) -> Caller:
+def to_tool_caller(caller: Caller) -> Caller:
     """An RPC caller as the desk knows it."""
     if caller.kind == "agent":
-        return structs.replace(caller, scopes=EVERYTHING, door="rpc")
-    return operator(caller.name, door="rpc", owner=caller.owner)
+        return structs.replace(caller, scopes=ALL_SCOPES, entry_point="rpc")
+    return operator_caller(caller.name, entry_point="rpc", owner=caller.is_owner)
 
 
-def operator(name: str, *, door: Door, owner: bool = True) -> Caller:
+def operator_caller(name: str, *, entry_point: EntryPoint, owner: bool = True) -> Caller:
     """Whoever holds the gateway's own credential: every tool of the house, as far as the house rules go."""
-    return Caller(kind="operator", name=name, scopes=EVERYTHING, door=door, grant=None if owner else Grant())
+    return Caller(
+        kind="operator", name=name, scopes=ALL_SCOPES, entry_point=entry_point, grant=None if owner else Grant()
+    )
 
 
 async def invoke(toolbox: Toolbox, name: str, arguments: Json, caller: Caller) -> Json:
     """The tool's output as the gateway's wire shows it. Raises ToolError."""
     try:
-        result = await toolbox.call(ToolCall(caller=caller, name=name, arguments=arguments, line=SILENCE))
+        result = await toolbox.call(ToolCall(caller=caller, name=name, arguments=arguments, context=NULL_CONTEXT))
     except ToolNotFound:
         raise ToolNotFound(f"Tool not available: {name}") from None
     except ToolDenied as exc:
@@ -123,14 +129,14 @@ async def invoke(toolbox: Toolbox, name: str, arguments: Json, caller: Caller) -
             raise  # the tool itself, or a person it asked, said no
         raise ToolNotFound(f"Tool not available: {name} ({exc})") from None
     if result.failed:
-        raise ToolError(_text(result) or f"{name} failed")
+        raise ToolError(_result_text(result) or f"{name} failed")
     output: Json = {"content": to_builtins(result.content)}
     if result.structured is not UNSET:
         output["details"] = result.structured
     return output
 
 
-def kind_of(error: ToolError) -> str:
+def error_kind(error: ToolError) -> str:
     """The wire's word for an error."""
     if isinstance(error, ToolNotFound):
         return "not_found"
@@ -139,8 +145,8 @@ def kind_of(error: ToolError) -> str:
     return "forbidden" if isinstance(error, ToolDenied) else "tool_error"
 
 
-def _text(result: ToolResult) -> str:
+def _result_text(result: ToolResult) -> str:
     return "\n".join(block.text for block in result.content if hasattr(block, "text"))
 
 
-__all__ = ["ToolMethods", "asking", "invoke", "kind_of", "operator"]
+__all__ = ["ToolMethods", "to_tool_caller", "invoke", "error_kind", "operator_caller"]

@@ -15,14 +15,14 @@ from msgspec import Struct
 
 from ..core.errors import ToolUnavailable
 
-MOST_SUBSCHEMAS: Final = 10_000  # objects in a schema, at any depth
-MOST_PATTERNS: Final = 500  # different regular expressions in a schema
-MOST_PATTERN_CHARACTERS: Final = 8_192  # in all of them together
-MOST_PATTERN_BYTES: Final = 8 << 20  # of memory they take when compiled, all together
-MOST_UNFOLDED: Final = 1_000_000  # steps of checking one value with every reference followed
-MOST_FLAT: Final = 1_000  # steps of a value by a schema of which nothing is counted
-LONGEST_CHAIN: Final = 100  # subschemas within each other that all check the same value
-MOST_BACKTRACKS: Final = 1_000  # tries at one string of a pattern with lookarounds or back-references
+MAX_SUBSCHEMAS: Final = 10_000  # objects in a schema, at any depth
+MAX_PATTERNS: Final = 500  # different regular expressions in a schema
+MAX_PATTERN_CHARACTERS: Final = 8_192  # in all of them together
+MAX_PATTERN_BYTES: Final = 8 << 20  # of memory they take when compiled, all together
+MOST_UNFOLDED_STEPS: Final = 1_000_000  # steps of checking one value with every reference followed
+MOST_FLAT_STEPS: Final = 1_000  # steps of a value by a schema of which nothing is counted
+MAX_CHAIN: Final = 100  # subschemas within each other that all check the same value
+MAX_BACKTRACKS: Final = 1_000  # tries at one string of a pattern with lookarounds or back-references
 
 PATTERN_SIZES: Final = (
     (1 << 10, 4, 200),
@@ -34,49 +34,49 @@ PATTERN_SIZES: Final = (
 )
 """Bytes of a compiled pattern at most, and the steps a character costs it at worst: a plain one, and one with
 lookarounds or back-references. Beyond the last it is refused."""
-BYTES_OF_A_CHARACTER: Final = 2 << 10  # of such a pattern, compiled
+BYTES_PER_PATTERN_CHARACTER: Final = 2 << 10  # of such a pattern, compiled
 
 # The steps of some keywords that take longer than others; a step is about 10 ns.
-MULTIPLE: Final = 3_000  # `multipleOf`
-LIMIT: Final = 40  # `minimum` and its like
-LARGE_LIMIT: Final = 500  # one beyond 64 bits
-NAME: Final = 10  # a name in `required` or `dependentRequired`
-COMPARED: Final = {dict: 15, list: 15, int: 80, float: 600}  # a value in `const` or `enum`
-COMPARED_WITHIN: Final = 15  # a value within such a value
-COMPARED_AT_ONCE: Final = 32  # characters of the schema's texts and names that are compared in a step
-WORD: Final = 32  # bits of a number that are worked with at once
-AS_PATTERN: Final = 1_000  # `format` "regex", for each character
-AS_HOST: Final = 15  # `format` "idn-hostname", for each character
-HASHED: Final = 1 / 8  # a character of a text that is looked up in `enum`, or of a name in `properties`
-COLLECTED: Final = 1 / 2  # a character of a name that is remembered for `unevaluatedProperties`
-CONVERTED: Final = 1  # a character of a name that is made a text for `propertyNames`
-SAID_VALUE: Final = 64  # bytes of memory a value of the schema takes in a mistake that repeats it, about
-SAID_CHARACTER: Final = 12  # of a character: it stands there three times, and may take four bytes
-AGAIN: Final = 4  # how often a schema with `unevaluated…` checks by what stands beside it
+MULTIPLE_OF_STEPS: Final = 3_000  # `multipleOf`
+LIMIT_STEPS: Final = 40  # `minimum` and its like
+LARGE_LIMIT_STEPS: Final = 500  # one beyond 64 bits
+NAME_STEPS: Final = 10  # a name in `required` or `dependentRequired`
+COMPARISON_STEPS: Final = {dict: 15, list: 15, int: 80, float: 600}  # a value in `const` or `enum`
+NESTED_COMPARISON_STEPS: Final = 15  # a value within such a value
+CHARACTERS_PER_STEP: Final = 32  # characters of the schema's texts and names that are compared in a step
+WORD_BITS: Final = 32  # bits of a number that are worked with at once
+REGEX_FORMAT_STEPS: Final = 1_000  # `format` "regex", for each character
+HOSTNAME_FORMAT_STEPS: Final = 15  # `format` "idn-hostname", for each character
+HASH_STEPS: Final = 1 / 8  # a character of a text that is looked up in `enum`, or of a name in `properties`
+COLLECT_STEPS: Final = 1 / 2  # a character of a name that is remembered for `unevaluatedProperties`
+CONVERT_STEPS: Final = 1  # a character of a name that is made a text for `propertyNames`
+ERROR_VALUE_BYTES: Final = 64  # bytes of memory a value of the schema takes in a mistake that repeats it, about
+ERROR_CHARACTER_BYTES: Final = 12  # of a character: it stands there three times, and may take four bytes
+UNEVALUATED_REPEATS: Final = 4  # how often a schema with `unevaluated…` checks by what stands beside it
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
 _IN_PLACE: Final = ("not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
 _ALTERNATIVES: Final = frozenset({"anyOf", "oneOf"})
-_REPEATED: Final = (
+_ECHOED_KEYWORDS: Final = (
     "const", "enum", "not", "required", "dependentRequired", "dependencies", "pattern", "format", "contentEncoding",
     "contentMediaType",
 )  # fmt: skip
-_BY_NAME: Final = ("dependentSchemas", "dependencies", "patternProperties")
-_NAMING: Final = ("required", "dependentRequired", "dependencies")
-_NAMED: Final = ("properties", "dependentSchemas")
+_NAMED_SUBSCHEMAS: Final = ("dependentSchemas", "dependencies", "patternProperties")
+_NAME_LIST_KEYWORDS: Final = ("required", "dependentRequired", "dependencies")
+_NAMED_PROPERTIES: Final = ("properties", "dependentSchemas")
 _LIMITS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_OF_TEXTS: Final = frozenset({"format", "contentEncoding", "contentMediaType"})
-_FORMATS: Final = {"regex": AS_PATTERN, "idn-hostname": AS_HOST}
+_STRING_KEYWORDS: Final = frozenset({"format", "contentEncoding", "contentMediaType"})
+_FORMATS: Final = {"regex": REGEX_FORMAT_STEPS, "idn-hostname": HOSTNAME_FORMAT_STEPS}
 _UNEVALUATED: Final = frozenset({"unevaluatedProperties", "unevaluatedItems"})
-_OF_PARTS: Final = _UNEVALUATED | {
+_PART_KEYWORDS: Final = _UNEVALUATED | {
     "properties", "patternProperties", "additionalProperties", "propertyNames", "items", "prefixItems",
     "additionalItems", "contains", "uniqueItems",
 }  # fmt: skip
-_PLAIN: Final = frozenset({"type", "title", "description", "default", "examples", "minLength", "maxLength"})
-_LARGEST: Final = 1 << 64
+_PLAIN_KEYWORDS: Final = frozenset({"type", "title", "description", "default", "examples", "minLength", "maxLength"})
+_LARGE_NUMBER: Final = 1 << 64
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,5}")
-_LOOKS_AROUND: Final = re.compile(r"\(\?(?:<?[=!]|>|\()|\\[1-9kKG]|[+*?}]\+")
+_LOOKAROUND: Final = re.compile(r"\(\?(?:<?[=!]|>|\()|\\[1-9kKG]|[+*?}]\+")
 
 
 class PatternCost(Struct, frozen=True):
@@ -87,20 +87,20 @@ class PatternCost(Struct, frozen=True):
     """For each character it is tried on."""
 
 
-class Node:
+class SchemaNode:
     """A subschema: what it costs to check a value by it, and which others then check the same value or its parts."""
 
     __slots__ = (
-        "alternatives", "chain", "every_item", "every_property", "first_items", "in_place", "key_steps", "names",
-        "other_items", "other_properties", "properties", "rank", "reasons", "said", "steps", "string_steps", "times",
-        "unfolded", "unique",
+        "alternatives", "chain", "every_item", "every_property", "first_items", "in_place", "key_steps", "property_names",
+        "other_items", "other_properties", "properties", "rank", "max_errors", "error_bytes", "steps", "string_steps", "repeats",
+        "unfolded_steps", "unique",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.steps = 1
-        self.reasons = 1
+        self.max_errors = 1
         """What it may find wrong with a value, at most."""
-        self.said = 0
+        self.error_bytes = 0
         """Bytes of the schema that each mistake repeats, at most."""
         self.alternatives = False
         """Whether naming one mistake means finding all of those in its alternatives."""
@@ -110,19 +110,19 @@ class Node:
         """For each character of a property's name."""
         self.unique = 0
         """1 when the values below are compared with each other."""
-        self.times = 1
+        self.repeats = 1
         """How often the value is checked by the others named here."""
-        self.in_place: tuple[Node, ...] = ()
-        self.properties: dict[str, Node] = {}
-        self.other_properties: tuple[Node, ...] = ()
-        self.every_property: tuple[Node, ...] = ()
-        self.names: tuple[Node, ...] = ()
+        self.in_place: tuple[SchemaNode, ...] = ()
+        self.properties: dict[str, SchemaNode] = {}
+        self.other_properties: tuple[SchemaNode, ...] = ()
+        self.every_property: tuple[SchemaNode, ...] = ()
+        self.property_names: tuple[SchemaNode, ...] = ()
         """What checks the properties' names."""
-        self.first_items: tuple[Node, ...] = ()
-        self.other_items: tuple[Node, ...] = ()
-        self.every_item: tuple[Node, ...] = ()
+        self.first_items: tuple[SchemaNode, ...] = ()
+        self.other_items: tuple[SchemaNode, ...] = ()
+        self.every_item: tuple[SchemaNode, ...] = ()
         self.chain = 1
-        self.unfolded = 1
+        self.unfolded_steps = 1
         self.rank = -1
         """Larger than that of every node it checks in place."""
 
@@ -133,54 +133,56 @@ class Node:
         Looking them up takes less than a step for a character, and is done once for each.
         """
         below = (*self.properties.values(), *self.other_properties, *self.every_property)
-        plain = not (self.in_place or self.names) and self.key_steps < 1 and self.steps <= MOST_FLAT
-        return plain and all(not each.in_place and each.string_steps < 1 and each.steps <= MOST_FLAT for each in below)
+        plain = not (self.in_place or self.property_names) and self.key_steps < 1 and self.steps <= MOST_FLAT_STEPS
+        return plain and all(
+            not each.in_place and each.string_steps < 1 and each.steps <= MOST_FLAT_STEPS for each in below
+        )
 
 
-class Shape(Struct, frozen=True):
+class ParsedSchema(Struct, frozen=True):
     """A schema within the bounds."""
 
-    root: Node
+    root: SchemaNode
     pattern_bytes: int
     longest_name: int
     """Characters of the longest name in it: what a mistake's place in the schema is made of."""
 
 
-def read(schema: Any) -> Shape:
+def read_schema(schema: Any) -> ParsedSchema:
     """Raises ToolUnavailable saying what to change in the schema."""
     scan = _Scan(schema)
     costs = {pattern: pattern_cost(pattern) for pattern in scan.patterns}
     size = sum(cost.bytes for cost in costs.values())
-    if size > MOST_PATTERN_BYTES:
-        raise refused(
-            f"its patterns take more than {MOST_PATTERN_BYTES} bytes when compiled; use fewer or simpler ones"
+    if size > MAX_PATTERN_BYTES:
+        raise unusable_schema(
+            f"its patterns take more than {MAX_PATTERN_BYTES} bytes when compiled; use fewer or simpler ones"
         )
     graph = _Graph(schema, scan, costs)
     root = graph.build()
-    return Shape(root, size, scan.longest_name)
+    return ParsedSchema(root, size, scan.longest_name)
 
 
-def refused(why: str) -> ToolUnavailable:
-    return ToolUnavailable(f"The tool's own schema can't be used: {why}")
+def unusable_schema(reason: str) -> ToolUnavailable:
+    return ToolUnavailable(f"The tool's own schema can't be used: {reason}")
 
 
 @lru_cache(maxsize=1024)
 def pattern_cost(pattern: str) -> PatternCost:
     """Raises ToolUnavailable when it is no regular expression, or too large a one."""
-    around = _LOOKS_AROUND.search(pattern) is not None
+    around = _LOOKAROUND.search(pattern) is not None
     for size, plain_steps, around_steps in PATTERN_SIZES:
         try:
             jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=pattern_options(size))
         except (jsonschema_rs.ValidationError, ValueError):
             continue
         if around:
-            return PatternCost(size + BYTES_OF_A_CHARACTER * len(pattern), around_steps)
+            return PatternCost(size + BYTES_PER_PATTERN_CHARACTER * len(pattern), around_steps)
         return PatternCost(size, plain_steps)
-    raise refused(f"{_short(pattern)} is no regular expression, or too large a one; repeat less in it")
+    raise unusable_schema(f"{_shorten(pattern)} is no regular expression, or too large a one; repeat less in it")
 
 
 def pattern_options(size: int = PATTERN_SIZES[-1][0]) -> jsonschema_rs.FancyRegexOptions:
-    return jsonschema_rs.FancyRegexOptions(size_limit=size, backtrack_limit=MOST_BACKTRACKS)
+    return jsonschema_rs.FancyRegexOptions(size_limit=size, backtrack_limit=MAX_BACKTRACKS)
 
 
 class _Scan:
@@ -205,20 +207,22 @@ class _Scan:
                 continue
             met.append(value)
             count += 1
-            if count > MOST_SUBSCHEMAS:
-                raise refused(f"it has more than {MOST_SUBSCHEMAS} objects in it; describe less")
+            if count > MAX_SUBSCHEMAS:
+                raise unusable_schema(f"it has more than {MAX_SUBSCHEMAS} objects in it; describe less")
             if value is not schema and any(type(value.get(key)) is str for key in ids):
-                raise refused(
+                raise unusable_schema(
                     "a part of it has an $id of its own; put shared parts below $defs and refer to them there"
                 )
-            self._note(value)
+            self._collect(value)
             waiting += [item for item in value.values() if type(item) in (dict, list)]
-        if len(self.patterns) > MOST_PATTERNS:
-            raise refused(f"it has more than {MOST_PATTERNS} different patterns; use fewer")
-        if sum(map(len, self.patterns)) > MOST_PATTERN_CHARACTERS:
-            raise refused(f"its patterns have more than {MOST_PATTERN_CHARACTERS} characters in all; shorten them")
+        if len(self.patterns) > MAX_PATTERNS:
+            raise unusable_schema(f"it has more than {MAX_PATTERNS} different patterns; use fewer")
+        if sum(map(len, self.patterns)) > MAX_PATTERN_CHARACTERS:
+            raise unusable_schema(
+                f"its patterns have more than {MAX_PATTERN_CHARACTERS} characters in all; shorten them"
+            )
         for value in reversed(met):  # what is within a value was met after it
-            self._sizes[id(value)] = self._sum(value)
+            self._sizes[id(value)] = self._measure(value)
 
     def size(self, value: Any) -> tuple[int, int]:
         """How many values there are in a value of the schema, itself included, and how many characters.
@@ -228,9 +232,9 @@ class _Scan:
         kind = type(value)
         if kind is dict or kind is list:
             return self._sizes[id(value)]
-        return 1, len(value) if kind is str else (value.bit_length() // WORD) ** 2 // 2 if kind is int else 0
+        return 1, len(value) if kind is str else (value.bit_length() // WORD_BITS) ** 2 // 2 if kind is int else 0
 
-    def _sum(self, value: Any) -> tuple[int, int]:
+    def _measure(self, value: Any) -> tuple[int, int]:
         values, characters = 1, 0
         if type(value) is dict:
             self.longest_name = max(self.longest_name, *map(len, value), 0)
@@ -242,13 +246,13 @@ class _Scan:
             characters += long
         return values, characters
 
-    def _note(self, value: dict[str, Any]) -> None:
+    def _collect(self, value: dict[str, Any]) -> None:
         if type(value.get("pattern")) is str:
             self.patterns.add(value["pattern"])
-        self.patterns.update(_map(value.get("patternProperties")))
+        self.patterns.update(_as_object(value.get("patternProperties")))
         for name in {value[key] for key in _ANCHORS if type(value.get(key)) is str}:
             if name in self.anchors:
-                raise refused(f"two parts of it have the $anchor {_short(name)}; give each another")
+                raise unusable_schema(f"two parts of it have the $anchor {_shorten(name)}; give each another")
             self.anchors[name] = value
 
 
@@ -259,113 +263,119 @@ class _Graph:
         self._schema = schema
         self._scan = scan
         self._costs = costs
-        self._nodes: dict[int, Node] = {}
-        self._unread: list[tuple[Node, dict[str, Any]]] = []
-        given = _map(schema)
+        self._nodes: dict[int, SchemaNode] = {}
+        self._unread: list[tuple[SchemaNode, dict[str, Any]]] = []
+        given = _as_object(schema)
         base = given.get("$id", given.get("id"))
         self._base = base.rstrip("#") if isinstance(base, str) else ""
         if "json-schema.org/" in self._base:
-            raise refused("its $id is that of JSON Schema itself; give it another, or none")
+            raise unusable_schema("its $id is that of JSON Schema itself; give it another, or none")
 
-    def build(self) -> Node:
+    def build(self) -> SchemaNode:
         root = self._node(self._schema)
         while self._unread:
             node, schema = self._unread.pop()
-            self._read(node, schema)
-        _rank(self._nodes.values())
+            self._read_node(node, schema)
+        _rank_nodes(self._nodes.values())
         return root
 
-    def _node(self, schema: Any) -> Node:
+    def _node(self, schema: Any) -> SchemaNode:
         """The node of a subschema; what is none costs a step, and is refused when it is compiled."""
         if type(schema) is not dict:
-            return Node()
+            return SchemaNode()
         node = self._nodes.get(id(schema))
         if node is None:
-            node = self._nodes[id(schema)] = Node()
+            node = self._nodes[id(schema)] = SchemaNode()
             self._unread.append((node, schema))
         return node
 
-    def _all(self, schema: dict[str, Any], *keywords: str) -> tuple[Node, ...]:
+    def _nodes_of(self, schema: dict[str, Any], *keywords: str) -> tuple[SchemaNode, ...]:
         return tuple(self._node(below) for key in keywords if key in schema for below in _subschemas(key, schema[key]))
 
-    def _read(self, node: Node, schema: dict[str, Any]) -> None:
-        if _PLAIN.issuperset(schema):  # most of them, and in no time
-            node.steps = node.reasons = 1 + len(schema)
+    def _read_node(self, node: SchemaNode, schema: dict[str, Any]) -> None:
+        if _PLAIN_KEYWORDS.issuperset(schema):  # most of them, and in no time
+            node.steps = node.max_errors = 1 + len(schema)
             return
-        node.reasons = _reasons(schema)
-        node.steps = node.reasons + self._steps(schema, node.reasons)
-        node.said = self._said(schema)
+        node.max_errors = _count_errors(schema)
+        node.steps = node.max_errors + self._keyword_steps(schema, node.max_errors)
+        node.error_bytes = self._error_bytes(schema)
         node.alternatives = not _ALTERNATIVES.isdisjoint(schema)
-        node.in_place = tuple(self._target(schema[key]) for key in _REFERENCES if key in schema)
-        node.in_place += self._all(schema, *_IN_PLACE)
+        node.in_place = tuple(self._resolve_reference(schema[key]) for key in _REFERENCES if key in schema)
+        node.in_place += self._nodes_of(schema, *_IN_PLACE)
         if type(schema.get("pattern")) is str:
             node.string_steps = self._costs[schema["pattern"]].steps
         if "enum" in schema:
-            node.string_steps += HASHED
-        if not _OF_TEXTS.isdisjoint(schema):
-            node.string_steps += _FORMATS.get(str(schema.get("format")), len(_OF_TEXTS))
-        if not _OF_PARTS.isdisjoint(schema):
+            node.string_steps += HASH_STEPS
+        if not _STRING_KEYWORDS.isdisjoint(schema):
+            node.string_steps += _FORMATS.get(str(schema.get("format")), len(_STRING_KEYWORDS))
+        if not _PART_KEYWORDS.isdisjoint(schema):
             self._read_parts(node, schema)
 
-    def _read_parts(self, node: Node, schema: dict[str, Any]) -> None:
+    def _read_parts(self, node: SchemaNode, schema: dict[str, Any]) -> None:
         """What checks an object's properties, or a list's items."""
-        node.times = 1 if _UNEVALUATED.isdisjoint(schema) else AGAIN
+        node.repeats = 1 if _UNEVALUATED.isdisjoint(schema) else UNEVALUATED_REPEATS
         node.unique = int(schema.get("uniqueItems") is True)
-        node.properties = {name: self._node(below) for name, below in _map(schema.get("properties")).items()}
-        node.other_properties = self._all(schema, "additionalProperties")
-        node.every_property = self._all(schema, "patternProperties", "unevaluatedProperties")
-        node.names = self._all(schema, "propertyNames")
+        node.properties = {name: self._node(below) for name, below in _as_object(schema.get("properties")).items()}
+        node.other_properties = self._nodes_of(schema, "additionalProperties")
+        node.every_property = self._nodes_of(schema, "patternProperties", "unevaluatedProperties")
+        node.property_names = self._nodes_of(schema, "propertyNames")
         # Twice: other properties are told from these by trying them again.
-        node.key_steps = 2 * sum(self._costs[key].steps for key in _map(schema.get("patternProperties")))
-        node.key_steps += HASHED * bool(node.properties) + COLLECTED * (node.times > 1) + CONVERTED * len(node.names)
+        node.key_steps = 2 * sum(self._costs[key].steps for key in _as_object(schema.get("patternProperties")))
+        node.key_steps += (
+            HASH_STEPS * bool(node.properties)
+            + COLLECT_STEPS * (node.repeats > 1)
+            + CONVERT_STEPS * len(node.property_names)
+        )
         items = schema.get("items")
         positional = items if type(items) is list else schema.get("prefixItems")
         node.first_items = tuple(map(self._node, positional)) if type(positional) is list else ()
-        node.other_items = self._all(schema, "additionalItems", *(() if type(items) is list else ("items",)))
-        node.every_item = self._all(schema, "contains", "unevaluatedItems")
+        node.other_items = self._nodes_of(schema, "additionalItems", *(() if type(items) is list else ("items",)))
+        node.every_item = self._nodes_of(schema, "contains", "unevaluatedItems")
 
-    def _steps(self, schema: dict[str, Any], reasons: int) -> int:
+    def _keyword_steps(self, schema: dict[str, Any], max_errors: int) -> int:
         """What some keywords take beside the one step of each."""
-        steps = NAME * (reasons - len(schema) - 1) + (MULTIPLE if "multipleOf" in schema else 0)
+        steps = NAME_STEPS * (max_errors - len(schema) - 1) + (MULTIPLE_OF_STEPS if "multipleOf" in schema else 0)
         for limit in (schema[key] for key in _LIMITS if key in schema):
-            steps += LARGE_LIMIT if type(limit) is int and abs(limit) >= _LARGEST else LIMIT
-        names = sum(self._scan.size(schema[key])[1] for key in _NAMING if key in schema)
-        names += sum(len(name) for key in _NAMED for name in _map(schema.get(key)))
+            steps += LARGE_LIMIT_STEPS if type(limit) is int and abs(limit) >= _LARGE_NUMBER else LIMIT_STEPS
+        names = sum(self._scan.size(schema[key])[1] for key in _NAME_LIST_KEYWORDS if key in schema)
+        names += sum(len(name) for key in _NAMED_PROPERTIES for name in _as_object(schema.get(key)))
         values = schema.get("enum")
         compared = (*(values if type(values) is list else ()), schema.get("const"))
-        return steps + names // COMPARED_AT_ONCE + sum(map(self._compared, compared))
+        return steps + names // CHARACTERS_PER_STEP + sum(map(self._comparison_steps, compared))
 
-    def _compared(self, value: Any) -> int:
+    def _comparison_steps(self, value: Any) -> int:
         """The steps of comparing with a value in `const` or `enum`."""
         values, characters = self._scan.size(value)
-        within = COMPARED_WITHIN * values if type(value) in (dict, list) else 0
-        return COMPARED.get(type(value), 1) + within + characters // COMPARED_AT_ONCE
+        within = NESTED_COMPARISON_STEPS * values if type(value) in (dict, list) else 0
+        return COMPARISON_STEPS.get(type(value), 1) + within + characters // CHARACTERS_PER_STEP
 
-    def _said(self, schema: dict[str, Any]) -> int:
-        sizes = [self._scan.size(schema[key]) for key in _REPEATED if key in schema]
-        return sum(SAID_VALUE * values + SAID_CHARACTER * characters for values, characters in sizes)
+    def _error_bytes(self, schema: dict[str, Any]) -> int:
+        sizes = [self._scan.size(schema[key]) for key in _ECHOED_KEYWORDS if key in schema]
+        return sum(ERROR_VALUE_BYTES * values + ERROR_CHARACTER_BYTES * characters for values, characters in sizes)
 
-    def _target(self, reference: Any) -> Node:
+    def _resolve_reference(self, reference: Any) -> SchemaNode:
         """What a reference means: a place in this very schema."""
         address, _, fragment = str(reference).partition("#")
         if address and urljoin(self._base, address).rstrip("#") != self._base:
-            raise refused(f"it refers to {_short(reference)}: references outside the schema are not followed")
+            raise unusable_schema(f"it refers to {_shorten(reference)}: references outside the schema are not followed")
         name = unquote(fragment)
         if name.count("/") != fragment.count("/") or name.count("~") != fragment.count("~"):
-            raise refused(f"it refers to {_short(reference)}; write `/` in a name as ~1 and `~` as ~0")
-        found = self._scan.anchors.get(name) if name and not name.startswith("/") else _at(self._schema, name)
+            raise unusable_schema(f"it refers to {_shorten(reference)}; write `/` in a name as ~1 and `~` as ~0")
+        found = (
+            self._scan.anchors.get(name) if name and not name.startswith("/") else _resolve_pointer(self._schema, name)
+        )
         if type(found) not in (dict, bool):
-            raise refused(f"it refers to {_short(reference)}, which is no part of it; correct the reference")
+            raise unusable_schema(f"it refers to {_shorten(reference)}, which is no part of it; correct the reference")
         return self._node(found)
 
 
-def _rank(nodes: Iterable[Node]) -> None:
+def _rank_nodes(nodes: Iterable[SchemaNode]) -> None:
     """Order the nodes, each after those that check the same value with it, and count what they come to together."""
     count = 0
     for first in nodes:
         if first.rank >= 0:
             continue
-        path: list[tuple[Node, Iterator[Node]]] = [(first, iter(first.in_place))]
+        path: list[tuple[SchemaNode, Iterator[SchemaNode]]] = [(first, iter(first.in_place))]
         open_nodes = {first}
         while path:
             node, below = path[-1]
@@ -377,45 +387,49 @@ def _rank(nodes: Iterable[Node]) -> None:
                 count += 1
                 _sum_up(node)
             elif following in open_nodes:
-                raise refused("a part of it refers to itself for the same value; go down a property or item between")
+                raise unusable_schema(
+                    "a part of it refers to itself for the same value; go down a property or item between"
+                )
             else:
                 open_nodes.add(following)
                 path.append((following, iter(following.in_place)))
 
 
-def _sum_up(node: Node) -> None:
+def _sum_up(node: SchemaNode) -> None:
     node.chain = 1 + max((below.chain for below in node.in_place), default=0)
-    node.unfolded = node.steps + node.times * sum(below.unfolded for below in node.in_place)
-    if node.chain > LONGEST_CHAIN:
-        raise refused(f"more than {LONGEST_CHAIN} of its parts stand within each other for one value; nest them less")
-    if node.unfolded > MOST_UNFOLDED:
-        raise refused(
-            f"with its references followed it takes more than {MOST_UNFOLDED} steps to check one value;"
+    node.unfolded_steps = node.steps + node.repeats * sum(below.unfolded_steps for below in node.in_place)
+    if node.chain > MAX_CHAIN:
+        raise unusable_schema(
+            f"more than {MAX_CHAIN} of its parts stand within each other for one value; nest them less"
+        )
+    if node.unfolded_steps > MOST_UNFOLDED_STEPS:
+        raise unusable_schema(
+            f"with its references followed it takes more than {MOST_UNFOLDED_STEPS} steps to check one value;"
             " refer to parts less often, or offer fewer alternatives"
         )
 
 
-def _reasons(schema: dict[str, Any]) -> int:
+def _count_errors(schema: dict[str, Any]) -> int:
     """How much may be wrong with one value: each keyword finds one thing, or one for each name it asks for."""
     required = schema.get("required")
     count = 1 + len(schema) + (len(required) if type(required) is list else 0)
     for key in ("dependentRequired", "dependencies"):
-        count += sum(1 + len(names) for names in _map(schema.get(key)).values() if type(names) is list)
+        count += sum(1 + len(names) for names in _as_object(schema.get(key)).values() if type(names) is list)
     return count
 
 
 def _subschemas(keyword: str, value: Any) -> list[Any]:
     """Those a keyword holds: one, a list of them, or several by name."""
-    if keyword in _BY_NAME:
-        return [below for below in _map(value).values() if type(below) is not list]
+    if keyword in _NAMED_SUBSCHEMAS:
+        return [below for below in _as_object(value).values() if type(below) is not list]
     return value if type(value) is list else [value]
 
 
-def _map(value: Any) -> dict[str, Any]:
+def _as_object(value: Any) -> dict[str, Any]:
     return value if type(value) is dict else {}
 
 
-def _at(schema: Any, pointer: str) -> Any:
+def _resolve_pointer(schema: Any, pointer: str) -> Any:
     """What a JSON pointer means; None when there is nothing."""
     for escaped in pointer.split("/")[1:]:
         word = escaped.replace("~1", "/").replace("~0", "~")
@@ -428,5 +442,5 @@ def _at(schema: Any, pointer: str) -> Any:
     return schema
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     return repr(str(value)[:60])

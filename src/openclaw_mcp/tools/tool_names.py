@@ -35,7 +35,7 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Rules written for one tool with many actions (`message`) hold for the tools that do one action each."""
 
-_FAMILY: Final = {member: family for family, members in FAMILIES.items() for member in members} | {
+_FAMILY_OF: Final = {member: family for family, members in FAMILIES.items() for member in members} | {
     "message_edit": "message", "message_poll": "message", "cron_wake": "cron",
 }  # fmt: skip
 """The last three are actions of their families' tools that no tool does alone."""
@@ -47,8 +47,8 @@ SESSION_TOOLS: Final = (
 CLAW_TOOLS: Final = (*SESSION_TOOLS, *FAMILIES["message"], *FAMILIES["cron"], *FAMILIES["gateway"])
 """The 29 tools an agent reaches the gateway with."""
 
-GUESTS: Final = "group:plugins"
-HOUSE: Final = "group:openclaw"
+PLUGINS_GROUP: Final = "group:plugins"
+OPENCLAW_GROUP: Final = "group:openclaw"
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "group:fs": ("read", "write", "edit", "apply_patch"),
     "group:runtime": ("exec", "process"),
@@ -63,9 +63,9 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "group:agents": ("agents_list",),
     "group:ui": ("browser", "canvas"),
     "group:nodes": ("nodes",),
-    HOUSE: (HOUSE,),
-    "group:remoteclaw": (HOUSE,),
-    GUESTS: (GUESTS,),
+    OPENCLAW_GROUP: (OPENCLAW_GROUP,),
+    "group:remoteclaw": (OPENCLAW_GROUP,),
+    PLUGINS_GROUP: (PLUGINS_GROUP,),
 }  # fmt: skip
 
 PROFILES: Final[dict[str, tuple[str, ...] | None]] = {
@@ -79,135 +79,137 @@ PROFILES: Final[dict[str, tuple[str, ...] | None]] = {
 """Profile to what it allows; None = no restriction."""
 
 OWNER_ONLY: Final = frozenset({"whatsapp_login", "cron", "gateway"})
-FOR_OWNERS: Final = "(owner only)"
+OWNER_ONLY_TAG: Final = "(owner only)"
 """The word every owner-only tool answers to."""
-NAMED_ONLY: Final = "(others: by name only)"
+EXPLICIT_ONLY_TAG: Final = "(others: by name only)"
 """The word every tool answers to that others than the owner have only where an allow list means it."""
-ACTING_GUESTS: Final = frozenset({"node", "mcp", "plugin"})
+ACTING_SOURCE_KINDS: Final = frozenset({"node", "mcp", "plugin"})
 """Kinds of guests whose tools act on somebody's machine, or with the owner's keys elsewhere."""
-BETWEEN: Final = "__"
+NAME_SEPARATOR: Final = "__"
 """What stands between a guest's name and the rest in the name of a tool."""
 
 _PRIMITIVES: Final = frozenset(GROUPS["group:fs"] + GROUPS["group:runtime"])
-_CORE: Final = (
+_BUILTIN_NAMES: Final = (
     frozenset(name for members in GROUPS.values() for name in members if ":" not in name)
-    | frozenset(_FAMILY)
+    | frozenset(_FAMILY_OF)
     | OWNER_ONLY
 )
-_COMES_WITH: Final = {"apply_patch": ("exec", "write")}
+_IMPLIED_BY: Final = {"apply_patch": ("exec", "write")}
 """A tool that an allow list grants along with another."""
 
 
-class Tool(Struct, frozen=True):
+class PolicyTool(Struct, frozen=True):
     """A tool as rules see it. `words` is everything a rule may call it, its own name first; `source` who offers it."""
 
     name: str
     family: str
-    words: tuple[str, ...]
+    labels: tuple[str, ...]
     source: str = ""
 
 
-def normal(name: str) -> str:
+def normalize_name(name: str) -> str:
     """The one spelling of a name: trimmed, lower case, aliases resolved."""
     name = name.strip().lower()
     return ALIASES.get(name, name)
 
 
-def known(name: str) -> bool:
+def is_known_name(name: str) -> bool:
     """Whether a word of an allow list names something of this house, now or by pattern."""
-    name = normal(name)
-    return "*" in name or name in _CORE or name in GROUPS or name == "bundle-mcp"
+    name = normalize_name(name)
+    return "*" in name or name in _BUILTIN_NAMES or name in GROUPS or name == "bundle-mcp"
 
 
-def is_ours(name: str) -> bool:
+def is_builtin_name(name: str) -> bool:
     """Whether a tool of the house is called so."""
-    return normal(name) in _CORE
+    return normalize_name(name) in _BUILTIN_NAMES
 
 
 @lru_cache(maxsize=KEPT_TOOLS)
-def identify(source: str, name: str, owner_only: bool) -> Tool:
+def identify_tool(source: str, name: str, owner_only: bool) -> PolicyTool:
     """A source called `kind/id` is a guest: its tools answer to `group:plugins`, to `kind/id`, and, for kinds that
     only the house's own config can name (`plugin`, `mcp`), to the bare id; those of a `node/id` to `nodes` too. Others
     are the house's own."""
-    name = normal(name)
+    name = normalize_name(name)
     if name.startswith("group:"):
         name = f"tool {name}"  # a guest may call its tool what it likes, but not a group
-    family = _FAMILY.get(name, name)
+    family = _FAMILY_OF.get(name, name)
     words = [name] if family == name else [name, family]
     kind, slash, id = source.strip().lower().partition("/")
     if slash:
-        words += [GUESTS, f"{kind}/{id}"]
-        if kind in ("plugin", "mcp") and id not in _CORE:
+        words += [PLUGINS_GROUP, f"{kind}/{id}"]
+        if kind in ("plugin", "mcp") and id not in _BUILTIN_NAMES:
             words.append(id)
         if kind == "mcp":
             words.append("bundle-mcp")
         if kind == "node":
             words.append("nodes")  # what is said of the tool that asks any node holds for a tool that asks one
     elif family not in _PRIMITIVES and family != "canvas":
-        words.append(HOUSE)
+        words.append(OPENCLAW_GROUP)
     if owner_only or family in OWNER_ONLY:
-        words.append(FOR_OWNERS)
-    if slash and kind in ACTING_GUESTS:
-        words.append(NAMED_ONLY)
-    return Tool(name, family, tuple(words), f"{kind}{slash}{id}")
+        words.append(OWNER_ONLY_TAG)
+    if slash and kind in ACTING_SOURCE_KINDS:
+        words.append(EXPLICIT_ONLY_TAG)
+    return PolicyTool(name, family, tuple(words), f"{kind}{slash}{id}")
 
 
-class Names:
+class NameMatcher:
     """A compiled list of names, groups and wildcards. `problem` is a sentence when an entry can't be understood."""
 
-    __slots__ = ("_exact", "_globs", "_words", "problem", "strangers")
+    __slots__ = ("_exact", "_globs", "_exact_names", "problem", "unknown_entries")
 
     def __init__(self, entries: tuple[str, ...]) -> None:
         self._exact: dict[str, str] = {}
         self._globs: list[tuple[Callable[[str], object], str]] = []
         self.problem: str | None = None
-        self.strangers = tuple(entry for entry in entries if not known(entry))
+        self.unknown_entries = tuple(entry for entry in entries if not is_known_name(entry))
         for entry in entries:
-            self._add(entry)
-        self._words = frozenset(self._exact)
+            self._add_entry(entry)
+        self._exact_names = frozenset(self._exact)
 
-    def _add(self, entry: str) -> None:
-        word = normal(entry)
+    def _add_entry(self, entry: str) -> None:
+        word = normalize_name(entry)
         if word in GROUPS:
             for member in GROUPS[word]:
                 self._exact.setdefault(member, word)
         elif word.startswith("group:"):
             self.problem = f"there is no {word!r}; the groups are {', '.join(sorted(GROUPS))}"
         elif "*" in word:
-            self._globs.append((_glob(word), word))
+            self._globs.append((_compile_glob(word), word))
         else:
             self._exact.setdefault(word, word)
 
-    def find(self, tool: Tool) -> str | None:
+    def find_entry(self, tool: PolicyTool) -> str | None:
         """The entry that names `tool`, if any. Wildcards see its name and family, not where it comes from."""
-        if not self._words.isdisjoint(tool.words):
-            return next(self._exact[word] for word in tool.words if word in self._exact)
+        if not self._exact_names.isdisjoint(tool.labels):
+            return next(self._exact[word] for word in tool.labels if word in self._exact)
         for glob, entry in self._globs:
             if glob(tool.name) or (tool.family is not tool.name and glob(tool.family)):
                 return entry
         return None
 
-    def means(self, tool: Tool) -> bool:
+    def names_explicitly(self, tool: PolicyTool) -> bool:
         """Whether an entry means this tool of a guest, the guest, or its kind. One that merely covers it, as `*` and
         `group:plugins` do, does not; a pattern does when it begins with the guest's name: `desk__*`."""
-        meant = [word for word in tool.words if word not in (GUESTS, NAMED_ONLY)]
+        meant = [word for word in tool.labels if word not in (PLUGINS_GROUP, EXPLICIT_ONLY_TAG)]
         begun = (entry for glob, entry in self._globs if glob(tool.name))
-        return not self._words.isdisjoint(meant) or any(BETWEEN in entry.partition("*")[0] for entry in begun)
+        return not self._exact_names.isdisjoint(meant) or any(
+            NAME_SEPARATOR in entry.partition("*")[0] for entry in begun
+        )
 
-    def find_granted(self, tool: Tool) -> str | None:
+    def find_allow_entry(self, tool: PolicyTool) -> str | None:
         """As `find`, for an allow list: some tools come with another."""
-        entry = self.find(tool)
-        if entry is None and tool.name in _COMES_WITH:
-            for other in _COMES_WITH[tool.name]:
-                entry = entry or self.find(Tool(other, other, (other,)))
+        entry = self.find_entry(tool)
+        if entry is None and tool.name in _IMPLIED_BY:
+            for other in _IMPLIED_BY[tool.name]:
+                entry = entry or self.find_entry(PolicyTool(other, other, (other,)))
         return entry
 
 
-def _glob(pattern: str) -> Callable[[str], object]:
+def _compile_glob(pattern: str) -> Callable[[str], object]:
     """A test of names against a pattern whose `*` stands for any text; no other sign means anything."""
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
 
 
 @lru_cache(maxsize=KEPT_LISTS)
-def names(entries: tuple[str, ...]) -> Names:
-    return Names(entries)
+def compile_names(entries: tuple[str, ...]) -> NameMatcher:
+    return NameMatcher(entries)

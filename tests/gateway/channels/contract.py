@@ -15,8 +15,15 @@ import pytest
 from msgspec import structs
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import Address, Channel, ChannelRefused, Heard, Letter, Seen
-from openclaw_mcp.gateway.channels.attachments import fetched
+from openclaw_mcp.core.channel import (
+    Channel,
+    ChannelRefused,
+    ChatAddress,
+    InboundMessage,
+    OutboundMessage,
+    StoredMessage,
+)
+from openclaw_mcp.gateway.channels.attachments import fetch_attachments
 
 WAIT = 30.0  # seconds; a real server far slower than ours is still in time
 PIXEL = bytes.fromhex(
@@ -29,22 +36,22 @@ class World(Protocol):
     """A channel and a second person."""
 
     channel: Channel
-    address: Address
+    address: ChatAddress
     """A conversation both are in."""
-    elsewhere: Address
+    elsewhere: ChatAddress
     """Another one."""
-    heard: "asyncio.Queue[Heard]"
+    heard: "asyncio.Queue[InboundMessage]"
     """What the channel handed over, in order."""
     effect: str | None
     """An effect this channel knows."""
 
     async def say(
         self, text: str, *, attachments: Sequence[Attachment] = (), reply_to: str | None = None,
-        address: Address | None = None,
+        address: ChatAddress | None = None,
     ) -> str:  # fmt: skip
         """The person writes; the message's id as the channel tells it."""
 
-    async def sees(self, address: Address | None = None) -> Sequence[Seen]:
+    async def sees(self, address: ChatAddress | None = None) -> Sequence[StoredMessage]:
         """What the person sees there, oldest first."""
 
     async def sees_typing(self) -> bool:
@@ -58,17 +65,19 @@ def key() -> str:
     return uuid.uuid4().hex
 
 
-async def heard(world: World) -> Heard:
+async def heard(world: World) -> InboundMessage:
     async with asyncio.timeout(WAIT):
         return await world.heard.get()
 
 
-async def files_of(world: World, message: Heard) -> Sequence[Attachment]:
+async def files_of(world: World, message: InboundMessage) -> Sequence[Attachment]:
     """As the mailroom has them once it let the sender in."""
-    return (*message.attachments, *await fetched(world.channel, message.files))
+    return (*message.attachments, *await fetch_attachments(world.channel, message.files))
 
 
-async def until(world: World, fits: Callable[[Sequence[Seen]], bool], address: Address | None = None) -> Sequence[Seen]:
+async def until(
+    world: World, fits: Callable[[Sequence[StoredMessage]], bool], address: ChatAddress | None = None
+) -> Sequence[StoredMessage]:
     """What the person sees once it fits; a server may take a moment to show what it took."""
     async with asyncio.timeout(WAIT):
         while not fits(seen := await world.sees(address)):  # noqa: ASYNC110  (another program's state)
@@ -76,11 +85,11 @@ async def until(world: World, fits: Callable[[Sequence[Seen]], bool], address: A
     return seen
 
 
-def one(seen: Sequence[Seen], id: str) -> Seen:
+def one(seen: Sequence[StoredMessage], id: str) -> StoredMessage:
     return next(message for message in seen if message.id == id)
 
 
-def has(id: str) -> Callable[[Sequence[Seen]], bool]:
+def has(id: str) -> Callable[[Sequence[StoredMessage]], bool]:
     return lambda seen: any(message.id == id for message in seen)
 
 
@@ -110,12 +119,12 @@ class ChannelContract:
 
     def test_a_target_has_one_spelling(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            canonical = world.channel.canonical(world.address.to)
+            canonical = world.channel.normalize_target(world.address.to)
             assert canonical == world.address.to
-            assert world.channel.canonical(f" {canonical} ") == canonical
-            assert world.channel.canonical(f"{world.channel.name}:{canonical}") == canonical
+            assert world.channel.normalize_target(f" {canonical} ") == canonical
+            assert world.channel.normalize_target(f"{world.channel.name}:{canonical}") == canonical
             with pytest.raises(ChannelRefused, match=r"\w"):
-                world.channel.canonical("   ")
+                world.channel.normalize_target("   ")
 
         self.told(world, story)
 
@@ -147,7 +156,7 @@ class ChannelContract:
 
     def test_our_own_messages_are_not_heard(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            await world.channel.send(world.address, Letter(text="ours"), key=key())
+            await world.channel.send(world.address, OutboundMessage(text="ours"), key=key())
             await world.say("theirs")
             assert (await heard(world)).text == "theirs"
 
@@ -155,7 +164,7 @@ class ChannelContract:
 
     def test_what_is_sent_is_seen(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            receipt = await world.channel.send(world.address, Letter(text="hello, **you**"), key=key())
+            receipt = await world.channel.send(world.address, OutboundMessage(text="hello, **you**"), key=key())
             assert receipt.at > 1_500_000_000_000
             seen = one(await until(world, has(receipt.message_id)), receipt.message_id)
             assert "hello" in seen.text
@@ -165,7 +174,7 @@ class ChannelContract:
     def test_a_text_as_long_as_the_limit_is_taken_whole(self, world: Worlds) -> None:
         async def story(world: World) -> None:
             text = "word " * (world.channel.abilities.text_limit // 5)
-            receipt = await world.channel.send(world.address, Letter(text=text.strip()), key=key())
+            receipt = await world.channel.send(world.address, OutboundMessage(text=text.strip()), key=key())
             seen = one(await until(world, has(receipt.message_id)), receipt.message_id)
             assert seen.text.split() == text.split()
 
@@ -176,9 +185,9 @@ class ChannelContract:
             if not world.channel.abilities.once:
                 pytest.skip(f"{world.channel.name} may deliver twice after a crash, and says so")
             same = key()
-            first = await world.channel.send(world.address, Letter(text="just once"), key=same)
-            again = await world.channel.send(world.address, Letter(text="just once"), key=same)
-            other = await world.channel.send(world.address, Letter(text="the end"), key=key())
+            first = await world.channel.send(world.address, OutboundMessage(text="just once"), key=same)
+            again = await world.channel.send(world.address, OutboundMessage(text="just once"), key=same)
+            other = await world.channel.send(world.address, OutboundMessage(text="the end"), key=key())
             assert again.message_id == first.message_id
             seen = await until(world, has(other.message_id))
             assert sum(message.text == "just once" for message in seen) == 1
@@ -191,7 +200,7 @@ class ChannelContract:
             if nowhere is None:
                 pytest.skip(f"{world.channel.name} makes conversations as they are named")
             with pytest.raises(ChannelRefused):
-                await world.channel.send(nowhere, Letter(text="anybody?"), key=key())
+                await world.channel.send(nowhere, OutboundMessage(text="anybody?"), key=key())
 
         self.told(world, story)
 
@@ -199,14 +208,14 @@ class ChannelContract:
         async def story(world: World) -> None:
             asked = await world.say("what time is it?")
             await heard(world)
-            receipt = await world.channel.send(world.address, Letter(text="noon", reply_to=asked), key=key())
+            receipt = await world.channel.send(world.address, OutboundMessage(text="noon", reply_to=asked), key=key())
             assert one(await until(world, has(receipt.message_id)), receipt.message_id).reply_to == asked
 
         self.told(world, story, "reply")
 
     def test_an_answer_to_us_counts_as_speaking_to_us(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            ours = await world.channel.send(world.address, Letter(text="a question"), key=key())
+            ours = await world.channel.send(world.address, OutboundMessage(text="a question"), key=key())
             await until(world, has(ours.message_id))
             await world.say("an answer", reply_to=ours.message_id)
             message = await heard(world)
@@ -217,10 +226,10 @@ class ChannelContract:
     def test_a_thread_is_kept(self, world: Worlds) -> None:
         async def story(world: World) -> None:
             thread = getattr(world, "thread", None) or (await world.say("the root"))
-            address = Address(
+            address = ChatAddress(
                 channel=world.address.channel, account=world.address.account, to=world.address.to, thread=thread
             )
-            receipt = await world.channel.send(address, Letter(text="in the thread"), key=key())
+            receipt = await world.channel.send(address, OutboundMessage(text="in the thread"), key=key())
             assert one(await until(world, has(receipt.message_id)), receipt.message_id).thread == thread
             await world.say("also in it", address=address)
             message = await heard(world)
@@ -232,8 +241,8 @@ class ChannelContract:
 
     def test_two_conversations_do_not_mix(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            here = await world.channel.send(world.address, Letter(text="here"), key=key())
-            there = await world.channel.send(world.elsewhere, Letter(text="there"), key=key())
+            here = await world.channel.send(world.address, OutboundMessage(text="here"), key=key())
+            there = await world.channel.send(world.elsewhere, OutboundMessage(text="there"), key=key())
             await until(world, has(here.message_id))
             seen = await until(world, has(there.message_id), world.elsewhere)
             assert not any(message.text == "here" for message in seen)
@@ -245,7 +254,7 @@ class ChannelContract:
             id = await world.say("react to me")
             await heard(world)
 
-            def reacted(seen: Sequence[Seen]) -> bool:
+            def reacted(seen: Sequence[StoredMessage]) -> bool:
                 return any(reaction["emoji"] == "👍" for reaction in one(seen, id).reactions)
 
             await world.channel.react(world.address, id, "👍")
@@ -257,7 +266,7 @@ class ChannelContract:
 
     def test_a_message_of_ours_can_be_taken_back(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            receipt = await world.channel.send(world.address, Letter(text="forget this"), key=key())
+            receipt = await world.channel.send(world.address, OutboundMessage(text="forget this"), key=key())
             await until(world, has(receipt.message_id))
             await world.channel.delete(world.address, receipt.message_id)
             await until(world, lambda seen: not any("forget this" in message.text for message in seen))
@@ -266,11 +275,11 @@ class ChannelContract:
 
     def test_an_edit_replaces_the_text(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            receipt = await world.channel.send(world.address, Letter(text="frist"), key=key())
+            receipt = await world.channel.send(world.address, OutboundMessage(text="frist"), key=key())
             await until(world, has(receipt.message_id))
             await world.channel.edit(world.address, receipt.message_id, "first")
 
-            def edited(seen: Sequence[Seen]) -> bool:
+            def edited(seen: Sequence[StoredMessage]) -> bool:
                 message = one(seen, receipt.message_id)
                 return message.text == "first" and message.edited
 
@@ -280,7 +289,7 @@ class ChannelContract:
 
     def test_a_pin_comes_and_goes(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            receipt = await world.channel.send(world.address, Letter(text="keep in sight"), key=key())
+            receipt = await world.channel.send(world.address, OutboundMessage(text="keep in sight"), key=key())
             await until(world, has(receipt.message_id))
             await world.channel.pin(world.address, receipt.message_id)
             await until(world, lambda seen: one(seen, receipt.message_id).pinned)
@@ -294,7 +303,7 @@ class ChannelContract:
             for number in range(5):
                 await world.say(f"line {number}")
                 await heard(world)
-            ours = await world.channel.send(world.address, Letter(text="line 5"), key=key())
+            ours = await world.channel.send(world.address, OutboundMessage(text="line 5"), key=key())
             await until(world, has(ours.message_id))
             newest = await world.channel.read(world.address, limit=3)
             assert [message.text for message in newest] == ["line 3", "line 4", "line 5"]
@@ -307,7 +316,7 @@ class ChannelContract:
     def test_a_file_goes_out_whole(self, world: Worlds) -> None:
         async def story(world: World) -> None:
             picture = Attachment(mime_type="image/png", name="dot.png", data=PIXEL)
-            letter = Letter(text="look", attachments=(picture,))
+            letter = OutboundMessage(text="look", attachments=(picture,))
             receipt = await world.channel.send(world.address, letter, key=key())
             shown = one(await until(world, has(receipt.message_id)), receipt.message_id)
             assert shown.attachments[0]["size"] == len(PIXEL)
@@ -340,7 +349,7 @@ class ChannelContract:
 
     def test_an_effect_goes_along(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            letter = Letter(text="hooray", effect=world.effect)
+            letter = OutboundMessage(text="hooray", effect=world.effect)
             receipt = await world.channel.send(world.address, letter, key=key())
             shown = one(await until(world, has(receipt.message_id)), receipt.message_id)
             assert shown.extra.get("effect") == world.effect
@@ -349,7 +358,7 @@ class ChannelContract:
 
     def test_a_poll_shows_its_question_and_options(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            receipt = await world.channel.poll(world.address, "Lunch?", ["soup", "salad"], many=False, key=key())
+            receipt = await world.channel.send_poll(world.address, "Lunch?", ["soup", "salad"], many=False, key=key())
             shown = one(await until(world, has(receipt.message_id)), receipt.message_id)
             assert shown.extra["poll"]["question"] == "Lunch?"
             assert list(shown.extra["poll"]["options"]) == ["soup", "salad"]
@@ -358,10 +367,10 @@ class ChannelContract:
 
     def test_the_person_sees_us_type(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            await world.channel.typing(world.address, on=True)
+            await world.channel.set_typing(world.address, on=True)
             async with asyncio.timeout(WAIT):
                 while not await world.sees_typing():  # noqa: ASYNC110  (as above)
                     await asyncio.sleep(0.05)
-            await world.channel.typing(world.address, on=False)
+            await world.channel.set_typing(world.address, on=False)
 
         self.told(world, story, "typing")

@@ -7,24 +7,33 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.config.views import roster_of
-from openclaw_mcp.core.channel import Abilities, Ability, Address, ChannelRefused, Hear, Heard, Letter, Receipt
+from openclaw_mcp.config.views import roster_from_config
+from openclaw_mcp.core.channel import (
+    Ability,
+    ChannelAbilities,
+    ChannelRefused,
+    ChatAddress,
+    DeliveryReceipt,
+    InboundMessage,
+    OnMessage,
+    OutboundMessage,
+)
 from openclaw_mcp.core.model import Caller, Json, Sender
 from openclaw_mcp.core.ports import AgentRuntime
-from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Event, Method, RpcCall
-from openclaw_mcp.gateway.channels.local.rpc_methods import LocalRoom
-from openclaw_mcp.gateway.channels.message_actions import Actions
+from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, RpcCall, RpcEvent, RpcMethod
+from openclaw_mcp.gateway.channels.local.rpc_methods import LocalMethods
+from openclaw_mcp.gateway.channels.message_actions import MessageActions
 from openclaw_mcp.gateway.channels.message_tool import MessageTool
-from openclaw_mcp.gateway.channels.outgoing_files import Media
-from openclaw_mcp.gateway.channels.rpc_methods import MailMethods
-from openclaw_mcp.gateway.channels.service import Books, Mailroom
-from openclaw_mcp.gateway.wiring.runs import Memory, remembering
+from openclaw_mcp.gateway.channels.outgoing_files import MediaLoader
+from openclaw_mcp.gateway.channels.rpc_methods import ChannelMethods
+from openclaw_mcp.gateway.channels.service import ChannelRepositories, ChannelService
+from openclaw_mcp.gateway.wiring.runs import StoreServices, open_store_services
 from openclaw_mcp.net.file_access import FileAccess
-from openclaw_mcp.store.local_messages import LocalConversations
-from openclaw_mcp.store.messages import Acquaintances, Arrivals, Letters
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.policy import Decision
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
+from openclaw_mcp.store.messages import SqlInbox, SqlOutbox, SqlSenderApprovalRepository
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.policy import PolicyDecision
+from openclaw_mcp.tools.registry import ToolRegistry
 
 WAIT = 20.0
 OPERATOR = Caller(kind="operator", name="test", scopes=frozenset({READ, WRITE, ADMIN}))
@@ -45,7 +54,7 @@ class Twin:
 
     def __init__(self, account: str = "default", *, can: Sequence[Ability] = ("send",), limit: int = 1000) -> None:
         self.account = account
-        self.abilities = Abilities(can=frozenset(can), text_limit=limit, markup="plain")
+        self.abilities = ChannelAbilities(can=frozenset(can), text_limit=limit, markup="plain")
         self.script: list[Exception | None] = []
         self.taken: list[tuple[str, str]] = []
         self.keys: list[str] = []
@@ -54,18 +63,18 @@ class Twin:
         self.entered = asyncio.Event()
         self.runs: list[Exception] = []
         self.run_count = 0
-        self.hear: Hear | None = None
+        self.hear: OnMessage | None = None
         self.typed = 0
         self._ids = itertools.count(1)
 
-    def canonical(self, target: str) -> str:
+    def normalize_target(self, target: str) -> str:
         name = target.strip().removeprefix("twin:").strip()
         if not name:
             raise ChannelRefused("a conversation has a name")
         return name
 
-    async def run(self, hear: Hear) -> None:
-        self.hear = hear
+    async def run(self, on_message: OnMessage) -> None:
+        self.hear = on_message
         self.run_count += 1
         if self.runs:
             raise self.runs.pop(0)
@@ -74,7 +83,7 @@ class Twin:
     async def status(self) -> Json:
         return {"connected": True}
 
-    async def send(self, address: Address, letter: Letter, *, key: str) -> Receipt:
+    async def send(self, address: ChatAddress, message: OutboundMessage, *, key: str) -> DeliveryReceipt:
         self.entered.set()
         if self.gate is not None:
             await self.gate.wait()
@@ -82,11 +91,11 @@ class Twin:
         outcome = self.script.pop(0) if self.script else None
         if outcome is not None:
             raise outcome
-        self.taken.append((address.to, letter.text))
+        self.taken.append((address.to, message.text))
         self.came.set()
-        return Receipt(message_id=str(next(self._ids)), at=1)
+        return DeliveryReceipt(message_id=str(next(self._ids)), at=1)
 
-    async def typing(self, address: Address, *, on: bool) -> None:
+    async def set_typing(self, address: ChatAddress, *, on: bool) -> None:
         self.typed += on
 
     async def has(self, count: int) -> list[tuple[str, str]]:
@@ -97,16 +106,16 @@ class Twin:
                 await self.came.wait()
         return self.taken
 
-    def heard(self, text: str, *, id: str, to: str = "ann", **more: Any) -> Heard:
+    def heard(self, text: str, *, id: str, to: str = "ann", **more: Any) -> InboundMessage:
         values: dict[str, Any] = {"chat": "direct", "sender": Sender(id=to, name=to)} | more
-        address = more.pop("address", None) or Address(channel=self.name, account=self.account, to=to)
+        address = more.pop("address", None) or ChatAddress(channel=self.name, account=self.account, to=to)
         values.pop("address", None)
-        return Heard(id=id, address=address, text=text, at=1, **values)
+        return InboundMessage(id=id, address=address, text=text, at=1, **values)
 
     async def unused(self, *_given: Any, **_more: Any) -> Any:
         raise AssertionError("not declared, so never called")
 
-    react = delete = edit = pin = read = poll = unused
+    react = delete = edit = pin = read = send_poll = unused
 
 
 class Link:
@@ -115,47 +124,49 @@ class Link:
     def __init__(self) -> None:
         self.topics: set[str] = set()
 
-    def tell(self, event: str, payload: Any) -> None:
+    def send_event(self, event: str, payload: Any) -> None:
         raise AssertionError(event)
 
-    def interests(self) -> set[str]:
+    def subscriptions(self) -> set[str]:
         return self.topics
 
-    async def accepted(self, payload: Any) -> None:
+    async def acknowledge(self, payload: Any) -> None:
         raise AssertionError(payload)
 
 
 class House:
-    def __init__(self, memory: Memory, folder: Path, config: Json, twins: dict[str, Twin], registry: Registry) -> None:
+    def __init__(
+        self, memory: StoreServices, folder: Path, config: Json, twins: dict[str, Twin], registry: ToolRegistry
+    ) -> None:
         self.memory = memory
         self.config = config
         self.twins = twins
-        self.events: list[Event] = []
-        self.books = Books(
-            outbox=Letters(memory.store), inbox=Arrivals(memory.store), people=Acquaintances(memory.store),
+        self.events: list[RpcEvent] = []
+        self.books = ChannelRepositories(
+            outbox=SqlOutbox(memory.store), inbox=SqlInbox(memory.store), sender_approvals=SqlSenderApprovalRepository(memory.store),
             sessions=memory.sessions,
         )  # fmt: skip
-        self.local = LocalRoom(LocalConversations(memory.store), self.events.append)
-        self.mailroom = Mailroom(
-            self.books, memory.runs, kinds={"local": self.local.make, "twin": self._make}, folder=folder / "channels",
-            config=lambda: self.config, roster=self._roster, reset=memory.reset,
+        self.local = LocalMethods(SqlLocalMessageRepository(memory.store), self.events.append)
+        self.mailroom = ChannelService(
+            self.books, memory.runs, factories={"local": self.local.create_channel, "twin": self._make}, folder=folder / "channels",
+            config=lambda: self.config, roster=self._roster, reset_session=memory.reset_session,
         )  # fmt: skip
-        self.actions = Actions(
+        self.actions = MessageActions(
             self.mailroom,
-            Media(own_network=True),
-            files=lambda _: FileAccess(folders=(folder / "media",)),
-            judge=lambda caller, tool: None,
+            MediaLoader(allow_private_network=True),
+            file_access=lambda _: FileAccess(folders=(folder / "media",)),
+            tool_refusal=lambda caller, tool: None,
         )
-        self._methods: dict[str, Method] = {
+        self._methods: dict[str, RpcMethod] = {
             method.name: method
-            for room in (MailMethods(self.mailroom, self.actions), self.local)
+            for room in (ChannelMethods(self.mailroom, self.actions), self.local)
             for method in room.methods()
         }
         registry.add("message", MessageTool(self.mailroom, self.actions))
 
     def _roster(self) -> Any:
 
-        return roster_of(self.config)
+        return roster_from_config(self.config)
 
     def _make(self, account: str, settings: Json, folder: Path) -> Twin:
         return self.twins.setdefault(account, Twin(account))
@@ -164,12 +175,12 @@ class House:
     def twin(self) -> Twin:
         return self.twins["default"]
 
-    def at(self, to: str, thread: str | None = None) -> Address:
-        return Address(channel="twin", account="default", to=to, thread=thread)
+    def at(self, to: str, thread: str | None = None) -> ChatAddress:
+        return ChatAddress(channel="twin", account="default", to=to, thread=thread)
 
     async def call(self, name: str, caller: Caller = OPERATOR, **params: Any) -> Any:
         method = self._methods[name]
-        return await method.run(RpcCall(method=name, params=params, caller=caller, link=Link()))
+        return await method.handle(RpcCall(method=name, params=params, caller=caller, peer=Link()))
 
     async def reads(self, conversation: str = "main") -> list[Json]:
         page: Json = await self.call("local.read", conversation=conversation)
@@ -192,12 +203,12 @@ async def house(
 
     `asleep`: nobody works on what is put into the books; it is left for the next house, as by a crash.
     """
-    registry = Registry()
-    desk = Desk(registry, policy=lambda caller, source, spec: Decision(agents, "the test says so"))
+    registry = ToolRegistry()
+    desk = ToolDispatcher(registry, policy=lambda caller, source, spec: PolicyDecision(agents, "the test says so"))
     settings = config if config is not None else {"channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open"}}}
     twins = {"default": twin or Twin()}
     runtimes = {} if runtime is None else {"demo": runtime}
-    async with remembering(
+    async with open_store_services(
         str(folder / "openclaw.sqlite"), lambda event: None, tools=desk, runtimes=runtimes
     ) as memory:
         made = House(memory, folder, settings, twins, registry)

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import httpx
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import Seen
+from openclaw_mcp.core.channel import StoredMessage
 from openclaw_mcp.core.model import Sender
 from tests.programs import need_pypi
 
@@ -167,7 +167,7 @@ class Person:
         response = await self.http.get(f"/rooms/{quote(room)}/state/m.room.pinned_events/")
         return list(response.json().get("pinned", []))
 
-    async def sees(self, room: str) -> Sequence[Seen]:
+    async def sees(self, room: str) -> Sequence[StoredMessage]:
         """The room as a client shows it."""
         return shown(await self.events(room), await self.pinned(room))
 
@@ -180,7 +180,7 @@ class Person:
                 await asyncio.sleep(0.05)
 
 
-def shown(events: Sequence[Any], pinned: Sequence[str]) -> list[Seen]:
+def shown(events: Sequence[Any], pinned: Sequence[str]) -> list[StoredMessage]:
     """Events as a client shows them: edits in place, reactions below, redacted ones gone."""
     messages: dict[str, Any] = {}
     reactions: dict[str, list[Any]] = {}
@@ -199,7 +199,7 @@ def shown(events: Sequence[Any], pinned: Sequence[str]) -> list[Seen]:
     ]
 
 
-def _seen(event: Any, content: Any, reactions: tuple[Any, ...], pinned: bool, edited: bool) -> Seen:
+def _seen(event: Any, content: Any, reactions: tuple[Any, ...], pinned: bool, edited: bool) -> StoredMessage:
     place = event["content"].get("m.relates_to", {})
     info = content.get("info", {})
     poll = content.get("org.matrix.msc3381.poll.start")
@@ -208,7 +208,7 @@ def _seen(event: Any, content: Any, reactions: tuple[Any, ...], pinned: bool, ed
     if poll:
         extra["poll"] = {"question": poll["question"][text], "options": [one[text] for one in poll["answers"]]}
     fallback = place.get("rel_type") == "m.thread" and place.get("is_falling_back")
-    return Seen(
+    return StoredMessage(
         id=event["event_id"],
         sender=Sender(id=event["sender"]),
         text=content.get("body", ""),

@@ -18,9 +18,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import Seen
+from openclaw_mcp.core.channel import StoredMessage
 from openclaw_mcp.core.model import Sender
-from openclaw_mcp.net.listen import serving
+from openclaw_mcp.net.listen import serve_in_background
 
 TOKEN = "123456:for-tests-alone_0123456789"
 ANN = {"id": 4242, "is_bot": False, "first_name": "Ann", "last_name": "Lee", "username": "ann"}
@@ -128,7 +128,7 @@ class TelegramServer:
         shape = {"file_id": id, "file_unique_id": id, "file_size": len(attachment.data)}
         return {**shape, "file_name": attachment.name, "mime_type": attachment.mime_type}
 
-    def sees(self, chat: int) -> Sequence[Seen]:
+    def sees(self, chat: int) -> Sequence[StoredMessage]:
         place = self.chats[chat]
         return [_seen(place, message) for message in place.messages.values()]
 
@@ -392,7 +392,7 @@ async def _params(request: Request) -> dict[str, Any]:
     return params
 
 
-def _seen(place: Chat, message: dict[str, Any]) -> Seen:
+def _seen(place: Chat, message: dict[str, Any]) -> StoredMessage:
     chat, id = place.shape["id"], message["message_id"]
     part = next((message[kind] for kind in KINDS if kind in message), None)
     part = part[0] if isinstance(part, list) else part
@@ -406,7 +406,7 @@ def _seen(place: Chat, message: dict[str, Any]) -> Seen:
     if "effect_id" in message:
         extra["effect"] = message["effect_id"]
     answered = message.get("reply_to_message")
-    return Seen(
+    return StoredMessage(
         id=f"{chat}:{id}",
         sender=Sender(id=str(message["from"]["id"])),
         text=message.get("text") or message.get("caption") or "",
@@ -443,6 +443,6 @@ async def served(app: Any) -> AsyncIterator[str]:
     """An ASGI app on a port of its own; its address."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    async with serving(app, listener):
+    async with serve_in_background(app, listener):
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     listener.close()

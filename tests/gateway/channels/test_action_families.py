@@ -7,15 +7,22 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from openclaw_mcp.core.channel import Ability, Address, ChannelRefused, Letter, Receipt, Seen
+from openclaw_mcp.core.channel import (
+    Ability,
+    ChannelRefused,
+    ChatAddress,
+    DeliveryReceipt,
+    OutboundMessage,
+    StoredMessage,
+)
 from openclaw_mcp.core.errors import ToolError
 from openclaw_mcp.core.model import Caller, Grant, Json, Sender, ToolCall
-from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.ports import NULL_CONTEXT
+from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.core.sessions import SessionQuery
-from openclaw_mcp.gateway.channels.access import judged
-from openclaw_mcp.gateway.channels.action_params import read
-from openclaw_mcp.gateway.channels.message_actions import Context, shown
+from openclaw_mcp.gateway.channels.access import check_access
+from openclaw_mcp.gateway.channels.action_params import parse_action
+from openclaw_mcp.gateway.channels.message_actions import ActionContext, message_view
 
 from .gateways import House, Twin, house, within
 from .test_rules import heard, rules
@@ -54,29 +61,31 @@ class Recorder(Twin):
         )
         self.done: list[tuple[Any, ...]] = []
 
-    async def send(self, address: Address, letter: Letter, *, key: str) -> Receipt:
-        self.done.append(("send", address.to, letter.text))
-        return await super().send(address, letter, key=key)
+    async def send(self, address: ChatAddress, message: OutboundMessage, *, key: str) -> DeliveryReceipt:
+        self.done.append(("send", address.to, message.text))
+        return await super().send(address, message, key=key)
 
-    async def react(self, address: Address, id: str, emoji: str, *, remove: bool) -> None:
+    async def react(self, address: ChatAddress, id: str, emoji: str, *, remove: bool) -> None:
         self.done.append(("react", address.to, id, emoji, remove))
 
-    async def delete(self, address: Address, id: str) -> None:
+    async def delete(self, address: ChatAddress, id: str) -> None:
         self.done.append(("delete", address.to, id))
 
-    async def edit(self, address: Address, id: str, text: str) -> None:
+    async def edit(self, address: ChatAddress, id: str, text: str) -> None:
         self.done.append(("edit", address.to, id, text))
 
-    async def pin(self, address: Address, id: str, *, remove: bool) -> None:
+    async def pin(self, address: ChatAddress, id: str, *, remove: bool) -> None:
         self.done.append(("pin", address.to, id, remove))
 
-    async def read(self, address: Address, *, limit: int, before: str | None) -> list[Seen]:
+    async def read(self, address: ChatAddress, *, limit: int, before: str | None) -> list[StoredMessage]:
         self.done.append(("read", address.to, limit, before))
-        return [Seen(id="7", sender=Sender(id="1", username="u", name="n", e164="+1"), text="hi", at=5)]
+        return [StoredMessage(id="7", sender=Sender(id="1", username="u", name="n", e164="+1"), text="hi", at=5)]
 
-    async def poll(self, address: Address, question: str, options: Sequence[str], *, many: bool, key: str) -> Receipt:
+    async def send_poll(
+        self, address: ChatAddress, question: str, options: Sequence[str], *, many: bool, key: str
+    ) -> DeliveryReceipt:
         self.done.append(("poll", address.to, question, tuple(options), many))
-        return await super().send(address, Letter(text=question), key=key)
+        return await super().send(address, OutboundMessage(text=question), key=key)
 
 
 def aimed(action: str, params: Json, target: str) -> Json:
@@ -86,11 +95,11 @@ def aimed(action: str, params: Json, target: str) -> Json:
 async def use(here: House, caller: Caller, action: str, **arguments: Any) -> Any:
     tools = here.memory.runs._tools
     assert tools is not None
-    call = ToolCall(caller=caller, name="message", arguments={"action": action, **arguments}, line=SILENCE)
+    call = ToolCall(caller=caller, name="message", arguments={"action": action, **arguments}, context=NULL_CONTEXT)
     return (await tools.call(call)).structured
 
 
-def agent_at(address: Address, *, owner: bool = True, **more: Any) -> Caller:
+def agent_at(address: ChatAddress, *, owner: bool = True, **more: Any) -> Caller:
     grant = Grant(
         agent="main", channel=address.channel, account=address.account, to=address.to, owner=owner, **more
     )  # fmt: skip
@@ -120,7 +129,7 @@ def test_trying_an_action_out_does_nothing(tmp_path: Path, action: str, params: 
                 assert len(twin.done) == before + 1
             unclear: object
             for unclear in ("true", "yes", 1, 0, "", []):
-                with pytest.raises(Fault, match="dryRun must be true or false"):
+                with pytest.raises(RpcError, match="dryRun must be true or false"):
                     await here.call("message.action", channel="twin", action=action, params=asked | {"dryRun": unclear})
 
     within(story())
@@ -148,7 +157,7 @@ def test_an_agent_crosses_over_only_where_the_rules_say(tmp_path: Path, action: 
         twins = {"default": Recorder(), "second": Recorder("second")}
         async with house(tmp_path, twin=twins["default"], config=TWO) as here:
             here.twins["second"] = twins["second"]
-            await here.mailroom.apply()
+            await here.mailroom.apply_config()
             caller = agent_at(here.at("ann"))
             for what, cross, where, may in ELSEWHERE:
                 here.config = {**TWO, "tools": {"message": {"crossContext": cross}}}
@@ -267,15 +276,17 @@ def test_without_being_told_an_agent_answers_where_it_is(
         async with house(tmp_path, config=TWO) as here:
             for name in ("default", "second"):
                 here.twins[name] = Recorder(name)
-            await here.mailroom.apply()
-            place = Address(channel="twin", account="second", to="ann", thread="7")
-            context = Context(session="agent:main:main", address=place, agent="main")
-            found = here.actions.address(read("send", {"message": "x", **asked}), context)
-            assert found == Address(channel="twin", account=account, to=to, thread=thread)
-            elsewhere = here.actions.address(read("send", {"message": "x", "target": "local:room"}), context)
+            await here.mailroom.apply_config()
+            place = ChatAddress(channel="twin", account="second", to="ann", thread="7")
+            context = ActionContext(session="agent:main:main", address=place, agent="main")
+            found = here.actions.resolve_address(parse_action("send", {"message": "x", **asked}), context)
+            assert found == ChatAddress(channel="twin", account=account, to=to, thread=thread)
+            elsewhere = here.actions.resolve_address(
+                parse_action("send", {"message": "x", "target": "local:room"}), context
+            )
             assert (elsewhere.channel, elsewhere.account, elsewhere.thread) == ("local", "default", None)
             with pytest.raises(ChannelRefused, match="target required"):
-                here.actions.address(read("send", {"message": "x", "channel": "local"}), context)
+                here.actions.resolve_address(parse_action("send", {"message": "x", "channel": "local"}), context)
 
     within(story())
 
@@ -296,7 +307,7 @@ def test_a_conversation_is_found_or_what_is_missing_is_named(tmp_path: Path) -> 
         async with house(tmp_path) as here:
 
             async def refusal(**params: Any) -> str:
-                with pytest.raises(Fault) as refused:
+                with pytest.raises(RpcError) as refused:
                     await here.call("message.action", action="send", params={"message": "x", **params})
                 return str(refused.value)
 
@@ -321,7 +332,7 @@ def test_without_a_channel_the_terminal_is_meant_and_without_that_one_is_asked_f
             done = await here.call("message.action", action="send", params={"message": "x", "to": "room"})
             assert done["channel"] == "local"
         async with house(tmp_path / "none", config={"channels": {"local": {"enabled": False}}}) as here:
-            with pytest.raises(Fault, match=r"^Channel is required \(no configured channels detected\)$"):
+            with pytest.raises(RpcError, match=r"^Channel is required \(no configured channels detected\)$"):
                 await here.call("message.action", action="send", params={"message": "x", "to": "room"})
 
     (tmp_path / "none").mkdir()
@@ -420,7 +431,7 @@ def test_the_files_of_a_message_are_told_with_it(tmp_path: Path, media: list[str
     within(story())
 
 
-SEEN = Seen(id="7", sender=Sender(id="1"), text="hi", at=5)
+SEEN = StoredMessage(id="7", sender=Sender(id="1"), text="hi", at=5)
 
 
 @pytest.mark.parametrize(
@@ -434,9 +445,9 @@ SEEN = Seen(id="7", sender=Sender(id="1"), text="hi", at=5)
         (structs.replace(SEEN, reactions=({"n": 1},), extra={"n": 1}), {"reactions": [{"n": 1}], "extra": {"n": 1}}),
     ],
 )
-def test_of_a_message_that_was_read_all_there_is_is_told(seen: Seen, told: Json) -> None:
+def test_of_a_message_that_was_read_all_there_is_is_told(seen: StoredMessage, told: Json) -> None:
     plain = {"id": "7", "messageId": "7", "text": "hi", "timestamp": 5, "fromMe": False, "sender": {"id": "1"}}
-    assert shown(seen) == plain | told
+    assert message_view(seen) == plain | told
 
 
 def test_a_broadcast_goes_to_each_of_its_conversations_or_says_why_not(tmp_path: Path) -> None:
@@ -457,7 +468,7 @@ def test_a_broadcast_goes_to_each_of_its_conversations_or_says_why_not(tmp_path:
             assert twin.taken == [("room", "x"), ("hall", "x")]
             assert len(set(twin.keys)) == 2
             here.config = {**here.config, "tools": {"message": {"broadcast": {"enabled": False}}}}
-            with pytest.raises(Fault, match=r"switched off \(tools.message.broadcast.enabled\)"):
+            with pytest.raises(RpcError, match=r"switched off \(tools.message.broadcast.enabled\)"):
                 await broadcast(channel="twin", targets=["a"])
             here.config = {**here.config, "tools": {"message": {"broadcast": {}}}}
             assert (await broadcast(targets=["a"]))["payload"]["results"][0]["channel"] == "twin"
@@ -489,12 +500,12 @@ def test_groups_ask_the_owner_only_for_a_place_and_a_mention(
     given: Any, owner: bool, mentioned: bool, outcome: str
 ) -> None:
     message = heard(chat="group", mentioned=mentioned)
-    assert judged(message, rules(**given), owner=owner, approved=()).outcome == outcome
+    assert check_access(message, rules(**given), owner=owner, approved=()).outcome == outcome
 
 
 @pytest.mark.parametrize("policy", ["disabled", "allowlist", "pairing", "open"])
 def test_the_owner_may_always_write_directly(policy: str) -> None:
-    assert judged(heard(), rules(dmPolicy=policy), owner=True, approved=()).outcome == "in"
+    assert check_access(heard(), rules(dmPolicy=policy), owner=True, approved=()).outcome == "in"
 
 
 @pytest.mark.parametrize(
@@ -511,12 +522,12 @@ def test_the_owner_may_always_write_directly(policy: str) -> None:
 )
 def test_a_name_on_the_list_is_an_id_a_user_name_or_a_number(listed: list[str], sender: Sender, outcome: str) -> None:
     given = rules(dmPolicy="allowlist", allowFrom=listed)
-    assert judged(heard(sender=sender), given, owner=False, approved=()).outcome == outcome
+    assert check_access(heard(sender=sender), given, owner=False, approved=()).outcome == outcome
 
 
 def test_a_sender_without_an_id_is_never_let_in_by_pairing() -> None:
     nameless: Any = {"", None}
-    assert judged(heard(sender=Sender()), rules(), owner=False, approved=nameless).outcome == "pair"
+    assert check_access(heard(sender=Sender()), rules(), owner=False, approved=nameless).outcome == "pair"
 
 
 def test_a_message_or_poll_a_channel_will_not_take_is_a_refusal(tmp_path: Path) -> None:
@@ -525,7 +536,7 @@ def test_a_message_or_poll_a_channel_will_not_take_is_a_refusal(tmp_path: Path) 
         async with house(tmp_path, twin=twin) as here:
             for action, params in [*ACTIONS[:5], ("poll", {"question": "?", "options": ["a", "b"]})]:
                 twin.script = [ChannelRefused("you were blocked")]
-                with pytest.raises(Fault, match="you were blocked") as lost:
+                with pytest.raises(RpcError, match="you were blocked") as lost:
                     await here.call("message.action", channel="twin", action=action, params={"to": "a", **params})
                 assert lost.value.details["code"] == "OUTBOUND_DELIVERY_FAILED"
             twin.script = [ChannelRefused("you were blocked")]
@@ -538,7 +549,7 @@ def test_a_message_or_poll_a_channel_will_not_take_is_a_refusal(tmp_path: Path) 
                 ("poll", {"question": "?", "options": ["a", "b"]}, "the poll could not be delivered"),
             ):
                 twin.script = [ChannelRefused("")]
-                with pytest.raises(Fault, match=words):
+                with pytest.raises(RpcError, match=words):
                     await here.call("message.action", channel="twin", action=action, params={"to": "a", **params})
             assert twin.taken == []
 

@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import func, update
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import Address, ChannelBusy, ChannelRefused, Letter
+from openclaw_mcp.core.channel import ChannelBusy, ChannelRefused, ChatAddress, OutboundMessage
 from openclaw_mcp.core.errors import ToolError
 from openclaw_mcp.core.model import Caller, Grant, ToolCall
-from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.ports import NULL_CONTEXT
+from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.store.tables import local_files, local_messages
 
 from .gateways import WAIT, House, Twin, house, within
@@ -103,7 +103,7 @@ def test_what_a_channel_can_not_do_is_a_sentence(tmp_path: Path) -> None:
             ):
                 for trial in (False, True):
                     asked = {"target": "a", "dryRun": trial, **params}
-                    with pytest.raises(Fault) as refused:
+                    with pytest.raises(RpcError) as refused:
                         await here.call("message.action", channel="twin", action=action, params=asked)
                     assert (str(refused.value), refused.value.kind) == (words, "INVALID_REQUEST")
             assert here.twin.taken == []
@@ -114,7 +114,7 @@ def test_what_a_channel_can_not_do_is_a_sentence(tmp_path: Path) -> None:
 def test_an_ability_may_be_switched_off(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path, config={"channels": {"local": {"actions": {"pin": False}}}}) as here:
-            with pytest.raises(Fault, match=r"nobody may pin messages \(channels.local.actions.pin\)"):
+            with pytest.raises(RpcError, match=r"nobody may pin messages \(channels.local.actions.pin\)"):
                 await act(here, "pin", messageId="1")
 
     within(story())
@@ -142,7 +142,7 @@ def test_bad_input_gets_a_sentence(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
             for action, params, words in BAD:
-                with pytest.raises(Fault) as refused:
+                with pytest.raises(RpcError) as refused:
                     await act(here, action, **params)
                 assert words in str(refused.value)
 
@@ -160,11 +160,11 @@ def test_send_and_poll_as_clients_call_them(tmp_path: Path) -> None:
                 "poll", to="room", question="?", options=["a", "b"], channel="local", idempotencyKey="two"
             )
             assert polled["messageId"]
-            with pytest.raises(Fault, match="must have required property 'idempotencyKey'"):
+            with pytest.raises(RpcError, match="must have required property 'idempotencyKey'"):
                 await here.call("send", to="room", message="hi")
-            with pytest.raises(Fault, match="Unknown channel: pigeon; configured are local, twin"):
+            with pytest.raises(RpcError, match="Unknown channel: pigeon; configured are local, twin"):
                 await here.call("send", to="room", message="hi", channel="pigeon", idempotencyKey="x")
-            with pytest.raises(Fault, match=r"webchat is no channel"):
+            with pytest.raises(RpcError, match=r"webchat is no channel"):
                 await here.call("send", to="room", message="hi", channel="webchat", idempotencyKey="x")
 
     within(story())
@@ -176,7 +176,7 @@ def test_a_message_that_waits_is_told_as_such(tmp_path: Path, monkeypatch: pytes
     async def story() -> None:
         async with house(tmp_path) as here:
             here.twin.script = [ChannelBusy("slow", 60.0)]
-            with pytest.raises(Fault) as waits:
+            with pytest.raises(RpcError) as waits:
                 await here.call("send", to="ann", message="hi", channel="twin", idempotencyKey="one")
             assert waits.value.kind == "UNAVAILABLE"
             assert waits.value.details["code"] == "OUTBOUND_DELIVERY_QUEUED"
@@ -194,7 +194,7 @@ def test_a_message_that_will_never_arrive_is_not_to_be_sent_again(tmp_path: Path
                 ("message.action", {"action": "send", "params": {"target": "ann", "message": "hi"}}),
             ):
                 here.twin.script = [ChannelRefused("you were blocked")]
-                with pytest.raises(Fault, match="you were blocked") as lost:
+                with pytest.raises(RpcError, match="you were blocked") as lost:
                     await here.call(method, channel="twin", **params)
                 assert (lost.value.kind, lost.value.retryable) == ("UNAVAILABLE", False)
                 failed = (await here.call("outbox.list", status="failed"))["items"]
@@ -221,7 +221,7 @@ def test_a_broadcast_tells_of_each_target(tmp_path: Path) -> None:
             )
             assert [r["channel"] for r in everywhere["payload"]["results"]] == ["local", "twin"]
             here.config = {**OPEN, "tools": {"message": {"broadcast": {"enabled": False}}}}
-            with pytest.raises(Fault, match="broadcasts are switched off"):
+            with pytest.raises(RpcError, match="broadcasts are switched off"):
                 await here.call("message.action", action="broadcast", params={"targets": ["x"], "message": "y"})
 
     within(story())
@@ -243,7 +243,7 @@ def test_trying_out_sends_nothing(tmp_path: Path) -> None:
 # ---- an agent's own ----------------------------------------------------------------------------------------------
 
 
-def agent(address: Address, session: str = "agent:main:main") -> Caller:
+def agent(address: ChatAddress, session: str = "agent:main:main") -> Caller:
     grant = Grant(agent="main", channel=address.channel, account=address.account, to=address.to, thread=address.thread)
     return Caller(kind="agent", name="run", session=session, grant=grant)
 
@@ -251,7 +251,7 @@ def agent(address: Address, session: str = "agent:main:main") -> Caller:
 async def use(here: House, caller: Caller, **arguments: Any) -> Any:
     tools = here.memory.runs._tools  # the desk the house was made with
     assert tools is not None
-    result = await tools.call(ToolCall(caller=caller, name="message", arguments=arguments, line=SILENCE))
+    result = await tools.call(ToolCall(caller=caller, name="message", arguments=arguments, context=NULL_CONTEXT))
     return result.structured
 
 
@@ -293,7 +293,7 @@ def test_an_agent_over_rpc_can_not_name_another_session(tmp_path: Path) -> None:
             caller = agent(here.at("ann"))
             done = await here.call("message:send", caller, message="mine", sessionKey="agent:main:other")
             assert done["to"] == "ann"
-            (mail,) = await here.books.outbox.said("agent:main:main", since=0)
+            (mail,) = await here.books.outbox.list_direct_sends("agent:main:main", since=0)
             assert mail.origin == "tool"
 
     within(story())
@@ -316,9 +316,9 @@ def test_an_attachment_too_large_is_refused_before_it_is_stored(tmp_path: Path) 
     async def story() -> None:
         async with house(tmp_path, config={"channels": {"local": {"mediaMaxMb": 0.0001}}}) as here:
             file = Attachment(mime_type="text/plain", data=b"x" * 200)
-            where = Address(channel="local", account="default", to="room")
+            where = ChatAddress(channel="local", account="default", to="room")
             with pytest.raises(ChannelRefused, match="larger than 104 bytes"):
-                await here.mailroom.post(where, Letter(attachments=(file,)), key="k")
+                await here.mailroom.post(where, OutboundMessage(attachments=(file,)), key="k")
 
     within(story())
 
@@ -330,22 +330,22 @@ def test_a_change_of_config_touches_only_what_it_names(tmp_path: Path) -> None:
     async def story() -> None:
         both: dict[str, Any] = {"channels": {"twin": {"accounts": {"default": {}, "second": {}}}}}
         async with house(tmp_path, config=both) as here:
-            first = here.mailroom.stations.get("twin", "default")
+            first = here.mailroom.accounts.get("twin", "default")
             here.config = {"channels": {"twin": {"accounts": {"default": {}, "second": {"allowFrom": ["x"]}}}}}
-            await here.mailroom.apply()
-            assert here.mailroom.stations.get("twin", "default") is first
+            await here.mailroom.apply_config()
+            assert here.mailroom.accounts.get("twin", "default") is first
             here.config = {"channels": {"twin": {"accounts": {"default": {}}}, "pigeon": {}}}
-            await here.mailroom.apply()
+            await here.mailroom.apply_config()
             status = await here.call("channels.status")
             assert status["channelOrder"] == ["local", "twin"]
             assert [row["accountId"] for row in status["channelAccounts"]["twin"]] == ["default"]
             assert status["statusIssues"][0]["message"] == "there is no channel pigeon; there are local, twin"
             here.config = {"channels": {"twin": {"dmPolicy": "everybody"}}}
-            await here.mailroom.apply()
+            await here.mailroom.apply_config()
             status = await here.call("channels.status")
             assert "dmPolicy" in status["statusIssues"][-1]["message"]
             assert (
-                here.mailroom.stations.get("twin", "default") is first
+                here.mailroom.accounts.get("twin", "default") is first
             )  # a config that can't be followed changes nothing
 
     within(story())
@@ -361,7 +361,7 @@ def test_a_channel_that_is_refused_waits_for_a_person(tmp_path: Path) -> None:
             assert (row["state"], row["lastError"]) == ("refused", "the token is wrong; set channels.twin.token")
             assert twin.run_count == 1
             await here.call("channels.restart", channel="twin")
-            await here.mailroom.post(here.at("ann"), Letter(text="x"), key="k", wait=WAIT)
+            await here.mailroom.post(here.at("ann"), OutboundMessage(text="x"), key="k", wait=WAIT)
             assert twin.taken == [("ann", "x")]
 
     within(story())

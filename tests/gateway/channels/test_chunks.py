@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from openclaw_mcp.gateway.channels.chunks import split
+from openclaw_mcp.gateway.channels.chunks import split_text
 
 WORDS = st.text("abc de.\n", max_size=60)
 CODE = st.builds(
@@ -26,7 +26,7 @@ def fences(part: str) -> list[str]:
 @example("a" * 100, 40)
 @example("```python\n" + "x = 1\n" * 40 + "```", 60)
 def test_no_part_is_too_long_and_no_word_is_lost(text: str, limit: int) -> None:
-    parts = split(text, limit)
+    parts = split_text(text, limit)
     assert all(0 < len(part) <= limit for part in parts)
 
     def letters(texts: list[str]) -> str:
@@ -38,7 +38,7 @@ def test_no_part_is_too_long_and_no_word_is_lost(text: str, limit: int) -> None:
 
 @given(TEXTS, st.integers(60, 200))
 def test_every_part_closes_the_code_it_opens(text: str, limit: int) -> None:
-    for part in split(text, limit):
+    for part in split_text(text, limit):
         open_mark = ""
         for line in fences(part):
             marks = line.strip()
@@ -51,13 +51,13 @@ def test_every_part_closes_the_code_it_opens(text: str, limit: int) -> None:
 
 def test_a_block_goes_on_in_its_own_language() -> None:
     code = "\n".join(f"line_{n} = {n}" for n in range(20))
-    parts = split(f"```python\n{code}\n```", 100)
+    parts = split_text(f"```python\n{code}\n```", 100)
     assert len(parts) > 2
     assert all(part.startswith("```python\n") and part.endswith("\n```") for part in parts)
 
 
 def test_text_before_a_block_is_a_part_of_its_own() -> None:
-    parts = split("An explanation.\n\n```sh\n" + "echo hi\n" * 10 + "```", 60)
+    parts = split_text("An explanation.\n\n```sh\n" + "echo hi\n" * 10 + "```", 60)
     assert parts[0] == "An explanation."
     assert parts[1].startswith("```sh\necho hi")
 
@@ -76,4 +76,4 @@ def test_text_before_a_block_is_a_part_of_its_own() -> None:
     ],
 )
 def test_where_it_breaks(text: str, limit: int, parts: list[str]) -> None:
-    assert split(text, limit) == parts
+    assert split_text(text, limit) == parts

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from openclaw_mcp.core.agent import AgentEvent, Attachment, Did, Final, Turn
-from openclaw_mcp.core.channel import Address, ChannelError, ChannelRefused, Heard
-from openclaw_mcp.core.effects import Effects, Sent
-from openclaw_mcp.core.mail import LocalNote
+from openclaw_mcp.core.agent import AgentEvent, Attachment, EffectsReported, Turn, TurnCompleted
+from openclaw_mcp.core.channel import ChannelError, ChannelRefused, ChatAddress, InboundMessage
+from openclaw_mcp.core.effects import RunEffects, SentMessage
+from openclaw_mcp.core.mail import NewLocalMessage
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.sessions import NewSession, RunRequest
 from openclaw_mcp.gateway.channels import attachments
-from openclaw_mcp.gateway.channels.inbox import granted
-from openclaw_mcp.store.local_messages import LocalConversations
+from openclaw_mcp.gateway.channels.inbox import grant_options
+from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
 
 from .gateways import WAIT, House, Twin, house, within
 
@@ -43,7 +43,7 @@ def test_a_message_is_answered_where_it_came_from_while_we_type(tmp_path: Path) 
             await told(here, "!say hello Ann", id="1", address=here.at("ann", "t1"))
             assert await twin.has(1) == [("ann", "hello Ann")]
             assert twin.typed > 0
-            assert await here.mailroom.route("agent:main:twin:direct:ann:thread:t1") == here.at("ann", "t1")
+            assert await here.mailroom.find_address("agent:main:twin:direct:ann:thread:t1") == here.at("ann", "t1")
 
     within(story())
 
@@ -66,7 +66,7 @@ def test_what_was_heard_before_a_crash_is_answered_after_it(tmp_path: Path) -> N
     async def story() -> None:
         async with house(tmp_path, asleep=True) as here:
             heard = here.twin.heard("!say late but here", id="1")
-            assert await here.books.inbox.hear(heard) is not None  # on disk, and then the process died
+            assert await here.books.inbox.add(heard) is not None  # on disk, and then the process died
         async with house(tmp_path) as again:
             assert await again.twin.has(1) == [("ann", "late but here")]
             await settled(again)
@@ -78,12 +78,12 @@ def test_an_answer_that_was_ready_when_we_died_is_sent_by_the_next(tmp_path: Pat
     async def story() -> None:
         async with house(tmp_path, asleep=True) as here:
             heard = here.twin.heard("!say ready", id="1")
-            arrival = await here.books.inbox.hear(heard)
+            arrival = await here.books.inbox.add(heard)
             assert arrival is not None
             session = NewSession(key="agent:main:twin:direct:ann", agent_id="main", classification="main")
             await here.memory.runs.submit(RunRequest(run_id="twin:default:1", session=session, message="!say ready"))
             assert await here.memory.runs.wait("twin:default:1", seconds=WAIT)
-            await here.books.inbox.asked(arrival.id, run_id="twin:default:1", session=session.key)
+            await here.books.inbox.link_run(arrival.id, run_id="twin:default:1", session=session.key)
         async with house(tmp_path) as again:
             assert await again.twin.has(1) == [("ann", "ready")]
             await settled(again)
@@ -141,7 +141,7 @@ def test_stop_does_not_wait_behind_what_it_stops(tmp_path: Path) -> None:
         async with house(tmp_path) as here:
             await told(here, "!sleep 600", id="1")
             async with asyncio.timeout(WAIT):
-                while here.memory.runs.idle:  # noqa: ASYNC110  (another room's state)
+                while here.memory.runs.is_idle:  # noqa: ASYNC110  (another room's state)
                     await asyncio.sleep(0.01)
             await told(here, "/stop", id="2")
             assert await here.twin.has(1) == [("ann", "Stopped.")]
@@ -239,12 +239,12 @@ class Starter:
     """An agent whose program sent the answer before it ended."""
 
     id = "starter"
-    takes: tuple[str, ...] = ()
+    media_types: tuple[str, ...] = ()
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        sent = Sent(tool="message_send", provider="twin", to="ann", text="said by a program")
-        yield Did(Effects(sent=(sent,)))
-        yield Final(text="said by a program")
+        sent = SentMessage(tool="message_send", provider="twin", to="ann", text="said by a program")
+        yield EffectsReported(RunEffects(sent=(sent,)))
+        yield TurnCompleted(text="said by a program")
 
 
 def test_a_program_the_run_started_may_have_answered_too(tmp_path: Path) -> None:
@@ -342,12 +342,12 @@ def test_others_orders_and_channels_without_patience_are_not_joined(tmp_path: Pa
 def test_joined_messages_survive_a_crash_whole_and_nothing_is_added_to_what_was_left(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path, asleep=True) as here:
-            first = await here.books.inbox.hear(here.twin.heard("one", id="1"))
-            second = await here.books.inbox.hear(here.twin.heard("two", id="2"))
+            first = await here.books.inbox.add(here.twin.heard("one", id="1"))
+            second = await here.books.inbox.add(here.twin.heard("two", id="2"))
             assert first is not None
             assert second is not None
             whole = here.twin.heard("one\ntwo", id="1")
-            await here.books.inbox.join(first.id, whole, others=[second.id])  # and then the process died
+            await here.books.inbox.merge(first.id, whole, others=[second.id])  # and then the process died
         async with house(tmp_path, config=quickly()) as again:
             await told(again, "three", id="3")
             said = [text.partition("You said: ")[2] for _, text in await again.twin.has(2)]
@@ -400,7 +400,7 @@ def test_a_file_is_fetched_after_a_crash_too_and_one_that_can_not_be_had_is_name
     async def story() -> None:
         async with house(tmp_path, asleep=True) as here:
             heard = here.twin.heard("!say both\n!return", id="1", files=lying("a.png") + lying("b.png"))
-            assert await here.books.inbox.hear(heard) is not None  # on disk, and then the process died
+            assert await here.books.inbox.add(heard) is not None  # on disk, and then the process died
         shelf = Shelf()
         shelf.trouble = [ChannelError("a moment"), ChannelRefused("gone")]
         async with house(tmp_path, twin=shelf):
@@ -414,8 +414,8 @@ def test_a_file_is_fetched_after_a_crash_too_and_one_that_can_not_be_had_is_name
 def test_an_account_that_is_gone_owes_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
-            lost = here.twin.heard("hello", id="1", address=Address(channel="gone", account="x", to="y"))
-            await here.mailroom.receiving.hear(lost)
+            lost = here.twin.heard("hello", id="1", address=ChatAddress(channel="gone", account="x", to="y"))
+            await here.mailroom.inbound.receive(lost)
             await settled(here)
 
     within(story())
@@ -455,9 +455,9 @@ def test_a_message_that_comes_while_its_account_starts_anew_is_answered(tmp_path
         twin = Slow()
         async with house(tmp_path, twin=twin) as here:
             here.config = {"channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open", "replyToMode": "off"}}}
-            applying = asyncio.create_task(here.mailroom.apply())
+            applying = asyncio.create_task(here.mailroom.apply_config())
             await asyncio.wait_for(twin.closing.wait(), WAIT)
-            await here.mailroom.receiving.hear(twin.heard("!say in between", id="1"))
+            await here.mailroom.inbound.receive(twin.heard("!say in between", id="1"))
             assert await twin.has(1) == [("ann", "in between")]
             twin.go.set()
             await applying
@@ -470,11 +470,11 @@ def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_pat
         book = "agent:main:local:group:#team"
         async with house(tmp_path) as here:
             owner = Sender(id="owner")
-            note = LocalNote(
+            note = NewLocalMessage(
                 account="default", conversation="#team", sender=owner, text="do\n!say heard you", mine=False, key="k",
                 extra={"mentioned": True},
             )  # fmt: skip
-            await LocalConversations(here.memory.store).add(note)  # and then the process died
+            await SqlLocalMessageRepository(here.memory.store).add(note)  # and then the process died
         config = {"channels": {"local": {"groupPolicy": "open"}}}
         async with house(tmp_path, config=config) as again:
             await again.until(lambda seen: [m["text"] for m in seen] == ["do\n!say heard you", "heard you"], "#team")
@@ -490,8 +490,8 @@ def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_pat
 def test_what_is_heard_while_the_house_closes_is_kept_for_the_next(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
-            twin, hear = here.twin, here.mailroom.receiving.hear
-            await here.mailroom.receiving.__aexit__()
+            twin, hear = here.twin, here.mailroom.inbound.receive
+            await here.mailroom.inbound.__aexit__()
             await hear(twin.heard("!say kept for later", id="1"))
         async with house(tmp_path) as again:
             assert await again.twin.has(1) == [("ann", "kept for later")]
@@ -500,9 +500,9 @@ def test_what_is_heard_while_the_house_closes_is_kept_for_the_next(tmp_path: Pat
 
 
 def test_a_run_knows_the_group_it_answers_in_and_a_direct_chat_is_no_group() -> None:
-    where = Address(channel="twin", account="default", to="team", thread="7")
-    heard = Heard(id="1", address=where, chat="group", sender=Sender(id="ann"), text="hi", at=1)
+    where = ChatAddress(channel="twin", account="default", to="team", thread="7")
+    heard = InboundMessage(id="1", address=where, chat="group", sender=Sender(id="ann"), text="hi", at=1)
 
-    assert granted(heard, owner=False)["group"] == "team"
-    assert granted(heard, owner=False)["thread"] == "7"
-    assert granted(msgspec.structs.replace(heard, chat="direct"), owner=False).get("group") is None
+    assert grant_options(heard, owner=False)["group"] == "team"
+    assert grant_options(heard, owner=False)["thread"] == "7"
+    assert grant_options(msgspec.structs.replace(heard, chat="direct"), owner=False).get("group") is None

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_mcp.core.errors import OpenClawError
-from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Fault
-from openclaw_mcp.net.gateway_client.client import Client
-from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
+from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, RpcError
+from openclaw_mcp.net.gateway_client.client import GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
 from tests.effort import often
 from tests.gateway.rpc.gateways import BACKEND
 from tests.gateway.wiring.test_gateway import Served, serving
@@ -30,13 +30,13 @@ Lane = dict[str, int]
 
 
 @contextlib.asynccontextmanager
-async def client_of(served: Served) -> AsyncIterator[Client]:
-    told = Introduction(client=BACKEND, scopes=(READ, WRITE, ADMIN))
-    async with Client(served.ws, told, credentials=Credentials(token=served.token), redial=False) as client:
+async def client_of(served: Served) -> AsyncIterator[GatewayClient]:
+    told = ClientProfile(client=BACKEND, scopes=(READ, WRITE, ADMIN))
+    async with GatewayClient(served.ws, told, credentials=Credentials(token=served.token), redial=False) as client:
         yield client
 
 
-async def send_on(client: Client, lane: str, done: Lane) -> None:
+async def send_on(client: GatewayClient, lane: str, done: Lane) -> None:
     """One after the other, each until it is acknowledged; an unacknowledged one is sent again under its key."""
     while True:
         number = done[lane]
@@ -45,7 +45,7 @@ async def send_on(client: Client, lane: str, done: Lane) -> None:
         done[lane] += 1
 
 
-async def write_on(client: Client, lane: str, done: Lane) -> None:
+async def write_on(client: GatewayClient, lane: str, done: Lane) -> None:
     """The same from the other side. Nobody answers here: it is a group, and nothing is said to the agent."""
     while True:
         number = done[lane]
@@ -53,7 +53,7 @@ async def write_on(client: Client, lane: str, done: Lane) -> None:
         done[lane] += 1
 
 
-async def ask_on(client: Client, done: Lane) -> None:
+async def ask_on(client: GatewayClient, done: Lane) -> None:
     """Questions for the demo agent, one after the other; what becomes of them is seen at the end."""
     while True:
         number = done["desk"]
@@ -62,7 +62,7 @@ async def ask_on(client: Client, done: Lane) -> None:
         done["desk"] += 1
 
 
-async def burst_on(client: Client, acknowledged: set[int]) -> None:
+async def burst_on(client: GatewayClient, acknowledged: set[int]) -> None:
     """Many at once, so that a death finds letters stored, letters half-way and letters sent."""
 
     async def one(number: int) -> None:
@@ -85,11 +85,11 @@ async def work(served: Served, sent: Lane, written: Lane, hall: set[int], second
         await asyncio.sleep(seconds)  # the moment of death is what is at random here
         os.killpg(served.child.pid, signal.SIGKILL)
         ended = await asyncio.gather(*workers, return_exceptions=True)
-        unexpected = [one for one in ended if isinstance(one, Fault) or not isinstance(one, OpenClawError)]
+        unexpected = [one for one in ended if isinstance(one, RpcError) or not isinstance(one, OpenClawError)]
         assert not unexpected, unexpected
 
 
-async def everything(client: Client, lane: str) -> list[str]:
+async def everything(client: GatewayClient, lane: str) -> list[str]:
     texts: list[str] = []
     before: dict[str, Any] = {}
     while True:
@@ -100,7 +100,7 @@ async def everything(client: Client, lane: str) -> list[str]:
         before = {"before": page[0]["id"]}
 
 
-async def answered(client: Client) -> None:
+async def answered(client: GatewayClient) -> None:
     """Each question has one answer: the agent's, or a word that it was cut short. None is answered twice."""
     while True:
         seen = await everything(client, "desk")

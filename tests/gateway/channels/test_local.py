@@ -8,12 +8,19 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import Address, ChannelError, ChannelRefused, Heard, Letter, Seen
-from openclaw_mcp.core.mail import LocalNote
+from openclaw_mcp.core.channel import (
+    ChannelError,
+    ChannelRefused,
+    ChatAddress,
+    InboundMessage,
+    OutboundMessage,
+    StoredMessage,
+)
+from openclaw_mcp.core.mail import NewLocalMessage
 from openclaw_mcp.core.model import Sender
-from openclaw_mcp.gateway.channels.local.channel import LocalChannel, LocalNews
-from openclaw_mcp.store.local_messages import LocalConversations
-from openclaw_mcp.store.store import opened
+from openclaw_mcp.gateway.channels.local.channel import LocalChannel, LocalEvent
+from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
+from openclaw_mcp.store.store import open_store
 
 from .contract import ChannelContract, Worlds, key
 
@@ -25,24 +32,24 @@ class LocalWorld:
 
     def __init__(self, channel: LocalChannel) -> None:
         self.channel = channel
-        self.address = Address(channel="local", account="default", to="kitchen")
-        self.elsewhere = Address(channel="local", account="default", to="garden")
-        self.heard: asyncio.Queue[Heard] = asyncio.Queue()
-        self.typed: list[LocalNews] = []
-        channel.news.listen(lambda news: self.typed.append(news) if news.kind == "typing" else None)
+        self.address = ChatAddress(channel="local", account="default", to="kitchen")
+        self.elsewhere = ChatAddress(channel="local", account="default", to="garden")
+        self.heard: asyncio.Queue[InboundMessage] = asyncio.Queue()
+        self.typed: list[LocalEvent] = []
+        channel.events.connect(lambda news: self.typed.append(news) if news.kind == "typing" else None)
 
     async def say(
         self, text: str, *, attachments: Sequence[Attachment] = (), reply_to: str | None = None,
-        address: Address | None = None,
+        address: ChatAddress | None = None,
     ) -> str:  # fmt: skip
         place = address or self.address
-        note = LocalNote(
+        note = NewLocalMessage(
             account="default", conversation=place.to, sender=ANN, text=text, mine=False, key=key(),
             thread=place.thread, reply_to=reply_to, attachments=tuple(attachments),
         )  # fmt: skip
-        return (await self.channel.say(note)).id
+        return (await self.channel.receive(note)).id
 
-    async def sees(self, address: Address | None = None) -> Sequence[Seen]:
+    async def sees(self, address: ChatAddress | None = None) -> Sequence[StoredMessage]:
         return await self.channel.read(address or self.address, limit=100)
 
     async def sees_typing(self) -> bool:
@@ -51,10 +58,10 @@ class LocalWorld:
 
 @asynccontextmanager
 async def local_world(where: str) -> AsyncIterator[LocalWorld]:
-    async with opened(where) as store:
-        world = LocalWorld(LocalChannel(LocalConversations(store)))
+    async with open_store(where) as store:
+        world = LocalWorld(LocalChannel(SqlLocalMessageRepository(store)))
         running = asyncio.create_task(world.channel.run(world.heard.put))
-        await world.channel._caught_up.wait()  # or what is said now is told again
+        await world.channel._replay_done.wait()  # or what is said now is told again
         try:
             yield world
         finally:
@@ -89,12 +96,12 @@ def test_conversations_are_there_after_reopening(world: Worlds) -> None:
 
 def test_a_person_is_not_heard_while_nobody_listens(tmp_path: Path) -> None:
     async def story() -> None:
-        async with opened(str(tmp_path / "db.sqlite")) as store:
-            channel = LocalChannel(LocalConversations(store))
-            note = LocalNote(account="default", conversation="c", sender=ANN, text="hi", mine=False, key="k")
+        async with open_store(str(tmp_path / "db.sqlite")) as store:
+            channel = LocalChannel(SqlLocalMessageRepository(store))
+            note = NewLocalMessage(account="default", conversation="c", sender=ANN, text="hi", mine=False, key="k")
             with pytest.raises(ChannelError, match="not running"):
-                await channel.say(note)
-            assert await channel.read(Address(channel="local", account="default", to="c"), limit=1) == []
+                await channel.receive(note)
+            assert await channel.read(ChatAddress(channel="local", account="default", to="c"), limit=1) == []
 
     asyncio.run(story())
 
@@ -115,7 +122,7 @@ def test_only_our_own_messages_can_be_edited_and_an_unknown_one_is_named(world: 
             theirs = await here.say("mine")
             with pytest.raises(ChannelRefused, match="our own"):
                 await here.channel.edit(here.address, theirs, "changed")
-            sent = await here.channel.send(here.address, Letter(text="x"), key="k")
+            sent = await here.channel.send(here.address, OutboundMessage(text="x"), key="k")
             with pytest.raises(ChannelRefused, match="no message"):
                 await here.channel.pin(here.elsewhere, sent.message_id)
 

@@ -10,9 +10,18 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import Address, Channel, ChannelBusy, ChannelError, ChannelRefused, Heard, Letter, Seen
+from openclaw_mcp.core.channel import (
+    Channel,
+    ChannelBusy,
+    ChannelError,
+    ChannelRefused,
+    ChatAddress,
+    InboundMessage,
+    OutboundMessage,
+    StoredMessage,
+)
 from openclaw_mcp.core.model import Sender
-from openclaw_mcp.gateway.channels.matrix import Matrix, MatrixSettings
+from openclaw_mcp.gateway.channels.matrix import MatrixChannel, MatrixSettings
 
 from .contract import PIXEL, WAIT, ChannelContract, Worlds, files_of, has, heard, key, one, until
 from .synapse import Person, Synapse
@@ -22,15 +31,15 @@ class MatrixWorld:
     effect: str | None = None
     channel: Channel
 
-    def __init__(self, channel: Matrix, ann: Person, bot: str) -> None:
+    def __init__(self, channel: MatrixChannel, ann: Person, bot: str) -> None:
         self.channel = channel
         self.ann = ann
         self.bot = bot
-        self.heard: asyncio.Queue[Heard] = asyncio.Queue()
+        self.heard: asyncio.Queue[InboundMessage] = asyncio.Queue()
         self.address = self.elsewhere = self.nowhere = self.at("!nowhere:matrix.test")
 
-    def at(self, room: str, thread: str | None = None) -> Address:
-        return Address(channel="matrix", account="default", to=room, thread=thread)
+    def at(self, room: str, thread: str | None = None) -> ChatAddress:
+        return ChatAddress(channel="matrix", account="default", to=room, thread=thread)
 
     async def meet(self, **room: Any) -> str:
         """A new room with both in it."""
@@ -41,7 +50,7 @@ class MatrixWorld:
 
     async def say(
         self, text: str, *, attachments: Sequence[Attachment] = (), reply_to: str | None = None,
-        address: Address | None = None,
+        address: ChatAddress | None = None,
     ) -> str:  # fmt: skip
         place = address or self.address
         related: dict[str, Any] = {}
@@ -58,7 +67,7 @@ class MatrixWorld:
         content = {"msgtype": "m.image", "body": text, "filename": file.name, "url": uri, "info": info}
         return await self.ann.send(place.to, content | related)
 
-    async def sees(self, address: Address | None = None) -> Sequence[Seen]:
+    async def sees(self, address: ChatAddress | None = None) -> Sequence[StoredMessage]:
         return await self.ann.sees((address or self.address).to)
 
     async def sees_typing(self) -> bool:
@@ -66,7 +75,7 @@ class MatrixWorld:
 
 
 @asynccontextmanager
-async def running(channel: Matrix, heard: Any) -> AsyncIterator[None]:
+async def running(channel: MatrixChannel, heard: Any) -> AsyncIterator[None]:
     """The channel at work, connected."""
     task = asyncio.create_task(channel.run(heard))
     try:
@@ -85,7 +94,7 @@ async def running(channel: Matrix, heard: Any) -> AsyncIterator[None]:
 async def matrix_world(synapse: Synapse, folder: Path, **settings: Any) -> AsyncIterator[MatrixWorld]:
     ann, bot = synapse.register("ann"), synapse.register("bot")
     config = {"homeserver": synapse.url, "accessToken": bot.token, "autoJoin": "always", **settings}
-    channel = Matrix(MatrixSettings.read(config), account="default", folder=folder)
+    channel = MatrixChannel(MatrixSettings.read(config), account="default", folder=folder)
     world = MatrixWorld(channel, ann, bot.user)
     try:
         async with running(channel, world.heard.put):
@@ -113,9 +122,9 @@ def told(world: Worlds, story: Any) -> None:
     ChannelContract().told(world, story)
 
 
-def channel_of(synapse: Synapse, person: Person, folder: Path, **settings: Any) -> Matrix:
+def channel_of(synapse: Synapse, person: Person, folder: Path, **settings: Any) -> MatrixChannel:
     config = {"homeserver": synapse.url, "accessToken": person.token, "autoJoin": "always", **settings}
-    return Matrix(MatrixSettings.read(config), account="default", folder=folder)
+    return MatrixChannel(MatrixSettings.read(config), account="default", folder=folder)
 
 
 @asynccontextmanager
@@ -139,7 +148,7 @@ def test_what_was_said_while_we_were_away_is_heard_in_order_and_nothing_before_i
             room = await ann.room(bot.user)
             await ann.send(room, {"msgtype": "m.text", "body": "long ago"})
             await bot.join(room)
-            first: asyncio.Queue[Heard] = asyncio.Queue()
+            first: asyncio.Queue[InboundMessage] = asyncio.Queue()
             channel = channel_of(synapse, bot, tmp_path)
             async with running(channel, first.put):
                 await ann.send(room, {"msgtype": "m.text", "body": "now"})
@@ -148,7 +157,7 @@ def test_what_was_said_while_we_were_away_is_heard_in_order_and_nothing_before_i
             count = 130  # more than one sync brings
             for number in range(count):
                 await ann.send(room, {"msgtype": "m.text", "body": str(number)})
-            again: asyncio.Queue[Heard] = asyncio.Queue()
+            again: asyncio.Queue[InboundMessage] = asyncio.Queue()
             channel = channel_of(synapse, bot, tmp_path)
             texts: list[str] = []
             async with running(channel, again.put):
@@ -170,17 +179,17 @@ def test_a_message_that_could_not_be_kept_is_told_again(synapse: Synapse, tmp_pa
             await bot.join(room)
             tries: list[str] = []
 
-            async def full(message: Heard) -> None:
+            async def full(message: InboundMessage) -> None:
                 tries.append(message.id)
                 raise ChannelError("the disk is full")
 
             channel = channel_of(synapse, bot, tmp_path)
-            async with running(channel, asyncio.Queue[Heard]().put):
+            async with running(channel, asyncio.Queue[InboundMessage]().put):
                 pass  # from here on we listen
             id = await ann.send(room, {"msgtype": "m.text", "body": "keep me"})
             with pytest.raises(ChannelError, match="disk is full"):
                 await channel.run(full)
-            kept: asyncio.Queue[Heard] = asyncio.Queue()
+            kept: asyncio.Queue[InboundMessage] = asyncio.Queue()
             async with running(channel, kept.put):
                 assert (await kept.get()).id == id == tries[0]
             await channel.aclose()
@@ -197,12 +206,12 @@ def test_a_password_logs_in_once_and_keeps_its_device(synapse: Synapse, tmp_path
             devices = []
             for _round in range(2):
                 channel = channel_of(synapse, bot, tmp_path, accessToken="", userId=bot.user, password="correct horse")
-                async with running(channel, asyncio.Queue[Heard]().put):
+                async with running(channel, asyncio.Queue[InboundMessage]().put):
                     devices.append((await channel.status())["deviceId"])
                 await channel.aclose()
             await bot.call("POST", "/logout/all", {})
             channel = channel_of(synapse, bot, tmp_path, accessToken="", userId=bot.user, password="correct horse")
-            async with running(channel, asyncio.Queue[Heard]().put):
+            async with running(channel, asyncio.Queue[InboundMessage]().put):
                 devices.append((await channel.status())["deviceId"])
             await channel.aclose()
             assert len(set(devices)) == 1
@@ -227,7 +236,7 @@ def test_a_login_that_can_not_work_is_refused_in_clear_words(
         async with pair(synapse) as (_, bot):
             channel = channel_of(synapse, bot, tmp_path, **settings)
             with pytest.raises(ChannelRefused, match=words):
-                await channel.run(asyncio.Queue[Heard]().put)
+                await channel.run(asyncio.Queue[InboundMessage]().put)
             await channel.aclose()
 
     bounded(story)
@@ -239,15 +248,15 @@ def test_a_login_that_ends_while_we_listen_is_for_a_person_and_letters_wait(syna
             room = await ann.room(bot.user)
             await bot.join(room)
             channel = channel_of(synapse, bot, tmp_path)
-            async with running(channel, asyncio.Queue[Heard]().put):
+            async with running(channel, asyncio.Queue[InboundMessage]().put):
                 pass
-            listening = asyncio.create_task(channel.run(asyncio.Queue[Heard]().put))
+            listening = asyncio.create_task(channel.run(asyncio.Queue[InboundMessage]().put))
             await bot.call("POST", "/logout", {})
             with pytest.raises(ChannelRefused, match="no longer valid"):
                 await listening
-            place = Address(channel="matrix", account="default", to=room)
+            place = ChatAddress(channel="matrix", account="default", to=room)
             with pytest.raises(ChannelError, match="no longer valid"):
-                await channel.send(place, Letter(text="later"), key=key())
+                await channel.send(place, OutboundMessage(text="later"), key=key())
             await channel.aclose()
 
     bounded(story)
@@ -256,9 +265,9 @@ def test_a_login_that_ends_while_we_listen_is_for_a_person_and_letters_wait(syna
 def test_a_homeserver_that_is_away_is_tried_again_later(tmp_path: Path) -> None:
     async def story() -> None:
         settings = MatrixSettings.read({"homeserver": "http://127.0.0.1:9", "accessToken": "x"})
-        channel = Matrix(settings, account="default", folder=tmp_path)
+        channel = MatrixChannel(settings, account="default", folder=tmp_path)
         with pytest.raises(ChannelError, match="did not answer") as caught:
-            await channel.run(asyncio.Queue[Heard]().put)
+            await channel.run(asyncio.Queue[InboundMessage]().put)
         assert not isinstance(caught.value, ChannelRefused)
         await channel.aclose()
 
@@ -272,7 +281,7 @@ def test_invitations_are_accepted_only_as_the_settings_say(synapse: Synapse, tmp
     async def story() -> None:
         async with pair(synapse) as (ann, bot), pair(synapse) as (eve, _):
             channel = channel_of(synapse, bot, tmp_path, autoJoin="allowlist", autoJoinAllowlist=[ann.user])
-            async with running(channel, asyncio.Queue[Heard]().put):
+            async with running(channel, asyncio.Queue[InboundMessage]().put):
                 refused = await eve.room(bot.user)
                 wanted = await ann.room(bot.user)
                 await ann.until_member(wanted, bot.user)
@@ -295,7 +304,7 @@ def test_a_direct_chat_is_known_as_one_and_its_first_words_are_heard(world: Worl
         message = await heard(world)
         assert (message.chat, message.text, message.address.to) == ("direct", "psst", room)
         assert message.sender == Sender(id=world.ann.user, name="Ann")  # a name without its server vouches for nobody
-        assert world.channel.canonical(world.ann.user.upper()) == room
+        assert world.channel.normalize_target(world.ann.user.upper()) == room
 
     told(world, story)
 
@@ -316,8 +325,8 @@ def test_a_third_in_the_room_makes_a_group_of_a_direct_chat(world: Worlds, synap
 
 def test_writing_to_a_person_opens_one_room_with_them(world: Worlds) -> None:
     async def story(world: MatrixWorld) -> None:
-        to = world.at(world.channel.canonical(f"user:{world.ann.user}"))
-        letters = [world.channel.send(to, Letter(text=text), key=key()) for text in ("one", "two")]
+        to = world.at(world.channel.normalize_target(f"user:{world.ann.user}"))
+        letters = [world.channel.send(to, OutboundMessage(text=text), key=key()) for text in ("one", "two")]
         await asyncio.gather(*letters)
         sync = await world.ann.call("GET", "/sync", timeout=0)
         (room,) = sync["rooms"]["invite"]
@@ -332,10 +341,10 @@ def test_an_alias_names_a_room(world: Worlds) -> None:
     async def story(world: MatrixWorld) -> None:
         name = f"hall-{key()[:8]}"
         room = await world.meet(room_alias_name=name)
-        receipt = await world.channel.send(world.at(f"#{name}:matrix.test"), Letter(text="by name"), key=key())
+        receipt = await world.channel.send(world.at(f"#{name}:matrix.test"), OutboundMessage(text="by name"), key=key())
         assert has(receipt.message_id)(await world.ann.sees(room))
         with pytest.raises(ChannelRefused, match="no such room"):
-            await world.channel.send(world.at("#nothing-here:matrix.test"), Letter(text="x"), key=key())
+            await world.channel.send(world.at("#nothing-here:matrix.test"), OutboundMessage(text="x"), key=key())
 
     told(world, story)
 
@@ -344,12 +353,12 @@ def test_an_alias_names_a_room(world: Worlds) -> None:
 def test_a_target_that_can_be_none_is_refused_with_a_hint(target: str, tmp_path: Path) -> None:
     settings = MatrixSettings.read({"homeserver": "https://matrix.test"})
     with pytest.raises(ChannelRefused, match="room id"):
-        Matrix(settings, account="default", folder=tmp_path).canonical(target)
+        MatrixChannel(settings, account="default", folder=tmp_path).normalize_target(target)
 
 
 def test_targets_have_one_spelling(tmp_path: Path) -> None:
     settings = MatrixSettings.read({"homeserver": "https://matrix.test"})
-    canonical = Matrix(settings, account="default", folder=tmp_path).canonical
+    canonical = MatrixChannel(settings, account="default", folder=tmp_path).normalize_target
     assert canonical("matrix:@Ann:Matrix.Test") == "@ann:matrix.test"
     assert canonical("https://matrix.to/#/%23Hall:Matrix.test?via=x") == "#Hall:matrix.test"
     assert canonical("room:!AbC:matrix.test") == "!AbC:matrix.test"
@@ -409,11 +418,11 @@ def test_a_file_larger_than_we_take_is_named_and_the_message_is_heard(synapse: S
 def test_markdown_is_shown_as_html_and_people_named_are_mentioned(world: Worlds) -> None:
     async def story(world: MatrixWorld) -> None:
         text = f"**Look**, {world.ann.user}: <script>"
-        receipt = await world.channel.send(world.address, Letter(text=text), key=key())
+        receipt = await world.channel.send(world.address, OutboundMessage(text=text), key=key())
         content = one(await until(world, has(receipt.message_id)), receipt.message_id).extra["content"]
         assert content["formatted_body"] == f"<strong>Look</strong>, {world.ann.user}: &lt;script&gt;"
         assert content["m.mentions"] == {"user_ids": [world.ann.user]}
-        quiet = await world.channel.send(world.address, Letter(text="shh", silent=True), key=key())
+        quiet = await world.channel.send(world.address, OutboundMessage(text="shh", silent=True), key=key())
         content = one(await until(world, has(quiet.message_id)), quiet.message_id).extra["content"]
         assert (content["msgtype"], "formatted_body" in content) == ("m.notice", False)
 
@@ -428,8 +437,8 @@ def test_several_files_go_out_in_order_and_once(world: Worlds) -> None:
         )
         same = key()
         for _ in range(2):
-            receipt = await world.channel.send(world.address, Letter(text="both", attachments=files), key=same)
-        end = await world.channel.send(world.address, Letter(text="end"), key=key())
+            receipt = await world.channel.send(world.address, OutboundMessage(text="both", attachments=files), key=same)
+        end = await world.channel.send(world.address, OutboundMessage(text="end"), key=key())
         seen = await until(world, has(end.message_id))
         assert [message.text for message in seen] == ["both", "b.txt", "end"]
         assert receipt.extra["messageIds"] == [message.id for message in seen[:2]]
@@ -446,8 +455,8 @@ def test_a_server_that_asks_us_to_slow_down_is_told_apart(world: Worlds, synapse
         await admin.http.aclose()
         with pytest.raises(ChannelBusy) as caught:
             for _ in range(20):
-                await world.channel.send(world.address, Letter(text="again"), key=key())
-        assert 0 < caught.value.seconds < 60
+                await world.channel.send(world.address, OutboundMessage(text="again"), key=key())
+        assert 0 < caught.value.retry_after < 60
 
     told(world, story)
 
@@ -467,10 +476,10 @@ def test_reading_a_thread_gives_that_thread_with_its_root_and_a_poll_its_options
     async def story(world: MatrixWorld) -> None:
         root = await world.say("root")
         inside = world.at(world.address.to, root)
-        await world.channel.send(inside, Letter(text="inside"), key=key())
-        await world.channel.send(world.address, Letter(text="outside"), key=key())
+        await world.channel.send(inside, OutboundMessage(text="inside"), key=key())
+        await world.channel.send(world.address, OutboundMessage(text="outside"), key=key())
         assert [message.text for message in await world.channel.read(inside, limit=10)] == ["root", "inside"]
-        await world.channel.poll(world.address, "Tea?", ["yes", "no"], many=False, key=key())
+        await world.channel.send_poll(world.address, "Tea?", ["yes", "no"], many=False, key=key())
         (last,) = await world.channel.read(world.address, limit=1)
         assert last.extra["poll"] == {"question": "Tea?", "options": ["yes", "no"]}
 
@@ -482,7 +491,7 @@ def test_nothing_goes_into_an_encrypted_room_in_the_open(world: Worlds) -> None:
         rule = {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
         room = await world.meet(initial_state=[rule])
         with pytest.raises(ChannelRefused, match="encrypted"):
-            await world.channel.send(world.at(room), Letter(text="secret"), key=key())
+            await world.channel.send(world.at(room), OutboundMessage(text="secret"), key=key())
 
     told(world, story)
 
@@ -497,7 +506,7 @@ def test_encryption_without_its_library_says_what_to_install(
         async with pair(synapse) as (_, bot):
             channel = channel_of(synapse, bot, tmp_path, encryption=True)
             with pytest.raises(ChannelRefused, match=r"openclaw-mcp\[matrix\]"):
-                await channel.run(asyncio.Queue[Heard]().put)
+                await channel.run(asyncio.Queue[InboundMessage]().put)
             await channel.aclose()
 
     bounded(story)

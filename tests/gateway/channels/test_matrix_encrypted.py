@@ -14,8 +14,8 @@ from nio import AsyncClient, AsyncClientConfig, MegolmEvent
 from nio.crypto import decrypt_attachment
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import Address, Channel, Heard, Letter, Seen
-from openclaw_mcp.gateway.channels.matrix import Matrix, MatrixSettings
+from openclaw_mcp.core.channel import Channel, ChatAddress, InboundMessage, OutboundMessage, StoredMessage
+from openclaw_mcp.gateway.channels.matrix import MatrixChannel, MatrixSettings
 
 from .contract import PIXEL, ChannelContract, Worlds, has, heard, key, one, until
 from .synapse import Person, Synapse, shown
@@ -30,17 +30,17 @@ class EncryptedWorld:
     effect: str | None = None
     channel: Channel
 
-    def __init__(self, channel: Matrix, ann: Person, client: AsyncClient, bot: str, token: str) -> None:
+    def __init__(self, channel: MatrixChannel, ann: Person, client: AsyncClient, bot: str, token: str) -> None:
         self.channel = channel
         self.token = token
         self.ann = ann
         self.client = client
         self.bot = bot
-        self.heard: asyncio.Queue[Heard] = asyncio.Queue()
+        self.heard: asyncio.Queue[InboundMessage] = asyncio.Queue()
         self.address = self.elsewhere = self.nowhere = self.at("!nowhere:matrix.test")
 
-    def at(self, room: str) -> Address:
-        return Address(channel="matrix", account="default", to=room)
+    def at(self, room: str) -> ChatAddress:
+        return ChatAddress(channel="matrix", account="default", to=room)
 
     async def meet(self) -> str:
         powers = {"events": {"m.room.pinned_events": 0}}
@@ -52,7 +52,7 @@ class EncryptedWorld:
 
     async def say(
         self, text: str, *, attachments: Sequence[Attachment] = (), reply_to: str | None = None,
-        address: Address | None = None,
+        address: ChatAddress | None = None,
     ) -> str:  # fmt: skip
         place = address or self.address
         content: dict[str, Any] = {"msgtype": "m.text", "body": text}
@@ -85,7 +85,7 @@ class EncryptedWorld:
         inner = self.client.olm.decrypt_event(sealed, room)
         return {**event, "type": inner.source["type"], "content": inner.source["content"]} if inner else event
 
-    async def sees(self, address: Address | None = None) -> Sequence[Seen]:
+    async def sees(self, address: ChatAddress | None = None) -> Sequence[StoredMessage]:
         room = (address or self.address).to
         return shown(await self.events(room), await self.ann.pinned(room))
 
@@ -118,7 +118,7 @@ async def nio_client(person: Person, folder: Path) -> AsyncIterator[AsyncClient]
 async def encrypted_world(synapse: Synapse, folder: Path) -> AsyncIterator[EncryptedWorld]:
     ann, bot = synapse.register("ann"), synapse.register("bot")
     config = {"homeserver": synapse.url, "accessToken": bot.token, "autoJoin": "always", "encryption": True}
-    channel = Matrix(MatrixSettings.read(config), account="default", folder=folder / "bot")
+    channel = MatrixChannel(MatrixSettings.read(config), account="default", folder=folder / "bot")
     try:
         async with nio_client(ann, folder) as client:
             world = EncryptedWorld(channel, ann, client, bot.user, bot.token)
@@ -150,7 +150,7 @@ def told(world: Worlds, story: Any) -> None:
 def test_the_server_sees_neither_words_nor_files(world: Worlds) -> None:
     async def story(world: EncryptedWorld) -> None:
         picture = Attachment(mime_type="image/png", name="secret.png", data=PIXEL)
-        letter = Letter(text="secret words", attachments=(picture,))
+        letter = OutboundMessage(text="secret words", attachments=(picture,))
         receipt = await world.channel.send(world.address, letter, key=key())
         raw = next(e for e in await world.ann.events(world.address.to) if e["event_id"] == receipt.message_id)
         assert raw["type"] == "m.room.encrypted"
@@ -168,7 +168,7 @@ def test_an_edit_a_thread_and_a_read_work_on_what_is_inside(world: Worlds) -> No
     async def story(world: EncryptedWorld) -> None:
         await world.say("theirs")
         await heard(world)
-        sent = await world.channel.send(world.address, Letter(text="ours"), key=key())
+        sent = await world.channel.send(world.address, OutboundMessage(text="ours"), key=key())
         await world.channel.edit(world.address, sent.message_id, "ours, better")
         seen = await world.channel.read(world.address, limit=5)
         assert [(message.text, message.edited) for message in seen] == [("theirs", False), ("ours, better", True)]
@@ -181,7 +181,7 @@ def test_keys_survive_a_restart(world: Worlds, synapse: Synapse, tmp_path: Path)
         await world.say("before")
         assert (await heard(world)).text == "before"
         config = {"homeserver": synapse.url, "accessToken": world.token, "encryption": True}
-        again = Matrix(MatrixSettings.read(config), account="default", folder=tmp_path / "bot")
+        again = MatrixChannel(MatrixSettings.read(config), account="default", folder=tmp_path / "bot")
         messages = await again.read(world.address, limit=5)
         await again.aclose()
         assert [message.text for message in messages] == ["before"]

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from openclaw_mcp.core.channel import ChannelError, ChannelRefused
-from openclaw_mcp.gateway.channels.outgoing_files import Media
+from openclaw_mcp.gateway.channels.outgoing_files import MediaLoader
 from openclaw_mcp.net.file_access import FileAccess
 
 from .gateways import within
@@ -25,11 +25,11 @@ def test_files_come_from_allowed_folders_only(tmp_path: Path) -> None:
         outside.write_text("secret")
         (allowed / "ok.txt").write_text("fine")
         (allowed / "link.txt").symlink_to(outside)
-        media, access = Media(), FileAccess(folders=(allowed,))
-        file = await media.load(str(allowed / "ok.txt"), access, most=100)
+        media, access = MediaLoader(), FileAccess(folders=(allowed,))
+        file = await media.load(str(allowed / "ok.txt"), access, max_bytes=100)
         assert (file.data, file.mime_type, file.name) == (b"fine", "text/plain", "ok.txt")
-        assert (await media.load("ok.txt", access, most=100)).data == b"fine"
-        assert (await media.load(f"file://{allowed}/ok.txt", access, most=100)).data == b"fine"
+        assert (await media.load("ok.txt", access, max_bytes=100)).data == b"fine"
+        assert (await media.load(f"file://{allowed}/ok.txt", access, max_bytes=100)).data == b"fine"
         for place, words in (
             (str(outside), "files are sent from"),
             (str(allowed / "link.txt"), "files are sent from"),
@@ -39,10 +39,10 @@ def test_files_come_from_allowed_folders_only(tmp_path: Path) -> None:
             (str(allowed), "is no file"),
         ):
             with pytest.raises(ChannelRefused, match=words):
-                await media.load(place, access, most=100)
+                await media.load(place, access, max_bytes=100)
         with pytest.raises(ChannelRefused, match="larger than 3 bytes"):
-            await media.load("ok.txt", access, most=3)
-        assert (await media.load("ok.txt", access, most=4)).data == b"fine"
+            await media.load("ok.txt", access, max_bytes=3)
+        assert (await media.load("ok.txt", access, max_bytes=4)).data == b"fine"
 
     within(story())
 
@@ -61,7 +61,7 @@ def test_a_file_has_its_own_name_unless_another_is_given(
 ) -> None:
     async def story() -> None:
         (tmp_path / name).write_bytes(b"x")
-        file = await Media().load(f" {name} ", FileAccess(folders=(tmp_path,)), most=1, name=asked)
+        file = await MediaLoader().load(f" {name} ", FileAccess(folders=(tmp_path,)), max_bytes=1, name=asked)
         assert (file.name, file.mime_type) == wanted
 
     within(story())
@@ -79,10 +79,10 @@ def test_a_file_has_its_own_name_unless_another_is_given(
 )
 def test_a_file_may_stand_in_its_address(place: str, data: bytes, kind: str) -> None:
     async def story() -> None:
-        file = await Media().load(place, NOTHING, most=3, name="n")
+        file = await MediaLoader().load(place, NOTHING, max_bytes=3, name="n")
         assert (file.data, file.mime_type, file.name) == (data, kind, "n")
         with pytest.raises(ChannelRefused, match="larger than 2 bytes"):
-            await Media().load(place, NOTHING, most=2)
+            await MediaLoader().load(place, NOTHING, max_bytes=2)
 
     within(story())
 
@@ -109,7 +109,7 @@ def test_a_file_may_stand_in_its_address(place: str, data: bytes, kind: str) -> 
 def test_an_address_that_names_no_file_is_refused(place: str, words: str) -> None:
     async def story() -> None:
         with pytest.raises(ChannelRefused, match=words):
-            await Media().load(place, NOTHING, most=100)
+            await MediaLoader().load(place, NOTHING, max_bytes=100)
 
     within(story())
 
@@ -158,16 +158,16 @@ def web() -> Iterator[str]:
 
 def test_files_from_the_web_are_bounded_and_never_from_our_own_network() -> None:
     async def story(base: str) -> None:
-        ours = Media(own_network=True)
-        file = await ours.load(f"{base}/a.png", NOTHING, most=100)
+        ours = MediaLoader(allow_private_network=True)
+        file = await ours.load(f"{base}/a.png", NOTHING, max_bytes=100)
         assert (file.data, file.mime_type, file.name) == (b"picture", "image/png", "a.png")
         with pytest.raises(ChannelRefused, match="larger than 3 bytes"):
-            await ours.load(f"{base}/a.png", NOTHING, most=3)
+            await ours.load(f"{base}/a.png", NOTHING, max_bytes=3)
         with pytest.raises(ChannelRefused, match="too many redirects"):
-            await ours.load(f"{base}/again", NOTHING, most=100)
+            await ours.load(f"{base}/again", NOTHING, max_bytes=100)
         with pytest.raises(ChannelError, match="could not be fetched"):
-            await ours.load("http://127.0.0.1:1/a.png", NOTHING, most=100)
-        guarded = Media()
+            await ours.load("http://127.0.0.1:1/a.png", NOTHING, max_bytes=100)
+        guarded = MediaLoader()
         for address in (
             base,
             "http://localhost/x",
@@ -176,12 +176,12 @@ def test_files_from_the_web_are_bounded_and_never_from_our_own_network() -> None
             "http://10.0.0.1/",
         ):
             with pytest.raises(ChannelRefused, match="private network"):
-                await guarded.load(address, NOTHING, most=100)
+                await guarded.load(address, NOTHING, max_bytes=100)
         for address in ("http://169.254.169.254/latest", "http://0.0.0.0/", "http://2130706433/"):
             with pytest.raises(ChannelRefused, match=r"private network|can't be found"):
-                await guarded.load(address, NOTHING, most=100)
+                await guarded.load(address, NOTHING, max_bytes=100)
         with pytest.raises(ChannelRefused, match="no password"):
-            await guarded.load("http://user:word@example.com/", NOTHING, most=100)
+            await guarded.load("http://user:word@example.com/", NOTHING, max_bytes=100)
 
     with web() as base:
         within(story(base))
@@ -205,7 +205,7 @@ def test_a_file_from_the_web_has_the_name_of_its_address_and_the_type_its_server
     path: str, asked: str | None, wanted: tuple[str | None, str]
 ) -> None:
     async def story(base: str) -> None:
-        file = await Media(own_network=True).load(f"{base}/{path}", NOTHING, most=7, name=asked)
+        file = await MediaLoader(allow_private_network=True).load(f"{base}/{path}", NOTHING, max_bytes=7, name=asked)
         assert (file.name, file.mime_type) == wanted
         assert file.url == f"{base}/{path}"
 
@@ -230,7 +230,7 @@ def test_where_a_server_sends_us_is_looked_at_like_the_first_address(
 ) -> None:
     async def story(base: str) -> None:
         with pytest.raises(ChannelError, match=words) as refused:
-            await Media(own_network=True).load(f"{base}/{path}", NOTHING, most=100)
+            await MediaLoader(allow_private_network=True).load(f"{base}/{path}", NOTHING, max_bytes=100)
         assert refused.type is error
 
     with web() as base:
@@ -241,7 +241,9 @@ def test_files_are_fetched_from_the_address_that_was_judged_through_no_proxy(mon
     async def story(base: str) -> None:
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
         monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
-        assert (await Media(own_network=True).load(f"{base}/a.png", NOTHING, most=7)).data == b"picture"
+        assert (
+            await MediaLoader(allow_private_network=True).load(f"{base}/a.png", NOTHING, max_bytes=7)
+        ).data == b"picture"
 
     with web() as base:
         within(story(base))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.channel import Receipt
+from openclaw_mcp.core.channel import DeliveryReceipt
 from openclaw_mcp.core.model import Caller, Json
 from openclaw_mcp.core.rpc import READ, WRITE
 
@@ -22,8 +22,8 @@ SENDS: list[tuple[str, Json]] = [
 
 
 class Voting(Twin):
-    async def poll(self, *_given: Any, **_more: Any) -> Any:
-        return Receipt(message_id="p1", at=1)
+    async def send_poll(self, *_given: Any, **_more: Any) -> Any:
+        return DeliveryReceipt(message_id="p1", at=1)
 
 
 def asked(params: Json, to: str) -> Json:

@@ -6,34 +6,41 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.channel import Address, ChannelBusy, ChannelError, ChannelRefused, Letter, Receipt
-from openclaw_mcp.core.mail import Mail, NewMail
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.channel import (
+    ChannelBusy,
+    ChannelError,
+    ChannelRefused,
+    ChatAddress,
+    DeliveryReceipt,
+    OutboundMessage,
+)
+from openclaw_mcp.core.mail import NewOutboxMessage, OutboxMessage
+from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.gateway.channels import outbox
 from openclaw_mcp.store import messages as mail_book
-from openclaw_mcp.store.messages import Letters
-from openclaw_mcp.store.store import opened
+from openclaw_mcp.store.messages import SqlOutbox
+from openclaw_mcp.store.store import open_store
 
 from .gateways import WAIT, Twin, house, within
 
 
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "BACK_OFF", (0.01, 0.02, 0.02, 0.02))
+    monkeypatch.setattr(outbox, "RETRY_DELAYS", (0.01, 0.02, 0.02, 0.02))
 
 
 def test_it_is_on_disk_before_the_channel_hears_of_it(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
             here.twin.gate = asyncio.Event()
-            posted = await here.mailroom.post(here.at("ann"), Letter(text="hi"), key="k")
+            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="hi"), key="k")
             assert posted.status == "queued"
             await asyncio.wait_for(here.twin.entered.wait(), WAIT)
             kept = await here.books.outbox.get(posted.id)
             assert kept is not None
-            assert (kept.status, kept.letters[0].text) == ("queued", "hi")
+            assert (kept.status, kept.parts[0].text) == ("queued", "hi")
             here.twin.gate.set()
-            again = await here.mailroom.post(here.at("ann"), Letter(text="hi"), key="k", wait=WAIT)
+            again = await here.mailroom.post(here.at("ann"), OutboundMessage(text="hi"), key="k", wait=WAIT)
             assert (again.id, again.status, again.receipts[0].message_id) == (posted.id, "sent", "1")
             assert here.twin.taken == [("ann", "hi")]
 
@@ -43,13 +50,13 @@ def test_it_is_on_disk_before_the_channel_hears_of_it(tmp_path: Path) -> None:
 def test_one_key_is_one_message_and_belongs_to_one_conversation(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
-            first = await here.mailroom.post(here.at("ann"), Letter(text="one"), key="k", wait=WAIT)
-            second = await here.mailroom.post(here.at("ann"), Letter(text="other words"), key="k", wait=WAIT)
+            first = await here.mailroom.post(here.at("ann"), OutboundMessage(text="one"), key="k", wait=WAIT)
+            second = await here.mailroom.post(here.at("ann"), OutboundMessage(text="other words"), key="k", wait=WAIT)
             assert first == second
             with pytest.raises(ChannelRefused, match="another conversation"):
-                await here.mailroom.post(here.at("bob"), Letter(text="one"), key="k")
+                await here.mailroom.post(here.at("bob"), OutboundMessage(text="one"), key="k")
         async with house(tmp_path) as again:
-            assert await again.mailroom.post(again.at("ann"), Letter(text="one"), key="k", wait=WAIT) == first
+            assert await again.mailroom.post(again.at("ann"), OutboundMessage(text="one"), key="k", wait=WAIT) == first
             assert again.twin.taken == []
 
     within(story())
@@ -60,7 +67,7 @@ def test_a_failure_is_tried_again_and_nothing_overtakes_it(tmp_path: Path) -> No
         async with house(tmp_path) as here:
             here.twin.script = [ChannelError("no network"), ChannelError("no network")]
             for number in range(3):
-                await here.mailroom.post(here.at("ann"), Letter(text=str(number)), key=f"k{number}")
+                await here.mailroom.post(here.at("ann"), OutboundMessage(text=str(number)), key=f"k{number}")
             assert await here.twin.has(3) == [("ann", "0"), ("ann", "1"), ("ann", "2")]
             assert len(set(here.twin.keys)) == 3  # every try of a letter bears the same key
 
@@ -71,10 +78,10 @@ def test_one_conversations_trouble_is_not_anothers(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
             here.twin.script = [ChannelError("no network")] * 3
-            await here.mailroom.post(here.at("ann"), Letter(text="a"), key="a")
+            await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             await asyncio.wait_for(here.twin.entered.wait(), WAIT)
             here.twin.script = []
-            await here.mailroom.post(here.at("bob"), Letter(text="b"), key="b")
+            await here.mailroom.post(here.at("bob"), OutboundMessage(text="b"), key="b")
             assert sorted(await here.twin.has(2)) == [("ann", "a"), ("bob", "b")]
 
     within(story())
@@ -84,13 +91,13 @@ def test_a_refusal_is_final_visible_and_can_be_tried_again_by_hand(tmp_path: Pat
     async def story() -> None:
         async with house(tmp_path) as here:
             here.twin.script = [ChannelRefused("you were blocked")]
-            posted = await here.mailroom.post(here.at("ann"), Letter(text="a"), key="a", wait=WAIT)
+            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a", wait=WAIT)
             assert (posted.status, posted.error) == ("failed", "you were blocked")
             (row,) = (await here.call("outbox.list", status="failed"))["items"]
             assert (row["id"], row["error"], row["to"]) == (posted.id, "you were blocked", "ann")
             await here.call("outbox.retry", id=posted.id)
             assert await here.twin.has(1) == [("ann", "a")]
-            with pytest.raises(Fault, match="no message"):
+            with pytest.raises(RpcError, match="no message"):
                 await here.call("outbox.drop", id=posted.id)
 
     within(story())
@@ -101,8 +108,8 @@ def test_tries_are_bounded(tmp_path: Path) -> None:
         async with house(tmp_path) as here:
             here.twin.script = [ChannelError("no network")] * 20
             over = asyncio.Event()
-            here.mailroom.sending.over.listen(lambda mail: over.set())
-            posted = await here.mailroom.post(here.at("ann"), Letter(text="a"), key="a")
+            here.mailroom.outbox.completed.connect(lambda mail: over.set())
+            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             await asyncio.wait_for(over.wait(), WAIT)
             kept = await here.books.outbox.get(posted.id)
             assert kept is not None
@@ -120,7 +127,7 @@ def test_a_busy_server_is_given_the_time_it_asks_for_and_that_is_no_try(tmp_path
             here.twin.script = [ChannelBusy("slow down", 0.05)] * 8
             loop = asyncio.get_running_loop()
             begun = loop.time()
-            posted = await here.mailroom.post(here.at("ann"), Letter(text="a"), key="a")
+            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             await here.twin.has(1)
             assert loop.time() - begun >= 0.05 * 8
             kept = await here.books.outbox.get(posted.id)
@@ -134,11 +141,11 @@ def test_a_bug_of_a_channel_is_one_messages_trouble(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
             here.twin.script = [RuntimeError("a secret inside")]
-            await here.mailroom.post(here.at("ann"), Letter(text="a"), key="a")
+            await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             await here.twin.has(1)
             here.twin.script = [RuntimeError("a secret inside")] * 9
-            posted = await here.mailroom.post(here.at("ann"), Letter(text="b"), key="b")
-            kept: Any = await here.mailroom.sending.settled(await _mail(here, posted.id), seconds=WAIT)
+            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="b"), key="b")
+            kept: Any = await here.mailroom.outbox.wait_for_outcome(await _mail(here, posted.id), seconds=WAIT)
             assert "secret" not in str(kept.error)
 
     async def _mail(here: Any, uid: str) -> Any:
@@ -154,7 +161,7 @@ def test_a_long_text_goes_in_parts_and_a_crash_between_them_repeats_none(tmp_pat
         first = Twin(limit=100)
         async with house(tmp_path, twin=first) as here:
             first.script = [None, None, ChannelBusy("wait", 1000.0)]
-            posted = await here.mailroom.post(here.at("ann"), Letter(text=text), key="a")
+            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text=text), key="a")
             await first.has(2)
             async with asyncio.timeout(WAIT):
                 while len((await here.books.outbox.get(posted.id)).receipts) < 2:  # type: ignore[union-attr]  # noqa: ASYNC110
@@ -162,7 +169,7 @@ def test_a_long_text_goes_in_parts_and_a_crash_between_them_repeats_none(tmp_pat
         second = Twin(limit=100)
         async with house(tmp_path, twin=second) as again:
             await second.has(2)
-            done = await again.mailroom.post(again.at("ann"), Letter(text=text), key="a", wait=WAIT)
+            done = await again.mailroom.post(again.at("ann"), OutboundMessage(text=text), key="a", wait=WAIT)
             assert (done.status, len(done.receipts)) == ("sent", 4)
         said = [part for _, part in first.taken + second.taken]
         assert " ".join(said) == text
@@ -176,7 +183,7 @@ def test_what_waits_is_taken_up_in_order_by_the_next_process(tmp_path: Path) -> 
         async with house(tmp_path) as here:
             here.twin.gate = asyncio.Event()
             for number in range(50):
-                await here.mailroom.post(here.at(f"c{number % 3}"), Letter(text=str(number)), key=str(number))
+                await here.mailroom.post(here.at(f"c{number % 3}"), OutboundMessage(text=str(number)), key=str(number))
         async with house(tmp_path) as again:
             taken = await again.twin.has(50)
             for lane in range(3):
@@ -189,12 +196,14 @@ def test_what_waits_is_taken_up_in_order_by_the_next_process(tmp_path: Path) -> 
 def test_a_letter_for_a_channel_that_is_gone_waits_and_is_dropped_by_hand(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
-            gone = Address(channel="gone", account="default", to="x")
-            mail, _ = await here.mailroom.sending.put(NewMail(key="k", address=gone, letters=(Letter(text="a"),)))
-            kept = await here.mailroom.sending.settled(mail, seconds=WAIT)
+            gone = ChatAddress(channel="gone", account="default", to="x")
+            mail, _ = await here.mailroom.outbox.put(
+                NewOutboxMessage(key="k", address=gone, parts=(OutboundMessage(text="a"),))
+            )
+            kept = await here.mailroom.outbox.wait_for_outcome(mail, seconds=WAIT)
             assert "is not running" in str(kept.error)
             with pytest.raises(ChannelRefused, match="Unknown channel: gone; configured are local, twin"):
-                await here.mailroom.post(gone, Letter(text="a"), key="other")
+                await here.mailroom.post(gone, OutboundMessage(text="a"), key="other")
 
     within(story())
 
@@ -205,7 +214,7 @@ def test_what_an_operator_sends_for_a_session_is_in_its_transcript(tmp_path: Pat
             await here.call("local.send", text="!say hi")
             await here.until(lambda seen: len(seen) == 2)
             key = "agent:main:main"
-            await here.mailroom.post(here.at("ann"), Letter(text="mirrored"), key="k", wait=WAIT, session=key)
+            await here.mailroom.post(here.at("ann"), OutboundMessage(text="mirrored"), key="k", wait=WAIT, session=key)
             page = await here.memory.sessions.history(key, limit=10)
             assert [message.body["content"] for message in page.messages][-1] == [{"type": "text", "text": "mirrored"}]
 
@@ -223,7 +232,7 @@ def test_while_a_channel_is_down_no_try_is_used_up(tmp_path: Path, monkeypatch: 
                 while twin.run_count < 2:  # noqa: ASYNC110  (another task's state)
                     await asyncio.sleep(0.01)
             twin.script = [ChannelError("no network")] * 12
-            posted = await here.mailroom.post(here.at("ann"), Letter(text="a"), key="a")
+            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             assert await twin.has(1) == [("ann", "a")]
             kept = await here.books.outbox.get(posted.id)
             assert kept is not None
@@ -239,9 +248,9 @@ class Turnstile(Twin):
         super().__init__()
         self.open = asyncio.Semaphore(0)
 
-    async def send(self, address: Address, letter: Letter, *, key: str) -> Receipt:
+    async def send(self, address: ChatAddress, message: OutboundMessage, *, key: str) -> DeliveryReceipt:
         await self.open.acquire()
-        return await super().send(address, letter, key=key)
+        return await super().send(address, message, key=key)
 
     def let(self, count: int) -> None:
         for _ in range(count):
@@ -251,25 +260,27 @@ class Turnstile(Twin):
 def test_a_new_letter_does_not_overtake_older_ones_that_are_still_on_disk_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def letter(number: int, to: str = "ann") -> NewMail:
-        address = Address(channel="twin", account="default", to=to)
-        return NewMail(key=f"{to}{number}", address=address, letters=(Letter(text=str(number)),), origin="post")
+    def letter(number: int, to: str = "ann") -> NewOutboxMessage:
+        address = ChatAddress(channel="twin", account="default", to=to)
+        return NewOutboxMessage(
+            key=f"{to}{number}", address=address, parts=(OutboundMessage(text=str(number)),), origin="post"
+        )
 
     async def story() -> None:
         where = str(tmp_path / "mail.db")
-        async with opened(where) as store:
+        async with open_store(where) as store:
             for number in range(30):
-                await Letters(store).put(letter(number))
-        monkeypatch.setattr(mail_book, "MOST_TAKEN_UP", 4)
-        monkeypatch.setattr(outbox, "MOST_WAITING", 8)
-        monkeypatch.setattr(outbox, "REFILLED", 3)
+                await SqlOutbox(store).put(letter(number))
+        monkeypatch.setattr(mail_book, "MAX_CLAIMED", 4)
+        monkeypatch.setattr(outbox, "MAX_QUEUED", 8)
+        monkeypatch.setattr(outbox, "REFILL_THRESHOLD", 3)
         twin = Turnstile()
-        async with opened(where) as store, outbox.Sending(Letters(store), lambda _: twin) as out:
-            assert out.waiting == 8
+        async with open_store(where) as store, outbox.OutboxSender(SqlOutbox(store), lambda _: twin) as out:
+            assert out.queue_length == 8
             with pytest.raises(ChannelError, match="wait to be sent"):
                 await out.put(letter(30))
-            ended: asyncio.Queue[Mail] = asyncio.Queue()
-            out.over.listen(ended.put_nowait)
+            ended: asyncio.Queue[OutboxMessage] = asyncio.Queue()
+            out.completed.connect(ended.put_nowait)
             for number in (30, 31):  # there is room in memory, yet older ones are not read
                 twin.let(1)
                 await asyncio.wait_for(ended.get(), WAIT)

@@ -6,10 +6,10 @@ import pytest
 
 from openclaw_mcp.core.errors import ToolError
 from openclaw_mcp.core.model import Caller, Grant, Json, Sender
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.core.session_target import passed_on
-from openclaw_mcp.gateway.channels.message_actions import AT_HOME
-from openclaw_mcp.gateway.channels.rpc_methods import OLD_NAMES
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.core.session_target import child_grant
+from openclaw_mcp.gateway.channels.message_actions import OWN_CONVERSATION_ACTIONS
+from openclaw_mcp.gateway.channels.rpc_methods import LEGACY_ACTIONS
 
 from .gateways import House, house, within
 from .test_action_families import ACTIONS, TWO, Recorder, agent_at, aimed, use
@@ -40,7 +40,7 @@ async def ask(here: House, door: str, caller: Caller, action: str, given: Json) 
         else:
             name = {"read": "readMessages"}.get(action, action)
             done = await here.call(f"message:{name}", caller, **given)
-    except (ToolError, Fault) as exc:
+    except (ToolError, RpcError) as exc:
         return str(exc)
     results = done.get("payload", done).get("results") if action == "broadcast" else None
     return None if results is None else results[0].get("error")
@@ -49,15 +49,15 @@ async def ask(here: House, door: str, caller: Caller, action: str, given: Json) 
 async def two_accounts(here: House) -> list[Recorder]:
     second = Recorder("second")
     here.twins["second"] = second
-    await here.mailroom.apply()
+    await here.mailroom.apply_config()
     assert isinstance(here.twin, Recorder)
     return [here.twin, second]
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("action", sorted(AT_HOME))
+@pytest.mark.parametrize("action", sorted(OWN_CONVERSATION_ACTIONS))
 def test_only_the_owners_run_reads_or_changes_what_is_said_elsewhere(tmp_path: Path, action: str, door: str) -> None:
-    if door == "message:" and action not in (*OLD_NAMES, "edit", "read"):
+    if door == "message:" and action not in (*LEGACY_ACTIONS, "edit", "read"):
         return  # it has no such name
     params = dict(ACTIONS)[action]
 
@@ -85,7 +85,7 @@ def test_sending_elsewhere_on_the_channel_stays_as_configured(tmp_path: Path) ->
     async def story() -> None:
         async with house(tmp_path, twin=Recorder(), config=TWO) as here:
             stranger = agent_at(here.at("ann"), owner=False)
-            sends = [(action, params) for action, params in ACTIONS if action not in AT_HOME]
+            sends = [(action, params) for action, params in ACTIONS if action not in OWN_CONVERSATION_ACTIONS]
             assert len(sends) == 6
             for action, params in sends:
                 assert await ask(here, "tool", stranger, action, aimed(action, params, "bob")) is None
@@ -106,7 +106,7 @@ ANN = Sender(id="ann")
 def started_by(caller: Caller, session: str, *, steps: int = 1) -> Caller:
     """The run at the end of so many steps, as its options tell of it."""
     for _ in range(steps):
-        grant = passed_on(caller)
+        grant = child_grant(caller)
         caller = Caller(kind="agent", name="run", session=session, grant=grant)
     return caller
 
@@ -140,7 +140,7 @@ def test_a_letter_to_another_session_is_answered_there_and_bound_to_who_wrote_it
             assert twin.hear is not None
             await twin.hear(twin.heard("hi", id="1", to="bob"))
             await twin.has(1)
-            assert await here.mailroom.route(BOBS) == here.at("bob")
+            assert await here.mailroom.find_address(BOBS) == here.at("bob")
             twin.done.clear()
             run = started_by(agent_at(here.at("ann"), owner=False, sender=ANN), BOBS)
             assert await ask(here, "tool", run, "send", {"message": "hello"}) is None

@@ -6,28 +6,34 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.agents import AgentCard, Roster
-from openclaw_mcp.core.channel import Address, ChatKind, Heard
+from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.channel import ChatAddress, ChatKind, InboundMessage
 from openclaw_mcp.core.errors import BadRequest
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.owner import is_owner
 from openclaw_mcp.gateway.channels import commands
-from openclaw_mcp.gateway.channels.access import judged
-from openclaw_mcp.gateway.channels.reply_text import NOT_SCHEDULED, Effects, Reply, Sent, filtered
+from openclaw_mcp.gateway.channels.access import check_access
+from openclaw_mcp.gateway.channels.reply_text import (
+    NO_REMINDER_NOTE,
+    AgentReply,
+    ReplyEffects,
+    ToolSentMessage,
+    filter_reply,
+)
 from openclaw_mcp.gateway.channels.routing import session_for
-from openclaw_mcp.gateway.channels.settings import Rules, accounts, default_account
+from openclaw_mcp.gateway.channels.settings import ChannelRules, default_account, read_accounts
 
-HERE = Address(channel="telegram", account="default", to="123")
-ROSTER = Roster(agents=(AgentCard(id="main"), AgentCard(id="work"), AgentCard(id="home")))
+HERE = ChatAddress(channel="telegram", account="default", to="123")
+ROSTER = AgentRoster(agents=(AgentProfile(id="main"), AgentProfile(id="work"), AgentProfile(id="home")))
 
 
-def heard(text: str = "hi", *, chat: ChatKind = "direct", mentioned: bool = False, **more: Any) -> Heard:
+def heard(text: str = "hi", *, chat: ChatKind = "direct", mentioned: bool = False, **more: Any) -> InboundMessage:
     values: dict[str, Any] = {"address": HERE, "sender": Sender(id="123", username="Ann", e164="+4912")} | more
-    return Heard(id="1", chat=chat, text=text, at=1, mentioned=mentioned, **values)
+    return InboundMessage(id="1", chat=chat, text=text, at=1, mentioned=mentioned, **values)
 
 
-def rules(**given: Any) -> Rules:
-    return msgspec.convert(given, Rules)
+def rules(**given: Any) -> ChannelRules:
+    return msgspec.convert(given, ChannelRules)
 
 
 # ---- who may write ---------------------------------------------------------------------------------------------------
@@ -53,12 +59,12 @@ def rules(**given: Any) -> Rules:
     ],
 )
 def test_direct_messages_need_a_name_on_the_list(given: Any, outcome: str) -> None:
-    assert judged(heard(), rules(**given), owner=False, approved=()).outcome == outcome
+    assert check_access(heard(), rules(**given), owner=False, approved=()).outcome == outcome
 
 
 def test_pairing_lets_in_and_only_under_the_pairing_policy() -> None:
-    assert judged(heard(), rules(), owner=False, approved={"123"}).outcome == "in"
-    assert judged(heard(), rules(dmPolicy="allowlist"), owner=False, approved={"123"}).outcome == "out"
+    assert check_access(heard(), rules(), owner=False, approved={"123"}).outcome == "in"
+    assert check_access(heard(), rules(dmPolicy="allowlist"), owner=False, approved={"123"}).outcome == "out"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_pairing_lets_in_and_only_under_the_pairing_policy() -> None:
 )
 def test_groups_need_a_place_a_person_and_a_mention(given: Any, mentioned: bool, outcome: str) -> None:
     message = heard(chat="group", mentioned=mentioned)
-    assert judged(message, rules(**given), owner=False, approved={"123"}).outcome == outcome
+    assert check_access(message, rules(**given), owner=False, approved={"123"}).outcome == outcome
 
 
 def test_the_owner_is_whoever_sits_at_the_terminal_and_whom_the_config_names() -> None:
@@ -111,17 +117,17 @@ def test_accounts_inherit_from_their_channel_and_local_is_always_there() -> None
             "matrix": {"enabled": False},
         }
     }
-    found = {(account.channel, account.id): account for account in accounts(config)}
+    found = {(account.channel, account.id): account for account in read_accounts(config)}
     assert list(found) == [("local", "default"), ("telegram", "a"), ("telegram", "b")]
     assert found["telegram", "b"].rules.dm_policy == "allowlist"
     assert found["telegram", "a"].settings["botToken"] == "1"
     assert default_account(config, "telegram") == "a"
-    assert accounts({"channels": {"local": {"enabled": False}}}) == []
+    assert read_accounts({"channels": {"local": {"enabled": False}}}) == []
 
 
 def test_a_setting_that_makes_no_sense_is_named() -> None:
     with pytest.raises(BadRequest, match=r"channels.telegram, account default: Invalid enum value.*dmPolicy"):
-        accounts({"channels": {"telegram": {"dmPolicy": "everybody"}}})
+        read_accounts({"channels": {"telegram": {"dmPolicy": "everybody"}}})
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
@@ -142,15 +148,15 @@ def test_a_setting_that_makes_no_sense_is_named() -> None:
         (heard(chat="group"), {}, "agent:main:telegram:group:123"),
         (heard(chat="channel"), {}, "agent:main:telegram:channel:123"),
         (
-            heard(chat="group", address=Address(channel="telegram", account="default", to="-5", thread="7")),
+            heard(chat="group", address=ChatAddress(channel="telegram", account="default", to="-5", thread="7")),
             {},
             "agent:main:telegram:group:-5:thread:7",
         ),
-        (heard(address=Address(channel="local", account="default", to="main")), {}, "agent:main:main"),
-        (heard(address=Address(channel="local", account="default", to="Work")), {}, "agent:main:local:direct:work"),
+        (heard(address=ChatAddress(channel="local", account="default", to="main")), {}, "agent:main:main"),
+        (heard(address=ChatAddress(channel="local", account="default", to="Work")), {}, "agent:main:local:direct:work"),
     ],
 )
-def test_a_message_finds_its_session(message: Heard, config: Any, key: str) -> None:
+def test_a_message_finds_its_session(message: InboundMessage, config: Any, key: str) -> None:
     assert session_for(message, config, ROSTER, owner=True).key == key
 
 
@@ -163,14 +169,14 @@ def test_a_message_finds_its_session(message: Heard, config: Any, key: str) -> N
         (heard(), {"session": {"dmScope": "per-peer"}}, "agent:main:direct:123"),
         (heard(), {"session": {"identityLinks": {"ann": ["telegram:123"]}}}, "agent:main:telegram:direct:ann"),
         (heard(), {"session": {"dmScope": "main"}}, "agent:main:main"),
-        (heard(address=Address(channel="telegram", account="default", to="5", thread="7")), {},
+        (heard(address=ChatAddress(channel="telegram", account="default", to="5", thread="7")), {},
          "agent:main:telegram:direct:123:thread:7"),
-        (heard(address=Address(channel="local", account="default", to="main")), {}, "agent:main:local:direct:main"),
+        (heard(address=ChatAddress(channel="local", account="default", to="main")), {}, "agent:main:local:direct:main"),
         (heard(chat="group"), {}, "agent:main:telegram:group:123"),
     ],
 )  # fmt: skip
 def test_who_is_not_the_owner_gets_the_main_session_only_where_the_config_says_so(
-    message: Heard, config: Any, key: str
+    message: InboundMessage, config: Any, key: str
 ) -> None:
     assert session_for(message, config, ROSTER, owner=False).key == key
 
@@ -181,9 +187,9 @@ def test_the_most_particular_binding_chooses_the_agent() -> None:
     space = {"agentId": "home", "match": {"channel": "telegram", "guildId": "g"}}
     both = {"agentId": "home", "match": {"channel": "telegram", "guildId": "g", "peer": {"kind": "group", "id": "123"}}}
     unknown = {"agentId": "nobody", "match": {"channel": "telegram"}}
-    other = heard(address=Address(channel="telegram", account="second", to="123"))
+    other = heard(address=ChatAddress(channel="telegram", account="second", to="123"))
 
-    def agent(message: Heard, *bindings: Any) -> str:
+    def agent(message: InboundMessage, *bindings: Any) -> str:
         return session_for(message, {"bindings": list(bindings)}, ROSTER, owner=True).agent_id
 
     assert agent(heard(), channel, peer) == "home"
@@ -203,39 +209,39 @@ def test_the_most_particular_binding_chooses_the_agent() -> None:
     [("/stop", "/stop", ""), (" /NEW@our_bot ", "/new", ""), ("/new tell me more", "/new", "tell me more")],
 )
 def test_commands_are_read(text: str, name: str, rest: str) -> None:
-    assert commands.read(text) == commands.Command(name, rest)
+    assert commands.parse_command(text) == commands.ChatCommand(name, rest)
 
 
 @pytest.mark.parametrize("text", ["/newer", "stop", "/stop it please", "/unknown", "", "I said /stop"])
 def test_everything_else_is_for_the_agent(text: str) -> None:
-    assert commands.read(text) is None
+    assert commands.parse_command(text) is None
 
 
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 
-def answer(text: str, *sent: Sent, cron: int = 1, keep: bool = False, **more: Any) -> Reply | None:
-    effects = Effects(sent=sent, cron_adds=cron)
-    return filtered(Reply(text=text, **more), HERE, effects, drop_after_send=not keep)
+def answer(text: str, *sent: ToolSentMessage, cron: int = 1, keep: bool = False, **more: Any) -> AgentReply | None:
+    effects = ReplyEffects(sent=sent, cron_adds=cron)
+    return filter_reply(AgentReply(text=text, **more), HERE, effects, drop_after_send=not keep)
 
 
-ELSEWHERE = Address(channel="telegram", account="default", to="999")
+ELSEWHERE = ChatAddress(channel="telegram", account="default", to="999")
 
 
 def test_a_tool_that_sent_here_has_answered() -> None:
-    assert answer("Done, I told you.", Sent(text="the news", address=HERE)) is None
+    assert answer("Done, I told you.", ToolSentMessage(text="the news", address=HERE)) is None
 
 
 def test_a_send_elsewhere_takes_nothing_away() -> None:
-    kept = answer("the news of today", Sent(text="the news of today", address=ELSEWHERE))
+    kept = answer("the news of today", ToolSentMessage(text="the news of today", address=ELSEWHERE))
     assert kept is not None
     assert kept.text == "the news of today"
     in_thread = msgspec.structs.replace(HERE, thread="7")
-    assert answer("hello", Sent(text="x", address=in_thread)) is not None
+    assert answer("hello", ToolSentMessage(text="x", address=in_thread)) is not None
 
 
 def test_where_the_rest_is_wanted_only_repetitions_go() -> None:
-    here = Sent(text="The news of TODAY 🎉", address=HERE)
+    here = ToolSentMessage(text="The news of TODAY 🎉", address=HERE)
     assert answer("the  news of today", here, keep=True) is None
     assert answer("the news", here, keep=True) is not None  # too short to tell
     kept = answer("Also, remember the milk.", here, keep=True)
@@ -243,9 +249,9 @@ def test_where_the_rest_is_wanted_only_repetitions_go() -> None:
 
 
 def test_what_was_sent_nobody_knows_where_to_is_not_repeated() -> None:
-    assert answer("the news of today", Sent(text="the news of today")) is None
+    assert answer("the news of today", ToolSentMessage(text="the news of today")) is None
     file = Attachment(mime_type="image/png", url="file:///tmp/a%20b.png")
-    assert answer("", Sent(media=("/tmp/a b.png",)), attachments=(file,)) is None
+    assert answer("", ToolSentMessage(media=("/tmp/a b.png",)), attachments=(file,)) is None
 
 
 @pytest.mark.parametrize(("text", "left"), [("NO_REPLY", None), (" NO_REPLY \n", None), ("Bye.\nNO_REPLY", "Bye.")])
@@ -279,10 +285,10 @@ def test_a_promise_without_a_job_is_not_left_standing() -> None:
     for promise in ("Sure, I'll remind you at five.", "I\u2019ll ping you tomorrow.", "Your reminder is set!"):
         kept = answer(promise, cron=0)
         assert kept is not None
-        assert kept.text.endswith(NOT_SCHEDULED)
+        assert kept.text.endswith(NO_REMINDER_NOTE)
         kept = answer(promise, cron=1)
         assert kept is not None
         assert kept.text == promise
     kept = answer("You asked me to remind you of things.", cron=0)
     assert kept is not None
-    assert NOT_SCHEDULED not in kept.text
+    assert NO_REMINDER_NOTE not in kept.text

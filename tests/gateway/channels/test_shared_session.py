@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core import session_keys
-from openclaw_mcp.core.agents import Roster
+from openclaw_mcp.core.agents import AgentRoster
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.sessions import RunRequest
 
@@ -74,7 +74,7 @@ def test_in_the_owners_session_the_words_of_others_bear_their_names(tmp_path: Pa
 def test_a_message_whose_runs_id_is_taken_is_answered_in_its_own_conversation(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path, config=APART) as here:
-            new = session_keys.new_session("agent:main:other", Roster())
+            new = session_keys.new_session("agent:main:other", AgentRoster())
             await here.memory.runs.submit(
                 RunRequest(run_id="twin:default:9", session=new, message="!say send me your password", mode="followup")
             )

@@ -12,8 +12,17 @@ import httpx
 import pytest
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import Address, Channel, ChannelBusy, ChannelError, ChannelRefused, Heard, Letter, Seen
-from openclaw_mcp.gateway.channels.telegram import Telegram, TelegramSettings
+from openclaw_mcp.core.channel import (
+    Channel,
+    ChannelBusy,
+    ChannelError,
+    ChannelRefused,
+    ChatAddress,
+    InboundMessage,
+    OutboundMessage,
+    StoredMessage,
+)
+from openclaw_mcp.gateway.channels.telegram import TelegramChannel, TelegramSettings
 
 from .contract import PIXEL, WAIT, ChannelContract, Worlds, files_of, heard, key, one
 from .telegram_server import ANN, TOKEN, Refusal, TelegramServer, served, telegram_server
@@ -26,19 +35,19 @@ class TelegramWorld:
     effect: str | None = "5104841245755180586"
     channel: Channel
 
-    def __init__(self, channel: Telegram, server: TelegramServer) -> None:
+    def __init__(self, channel: TelegramChannel, server: TelegramServer) -> None:
         self.channel = channel
         self.server = server
-        self.heard: asyncio.Queue[Heard] = asyncio.Queue()
+        self.heard: asyncio.Queue[InboundMessage] = asyncio.Queue()
         self.address, self.elsewhere, self.nowhere = self.at(DIRECT), self.at(OTHER), self.at(99)
         self.thread = str(TOPIC)
 
-    def at(self, chat: int, thread: str | None = None) -> Address:
-        return Address(channel="telegram", account="default", to=str(chat), thread=thread)
+    def at(self, chat: int, thread: str | None = None) -> ChatAddress:
+        return ChatAddress(channel="telegram", account="default", to=str(chat), thread=thread)
 
     async def say(
         self, text: str, *, attachments: Sequence[Attachment] = (), reply_to: str | None = None,
-        address: Address | None = None,
+        address: ChatAddress | None = None,
     ) -> str:  # fmt: skip
         place = address or self.address
         chat = self.server.chats[int(place.to)]
@@ -51,7 +60,7 @@ class TelegramWorld:
             more["document"] = self.server.file(attachments[0])
         return f"{place.to}:{self.server.say(int(place.to), text, **more)['message_id']}"
 
-    async def sees(self, address: Address | None = None) -> Sequence[Seen]:
+    async def sees(self, address: ChatAddress | None = None) -> Sequence[StoredMessage]:
         return self.server.sees(int((address or self.address).to))
 
     async def sees_typing(self) -> bool:
@@ -65,13 +74,13 @@ def people(server: TelegramServer) -> None:
     server.chat(FORUM, "supergroup", title="Forum", is_forum=True).topics = {TOPIC}
 
 
-def bot(server: TelegramServer, **settings: Any) -> Telegram:
+def bot(server: TelegramServer, **settings: Any) -> TelegramChannel:
     config = {"botToken": TOKEN, "baseUrl": server.url, **settings}
-    return Telegram(TelegramSettings.read(config), account="default")
+    return TelegramChannel(TelegramSettings.read(config), account="default")
 
 
 @asynccontextmanager
-async def running(channel: Telegram, hear: Any) -> AsyncIterator[None]:
+async def running(channel: TelegramChannel, hear: Any) -> AsyncIterator[None]:
     """The channel at work, connected."""
     task = asyncio.create_task(channel.run(hear))
     try:
@@ -134,13 +143,13 @@ def test_an_update_is_confirmed_only_when_it_has_been_kept(world: Worlds) -> Non
         channel = bot(server)
         server.say(DIRECT, "keep me")
 
-        async def full(message: Heard) -> None:
+        async def full(message: InboundMessage) -> None:
             raise ChannelError("the disk is full")
 
         with pytest.raises(ChannelError, match="disk is full"):
             await channel.run(full)
         assert server.confirmed == 0
-        kept: asyncio.Queue[Heard] = asyncio.Queue()
+        kept: asyncio.Queue[InboundMessage] = asyncio.Queue()
         async with running(channel, kept.put):
             assert (await kept.get()).text == "keep me"
             server.say(DIRECT, "and me")
@@ -155,7 +164,7 @@ def test_what_was_written_while_we_were_away_is_heard(world: Worlds) -> None:
     async def story(server: TelegramServer) -> None:
         for number in range(150):
             server.say(DIRECT, str(number))
-        kept: asyncio.Queue[Heard] = asyncio.Queue()
+        kept: asyncio.Queue[InboundMessage] = asyncio.Queue()
         channel = bot(server)
         async with running(channel, kept.put):
             assert [(await kept.get()).text for _ in range(150)] == [str(number) for number in range(150)]
@@ -168,9 +177,9 @@ def test_what_was_written_while_we_were_away_is_heard(world: Worlds) -> None:
 
 
 @asynccontextmanager
-async def hooked(server: TelegramServer, hear: Any, **settings: Any) -> AsyncIterator[tuple[Telegram, str]]:
+async def hooked(server: TelegramServer, hear: Any, **settings: Any) -> AsyncIterator[tuple[TelegramChannel, str]]:
     """A bot behind a webhook that is really served."""
-    place: dict[str, Telegram] = {}
+    place: dict[str, TelegramChannel] = {}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await place["bot"].http(scope, receive, send)
@@ -187,7 +196,7 @@ def test_a_webhook_brings_messages_and_keeps_what_can_not_be_taken(world: Worlds
         kept: list[str] = []
         refuse = [True]
 
-        async def hear(message: Heard) -> None:
+        async def hear(message: InboundMessage) -> None:
             if refuse.pop() if refuse else False:
                 raise ChannelError("not now")
             kept.append(message.text)
@@ -204,7 +213,7 @@ def test_a_webhook_brings_messages_and_keeps_what_can_not_be_taken(world: Worlds
 
 def test_a_webhook_lets_nobody_in_without_the_secret(world: Worlds) -> None:
     async def story(server: TelegramServer) -> None:
-        kept: asyncio.Queue[Heard] = asyncio.Queue()
+        kept: asyncio.Queue[InboundMessage] = asyncio.Queue()
         async with hooked(server, kept.put, webhookSecret="so_secret-1") as (_, url), httpx.AsyncClient() as client:
             assert server.hook is not None
             assert server.hook["secret_token"] == "so_secret-1"
@@ -223,7 +232,7 @@ def test_a_webhook_lets_nobody_in_without_the_secret(world: Worlds) -> None:
 
 def test_a_webhook_has_a_secret_even_if_none_is_set(world: Worlds) -> None:
     async def story(server: TelegramServer) -> None:
-        async with hooked(server, asyncio.Queue[Heard]().put):
+        async with hooked(server, asyncio.Queue[InboundMessage]().put):
             assert server.hook is not None
             assert len(server.hook["secret_token"]) == 64
             assert TOKEN not in server.hook["secret_token"]
@@ -250,7 +259,7 @@ def test_a_refusal_says_what_is_wrong_and_is_final(refusal: Refusal, words: str,
     async def story(world: TelegramWorld) -> None:
         world.server.trouble["sendMessage"] = [refusal]
         with pytest.raises(ChannelRefused, match=words):
-            await world.channel.send(world.address, Letter(text="x"), key=key())
+            await world.channel.send(world.address, OutboundMessage(text="x"), key=key())
 
     told(world, story)
 
@@ -260,10 +269,10 @@ def test_too_much_at_once_says_how_long_to_wait_and_a_failing_server_is_tried_ag
         busy = Refusal(429, "Too Many Requests: retry after 17", retry_after=17)
         world.server.trouble["sendMessage"] = [busy, Refusal(502, "Bad Gateway")]
         with pytest.raises(ChannelBusy) as caught:
-            await world.channel.send(world.address, Letter(text="x"), key=key())
-        assert caught.value.seconds == 17
+            await world.channel.send(world.address, OutboundMessage(text="x"), key=key())
+        assert caught.value.retry_after == 17
         with pytest.raises(ChannelError, match="502") as failed:
-            await world.channel.send(world.address, Letter(text="x"), key=key())
+            await world.channel.send(world.address, OutboundMessage(text="x"), key=key())
         assert not isinstance(failed.value, ChannelRefused)
 
     told(world, story)
@@ -277,7 +286,7 @@ def test_two_programs_with_one_token_are_told_so(world: Worlds) -> None:
         channel = bot(server)
         for words in ("another program polls", "a webhook is set"):
             with pytest.raises(ChannelError, match=words) as caught:
-                await channel.run(asyncio.Queue[Heard]().put)
+                await channel.run(asyncio.Queue[InboundMessage]().put)
             assert not isinstance(caught.value, ChannelRefused)
         await channel.aclose()
 
@@ -288,10 +297,10 @@ def test_a_wrong_token_is_for_a_person_to_put_right(world: Worlds) -> None:
     async def story(server: TelegramServer) -> None:
         channel = bot(server, botToken="99:not-the-one-0123456789")
         with pytest.raises(ChannelRefused, match="does not know the bot token"):
-            await channel.run(asyncio.Queue[Heard]().put)
-        place = Address(channel="telegram", account="default", to=str(DIRECT))
+            await channel.run(asyncio.Queue[InboundMessage]().put)
+        place = ChatAddress(channel="telegram", account="default", to=str(DIRECT))
         with pytest.raises(ChannelError, match="token") as caught:
-            await channel.send(place, Letter(text="later"), key=key())
+            await channel.send(place, OutboundMessage(text="later"), key=key())
         assert not isinstance(caught.value, ChannelRefused)  # it waits until the token is right
         await channel.aclose()
 
@@ -313,28 +322,30 @@ def test_settings_that_can_not_work_are_refused(
 ) -> None:
     monkeypatch.delenv("TELEGRAM_BOT_TOKEN", raising=False)
     with pytest.raises(ChannelRefused, match=words):
-        Telegram(TelegramSettings.read(config), account="default")
+        TelegramChannel(TelegramSettings.read(config), account="default")
 
 
 def test_the_token_may_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
-    assert TelegramSettings.read({"tokenFile": str(tmp_path / "token")}).token("default") == TOKEN
+    assert TelegramSettings.read({"tokenFile": str(tmp_path / "token")}).resolve_token("default") == TOKEN
     monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "77:from-the-environment")
-    assert TelegramSettings.read({}).token("default") == "77:from-the-environment"
+    assert TelegramSettings.read({}).resolve_token("default") == "77:from-the-environment"
     with pytest.raises(ChannelRefused, match="needs a botToken"):
-        TelegramSettings.read({}).token("second")  # or two would poll with one token
+        TelegramSettings.read({}).resolve_token("second")  # or two would poll with one token
 
 
 def test_the_token_is_in_no_log_and_in_no_error(world: Worlds, caplog: pytest.LogCaptureFixture) -> None:
     async def story(world: TelegramWorld) -> None:
-        await world.channel.send(world.address, Letter(text="hello"), key=key())
+        await world.channel.send(world.address, OutboundMessage(text="hello"), key=key())
         await world.say("a file", attachments=[Attachment(mime_type="image/png", name="a.png", data=PIXEL)])
         await files_of(world, await heard(world))
 
     async def away() -> None:
-        channel = Telegram(TelegramSettings.read({"botToken": TOKEN, "baseUrl": "http://127.0.0.1:9"}), account="x")
+        channel = TelegramChannel(
+            TelegramSettings.read({"botToken": TOKEN, "baseUrl": "http://127.0.0.1:9"}), account="x"
+        )
         with pytest.raises(ChannelError) as caught:
-            await channel.run(asyncio.Queue[Heard]().put)
+            await channel.run(asyncio.Queue[InboundMessage]().put)
         assert TOKEN not in repr(caught.value)
         assert caught.value.__suppress_context__
         await channel.aclose()
@@ -365,7 +376,7 @@ def test_speaking_to_us_is_noticed_by_name_command_and_answer(world: Worlds) -> 
         assert [message.mentioned for message in found] == [True, False, True, True, False]
         assert {(message.chat, message.title) for message in found} == {("group", "Kitchen")}
         assert found[0].sender.name == "Ann Lee"
-        assert world.channel.canonical("https://t.me/The_Kitchen") == str(GROUP)
+        assert world.channel.normalize_target("https://t.me/The_Kitchen") == str(GROUP)
 
     told(world, story)
 
@@ -379,7 +390,7 @@ def test_a_topic_is_a_thread_and_its_first_message_is_not_what_is_answered(world
         first, second = await heard(world), await heard(world)
         assert (first.address, first.reply_to, first.mentioned) == (world.at(FORUM, str(TOPIC)), None, False)
         assert second.address.thread is None
-        await world.channel.send(world.at(FORUM, "1"), Letter(text="in General"), key=key())
+        await world.channel.send(world.at(FORUM, "1"), OutboundMessage(text="in General"), key=key())
         (params,) = [params for name, params in world.server.calls if name == "sendMessage"]
         assert "message_thread_id" not in params
 
@@ -446,13 +457,13 @@ def test_a_file_larger_than_we_take_is_named_and_the_message_is_heard(world: Wor
 
 def test_markup_is_shown_and_what_telegram_can_not_read_goes_plain(world: Worlds) -> None:
     async def story(world: TelegramWorld) -> None:
-        sent = await world.channel.send(world.address, Letter(text="**bold** <script> `a<b`"), key=key())
+        sent = await world.channel.send(world.address, OutboundMessage(text="**bold** <script> `a<b`"), key=key())
         shown = one(await world.sees(), sent.message_id)
         assert shown.text == "bold <script> a<b"
         assert [entity["type"] for entity in shown.extra["raw"]["entities"]] == ["b", "code"]
         cannot = Refusal(400, "Bad Request: can't parse entities: Unsupported start tag at byte offset 3")
         world.server.trouble["sendMessage"] = [cannot]
-        sent = await world.channel.send(world.address, Letter(text="**bold**"), key=key())
+        sent = await world.channel.send(world.address, OutboundMessage(text="**bold**"), key=key())
         assert one(await world.sees(), sent.message_id).text == "**bold**"
 
     told(world, story)
@@ -461,7 +472,7 @@ def test_markup_is_shown_and_what_telegram_can_not_read_goes_plain(world: Worlds
 def test_silence_buttons_and_a_lost_answer(world: Worlds) -> None:
     async def story(world: TelegramWorld) -> None:
         keyboard = {"inline_keyboard": [[{"text": "site", "url": "https://example.org"}]]}
-        letter = Letter(text="psst", silent=True, reply_to="4242:99999", extra={"replyMarkup": keyboard})
+        letter = OutboundMessage(text="psst", silent=True, reply_to="4242:99999", extra={"replyMarkup": keyboard})
         sent = await world.channel.send(world.address, letter, key=key())
         assert one(await world.sees(), sent.message_id).extra["raw"]["silent"] is True
         assert next(params for name, params in world.server.calls if name == "sendMessage")["reply_markup"] == keyboard
@@ -474,7 +485,7 @@ def test_files_go_in_albums_of_their_kind(world: Worlds) -> None:
         pictures = [Attachment(mime_type="image/png", name=f"{n}.png", data=PIXEL) for n in range(12)]
         texts = [Attachment(mime_type="text/plain", name=f"{n}.txt", data=b"x") for n in range(2)]
         voice = Attachment(mime_type="audio/ogg", name="v.ogg", data=b"ogg")
-        letter = Letter(text="all of it", attachments=(*pictures, *texts, voice))
+        letter = OutboundMessage(text="all of it", attachments=(*pictures, *texts, voice))
         sent = await world.channel.send(world.address, letter, key=key())
         methods = [name for name, _ in world.server.calls if name.startswith("send")]
         assert methods == ["sendMediaGroup", "sendMediaGroup", "sendMediaGroup", "sendVoice"]
@@ -488,7 +499,7 @@ def test_files_go_in_albums_of_their_kind(world: Worlds) -> None:
 def test_a_caption_too_long_follows_as_a_message(world: Worlds) -> None:
     async def story(world: TelegramWorld) -> None:
         picture = Attachment(mime_type="image/png", name="dot.png", data=PIXEL)
-        await world.channel.send(world.address, Letter(text="x" * 1500, attachments=(picture,)), key=key())
+        await world.channel.send(world.address, OutboundMessage(text="x" * 1500, attachments=(picture,)), key=key())
         assert [(len(message.text), len(message.attachments)) for message in await world.sees()] == [(0, 1), (1500, 0)]
 
     told(world, story)
@@ -498,7 +509,7 @@ def test_a_picture_that_is_none_for_telegram_goes_as_a_file(world: Worlds) -> No
     async def story(world: TelegramWorld) -> None:
         world.server.trouble["sendPhoto"] = [Refusal(400, "Bad Request: PHOTO_INVALID_DIMENSIONS")]
         picture = Attachment(mime_type="image/png", name="line.png", data=PIXEL)
-        sent = await world.channel.send(world.address, Letter(text="thin", attachments=(picture,)), key=key())
+        sent = await world.channel.send(world.address, OutboundMessage(text="thin", attachments=(picture,)), key=key())
         assert "document" in one(await world.sees(), sent.message_id).extra["raw"]
 
     told(world, story)
@@ -507,7 +518,7 @@ def test_a_picture_that_is_none_for_telegram_goes_as_a_file(world: Worlds) -> No
 def test_a_caption_is_edited_too_and_an_edit_without_change_is_fine(world: Worlds) -> None:
     async def story(world: TelegramWorld) -> None:
         picture = Attachment(mime_type="image/png", name="dot.png", data=PIXEL)
-        sent = await world.channel.send(world.address, Letter(text="old", attachments=(picture,)), key=key())
+        sent = await world.channel.send(world.address, OutboundMessage(text="old", attachments=(picture,)), key=key())
         for _ in range(2):
             await world.channel.edit(world.address, sent.message_id, "new")
         assert one(await world.sees(), sent.message_id).text == "new"
@@ -518,7 +529,7 @@ def test_a_caption_is_edited_too_and_an_edit_without_change_is_fine(world: World
 def test_a_group_that_became_a_supergroup_is_followed(world: Worlds) -> None:
     async def story(world: TelegramWorld) -> None:
         world.server.chat(-55, "group", title="old").moved_to = GROUP
-        receipt = await world.channel.send(world.at(-55), Letter(text="found you"), key=key())
+        receipt = await world.channel.send(world.at(-55), OutboundMessage(text="found you"), key=key())
         assert receipt.message_id.startswith(f"{GROUP}:")
 
     told(world, story)
@@ -532,9 +543,9 @@ def test_what_a_chat_does_not_allow_is_said(world: Worlds) -> None:
             await world.channel.pin(world.at(GROUP), id)
         with pytest.raises(ChannelRefused, match="as a reaction"):
             await world.channel.react(world.at(GROUP), id, "🦖")
-        for group in (world.at(GROUP), Address(channel="telegram", account="default", to="@somewhere_public")):
+        for group in (world.at(GROUP), ChatAddress(channel="telegram", account="default", to="@somewhere_public")):
             with pytest.raises(ChannelRefused, match="effects in direct chats only"):
-                await world.channel.send(group, Letter(text="x", effect="fire"), key=key())
+                await world.channel.send(group, OutboundMessage(text="x", effect="fire"), key=key())
         with pytest.raises(ChannelRefused, match="no such message"):
             await world.channel.delete(world.address, id)
 
@@ -542,10 +553,12 @@ def test_what_a_chat_does_not_allow_is_said(world: Worlds) -> None:
 
 
 def test_targets_have_one_spelling() -> None:
-    channel = Telegram(TelegramSettings.read({"botToken": TOKEN}), account="default")
-    assert channel.canonical("tg:-100777") == "-100777"
-    assert channel.canonical("t.me/Some_Channel/") == channel.canonical("@some_channel") == "@some_channel"
+    channel = TelegramChannel(TelegramSettings.read({"botToken": TOKEN}), account="default")
+    assert channel.normalize_target("tg:-100777") == "-100777"
+    assert (
+        channel.normalize_target("t.me/Some_Channel/") == channel.normalize_target("@some_channel") == "@some_channel"
+    )
     for target in ("", "kitchen", "@a", "+49123", "12 34"):
         with pytest.raises(ChannelRefused, match="chat id"):
-            channel.canonical(target)
+            channel.normalize_target(target)
     assert "read" not in channel.abilities.can

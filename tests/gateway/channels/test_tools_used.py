@@ -2,18 +2,18 @@
 
 import pytest
 
-from openclaw_mcp.core.channel import Address
+from openclaw_mcp.core.channel import ChatAddress
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.gateway.channels.action_params import read
-from openclaw_mcp.gateway.channels.action_tools import tools_used
+from openclaw_mcp.gateway.channels.action_params import parse_action
+from openclaw_mcp.gateway.channels.action_tools import tools_for_action
 
-HOME = Address(channel="twin", account="default", to="ann", thread="7")
-OTHER_THREAD = Address(channel="twin", account="default", to="ann", thread="8")
-NO_THREAD = Address(channel="twin", account="default", to="ann")
-AWAY = Address(channel="twin", account="default", to="bob")
-SAME_NAME = Address(channel="twin", account="second", to="ann", thread="7")
+HOME = ChatAddress(channel="twin", account="default", to="ann", thread="7")
+OTHER_THREAD = ChatAddress(channel="twin", account="default", to="ann", thread="8")
+NO_THREAD = ChatAddress(channel="twin", account="default", to="ann")
+AWAY = ChatAddress(channel="twin", account="default", to="bob")
+SAME_NAME = ChatAddress(channel="twin", account="second", to="ann", thread="7")
 
-ROWS: list[tuple[str, Json, list[Address], list[str]]] = [
+ROWS: list[tuple[str, Json, list[ChatAddress], list[str]]] = [
     ("send", {"message": "x"}, [HOME], ["message_send"]),
     ("send", {"message": "x"}, [NO_THREAD], ["message_send"]),
     ("send", {"message": "x"}, [OTHER_THREAD], ["message_send", "message_thread_reply"]),
@@ -41,13 +41,13 @@ ROWS: list[tuple[str, Json, list[Address], list[str]]] = [
 
 @pytest.mark.parametrize(("action", "given", "addresses", "tools"), ROWS)
 def test_an_action_is_judged_as_every_tool_whose_work_it_does(
-    action: str, given: Json, addresses: list[Address], tools: list[str]
+    action: str, given: Json, addresses: list[ChatAddress], tools: list[str]
 ) -> None:
-    used = tools_used(read(action, given), addresses, (HOME,))
+    used = tools_for_action(parse_action(action, given), addresses, (HOME,))
     assert list(dict.fromkeys(used)) == tools
 
 
 def test_who_is_in_no_conversation_is_nowhere_at_home() -> None:
-    assert tools_used(read("reply", {"message": "x"}), [HOME], ()) == [
+    assert tools_for_action(parse_action("reply", {"message": "x"}), [HOME], ()) == [
         "message_reply", "message_thread_reply", "message_send",
     ]  # fmt: skip

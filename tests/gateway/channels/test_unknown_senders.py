@@ -6,11 +6,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from openclaw_mcp.core.model import Sender
-from openclaw_mcp.gateway.channels.markup import flat, rich
+from openclaw_mcp.gateway.channels.markup import to_html, to_inline_html
 from openclaw_mcp.gateway.channels.matrix import events
-from openclaw_mcp.gateway.channels.matrix.rooms import Rooms, timeline
+from openclaw_mcp.gateway.channels.matrix.rooms import MatrixRooms, timeline_events
 from openclaw_mcp.gateway.channels.telegram import messages
-from openclaw_mcp.gateway.channels.telegram.updates import _albums
+from openclaw_mcp.gateway.channels.telegram.updates import _group_albums
 
 from .telegram_server import Entities
 
@@ -44,12 +44,12 @@ TELEGRAM = odd(
 @given(event=MATRIX, content=MATRIX, place=MATRIX)
 def test_any_matrix_event_can_be_read(event: Any, content: Any, place: Any) -> None:
     event = {**event, "content": {**content, "m.relates_to": place}}
-    told, _ = events.newest(event)
+    told, _ = events.latest_content(event)
     for one in (told, events.content_of(event)):
         assert isinstance(events.text_of(event, one), str)
         media = events.media_of(event, one)
-        assert media is None or isinstance(media.seen["name"], str)
-        events.names(one, "@me:x.y", "Me")
+        assert media is None or isinstance(media.summary["name"], str)
+        events.mentions_user(one, "@me:x.y", "Me")
     for found in (events.thread_of(event), events.reply_of(event)):
         assert found is None or isinstance(found, str)
 
@@ -58,17 +58,19 @@ def test_any_matrix_event_can_be_read(event: Any, content: Any, place: Any) -> N
 @example(state=[{"type": "m.room.member", "state_key": "@me:x.y", "content": {"displayname": 3}}], part={})
 @given(state=st.lists(MATRIX, max_size=4), part=odd("summary", "state", "timeline", "events", "m.joined_member_count"))
 def test_any_room_can_be_taken_in(state: Any, part: Any) -> None:
-    rooms = Rooms("@me:x.y")
-    rooms.account_data({"events": [{"type": "m.direct", "content": {"@a:x.y": ["!r"], "@b:x.y": 7, "@c:x.y": [3]}}]})
+    rooms = MatrixRooms("@me:x.y")
+    rooms.apply_account_data(
+        {"events": [{"type": "m.direct", "content": {"@a:x.y": ["!r"], "@b:x.y": 7, "@c:x.y": [3]}}]}
+    )
     rooms.update("!r", part)
     rooms.update("!r", {"state": {"events": state}, "timeline": {"events": state}})
     room = rooms.get("!r")
     assert room is not None
-    assert all(isinstance(name, str | None) for name in (room.name, room.alias, room.display("@me:x.y")))
-    assert isinstance(room.direct, bool)
-    assert isinstance(room.present, list)
-    rooms.with_person("@a:x.y")
-    timeline(part)
+    assert all(isinstance(name, str | None) for name in (room.name, room.alias, room.display_name("@me:x.y")))
+    assert isinstance(room.is_direct, bool)
+    assert isinstance(room.member_ids, list)
+    rooms.find_direct_room("@a:x.y")
+    timeline_events(part)
 
 
 @example(message={"photo": [{"file_id": "x", "file_size": "big"}, 7], "date": "now"}, chat={"title": 3}, more={})
@@ -82,18 +84,18 @@ def test_any_telegram_update_can_be_read(message: Any, chat: Any, more: Any) -> 
     text = messages.text_of(found)
     assert text is None or isinstance(text, str)
     messages.media_of(found)
-    messages.speaks_to(found, messages.Me(id=1, username="bot"))
+    messages.mentions_bot(found, messages.TelegramBot(id=1, username="bot"))
     for place in (messages.thread_of(found), messages.reply_of(found)):
         assert place is None or isinstance(place, str)
-    assert isinstance(messages.moment(found), int)
+    assert isinstance(messages.timestamp_ms(found), int)
     assert isinstance(messages.title_of(found), str | None)
     assert messages.chat_kind(found) in ("direct", "group", "channel")
     messages.message_of(more)
-    assert sum(map(len, _albums([update, more, update]))) == 3
+    assert sum(map(len, _group_albums([update, more, update]))) == 3
 
 
 @given(markdown=st.text(alphabet="ab <>&\"'*_`~[]()#-+.|!\n\\1>:/", max_size=80))
 def test_any_markdown_becomes_markup_that_telegram_reads(markdown: str) -> None:
-    Entities(flat(markdown))  # which raises what Telegram would say
-    html = rich(markdown)
+    Entities(to_inline_html(markdown))  # which raises what Telegram would say
+    html = to_html(markdown)
     assert html is None or "<script" not in html

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from openclaw_mcp.core.channel import Address, ChannelRefused, Letter, Posted, Receipt
+from openclaw_mcp.core.channel import ChannelRefused, ChatAddress, DeliveryReceipt, OutboundMessage, PostResult
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.core.ports import Runner
+from openclaw_mcp.core.ports import RunExecutor
 from openclaw_mcp.core.sessions import Run
-from openclaw_mcp.gateway.cron.rpc_methods import CronRoom
-from openclaw_mcp.store.cron_jobs import CronJobs
+from openclaw_mcp.gateway.cron.rpc_methods import CronMethods
+from openclaw_mcp.store.cron_jobs import SqlCronJobRepository
 
 from ..sessions.gateways import PATIENCE, House, house
 
@@ -34,7 +34,7 @@ class TwinTime:
     def now(self) -> int:
         return self._now
 
-    async def until(self, at: int, woken: asyncio.Event) -> None:
+    async def wait_until(self, at: int, woken: asyncio.Event) -> None:
         ticket, rung = object(), asyncio.Event()
         self._sleepers[ticket] = (at, rung)
         if at <= self._now:
@@ -66,23 +66,23 @@ class TwinTime:
 class Mailbox:
     """A `Mailroom` that delivers into a list, once per key."""
 
-    def __init__(self, *, route: Address | None = None, refuse: str | None = None) -> None:
-        self.letters: dict[str, tuple[Address, Letter]] = {}
+    def __init__(self, *, route: ChatAddress | None = None, refuse: str | None = None) -> None:
+        self.letters: dict[str, tuple[ChatAddress, OutboundMessage]] = {}
         self.known = route
         self.refuse = refuse
 
     async def post(
-        self, address: Address, letter: Letter, *, key: str, wait: float = 0.0, session: str | None = None
-    ) -> Posted:
+        self, address: ChatAddress, message: OutboundMessage, *, key: str, wait: float = 0.0, session: str | None = None
+    ) -> PostResult:
         if self.refuse is not None:
             raise ChannelRefused(self.refuse)
-        self.letters.setdefault(key, (address, letter))
-        return Posted(id=key, status="sent", receipts=(Receipt(message_id="1", at=0),))
+        self.letters.setdefault(key, (address, message))
+        return PostResult(id=key, status="sent", receipts=(DeliveryReceipt(message_id="1", at=0),))
 
-    async def route(self, session: str) -> Address | None:
+    async def find_address(self, session: str) -> ChatAddress | None:
         return self.known
 
-    async def spoke(self, run: Run, address: Address) -> bool:
+    async def has_run_message(self, run: Run, address: ChatAddress) -> bool:
         return False
 
     @property
@@ -93,8 +93,8 @@ class Mailbox:
 class Clockwork(House):
     """The methods of the whole house, and the time."""
 
-    room: CronRoom
-    book: CronJobs
+    room: CronMethods
+    book: SqlCronJobRepository
     time: TwinTime
 
     async def add(self, schedule: Json, payload: Json = TURN, **more: Any) -> Json:
@@ -118,7 +118,7 @@ class Clockwork(House):
         """Wait until nothing goes and the clock sleeps, knowing all there is to know; when it wants to be woken."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                busy = self.room._errands._tasks or self.room.clock._woken.is_set()
+                busy = self.room._executor._tasks or self.room.scheduler._woken.is_set()
                 if not busy and self.time.next is not None and self.time.next > self.time.now():
                     return self.time.next
                 await asyncio.sleep(0.001)
@@ -131,20 +131,20 @@ class Clockwork(House):
 
 @asynccontextmanager
 async def clockwork(
-    where: str, *, time: TwinTime | None = None, runner: Runner | None = None, mailroom: Any = None, **config: Any
+    where: str, *, time: TwinTime | None = None, runner: RunExecutor | None = None, mailroom: Any = None, **config: Any
 ) -> AsyncIterator[Clockwork]:
     async with house(where) as rooms:
         works = Clockwork()
         works.methods, works.events, works.news, works.memory = rooms.methods, rooms.events, rooms.news, rooms.memory
-        works.time, works.book = time or TwinTime(), CronJobs(rooms.memory.store)
-        works.room = CronRoom(
+        works.time, works.book = time or TwinTime(), SqlCronJobRepository(rooms.memory.store)
+        works.room = CronMethods(
             works.book,
             runner or rooms.memory.runs,
             rooms.memory.sessions,
             rooms.publish,
-            path=where,
+            store_path=where,
             config=lambda: config,
-            mailroom=mailroom,
+            channels=mailroom,
             time=works.time,
         )
         works.offer(works.room.methods())

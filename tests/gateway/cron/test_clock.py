@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.core.ports import Runner
-from openclaw_mcp.core.sessions import Admission, Run, RunNews, RunRequest
-from openclaw_mcp.core.signal import Bell
+from openclaw_mcp.core.ports import RunExecutor
+from openclaw_mcp.core.sessions import Run, RunAdmission, RunEvent, RunRequest
+from openclaw_mcp.core.signal import Signal
 from openclaw_mcp.gateway.cron.scheduler import CATCH_UP_AT_ONCE, CATCH_UP_WITHIN_MS
 from openclaw_mcp.store.runs import QUEUE_CAP
 
@@ -83,8 +83,8 @@ def test_two_processes_on_one_store_fire_each_job_once(where: str) -> None:
                 await one.add(every(60), EVENT)
             for _ in range(5):
                 time.after(60)
-                one.room.clock.wake()
-                other.room.clock.wake()
+                one.room.scheduler.wake()
+                other.room.scheduler.wake()
                 await settled(one, other)
             entries = await one.runs()
             assert len(entries) == 100
@@ -98,7 +98,7 @@ async def settled(*works: Clockwork) -> None:
     async with asyncio.timeout(30):
         while True:
             due = await works[0].book.next_due()
-            if due is not None and due > works[0].time.now() and not any(len(w.room._errands) for w in works):
+            if due is not None and due > works[0].time.now() and not any(len(w.room._executor) for w in works):
                 return
             await asyncio.sleep(0.01)
 
@@ -111,7 +111,7 @@ def test_a_job_that_still_runs_is_not_begun_again(where: str) -> None:
             await works.until("cron", action="started")
             for _ in range(3):
                 works.time.after(60)
-                works.room.clock.wake()
+                works.room.scheduler.wake()
                 await asyncio.sleep(0.05)  # it would begin at once
             assert len(works.heard("cron", action="started")) == 1
             again = await works.call("cron.run", {"id": job["id"]})
@@ -337,17 +337,17 @@ def test_an_event_for_a_session_that_is_too_busy_is_told_with_its_next_prompt(wh
 class Deaf:
     """A runner whose process dies at the worst moment: the run is admitted, and nobody learns of it."""
 
-    def __init__(self, inner: Runner, *, after: bool) -> None:
+    def __init__(self, inner: RunExecutor, *, after: bool) -> None:
         self._inner, self._after = inner, after
-        self.news: Bell[RunNews] = Bell()
+        self.events: Signal[RunEvent] = Signal()
 
-    async def submit(self, request: RunRequest) -> Admission:
+    async def submit(self, request: RunRequest) -> RunAdmission:
         if self._after:
             await self._inner.submit(request)
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 
-    async def abort(self, key: str, *, run_id: str | None = None, queued: bool = True) -> Sequence[str]:
+    async def abort(self, key: str, *, run_id: str | None = None, include_queued: bool = True) -> Sequence[str]:
         return ()
 
     async def wait(self, run_id: str, *, seconds: float) -> Run | None:
@@ -360,7 +360,7 @@ def test_a_firing_whose_process_died_is_taken_up_and_its_agent_asked_once(where:
         time = TwinTime()
         async with contextlib.AsyncExitStack() as first:
             works = await first.enter_async_context(clockwork(where, time=time))
-            works.room._errands._runner = Deaf(works.memory.runs, after=after)
+            works.room._executor._runner = Deaf(works.memory.runs, after=after)
             at = {"kind": "at", "at": "2027-01-01T00:01:00Z"}
             job = await works.add(at, sessionTarget="session:target", deleteAfterRun=False)
             time.after(60)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.channel import Address
+from openclaw_mcp.core.channel import ChatAddress
 from openclaw_mcp.core.errors import ToolError
 from openclaw_mcp.core.model import Caller, Grant, Json, ToolCall
-from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.core.rpc import Fault, missing_scope
+from openclaw_mcp.core.ports import NULL_CONTEXT
+from openclaw_mcp.core.rpc import RpcError, scope_error
 from openclaw_mcp.gateway.cron.cron_tool import CronTool
 
 from ..sessions.gateways import TwinLink
@@ -107,8 +107,8 @@ def test_a_job_that_makes_no_sense_is_refused_with_the_reason(
     story: Callable[..., None], given: Any, words: str
 ) -> None:
     async def what(works: Clockwork) -> None:
-        with pytest.raises(Fault, match=words):
-            await works.room.add(given, Caller(kind="operator", name="me"), judged=None)
+        with pytest.raises(RpcError, match=words):
+            await works.room.add(given, Caller(kind="operator", name="me"), policy_caller=None)
 
     story(what)
 
@@ -134,7 +134,7 @@ def test_a_change_touches_what_it_names_and_nothing_else(story: Callable[..., No
         changed = await change(enabled=True, schedule={"kind": "every", "everyMs": 120_000})
         assert changed["schedule"]["anchorMs"] == works.time.now()
         assert changed["nextRunAtMs"] == works.time.now() + 120_000
-        with pytest.raises(Fault, match="main cron jobs require"):
+        with pytest.raises(RpcError, match="main cron jobs require"):
             await change(sessionTarget="main")
 
     story(what)
@@ -145,7 +145,7 @@ def test_a_change_of_what_somebody_else_changed_is_refused(story: Callable[..., 
         job = await works.add(EVERY)
         params = {"id": job["id"], "patch": {"name": "b"}, "expectedConfigRevision": job["configRevision"]}
         assert (await works.call("cron.update", params))["name"] == "b"
-        with pytest.raises(Fault) as refused:
+        with pytest.raises(RpcError) as refused:
             await works.call("cron.update", params)
         assert refused.value.details["code"] == "CRON_JOB_CHANGED"
 
@@ -169,7 +169,7 @@ def test_a_declared_job_is_made_once(story: Callable[..., None]) -> None:
 @pytest.mark.parametrize("method", ["cron.get", "cron.update", "cron.remove", "cron.run", "cron.runs"])
 def test_a_job_there_is_not_is_refused_by_name(story: Callable[..., None], method: str) -> None:
     async def what(works: Clockwork) -> None:
-        with pytest.raises(Fault) as refused:
+        with pytest.raises(RpcError) as refused:
             await works.call(method, {"id": "nope", "patch": {}})
         assert refused.value.details == {"code": "CRON_JOB_NOT_FOUND", "jobId": "nope"}
 
@@ -182,7 +182,7 @@ def test_changing_jobs_takes_an_administrator_and_looking_a_reader(story: Callab
         for name in ("cron.status", "cron.list", "cron.runs"):
             await works.call(name, link=reader)
         for name in ("cron.add", "cron.update", "cron.remove", "cron.run", "wake"):
-            with pytest.raises(type(missing_scope("x")), match="missing scope"):
+            with pytest.raises(type(scope_error("x")), match="missing scope"):
                 await works.call(name, {}, link=reader)
 
     story(what)
@@ -231,12 +231,12 @@ def test_the_log_is_filtered_and_paged(story: Callable[..., None]) -> None:
 
 
 def test_only_so_many_jobs_are_kept(story: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openclaw_mcp.gateway.cron.rpc_methods.MOST_JOBS", 2)
+    monkeypatch.setattr("openclaw_mcp.gateway.cron.rpc_methods.MAX_JOBS", 2)
 
     async def what(works: Clockwork) -> None:
         await works.add(EVERY)
         await works.add(EVERY)
-        with pytest.raises(Fault, match="2 jobs already"):
+        with pytest.raises(RpcError, match="2 jobs already"):
             await works.add(EVERY)
 
     story(what)
@@ -266,7 +266,7 @@ def test_sessions_of_old_runs_are_forgotten(story: Callable[..., None]) -> None:
         works.time.after(3600)
         await works.quiet()
         works.time.after(3600)
-        works.room.clock.wake()
+        works.room.scheduler.wake()
         await works.quiet()
         assert await works.memory.sessions.get(key) is None
 
@@ -308,7 +308,7 @@ def test_at_most_twenty_events_wait_and_the_oldest_give_way(story: Callable[...,
 
 
 def test_a_wake_now_has_the_agent_answer_at_once_and_its_person_hears_it(story: Callable[..., None]) -> None:
-    post = Mailbox(route=Address(channel="telegram", account="default", to="7"))
+    post = Mailbox(route=ChatAddress(channel="telegram", account="default", to="7"))
 
     async def what(works: Clockwork) -> None:
         job = await works.add(EVERY, {"kind": "systemEvent", "text": "!say time to go"}, wakeMode="now")
@@ -331,7 +331,7 @@ AGENT = Caller(kind="agent", name="run r1", session="agent:main:telegram:direct:
 
 async def tool(works: Clockwork, caller: Caller = AGENT, **arguments: Any) -> Any:
     source = CronTool(works.room, works.memory.sessions)
-    result = await source.call(ToolCall(caller=caller, name="cron", arguments=arguments, line=SILENCE))
+    result = await source.call(ToolCall(caller=caller, name="cron", arguments=arguments, context=NULL_CONTEXT))
     return result.structured
 
 
@@ -343,8 +343,8 @@ def test_an_agents_job_belongs_to_its_session_and_answers_in_its_conversation(st
         there = {"channel": "telegram", "to": "42", "accountId": "bot", "threadId": "9"}
         assert job["delivery"] == {"mode": "announce", **there}
         assert job["payload"]["toolsAllow"] == ["cron", "message_send"]  # no more than it has itself
-        assert await works.room.added_since(AGENT.session or "", begun) == 1
-        assert await works.room.added_since(AGENT.session or "", begun + 1) == 0
+        assert await works.room.count_added_since(AGENT.session or "", begun) == 1
+        assert await works.room.count_added_since(AGENT.session or "", begun + 1) == 0
         bare = await tool(works, action="add", at=AT["at"], message="bare", sessionKey=None, delivery={"mode": "none"})
         assert "sessionKey" not in bare
         assert bare["delivery"] == {"mode": "none"}
@@ -371,7 +371,7 @@ def test_an_agent_may_not_have_programs_started(story: Callable[..., None]) -> N
 def test_streams_can_be_switched_off(story: Callable[..., None]) -> None:
     async def what(works: Clockwork) -> None:
         assert (await works.call("cron.status"))["triggersEnabled"] is False
-        with pytest.raises(Fault, match=r"cron\.triggers\.enabled"):
+        with pytest.raises(RpcError, match=r"cron\.triggers\.enabled"):
             await works.add(STREAM)
 
     story(what, triggers={"enabled": False})

@@ -15,14 +15,14 @@ from typing import Any
 import psutil
 import pytest
 
-from openclaw_mcp.core.channel import Address, ChannelRefused, Letter, Posted
+from openclaw_mcp.core.channel import ChannelRefused, ChatAddress, OutboundMessage, PostResult
 from openclaw_mcp.core.model import Caller, Grant, Json
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.rpc import RpcError
 
 from .gateways import TURN, Clockwork, Mailbox, clockwork, until
 
 EVERY = {"kind": "every", "everyMs": 86_400_000}
-HOME = Address(channel="telegram", account="default", to="7", thread="3")
+HOME = ChatAddress(channel="telegram", account="default", to="7", thread="3")
 
 
 @pytest.fixture
@@ -128,11 +128,11 @@ def test_a_job_whose_answers_do_not_arrive_is_slowed_and_somebody_is_told_once(s
     class Half(Mailbox):
         """One conversation is out of reach."""
 
-        async def post(self, address: Address, letter: Letter, **more: Any) -> Posted:
+        async def post(self, address: ChatAddress, message: OutboundMessage, **more: Any) -> PostResult:
             tried.append(address.to)
             if address.to == "7":
                 raise ChannelRefused("the bot was blocked")
-            return await super().post(address, letter, **more)
+            return await super().post(address, message, **more)
 
     tried: list[str] = []
     post = Half(route=HOME)
@@ -245,7 +245,7 @@ def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[.
         async def what(works: Clockwork) -> None:
             hook = {"mode": "webhook", "to": url}
             job = {"schedule": EVERY, "payload": TURN}
-            own = await works.room.add({**job, "name": "own", "delivery": hook}, agent, judged=agent)
+            own = await works.room.add({**job, "name": "own", "delivery": hook}, agent, policy_caller=agent)
             assert (await again(works, own["id"]))["deliveryStatus"] == "delivered"
             ((headers, _),) = heard
             assert "authorization" not in headers
@@ -258,13 +258,13 @@ def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[.
                 {"delivery": {**hook, "failureDestination": {"mode": "webhook", "to": "https://evil.example"}}},
                 {"failureAlert": {"mode": "webhook", "to": "https://evil.example"}},
             ):
-                with pytest.raises(Fault, match="changed by operators"):
-                    await works.room.update({"id": id, "patch": changed}, agent, judged=agent)
-                with pytest.raises(Fault, match="changed by operators"):
+                with pytest.raises(RpcError, match="changed by operators"):
+                    await works.room.update({"id": id, "patch": changed}, agent, policy_caller=agent)
+                with pytest.raises(RpcError, match="changed by operators"):
                     await works.room.add(
-                        {**job, "name": "theirs", "declarationKey": "d", **changed}, agent, judged=agent
+                        {**job, "name": "theirs", "declarationKey": "d", **changed}, agent, policy_caller=agent
                     )
-            await works.room.update({"id": id, "patch": {"name": "renamed"}}, agent, judged=agent)
+            await works.room.update({"id": id, "patch": {"name": "renamed"}}, agent, policy_caller=agent)
 
         story(what, webhookToken="s3cret", **OPEN)
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openclaw_mcp.core.errors import BadRequest
-from openclaw_mcp.core.jobs import At, Cron, Every, OnExit, Schedule, Stream
-from openclaw_mcp.gateway.cron.schedule import at_ms, checked, iso, next_due, recurring, upcoming
+from openclaw_mcp.core.jobs import AtSchedule, CronSchedule, IntervalSchedule, OnExitSchedule, Schedule, StreamSchedule
+from openclaw_mcp.gateway.cron.schedule import is_recurring, iterate_due, next_due, parse_at, to_iso, validate_schedule
 from tests.effort import often
 
 YEAR = 2028  # a leap year
@@ -84,11 +84,11 @@ def chosen(rows: list[Minute], fields: Fields) -> list[int]:
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_a_year_of_every_schedule_fires_when_it_should_and_never_twice(zone: str) -> None:
-    begin, end = at_ms(f"{YEAR}-01-01T00:00:00Z") - 1, at_ms(f"{YEAR + 1}-01-01T00:00:00Z")
+    begin, end = parse_at(f"{YEAR}-01-01T00:00:00Z") - 1, parse_at(f"{YEAR + 1}-01-01T00:00:00Z")
     almanac = Almanac(zone)
     for expr, fields in EXPRESSIONS.items():
         found = []
-        for due in upcoming(Cron(expr=expr, tz=zone, stagger_ms=0), begin, job_id="j"):
+        for due in iterate_due(CronSchedule(expr=expr, tz=zone, stagger_ms=0), begin, job_id="j"):
             if due >= end:
                 break
             found.append(due)
@@ -97,7 +97,7 @@ def test_a_year_of_every_schedule_fires_when_it_should_and_never_twice(zone: str
 
 
 def wall(expr: str, zone: str, after: str, n: int, **more: int) -> list[str]:
-    times = upcoming(Cron(expr=expr, tz=zone, **more), at_ms(after), job_id="j")
+    times = iterate_due(CronSchedule(expr=expr, tz=zone, **more), parse_at(after), job_id="j")
     return [datetime.fromtimestamp(next(times) / 1000, ZoneInfo(zone)).isoformat() for _ in range(n)]
 
 
@@ -130,33 +130,37 @@ def test_seconds_come_first_and_years_last() -> None:
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
-        (Cron(expr="99 * * * *"), "bad minute"),
-        (Cron(expr="* * *"), "has 3 fields"),
-        (Cron(expr="0 0 30 2 *"), "bad day-of-month"),
-        (Cron(expr="0 9 * * *", tz="Mars/Olympus"), "there is no time zone 'Mars/Olympus'"),
-        (Cron(expr="0 9 * * *", tz="../../etc/passwd"), "there is no time zone"),
-        (Cron(expr="0 0 0 1 1 * 1999"), "never comes true"),
-        (Cron(expr="0 0 0 1 1 * 20x"), "the year field"),
-        (At(at="soon"), "expected ISO-8601"),
-        (At(at="2020-01-01T00:00:00Z"), "is in the past: 2020-01-01T00:00:00.000Z"),
-        (At(at="2220-01-01T00:00:00Z"), "more than ten years away"),
+        (CronSchedule(expr="99 * * * *"), "bad minute"),
+        (CronSchedule(expr="* * *"), "has 3 fields"),
+        (CronSchedule(expr="0 0 30 2 *"), "bad day-of-month"),
+        (CronSchedule(expr="0 9 * * *", tz="Mars/Olympus"), "there is no time zone 'Mars/Olympus'"),
+        (CronSchedule(expr="0 9 * * *", tz="../../etc/passwd"), "there is no time zone"),
+        (CronSchedule(expr="0 0 0 1 1 * 1999"), "never comes true"),
+        (CronSchedule(expr="0 0 0 1 1 * 20x"), "the year field"),
+        (AtSchedule(at="soon"), "expected ISO-8601"),
+        (AtSchedule(at="2020-01-01T00:00:00Z"), "is in the past: 2020-01-01T00:00:00.000Z"),
+        (AtSchedule(at="2220-01-01T00:00:00Z"), "more than ten years away"),
     ],
 )
-def test_a_schedule_that_makes_no_sense_is_refused_with_the_reason(schedule: At | Cron, words: str) -> None:
+def test_a_schedule_that_makes_no_sense_is_refused_with_the_reason(
+    schedule: AtSchedule | CronSchedule, words: str
+) -> None:
     with pytest.raises(BadRequest, match=words):
-        checked(schedule, at_ms("2027-01-01T00:00:00Z"), job_id="j")
+        validate_schedule(schedule, parse_at("2027-01-01T00:00:00Z"), job_id="j")
 
 
 def test_a_time_without_a_zone_is_utc() -> None:
-    assert checked(At(at="2027-05-01 09:00"), at_ms("2027-01-01"), job_id="j") == At(at="2027-05-01T09:00:00.000Z")
-    assert iso(at_ms("2027-05-01T09:00:00.250+02:00")) == "2027-05-01T07:00:00.250Z"
+    assert validate_schedule(AtSchedule(at="2027-05-01 09:00"), parse_at("2027-01-01"), job_id="j") == AtSchedule(
+        at="2027-05-01T09:00:00.000Z"
+    )
+    assert to_iso(parse_at("2027-05-01T09:00:00.250+02:00")) == "2027-05-01T07:00:00.250Z"
 
 
 def test_jobs_of_the_full_hour_are_spread_and_each_keeps_its_place() -> None:
-    hour = at_ms("2027-01-01T10:00:00Z")
+    hour = parse_at("2027-01-01T10:00:00Z")
 
     def delays(expr: str, **more: int) -> set[int]:
-        schedule = Cron(expr=expr, tz="UTC", **more)
+        schedule = CronSchedule(expr=expr, tz="UTC", **more)
         return {(next_due(schedule, hour - 1, job_id=f"job {n}") or 0) - hour for n in range(50)}
 
     spread = delays("0 * * * *")
@@ -174,8 +178,8 @@ def test_jobs_of_the_full_hour_are_spread_and_each_keeps_its_place() -> None:
     [("a", None, 226_610), ("b", None, 40_566), ("job 1", None, 158_983), ("a", 1000, 610), ("b", 1000, 566)],
 )
 def test_another_version_leaves_a_job_in_its_place(job: str, stagger: int | None, delay: int) -> None:
-    hour = at_ms("2027-01-01T10:00:00Z")
-    assert next_due(Cron(expr="0 * * * *", tz="UTC", stagger_ms=stagger), hour, job_id=job) == hour + delay
+    hour = parse_at("2027-01-01T10:00:00Z")
+    assert next_due(CronSchedule(expr="0 * * * *", tz="UTC", stagger_ms=stagger), hour, job_id=job) == hour + delay
 
 
 @pytest.mark.parametrize(
@@ -190,31 +194,31 @@ def test_another_version_leaves_a_job_in_its_place(job: str, stagger: int | None
     ],
 )
 def test_a_time_is_neither_past_nor_too_far_away(away: int, words: str | None) -> None:
-    now = at_ms("2027-01-01")
-    wanted = At(at=iso(now + away))
+    now = parse_at("2027-01-01")
+    wanted = AtSchedule(at=to_iso(now + away))
     if words is None:
-        assert checked(wanted, now, job_id="j") == wanted
+        assert validate_schedule(wanted, now, job_id="j") == wanted
     else:
         with pytest.raises(BadRequest, match=words):
-            checked(wanted, now, job_id="j")
+            validate_schedule(wanted, now, job_id="j")
 
 
 @pytest.mark.parametrize(
     ("schedule", "after", "due"),
     [
-        (At(at="1970-01-01T00:00:05Z"), 4999, 5000),
-        (At(at="1970-01-01T00:00:05Z"), 5000, None),
-        (At(at="1970-01-01T00:00:05Z"), 5001, None),
-        (Every(every_ms=10, anchor_ms=100), 99, 100),
-        (Every(every_ms=10, anchor_ms=100), 100, 110),
-        (Every(every_ms=10, anchor_ms=100), 109, 110),
-        (Every(every_ms=10, anchor_ms=100), 110, 120),
-        (Every(every_ms=10), 0, 10),
-        (Every(every_ms=10), 15, 20),
-        (Cron(expr="* * * * *", tz="UTC"), 59_999, 60_000),
-        (Cron(expr="* * * * *", tz="UTC"), 60_000, 120_000),
-        (OnExit(command="true"), 0, None),
-        (Stream(command=["true"]), 0, None),
+        (AtSchedule(at="1970-01-01T00:00:05Z"), 4999, 5000),
+        (AtSchedule(at="1970-01-01T00:00:05Z"), 5000, None),
+        (AtSchedule(at="1970-01-01T00:00:05Z"), 5001, None),
+        (IntervalSchedule(every_ms=10, anchor_ms=100), 99, 100),
+        (IntervalSchedule(every_ms=10, anchor_ms=100), 100, 110),
+        (IntervalSchedule(every_ms=10, anchor_ms=100), 109, 110),
+        (IntervalSchedule(every_ms=10, anchor_ms=100), 110, 120),
+        (IntervalSchedule(every_ms=10), 0, 10),
+        (IntervalSchedule(every_ms=10), 15, 20),
+        (CronSchedule(expr="* * * * *", tz="UTC"), 59_999, 60_000),
+        (CronSchedule(expr="* * * * *", tz="UTC"), 60_000, 120_000),
+        (OnExitSchedule(command="true"), 0, None),
+        (StreamSchedule(command=["true"]), 0, None),
     ],
 )
 def test_due_is_the_first_time_later_than_asked(schedule: Schedule, after: int, due: int | None) -> None:
@@ -224,23 +228,23 @@ def test_due_is_the_first_time_later_than_asked(schedule: Schedule, after: int, 
 @pytest.mark.parametrize(
     ("given", "kept", "again"),
     [
-        (At(at=" 2027-05-01 09:00 "), At(at="2027-05-01T09:00:00.000Z"), False),
-        (Every(every_ms=10), Every(every_ms=10, anchor_ms=1_798_761_600_000), True),
-        (Every(every_ms=10, anchor_ms=0), Every(every_ms=10, anchor_ms=0), True),
-        (Cron(expr="0 9 * * *"), Cron(expr="0 9 * * *"), True),
-        (OnExit(command="true"), OnExit(command="true"), False),
-        (Stream(command=["true"]), Stream(command=["true"]), True),
+        (AtSchedule(at=" 2027-05-01 09:00 "), AtSchedule(at="2027-05-01T09:00:00.000Z"), False),
+        (IntervalSchedule(every_ms=10), IntervalSchedule(every_ms=10, anchor_ms=1_798_761_600_000), True),
+        (IntervalSchedule(every_ms=10, anchor_ms=0), IntervalSchedule(every_ms=10, anchor_ms=0), True),
+        (CronSchedule(expr="0 9 * * *"), CronSchedule(expr="0 9 * * *"), True),
+        (OnExitSchedule(command="true"), OnExitSchedule(command="true"), False),
+        (StreamSchedule(command=["true"]), StreamSchedule(command=["true"]), True),
     ],
 )
 def test_what_a_schedule_leaves_open_is_filled_in(given: Schedule, kept: Schedule, again: bool) -> None:
-    assert checked(given, at_ms("2027-01-01"), job_id="j") == kept
-    assert recurring(kept) is again
+    assert validate_schedule(given, parse_at("2027-01-01"), job_id="j") == kept
+    assert is_recurring(kept) is again
 
 
 @given(anchor=st.integers(0, 10**13), span=st.integers(1, 10**10), after=st.integers(0, 2 * 10**13))
 @settings(max_examples=often(100, 1000))
 def test_every_keeps_its_beat_whenever_it_is_asked(anchor: int, span: int, after: int) -> None:
-    due = next_due(Every(every_ms=span, anchor_ms=anchor), after, job_id="j")
+    due = next_due(IntervalSchedule(every_ms=span, anchor_ms=anchor), after, job_id="j")
     assert due is not None
     assert due > after or due == anchor > after
     assert (due - anchor) % span == 0

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from openclaw_mcp.config.schema import Blueprint
+from openclaw_mcp.config.schema import ConfigSchema
 from openclaw_mcp.core.errors import BadRequest
-from openclaw_mcp.gateway.cron.settings import DAY_MS, Settings, settings_of, span_ms
+from openclaw_mcp.gateway.cron.settings import DAY_MS, CronSettings, parse_cron_settings, parse_duration
 
 HOUR_MS = DAY_MS // 24
 
@@ -17,10 +17,10 @@ def names(kind: Any) -> set[str]:
 
 
 def test_what_the_schema_allows_is_what_the_clock_reads() -> None:
-    cron = Blueprint().schema["properties"]["cron"]["properties"]
-    assert set(cron) == names(Settings)
+    cron = ConfigSchema().json_schema["properties"]["cron"]["properties"]
+    assert set(cron) == names(CronSettings)
     for part in ("runLog", "webhookSsrfPolicy", "triggers"):
-        field = next(field for field in msgspec.structs.fields(Settings) if field.encode_name == part)
+        field = next(field for field in msgspec.structs.fields(CronSettings) if field.encode_name == part)
         assert set(cron[part]["properties"]) == names(field.type), part
 
 
@@ -36,7 +36,7 @@ def test_what_the_schema_allows_is_what_the_clock_reads() -> None:
     ],
 )
 def test_a_setting_nobody_follows_is_refused_by_name(section: Any, path: str, words: str) -> None:
-    (issue,) = Blueprint().issues({"cron": section})
+    (issue,) = ConfigSchema().find_issues({"cron": section})
     assert issue["path"] == path
     assert words in issue["message"]
 
@@ -47,8 +47,8 @@ def test_a_setting_nobody_follows_is_refused_by_name(section: Any, path: str, wo
 )
 def test_a_session_is_kept_as_long_as_is_said(said: str | bool, kept: int | None) -> None:
     section = {"sessionRetention": said}
-    assert Blueprint().issues({"cron": section}) == []
-    assert settings_of(section).retention_ms == kept
+    assert ConfigSchema().find_issues({"cron": section}) == []
+    assert parse_cron_settings(section).retention_ms == kept
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_a_session_is_kept_as_long_as_is_said(said: str | bool, kept: int | None
 )
 def test_a_span_that_is_no_number_of_ours_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="is no duration"):
-        span_ms(text)
+        parse_duration(text)

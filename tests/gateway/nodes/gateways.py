@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.gateway.nodes.tools import Stalls
-from openclaw_mcp.gateway.wiring.gateway import Gateway
-from openclaw_mcp.gateway.wiring.nodes import machine_room
-from openclaw_mcp.net.gateway_client.client import CannotConnect, Client
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
-from openclaw_mcp.net.gateway_client.identity import Identity
-from openclaw_mcp.protocol.gateway_frames import News
+from openclaw_mcp.gateway.nodes.tools import NodeToolSources
+from openclaw_mcp.gateway.wiring.gateway import GatewayServer
+from openclaw_mcp.gateway.wiring.nodes import open_nodes
+from openclaw_mcp.net.gateway_client.client import CannotConnect, GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
+from openclaw_mcp.protocol.gateway_frames import EventFrame
 
 from ..rpc.gateways import TOKEN, WAIT, Running, running
 
@@ -52,7 +52,7 @@ async def echo(command: str, params: Any) -> Any:
 class FakeNode:
     """A node in this process. Invocations are answered by `answer`; everything heard is kept."""
 
-    def __init__(self, client: Client, identity: Identity, answer: Answer) -> None:
+    def __init__(self, client: GatewayClient, identity: DeviceIdentity, answer: Answer) -> None:
         self.client = client
         self.id = identity.id
         self.invoked: asyncio.Queue[Any] = asyncio.Queue()
@@ -61,9 +61,9 @@ class FakeNode:
         self.replies: asyncio.Queue[Any] = asyncio.Queue()
         self._answer = answer
         self._tasks: set[asyncio.Task[None]] = set()
-        client.events.listen(self._hear)
+        client.events.connect(self._hear)
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: EventFrame) -> None:
         if news.event == "node.invoke.request":
             self.invoked.put_nowait(news.payload)
             task = asyncio.ensure_future(self._reply(news.payload))
@@ -90,14 +90,14 @@ class FakeNode:
 
 
 class MachineHouse:
-    def __init__(self, gateway: Running, folder: Path, stalls: Stalls) -> None:
+    def __init__(self, gateway: Running, folder: Path, stalls: NodeToolSources) -> None:
         self.gateway = gateway
         self.folder = folder
         self.stalls = stalls
         self._approved: set[str] = set()
 
     @contextlib.asynccontextmanager
-    async def reviewer(self, name: str = "reviewer", **more: Any) -> AsyncIterator[Client]:
+    async def reviewer(self, name: str = "reviewer", **more: Any) -> AsyncIterator[GatewayClient]:
         """An operator who is somebody else than the other holders of the token: by a device that was approved."""
         if name not in self._approved:
             self._approved.add(name)
@@ -115,10 +115,10 @@ class MachineHouse:
             (asked,) = (await owner.call("device.pair.list"))["pending"]
             await owner.call("device.pair.approve", {"requestId": asked["requestId"]})
 
-    def silent(self, platform: str, name: str, **more: Any) -> Client:
+    def silent(self, platform: str, name: str, **more: Any) -> GatewayClient:
         """An operator with a device of its own, let in because it is on this machine and has the token."""
         who = ClientInfo(id="cli", version="1", platform=platform, mode="cli")
-        return self.gateway.client(who=who, signer=Identity.load(self.folder / f"{name}.json"), **more)
+        return self.gateway.client(who=who, signer=DeviceIdentity.load(self.folder / f"{name}.json"), **more)
 
     @contextlib.asynccontextmanager
     async def node(
@@ -129,10 +129,12 @@ class MachineHouse:
         answer: Answer = echo,
     ) -> AsyncIterator[FakeNode]:
         """A node of this name, connected; the same name is the same device."""
-        identity = Identity.load(self.folder / f"{name}.json")
+        identity = DeviceIdentity.load(self.folder / f"{name}.json")
         who = ClientInfo(id="node-host", version="1", platform="linux", mode="node", display_name=name)
-        told = Introduction(client=who, role="node", caps=("system",), commands=commands)
-        client = Client(self.gateway.url, told, credentials=Credentials(token=TOKEN), signer=identity, redial=False)
+        told = ClientProfile(client=who, role="node", caps=("system",), commands=commands)
+        client = GatewayClient(
+            self.gateway.url, told, credentials=Credentials(token=TOKEN), signer=identity, redial=False
+        )
         async with client:
             node = FakeNode(client, identity, answer)
             try:
@@ -141,13 +143,13 @@ class MachineHouse:
                 await node.aclose()
 
     @contextlib.asynccontextmanager
-    async def approved(self, operator: Client, name: str = "laptop", **more: Any) -> AsyncIterator[FakeNode]:
+    async def approved(self, operator: GatewayClient, name: str = "laptop", **more: Any) -> AsyncIterator[FakeNode]:
         async with self.node(name, **more) as node:
             await approve(operator, node.id)
             yield node
 
 
-async def approve(operator: Client, node_id: str) -> Any:
+async def approve(operator: GatewayClient, node_id: str) -> Any:
     pending = (await operator.call("node.pair.list"))["pending"]
     for request in pending:
         if request["nodeId"] == node_id:
@@ -162,11 +164,11 @@ async def machines(
     kept = MemoryBook() if book is None else book
     said = {} if config is None else config
 
-    furnished: list[Stalls] = []
+    furnished: list[NodeToolSources] = []
 
     @contextlib.asynccontextmanager
-    async def furnish(gateway: Gateway) -> AsyncIterator[None]:
-        async with machine_room(gateway, kept, config=lambda: said) as stalls:
+    async def furnish(gateway: GatewayServer) -> AsyncIterator[None]:
+        async with open_nodes(gateway, kept, config=lambda: said) as stalls:
             furnished.append(stalls)
             yield
 
@@ -179,10 +181,10 @@ async def next_of(queue: "asyncio.Queue[Any]") -> Any:
         return await queue.get()
 
 
-def heard(client: Client, event: str) -> "asyncio.Queue[Any]":
+def heard(client: GatewayClient, event: str) -> "asyncio.Queue[Any]":
     """A queue that gets this event's payloads from now on."""
     queue: asyncio.Queue[Any] = asyncio.Queue()
-    client.events.listen(lambda news: queue.put_nowait(news.payload) if news.event == event else None)
+    client.events.connect(lambda news: queue.put_nowait(news.payload) if news.event == event else None)
     return queue
 
 

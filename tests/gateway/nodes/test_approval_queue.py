@@ -6,32 +6,34 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.gateway.nodes.approval_queue import (
-    SHARED,
-    Asker,
-    Decision,
-    Decisions,
-    Matter,
-    Question,
+    SHARED_TOKEN,
+    ApprovalRequester,
+    ExecApprovalDecision,
+    ExecApprovalQueue,
+    ExecApprovalRecord,
+    ExecApprovalRequest,
     device_credential,
-    question,
+    new_approval_request,
 )
 
 DEVICE, OTHER = "ab" * 32, "cd" * 32
 
 
-def _device(id: str, connection: str, *more: str, silent: bool = False) -> Asker:
-    return Asker(connection=connection, name=id, credentials=(device_credential(id), *more), silent=silent)
+def _device(id: str, connection: str, *more: str, silent: bool = False) -> ApprovalRequester:
+    return ApprovalRequester(
+        connection_id=connection, name=id, credentials=(device_credential(id), *more), is_silent=silent
+    )
 
 
 NODE = _device(DEVICE, "c1")
-PERSON = _device(OTHER, "c2", SHARED)
-PROGRAM = Asker(connection="c3", name="gateway-client", credentials=(SHARED,))
+PERSON = _device(OTHER, "c2", SHARED_TOKEN)
+PROGRAM = ApprovalRequester(connection_id="c3", name="gateway-client", credentials=(SHARED_TOKEN,))
 
 
-def _asked(asker: Asker = NODE, **more: Any) -> Question:
-    return question({"command": "ls"}, asker=asker, **({"seconds": 60, "always": True} | more))
+def _asked(asker: ApprovalRequester = NODE, **more: Any) -> ExecApprovalRequest:
+    return new_approval_request({"command": "ls"}, requester=asker, **({"seconds": 60, "always": True} | more))
 
 
 def within(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -46,26 +48,38 @@ def within(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     [
         (NODE, NODE, True, True),
         (NODE, _device(DEVICE, "c9"), True, True),
-        (NODE, Asker(connection="c1", name="x", credentials=("t",)), True, True),
+        (NODE, ApprovalRequester(connection_id="c1", name="x", credentials=("t",)), True, True),
         (NODE, PERSON, False, False),
         (NODE, PROGRAM, False, False),
-        (NODE, Asker(connection="c9", name="x"), False, True),
-        (PROGRAM, Asker(connection="c9", name="gateway-client", credentials=(SHARED,)), False, True),
+        (NODE, ApprovalRequester(connection_id="c9", name="x"), False, True),
+        (
+            PROGRAM,
+            ApprovalRequester(connection_id="c9", name="gateway-client", credentials=(SHARED_TOKEN,)),
+            False,
+            True,
+        ),
         (PROGRAM, PERSON, False, False),
-        (PROGRAM, _device(OTHER, "c2", SHARED, silent=True), False, True),
+        (PROGRAM, _device(OTHER, "c2", SHARED_TOKEN, silent=True), False, True),
         (PERSON, PROGRAM, False, True),
-        (NODE, _device(OTHER, "c2", SHARED, silent=True), False, False),
-        (Asker(connection="c1", name="x"), Asker(connection="c2", name="x", credentials=("t",)), False, False),
+        (NODE, _device(OTHER, "c2", SHARED_TOKEN, silent=True), False, False),
+        (
+            ApprovalRequester(connection_id="c1", name="x"),
+            ApprovalRequester(connection_id="c2", name="x", credentials=("t",)),
+            False,
+            False,
+        ),
     ],
 )
-def test_who_can_show_to_be_somebody_else(asker: Asker, other: Asker, same: bool, may_be: bool) -> None:
+def test_who_can_show_to_be_somebody_else(
+    asker: ApprovalRequester, other: ApprovalRequester, same: bool, may_be: bool
+) -> None:
     assert asker.is_same(other) is same
     assert asker.may_be(other) is may_be
 
 
 # ---- one answer ----
 
-EVERY: tuple[Decision, ...] = ("allow-once", "allow-always", "deny")
+EVERY: tuple[ExecApprovalDecision, ...] = ("allow-once", "allow-always", "deny")
 
 
 @pytest.mark.parametrize("decision", EVERY)
@@ -77,21 +91,21 @@ EVERY: tuple[Decision, ...] = ("allow-once", "allow-always", "deny")
         (NODE, {}, False, "whoever asked can't allow it"),
         (NODE, {}, True, "whoever asked can't allow it"),
         (PERSON, {"behalf": frozenset({device_credential(OTHER)})}, False, "whoever began the command can't allow it"),
-        (PERSON, {"behalf": frozenset({SHARED})}, False, "whoever began the command can't allow it"),
-        (PERSON, {"behalf": frozenset({SHARED})}, True, None),
+        (PERSON, {"behalf": frozenset({SHARED_TOKEN})}, False, "whoever began the command can't allow it"),
+        (PERSON, {"behalf": frozenset({SHARED_TOKEN})}, True, None),
         (PERSON, {"behalf": frozenset({"somebody else"})}, False, None),
         (PERSON, {"reviewers": (OTHER,)}, False, None),
         (PERSON, {"reviewers": ("ef" * 32,)}, False, "for other reviewers"),
     ],
 )
 def test_anybody_may_say_no_and_only_some_may_say_yes(
-    decision: Decision, by: Asker, more: dict[str, Any], owner: bool, refused: str | None
+    decision: ExecApprovalDecision, by: ApprovalRequester, more: dict[str, Any], owner: bool, refused: str | None
 ) -> None:
     async def test() -> None:
-        decisions = Decisions()
+        decisions = ExecApprovalQueue()
         matter = decisions.put(_asked(**more))
         if refused is not None and decision != "deny":
-            with pytest.raises(Fault, match=refused) as caught:
+            with pytest.raises(RpcError, match=refused) as caught:
                 decisions.decide(matter, decision, by, **({"owner": True} if owner else {}))
             assert caught.value.kind == "FORBIDDEN"
             assert matter.outcome is None
@@ -107,16 +121,16 @@ def test_anybody_may_say_no_and_only_some_may_say_yes(
 
 def test_always_can_be_chosen_only_where_it_is_offered() -> None:
     async def test() -> None:
-        decisions = Decisions()
+        decisions = ExecApprovalQueue()
         offered, kept_back = _asked(), _asked(always=False)
-        assert offered.request == {"command": "ls", "allowedDecisions": list(EVERY)}
-        assert kept_back.request == {
+        assert offered.view == {"command": "ls", "allowedDecisions": list(EVERY)}
+        assert kept_back.view == {
             "command": "ls",
             "allowedDecisions": ["allow-once", "deny"],
             "unavailableDecisions": ["allow-always"],
         }
         matter = decisions.put(kept_back)
-        with pytest.raises(Fault, match="allow-always can't be chosen here; allowed: allow-once, deny"):
+        with pytest.raises(RpcError, match="allow-always can't be chosen here; allowed: allow-once, deny"):
             decisions.decide(matter, "allow-always", PERSON)
         assert decisions.decide(matter, "allow-once", PERSON).decision == "allow-once"
 
@@ -125,11 +139,11 @@ def test_always_can_be_chosen_only_where_it_is_offered() -> None:
 
 def test_the_first_answer_stands_and_is_told_once() -> None:
     async def test() -> None:
-        decisions = Decisions()
+        decisions = ExecApprovalQueue()
         asked: list[str] = []
         told: list[tuple[str, str | None]] = []
-        decisions.asked.listen(lambda question: asked.append(question.id))
-        decisions.settled.listen(lambda news: told.append((news[0].id, news[1].decision)))
+        decisions.requested.connect(lambda question: asked.append(question.id))
+        decisions.settled.connect(lambda news: told.append((news[0].id, news[1].decision)))
         matter = decisions.put(_asked(id="q1"))
         assert matter.timer is not None
 
@@ -147,10 +161,10 @@ def test_the_first_answer_stands_and_is_told_once() -> None:
 
 def test_a_question_lasts_as_long_as_it_says_and_ends_as_a_no() -> None:
     async def test() -> None:
-        decisions = Decisions()
+        decisions = ExecApprovalQueue()
         asked = _asked(seconds=90.5, clock=lambda: 1000)
         assert (asked.created_at_ms, asked.expires_at_ms) == (1000, 91_500)
-        outcome = await decisions.put(asked).settled  # long past, by our clock
+        outcome = await decisions.put(asked).outcome_future  # long past, by our clock
         assert (outcome.decision, outcome.reason, outcome.by) == (None, "timeout", None)
 
         matter = decisions.put(_asked(seconds=100_000))
@@ -167,12 +181,12 @@ def test_a_question_lasts_as_long_as_it_says_and_ends_as_a_no() -> None:
 
 def test_an_id_is_used_once() -> None:
     async def test() -> None:
-        decisions = Decisions()
+        decisions = ExecApprovalQueue()
         matter = decisions.put(_asked(id="q1"))
-        with pytest.raises(Fault, match="approval id already pending"):
+        with pytest.raises(RpcError, match="approval id already pending"):
             decisions.put(_asked(id="q1"))
         decisions.drop(matter, "no-route")
-        with pytest.raises(Fault, match="approval id already used"):
+        with pytest.raises(RpcError, match="approval id already used"):
             decisions.put(_asked(id="q1"))
         assert decisions.find("q1") is matter
         assert decisions.find("q2") is None
@@ -181,40 +195,40 @@ def test_an_id_is_used_once() -> None:
     within(test)
 
 
-def _everybody(count: int) -> list[Asker]:
-    return [Asker(connection=f"c{number}", name="x") for number in range(count)]
+def _everybody(count: int) -> list[ApprovalRequester]:
+    return [ApprovalRequester(connection_id=f"c{number}", name="x") for number in range(count)]
 
 
 @pytest.mark.parametrize(("askers", "most"), [([NODE] * 17, 16), (_everybody(257), 256)], ids=["of one", "of all"])
-def test_so_many_wait_at_once_and_no_more(askers: list[Asker], most: int) -> None:
+def test_so_many_wait_at_once_and_no_more(askers: list[ApprovalRequester], most: int) -> None:
     async def test() -> None:
-        decisions = Decisions()
+        decisions = ExecApprovalQueue()
         matters = [decisions.put(_asked(asker)) for asker in askers[:most]]
-        with pytest.raises(Fault, match="too many approvals wait already") as caught:
+        with pytest.raises(RpcError, match="too many approvals wait already") as caught:
             decisions.put(_asked(askers[most]))
         assert (caught.value.kind, caught.value.retryable) == ("UNAVAILABLE", True)
-        assert len(decisions.open()) == most
+        assert len(decisions.open_requests()) == most
         decisions.decide(matters[0], "deny", PERSON)
         decisions.put(_asked(askers[most]))
         decisions.close()
-        assert decisions.open() == []
+        assert decisions.open_requests() == []
 
     within(test)
 
 
 def test_what_was_decided_is_told_the_latest_first_and_forgotten_in_the_end() -> None:
     async def test() -> None:
-        decisions = Decisions()
+        decisions = ExecApprovalQueue()
         for number in range(514):
             decisions.drop(decisions.put(_asked(id=f"q{number}")), "no-route")
         waiting = decisions.put(_asked(id="open"))
 
-        kept = [matter.question.id for matter in decisions.history()]
+        kept = [matter.request.id for matter in decisions.history()]
         assert len(kept) == 512
         assert decisions.find("q0") is None
         assert decisions.find("q1") is None
         assert decisions.find("q2") is not None
-        assert waiting.question.id not in kept
+        assert waiting.request.id not in kept
         times = [_at(matter) for matter in decisions.history()]
         assert times == sorted(times, reverse=True)
         decisions.close()
@@ -222,30 +236,30 @@ def test_what_was_decided_is_told_the_latest_first_and_forgotten_in_the_end() ->
     within(test)
 
 
-def _at(matter: Matter) -> int:
+def _at(matter: ExecApprovalRecord) -> int:
     assert matter.outcome is not None
     return matter.outcome.at_ms
 
 
 def test_the_latest_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        decisions = Decisions()
+        decisions = ExecApprovalQueue()
         for number in (2, 1, 3):
             monkeypatch.setattr("openclaw_mcp.gateway.nodes.approval_queue.now_ms", lambda at=number: at)
             decisions.drop(decisions.put(_asked(id=f"q{number}")), "no-route")
-        assert [matter.question.id for matter in decisions.history()] == ["q3", "q2", "q1"]
+        assert [matter.request.id for matter in decisions.history()] == ["q3", "q2", "q1"]
 
     within(test)
 
 
 def test_a_connection_that_ends_takes_its_own_questions_along_unless_they_outlive_it() -> None:
     async def test() -> None:
-        decisions = Decisions()
+        decisions = ExecApprovalQueue()
         own = decisions.put(_asked())
         lasting = decisions.put(_asked(lasting=True))
         of_another = decisions.put(_asked(PERSON))
 
-        decisions.left(NODE.connection)
+        decisions.on_disconnect(NODE.connection_id)
 
         assert own.outcome is not None
         assert (own.outcome.decision, own.outcome.reason, own.outcome.by) == (None, "run-aborted", None)

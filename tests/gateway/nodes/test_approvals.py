@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.rpc import APPROVALS, READ, Fault
+from openclaw_mcp.core.rpc import APPROVALS, READ, RpcError
 from openclaw_mcp.gateway.nodes import approval_queue
 
 from ..rpc.gateways import within
@@ -34,7 +34,7 @@ def test_an_operator_answers_and_everybody_hears_it(tmp_path: Path, decision: st
             assert await operator.call("exec.approval.list") == []
             waited = await asker.call("exec.approval.waitDecision", {"id": "Q"})
             assert (waited["decision"], waited["terminalReason"]) == (decision, "user")
-            with pytest.raises(Fault, match="already resolved") as excinfo:
+            with pytest.raises(RpcError, match="already resolved") as excinfo:
                 await operator.call("exec.approval.resolve", {"id": "Q", "decision": "deny"})
             assert excinfo.value.details == {"reason": "APPROVAL_ALREADY_RESOLVED"}
 
@@ -63,7 +63,7 @@ def test_a_question_nobody_answers_expires_as_a_no(tmp_path: Path) -> None:
             assert (await next_of(settled))["decision"] == "deny"
             record = (await operator.call("approval.get", {"id": "Q"}))["approval"]
             assert (record["status"], record["reason"]) == ("expired", "timeout")
-            with pytest.raises(Fault, match="unknown or expired approval id"):
+            with pytest.raises(RpcError, match="unknown or expired approval id"):
                 await operator.call("exec.approval.get", {"id": "Q"})
 
     within(test())
@@ -98,7 +98,7 @@ def test_whoever_asks_can_not_allow_it_themselves(tmp_path: Path) -> None:
     async def test() -> None:
         async with machines(tmp_path) as house, house.gateway.client() as asker:
             await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
-            with pytest.raises(Fault, match="another operator must"):
+            with pytest.raises(RpcError, match="another operator must"):
                 await asker.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"})
             await asker.call("exec.approval.resolve", {"id": "Q", "decision": "deny"})
             record = (await asker.call("approval.get", {"id": "Q"}))["approval"]
@@ -125,7 +125,7 @@ def test_without_the_scope_nobody_asks_sees_or_answers(tmp_path: Path, method: s
         async with machines(tmp_path) as house, house.gateway.client(scopes=[APPROVALS]) as asker:
             await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
             async with house.gateway.client(scopes=[READ]) as reader:
-                with pytest.raises(Fault, match=r"missing scope: operator\.approvals"):
+                with pytest.raises(RpcError, match=r"missing scope: operator\.approvals"):
                     await reader.call(method, params)
             assert len(await asker.call("exec.approval.list")) == 1
 
@@ -146,7 +146,7 @@ def test_an_answer_that_does_not_fit_says_why(tmp_path: Path, params: dict[str, 
         async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
             once = ASK | {"id": "Q", "twoPhase": True, "unavailableDecisions": ["allow-always"]}
             await asker.call("exec.approval.request", once)
-            with pytest.raises(Fault, match=said):
+            with pytest.raises(RpcError, match=said):
                 await operator.call("exec.approval.resolve", params)
             assert len(await operator.call("exec.approval.list")) == 1
 
@@ -167,20 +167,20 @@ def test_a_question_that_can_not_be_put_says_why(tmp_path: Path, params: dict[st
     async def test() -> None:
         async with machines(tmp_path) as house, house.gateway.client() as asker:
             await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
-            with pytest.raises(Fault, match=said):
+            with pytest.raises(RpcError, match=said):
                 await asker.call("exec.approval.request", ASK | params)
 
     within(test())
 
 
 def test_one_asker_does_not_crowd_the_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approval_queue, "MOST_EACH", 2)
+    monkeypatch.setattr(approval_queue, "MAX_OPEN_PER_REQUESTER", 2)
 
     async def test() -> None:
         async with machines(tmp_path) as house, house.gateway.client() as asker, house.gateway.client() as other:
             for _ in range(2):
                 await asker.call("exec.approval.request", ASK | {"twoPhase": True})
-            with pytest.raises(Fault, match="too many approvals wait already"):
+            with pytest.raises(RpcError, match="too many approvals wait already"):
                 await asker.call("exec.approval.request", ASK | {"twoPhase": True})
             assert (await other.call("exec.approval.request", ASK | {"twoPhase": True}))["status"] == "accepted"
 
@@ -192,7 +192,7 @@ def test_only_the_named_reviewers_may_allow(tmp_path: Path) -> None:
         async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
             named = ASK | {"id": "Q", "twoPhase": True, "approvalReviewerDeviceIds": ["f" * 64]}
             await asker.call("exec.approval.request", named)
-            with pytest.raises(Fault, match="for other reviewers"):
+            with pytest.raises(RpcError, match="for other reviewers"):
                 await operator.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"})
 
     within(test())
@@ -213,7 +213,7 @@ def test_the_kind_neutral_methods_tell_what_stands(tmp_path: Path) -> None:
             assert [record["id"] for record in history["items"]] == ["Q"]
             for other in ("plugin.approval.list", "openclaw.approval.list"):
                 assert await operator.call(other) == []
-            with pytest.raises(Fault, match="approval not found"):
+            with pytest.raises(RpcError, match="approval not found"):
                 await operator.call("approval.get", {"id": "nope"})
 
     within(test())
@@ -226,12 +226,12 @@ def test_a_node_asks_about_itself_alone_and_answers_nothing(tmp_path: Path) -> N
             question = asyncio.ensure_future(node.client.call("exec.approval.request", {"command": "ls", "id": "Q"}))
             event = await next_of(asked)
             assert (event["request"]["host"], event["request"]["nodeId"]) == ("node", node.id)
-            with pytest.raises(Fault, match="missing scope"):
+            with pytest.raises(RpcError, match="missing scope"):
                 await node.client.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"})
-            with pytest.raises(Fault, match="nodeId mismatch"):
+            with pytest.raises(RpcError, match="nodeId mismatch"):
                 await node.client.call("exec.approval.request", {"command": "ls", "nodeId": "another"})
             async with house.node("stranger") as stranger:
-                with pytest.raises(Fault, match="missing scope"):
+                with pytest.raises(RpcError, match="missing scope"):
                     await stranger.client.call("exec.approval.resolve", {"id": "Q", "decision": "deny"})
             await operator.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"})
             assert (await question)["decision"] == "allow-once"
@@ -248,17 +248,17 @@ def test_the_gateways_rules_are_read_and_replaced_by_whoever_has_seen_them(tmp_p
             empty = await operator.call("exec.approvals.get")
             assert (empty["exists"], empty["file"]["version"]) == (False, 1)
             rules = {"version": 1, "agents": {"main": {"security": "allowlist", "allowlist": [{"pattern": "/bin/ls"}]}}}
-            with pytest.raises(Fault, match="base hash required"):
+            with pytest.raises(RpcError, match="base hash required"):
                 await operator.call("exec.approvals.set", {"file": rules})
-            with pytest.raises(Fault, match="changed since last load"):
+            with pytest.raises(RpcError, match="changed since last load"):
                 await operator.call("exec.approvals.set", {"file": rules, "baseHash": "stale"})
             written = await operator.call("exec.approvals.set", {"file": rules, "baseHash": empty["hash"]})
             assert written["file"]["agents"]["main"]["allowlist"][0]["id"]
             assert written == await operator.call("exec.approvals.get")
-            with pytest.raises(Fault, match="changed since last load"):
+            with pytest.raises(RpcError, match="changed since last load"):
                 await operator.call("exec.approvals.set", {"file": rules, "baseHash": empty["hash"]})
             bad = {"version": 1, "defaults": {"security": "sometimes"}}
-            with pytest.raises(Fault, match="must be equal to one of the allowed values"):
+            with pytest.raises(RpcError, match="must be equal to one of the allowed values"):
                 await operator.call("exec.approvals.set", {"file": bad, "baseHash": written["hash"]})
 
     within(test())
@@ -268,7 +268,7 @@ def test_rules_that_can_not_be_read_are_not_taken_for_none(tmp_path: Path) -> No
     async def test() -> None:
         (tmp_path / "exec-approvals.json").write_text("{")
         async with machines(tmp_path) as house, house.gateway.client() as operator:
-            with pytest.raises(Fault, match="is no file of exec approvals"):
+            with pytest.raises(RpcError, match="is no file of exec approvals"):
                 await operator.call("exec.approvals.get")
         assert (tmp_path / "exec-approvals.json").read_text() == "{"
 
@@ -290,7 +290,7 @@ def test_a_nodes_rules_have_methods_of_their_own(tmp_path: Path) -> None:
             done = await operator.call("exec.approvals.node.set", rules)
             assert done["params"] == {"baseHash": "h", "rules": []}
             async with house.gateway.client(scopes=[READ, APPROVALS]) as other:
-                with pytest.raises(Fault, match=r"missing scope: operator\.admin"):
+                with pytest.raises(RpcError, match=r"missing scope: operator\.admin"):
                     await other.call("exec.approvals.node.get", {"nodeId": node.id})
 
     within(test())

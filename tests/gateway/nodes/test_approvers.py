@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.model import Caller, Grant
-from openclaw_mcp.core.rpc import ADMIN, APPROVALS, READ, WRITE, Fault
-from openclaw_mcp.gateway.wiring.gateway import Gateway
-from openclaw_mcp.gateway.wiring.nodes import machine_room
-from openclaw_mcp.net.gateway_client.client import CannotConnect, Client
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
-from openclaw_mcp.net.gateway_client.identity import Identity
+from openclaw_mcp.core.rpc import ADMIN, APPROVALS, READ, WRITE, RpcError
+from openclaw_mcp.gateway.wiring.gateway import GatewayServer
+from openclaw_mcp.gateway.wiring.nodes import open_nodes
+from openclaw_mcp.net.gateway_client.client import CannotConnect, GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 from openclaw_mcp.tools.policy_rules import from_config
 
 from ..rpc.gateways import BACKEND, EVERY, running, within
@@ -24,22 +24,22 @@ ASK = {"command": "echo hi", "host": "gateway", "id": "Q", "twoPhase": True}
 CLI = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
 PROBE = ClientInfo(id="gateway-client", version="2", platform="linux", mode="backend", display_name="another")
 
-Connect = Callable[[MachineHouse], contextlib.AbstractAsyncContextManager[Client]]
+Connect = Callable[[MachineHouse], contextlib.AbstractAsyncContextManager[GatewayClient]]
 
 
 def silent(name: str) -> Connect:
     return lambda house: house.silent("linux", name)
 
 
-def bare(house: MachineHouse) -> Client:
+def bare(house: MachineHouse) -> GatewayClient:
     return house.gateway.client()
 
 
-def bare_cli(house: MachineHouse) -> Client:
+def bare_cli(house: MachineHouse) -> GatewayClient:
     return house.gateway.client(who=CLI, scopes=[APPROVALS])
 
 
-def bare_named_otherwise(house: MachineHouse) -> Client:
+def bare_named_otherwise(house: MachineHouse) -> GatewayClient:
     return house.gateway.client(who=PROBE)
 
 
@@ -47,25 +47,27 @@ def device(name: str) -> Connect:
     return lambda house: house.reviewer(name)
 
 
-def made_up_key(house: MachineHouse) -> Client:
+def made_up_key(house: MachineHouse) -> GatewayClient:
     """A key that nobody paired: programs of this machine are let in by the token alone."""
-    return house.gateway.client(who=BACKEND, signer=Identity.load(house.folder / "made-up.json"))
+    return house.gateway.client(who=BACKEND, signer=DeviceIdentity.load(house.folder / "made-up.json"))
 
 
-async def by_device_token(house: MachineHouse, name: str, scopes: Any = EVERY, *, approved: bool = False) -> Client:
+async def by_device_token(
+    house: MachineHouse, name: str, scopes: Any = EVERY, *, approved: bool = False
+) -> GatewayClient:
     """A paired device that comes with its own token and does not show the gateway's; let in silently or `approved`."""
-    signer = Identity.load(house.folder / f"{name}.json")
+    signer = DeviceIdentity.load(house.folder / f"{name}.json")
     first_time = house.reviewer(name) if approved else house.gateway.client(who=CLI, signer=signer, scopes=scopes)
     async with first_time as first:
         token = (first.hello or {})["auth"]["deviceToken"]
-    told = Introduction(client=CLI, scopes=tuple(scopes))
+    told = ClientProfile(client=CLI, scopes=tuple(scopes))
     given = Credentials(device_token=token)
-    return Client(house.gateway.url, told, credentials=given, signer=signer, redial=False)
+    return GatewayClient(house.gateway.url, told, credentials=given, signer=signer, redial=False)
 
 
 def silent_by_its_own_token(name: str) -> Connect:
     @contextlib.asynccontextmanager
-    async def connect(house: MachineHouse) -> AsyncIterator[Client]:
+    async def connect(house: MachineHouse) -> AsyncIterator[GatewayClient]:
         async with await by_device_token(house, name) as client:
             yield client
 
@@ -102,9 +104,9 @@ def test_a_second_connection_of_whoever_asked_does_not_allow_it(
         async with machines(tmp_path) as house, two(house) as answering:
             async with one(house) as asking:
                 await asking.call("exec.approval.request", ASK)
-                with pytest.raises(Fault, match="another operator must"):
+                with pytest.raises(RpcError, match="another operator must"):
                     await answering.call(method, {"id": "Q", "kind": "exec", "decision": decision})
-            with pytest.raises(Fault, match="another operator must"):  # nor once the first has gone
+            with pytest.raises(RpcError, match="another operator must"):  # nor once the first has gone
                 await answering.call(method, {"id": "Q", "kind": "exec", "decision": decision})
             await answering.call(method, {"id": "Q", "kind": "exec", "decision": "deny"})
             async with house.reviewer("somebody-else") as other:
@@ -152,7 +154,7 @@ LENT_TO_ALL = {
 }
 
 
-async def asking_node(house: MachineHouse, node: FakeNode, operator: Client, how: str) -> Any:
+async def asking_node(house: MachineHouse, node: FakeNode, operator: GatewayClient, how: str) -> Any:
     """Have the node asked about while it is at work on a call of `operator`'s; the question and the call."""
     calls = {
         "node.invoke": order(node.id, "system.run", params={"command": ["x"]}),
@@ -180,7 +182,7 @@ def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owner
 
     async def test() -> None:
         async with machines(tmp_path) as house, bare(house) as owner, house.approved(owner, answer=stay) as node:
-            house.gateway.gateway.adopt(from_config(LENT_TO_ALL))
+            house.gateway.gateway.apply_rules(from_config(LENT_TO_ALL))
             heard_of = heard(owner, "exec.approval.requested")
             one = await by_device_token(house, "phone", scopes)
             two = await by_device_token(house, "phone", scopes)
@@ -192,7 +194,7 @@ def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owner
                     assert await two.call("exec.approval.resolve", answer) == {"ok": True}
                 else:
                     for connection in (one, two):
-                        with pytest.raises(Fault, match="whoever began the command can't allow it"):
+                        with pytest.raises(RpcError, match="whoever began the command can't allow it"):
                             await connection.call("exec.approval.resolve", answer)
                     assert await owner.call("exec.approval.resolve", answer) == {"ok": True}
                 assert (await question)["decision"] == "allow-once"
@@ -227,12 +229,12 @@ def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owner
 def test_a_run_neither_asks_nor_answers_whatever_it_may(
     tmp_path: Path, method: str, params: Any, caller: Caller
 ) -> None:
-    gateways: list[Gateway] = []
+    gateways: list[GatewayServer] = []
 
     @contextlib.asynccontextmanager
-    async def furnish(gateway: Gateway) -> Any:
+    async def furnish(gateway: GatewayServer) -> Any:
         gateways.append(gateway)
-        async with machine_room(gateway, MemoryBook(), config=dict):
+        async with open_nodes(gateway, MemoryBook(), config=dict):
             yield
 
     async def test() -> None:
@@ -240,8 +242,8 @@ def test_a_run_neither_asks_nor_answers_whatever_it_may(
             if method != "exec.approval.request":
                 await operator.call("exec.approval.request", ASK)
             before = await operator.call("exec.approval.list")
-            with pytest.raises(Fault, match=r"missing scope: operator\.approvals"):
-                await gateways[0].ask(method, params, caller)
+            with pytest.raises(RpcError, match=r"missing scope: operator\.approvals"):
+                await gateways[0].call_method(method, params, caller)
             assert await operator.call("exec.approval.list") == before
 
     within(test())
@@ -249,12 +251,12 @@ def test_a_run_neither_asks_nor_answers_whatever_it_may(
 
 @pytest.mark.parametrize("method", ["exec.approval.resolve", "approval.resolve", "exec.approval.list"])
 def test_a_runs_token_opens_no_way_to_approvals(tmp_path: Path, method: str) -> None:
-    gateways: list[Gateway] = []
+    gateways: list[GatewayServer] = []
 
     @contextlib.asynccontextmanager
-    async def furnish(gateway: Gateway) -> Any:
+    async def furnish(gateway: GatewayServer) -> Any:
         gateways.append(gateway)
-        async with machine_room(gateway, MemoryBook(), config=dict):
+        async with open_nodes(gateway, MemoryBook(), config=dict):
             yield
 
     async def test() -> None:
@@ -263,7 +265,7 @@ def test_a_runs_token_opens_no_way_to_approvals(tmp_path: Path, method: str) -> 
             run = Caller(kind="agent", name="main", session="agent:main:main", grant=Grant(owner=True))
             token = gateways[0].grants.issue(run, seconds=60)
             async with gateway.client(token=token) as program:
-                with pytest.raises((Fault, CannotConnect)):
+                with pytest.raises((RpcError, CannotConnect)):
                     await program.call(method, {"id": "Q", "kind": "exec", "decision": "allow-once"})
             assert len(await operator.call("exec.approval.list")) == 1
 
@@ -333,11 +335,11 @@ AGREE: dict[str, tuple[Any, str]] = {
 def test_a_question_whose_parts_say_different_things_is_not_put(tmp_path: Path, case: str) -> None:
     async def test() -> None:
         async with machines(tmp_path) as house, bare(house) as asking:
-            with pytest.raises(Fault, match=SAID):
+            with pytest.raises(RpcError, match=SAID):
                 await asking.call("exec.approval.request", {"twoPhase": True, **DIFFER[case]})
             assert await asking.call("exec.approval.list") == []
             async with house.node() as node:
-                with pytest.raises(Fault, match=SAID):
+                with pytest.raises(RpcError, match=SAID):
                     await node.client.call("exec.approval.request", DIFFER[case])
 
     within(test())

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.rpc import RpcError
 
 from ..rpc.gateways import within
 from .gateways import machines
@@ -48,7 +48,7 @@ def test_odd_words_are_refused_or_answered(tmp_path: Path, words: list[tuple[str
                 client = node.client if method in NODES else operator
                 try:
                     await client.call(method, {"nodeId": node.id, **params}, within=5)
-                except Fault as fault:
+                except RpcError as fault:
                     assert str(fault) != "internal error", (method, params)
             assert (await operator.call("node.list"))["nodes"] is not None
 

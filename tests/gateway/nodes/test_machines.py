@@ -7,26 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_mcp.gateway.rpc.pairing import Book, Device, FileShelf, Grant, Pairing
-from openclaw_mcp.gateway.wiring.nodes import StoreShelf
+from openclaw_mcp.gateway.rpc.pairing import DeviceGrant, DevicePairing, FilePairingStorage, PairedDevice, PairingState
+from openclaw_mcp.gateway.wiring.nodes import DatabasePairingStorage
 from openclaw_mcp.net.files import StateBroken
-from openclaw_mcp.net.gateway_client.client import Client
-from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
-from openclaw_mcp.net.gateway_client.identity import Identity
+from openclaw_mcp.net.gateway_client.client import GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 
 from ..rpc.gateways import BACKEND, EVERY, NODE, within
 from ..wiring.test_gateway import Served, serving
 from .gateways import MemoryBook, approve
 
 
-def device(id: str) -> Device:
-    return Device(
+def device(id: str) -> PairedDevice:
+    return PairedDevice(
         device_id=id,
         public_key="k",
         client_id="node-host",
         client_mode="node",
         platform="linux",
-        grants={"node": Grant(scopes=(), created_at_ms=1)},
+        grants={"node": DeviceGrant(scopes=(), created_at_ms=1)},
         created_at_ms=1,
         approved_at_ms=1,
         approved_via="owner",
@@ -36,15 +36,15 @@ def device(id: str) -> Device:
 def test_the_store_keeps_the_book_of_devices(tmp_path: Path) -> None:
     async def test() -> None:
         rows = MemoryBook()
-        shelf = StoreShelf(tmp_path / "pairing.json")
-        shelf.book = rows
+        shelf = DatabasePairingStorage(tmp_path / "pairing.json")
+        shelf.repository = rows
         assert await shelf.load() is None
-        book = Book(version=1, key="ab" * 32, devices={"d1": device("d1"), "d2": device("d2")})
+        book = PairingState(version=1, key="ab" * 32, devices={"d1": device("d1"), "d2": device("d2")})
         await shelf.save(book)
-        again = StoreShelf(tmp_path / "pairing.json")
-        again.book = rows
+        again = DatabasePairingStorage(tmp_path / "pairing.json")
+        again.repository = rows
         assert await again.load() == book
-        await again.save(Book(version=1, key=book.key, devices={"d2": book.devices["d2"]}))
+        await again.save(PairingState(version=1, key=book.key, devices={"d2": book.devices["d2"]}))
         assert set(rows.rows) == {"(key)", "d2"}
         del rows.rows["(key)"]
         with pytest.raises(StateBroken, match="not the key of their tokens"):
@@ -56,18 +56,18 @@ def test_the_store_keeps_the_book_of_devices(tmp_path: Path) -> None:
 def test_devices_paired_by_an_older_version_stay_paired(tmp_path: Path) -> None:
     async def test() -> None:
         path = tmp_path / "pairing.json"
-        book = Book(version=1, key="cd" * 32, devices={"d1": device("d1")})
-        await FileShelf(path).save(book)
-        shelf = StoreShelf(path)
-        shelf.book = MemoryBook()
-        pairing = Pairing(shelf)
+        book = PairingState(version=1, key="cd" * 32, devices={"d1": device("d1")})
+        await FilePairingStorage(path).save(book)
+        shelf = DatabasePairingStorage(path)
+        shelf.repository = MemoryBook()
+        pairing = DevicePairing(shelf)
         await pairing.open()
-        token = pairing.token("d1", "node")
+        token = pairing.device_token("d1", "node")
         assert token is not None
         assert not path.exists()
-        once_more = Pairing(shelf)
+        once_more = DevicePairing(shelf)
         await once_more.open()
-        assert once_more.token("d1", "node") == token
+        assert once_more.device_token("d1", "node") == token
 
     within(test())
 
@@ -82,16 +82,16 @@ def killed(folder: Path) -> Iterator[Served]:
 
 
 def test_pairing_and_approval_survive_a_kill(tmp_path: Path) -> None:
-    identity = Identity.load(tmp_path / "node.json")
-    told = Introduction(client=NODE, role="node", commands=("device.info",))
+    identity = DeviceIdentity.load(tmp_path / "node.json")
+    told = ClientProfile(client=NODE, role="node", commands=("device.info",))
     state = tmp_path / "state"
 
-    def operator(served: Served) -> Client:
-        told = Introduction(client=BACKEND, scopes=EVERY)
-        return Client(served.ws, told, credentials=Credentials(token=served.token), redial=False)
+    def operator(served: Served) -> GatewayClient:
+        told = ClientProfile(client=BACKEND, scopes=EVERY)
+        return GatewayClient(served.ws, told, credentials=Credentials(token=served.token), redial=False)
 
     async def join(served: Served, credentials: Credentials) -> str:
-        node = Client(served.ws, told, credentials=credentials, signer=identity, redial=False)
+        node = GatewayClient(served.ws, told, credentials=credentials, signer=identity, redial=False)
         async with node, operator(served) as caller:
             await approve(caller, identity.id)
             (seen,) = (await caller.call("node.list"))["nodes"]

@@ -9,14 +9,25 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import ToolDenied, ToolNotFound, ToolUnavailable
-from openclaw_mcp.core.model import LOCAL, Audio, Caller, Embedded, Grant, Image, Sender, Text, ToolCall, ToolSpec
-from openclaw_mcp.core.ports import SILENCE, Silence
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.model import (
+    LOCAL_CALLER,
+    Audio,
+    Caller,
+    Embedded,
+    Grant,
+    Image,
+    Sender,
+    Text,
+    ToolCall,
+    ToolSpec,
+)
+from openclaw_mcp.core.ports import NULL_CONTEXT, NullCallContext
+from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.gateway.nodes.tool_names import alias_for, tool_names
-from openclaw_mcp.gateway.nodes.tools import as_result
-from openclaw_mcp.net.gateway_client.client import Client
-from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
-from openclaw_mcp.tools.config_policy import HouseRules
+from openclaw_mcp.gateway.nodes.tools import to_tool_result
+from openclaw_mcp.net.gateway_client.client import GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
+from openclaw_mcp.tools.config_policy import ConfigPolicy
 from openclaw_mcp.tools.policy_rules import from_config
 
 from ..rpc.gateways import BACKEND, EVERY, within
@@ -26,11 +37,13 @@ PNG = base64.b64encode(b"\x89PNG").decode()
 
 
 async def menu(house: MachineHouse) -> dict[str, ToolSpec]:
-    return {spec.name: spec for spec in await house.gateway.gateway.desk.list(LOCAL)}
+    return {spec.name: spec for spec in await house.gateway.gateway.dispatcher.list(LOCAL_CALLER)}
 
 
-async def made(house: MachineHouse, name: str, arguments: Any, line: Any = SILENCE) -> Any:
-    return await house.gateway.gateway.desk.call(ToolCall(caller=LOCAL, name=name, arguments=arguments, line=line))
+async def made(house: MachineHouse, name: str, arguments: Any, line: Any = NULL_CONTEXT) -> Any:
+    return await house.gateway.gateway.dispatcher.call(
+        ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=line)
+    )
 
 
 def test_an_approved_nodes_commands_are_tools_while_it_is_here(tmp_path: Path) -> None:
@@ -188,7 +201,7 @@ def test_progress_reaches_the_caller_in_order(tmp_path: Path) -> None:
     async def test() -> None:
         heard_of: list[tuple[float, str | None]] = []
 
-        class Listening(Silence):
+        class Listening(NullCallContext):
             async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
                 heard_of.append((value, message))
 
@@ -225,7 +238,7 @@ def test_a_change_of_the_config_takes_tools_off_the_menu(tmp_path: Path) -> None
             house.approved(operator),
         ):
             config["gateway"] = {"nodes": {"commands": {"deny": ["system.*"]}}}
-            house.stalls.look_at_all()
+            house.stalls.refresh_all()
             assert list(await menu(house)) == ["laptop__device_info"]
 
     within(test())
@@ -260,7 +273,7 @@ def test_commands_between_programs_are_no_tools(tmp_path: Path) -> None:
     ],
 )
 def test_a_payload_is_shown_as_what_it_is(payload: Any, blocks: tuple[Any, ...]) -> None:
-    assert as_result(payload, uri="openclaw://node/x/y").content == blocks
+    assert to_tool_result(payload, uri="openclaw://node/x/y").content == blocks
 
 
 @pytest.mark.parametrize(
@@ -279,13 +292,13 @@ def test_a_payload_is_shown_as_what_it_is(payload: Any, blocks: tuple[Any, ...])
     ],
 )
 def test_rules_reach_a_nodes_tools_by_their_node_and_as_nodes(rules: Any, door: Any, allowed: bool) -> None:
-    caller = Caller(kind="operator", name="o", scopes=frozenset({"*"}), door=door)
-    decision = HouseRules(from_config(rules))(caller, "node/laptop", ToolSpec(name="laptop__system_run"))
+    caller = Caller(kind="operator", name="o", scopes=frozenset({"*"}), entry_point=door)
+    decision = ConfigPolicy(from_config(rules))(caller, "node/laptop", ToolSpec(name="laptop__system_run"))
     assert decision.allowed is allowed, decision
 
 
 def test_a_film_is_a_resource() -> None:
-    film = as_result({"format": "mp4", "base64": PNG}, uri="openclaw://node/x/screen.record").content[1]
+    film = to_tool_result({"format": "mp4", "base64": PNG}, uri="openclaw://node/x/screen.record").content[1]
     assert isinstance(film, Embedded)
     assert (film.resource.mime_type, film.resource.blob) == ("video/mp4", b"\x89PNG")
 
@@ -342,7 +355,9 @@ def test_a_run_for_somebody_else_has_of_a_node_what_the_rules_name(
     strangers = [Grant(), Grant(channel="telegram", sender=sender), Grant(depth=1)]
 
     def run(grant: Grant) -> Caller:
-        return Caller(kind="agent", name="main", scopes=frozenset({"*"}), session="main", door="agent", grant=grant)
+        return Caller(
+            kind="agent", name="main", scopes=frozenset({"*"}), session="main", entry_point="agent", grant=grant
+        )
 
     async def test() -> None:
         async with (
@@ -351,25 +366,25 @@ def test_a_run_for_somebody_else_has_of_a_node_what_the_rules_name(
             house.approved(operator, commands=POWERS) as node,
         ):
             gateway = house.gateway.gateway
-            gateway.adopt(from_config(config))
-            everything = {spec.name for spec in await gateway.desk.list(run(Grant(owner=True)))}
+            gateway.apply_rules(from_config(config))
+            everything = {spec.name for spec in await gateway.dispatcher.list(run(Grant(owner=True)))}
             assert len(everything) == len(POWERS)
             arguments = {"command": ["true"], "bins": [], "text": "x"}
             for caller in map(run, strangers):
-                assert {spec.name for spec in await gateway.desk.list(caller)} == given
+                assert {spec.name for spec in await gateway.dispatcher.list(caller)} == given
                 for name in sorted(everything):
-                    call = ToolCall(caller=caller, name=name, arguments=arguments, line=SILENCE)
+                    call = ToolCall(caller=caller, name=name, arguments=arguments, context=NULL_CONTEXT)
                     if name in given:
-                        await gateway.desk.call(call)
+                        await gateway.dispatcher.call(call)
                         continue
                     with pytest.raises(ToolDenied, match="it is for the owner, unless an allow list names it or node/"):
-                        await gateway.desk.call(call)
+                        await gateway.dispatcher.call(call)
                 token = gateway.grants.issue(caller, seconds=60)
-                told = Introduction(client=BACKEND, scopes=EVERY)
-                own = Client(house.gateway.url, told, credentials=Credentials(token=token), redial=False)
+                told = ClientProfile(client=BACKEND, scopes=EVERY)
+                own = GatewayClient(house.gateway.url, told, credentials=Credentials(token=token), redial=False)
                 async with own:
                     asked = {"nodeId": node.id, "command": "system.run", "idempotencyKey": "k", "params": {}}
-                    with pytest.raises(Fault, match="behind no tool"):
+                    with pytest.raises(RpcError, match="behind no tool"):
                         await own.call("node.invoke", asked)
             assert node.invoked.qsize() == len(given) * len(strangers)
 

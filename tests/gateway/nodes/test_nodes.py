@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Fault
+from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, RpcError
 from openclaw_mcp.gateway.nodes import calls, rpc_methods
 
 from ..rpc.gateways import within
 from .gateways import COMMANDS, Failed, MemoryBook, approve, heard, machines, next_of, order
 
 
-def refused(fault: Fault) -> tuple[str, Any]:
+def refused(fault: RpcError) -> tuple[str, Any]:
     return fault.kind, fault.details
 
 
@@ -30,7 +30,7 @@ def test_a_node_that_joins_offers_nothing_until_a_person_approves_it(tmp_path: P
                 assert seen["approvalState"] == "pending-approval"
                 assert seen["pendingDeclaredCommands"] == list(COMMANDS)
                 assert seen["pendingRequestId"] == request["requestId"]
-                with pytest.raises(Fault, match="nobody has approved it") as excinfo:
+                with pytest.raises(RpcError, match="nobody has approved it") as excinfo:
                     await operator.call("node.invoke", order(node.id))
                 assert refused(excinfo.value) == ("UNAVAILABLE", {"code": "PAIRING_CHANGED"})
                 assert node.invoked.empty()
@@ -59,12 +59,12 @@ def test_what_was_approved_survives_a_restart_and_new_commands_wait(tmp_path: Pa
                 assert seen["approvalState"] == "pending-reapproval"
                 assert seen["commands"] == list(COMMANDS)
                 assert (await operator.call("node.invoke", order(node.id)))["ok"]
-                with pytest.raises(Fault, match="has not been approved"):
+                with pytest.raises(RpcError, match="has not been approved"):
                     await operator.call("node.invoke", order(node.id, "camera.snap", key="2"))
                 await approve(operator, node.id)
                 assert (await operator.call("node.invoke", order(node.id, "camera.snap", key="3")))["ok"]
             async with house.node(commands=("system.which",)) as node:
-                with pytest.raises(Fault, match="is not offered by the node now"):
+                with pytest.raises(RpcError, match="is not offered by the node now"):
                     await operator.call("node.invoke", order(node.id, "camera.snap", key="4"))
                 assert (await operator.call("node.pair.list"))["pending"] == []
 
@@ -94,7 +94,7 @@ def test_nobody_approves_more_than_they_may_do_themselves(
             if allowed:
                 assert (await approve(operator, node.id))["node"]["commands"] == list(commands)
             else:
-                with pytest.raises(Fault, match="missing scope"):
+                with pytest.raises(RpcError, match="missing scope"):
                     await approve(operator, node.id)
 
     within(test())
@@ -108,7 +108,7 @@ def test_a_rejected_node_stays_without_commands(tmp_path: Path) -> None:
             assert (await next_of(node.resolved))["decision"] == "rejected"
             (seen,) = (await operator.call("node.list"))["nodes"]
             assert (seen["approvalState"], seen["commands"]) == ("unapproved", [])
-            with pytest.raises(Fault, match="unknown requestId"):
+            with pytest.raises(RpcError, match="unknown requestId"):
                 await operator.call("node.pair.approve", {"requestId": request["requestId"]})
 
     within(test())
@@ -148,7 +148,7 @@ def test_a_command_the_config_denies_is_neither_asked_for_nor_made(tmp_path: Pat
             async with house.approved(operator) as node:
                 assert (await operator.call("node.invoke", order(node.id, "system.run")))["ok"]
                 config["gateway"] = {"nodes": {"commands": {"deny": ["system.r*"]}}}
-                with pytest.raises(Fault, match=r"denied by gateway\.nodes\.commands\.deny"):
+                with pytest.raises(RpcError, match=r"denied by gateway\.nodes\.commands\.deny"):
                     await operator.call("node.invoke", order(node.id, "system.run", key="2"))
             async with house.node("other"):
                 (request,) = (await operator.call("node.pair.list"))["pending"]
@@ -172,11 +172,11 @@ def test_a_node_that_leaves_fails_its_waiting_calls_at_once_and_in_words(tmp_pat
                     await next_of(node.invoked)
             begun = asyncio.get_running_loop().time()
             for call in waiting:
-                with pytest.raises(Fault, match="left before it answered") as excinfo:
+                with pytest.raises(RpcError, match="left before it answered") as excinfo:
                     await call
                 assert excinfo.value.details["nodeError"]["code"] == "DISCONNECTED"
             assert asyncio.get_running_loop().time() - begun < 10
-            with pytest.raises(Fault, match="node not connected") as excinfo:
+            with pytest.raises(RpcError, match="node not connected") as excinfo:
                 await operator.call("node.invoke", order(node.id, key="later"))
             assert excinfo.value.details["code"] == "NOT_CONNECTED"
 
@@ -196,7 +196,7 @@ def test_a_call_out_of_time_is_taken_back_and_its_late_answer_ignored(tmp_path: 
             house.gateway.client() as operator,
             house.approved(operator, answer=slow) as node,
         ):
-            with pytest.raises(Fault, match="TIMEOUT: node invoke timed out"):
+            with pytest.raises(RpcError, match="TIMEOUT: node invoke timed out"):
                 await operator.call("node.invoke", order(node.id, timeoutMs=50))
             request = await next_of(node.invoked)
             assert request["timeoutMs"] == 50
@@ -225,9 +225,9 @@ def test_a_result_from_another_connection_or_for_another_node_is_passed_over(tmp
             request = await next_of(node.invoked)
             forged = {"id": request["id"], "ok": True, "payload": "forged"}
             assert await stranger.client.call("node.invoke.result", forged) == {"ok": True, "ignored": True}
-            with pytest.raises(Fault, match="nodeId mismatch"):
+            with pytest.raises(RpcError, match="nodeId mismatch"):
                 await stranger.client.call("node.invoke.result", forged | {"nodeId": node.id})
-            with pytest.raises(Fault, match="unauthorized role: operator"):
+            with pytest.raises(RpcError, match="unauthorized role: operator"):
                 await operator.call("node.invoke.result", forged)
             go.set()
             assert (await call)["payload"] == "true"
@@ -271,11 +271,11 @@ def test_the_same_key_is_carried_out_once(tmp_path: Path) -> None:
             first, second = await asyncio.gather(*twice)
             assert first == second == await operator.call("node.invoke", order(node.id))
             for _ in range(2):
-                with pytest.raises(Fault, match="BOOM: device said no") as excinfo:
+                with pytest.raises(RpcError, match="BOOM: device said no") as excinfo:
                     await operator.call("node.invoke", order(node.id, key="f", params="fail"))
                 assert excinfo.value.details["nodeCommandDispatched"] is True
             assert node.invoked.qsize() == 1
-            with pytest.raises(Fault, match="used for another order"):
+            with pytest.raises(RpcError, match="used for another order"):
                 await operator.call("node.invoke", order(node.id, params={"other": 1}))
             assert (await operator.call("node.invoke", order(node.id, key="new")))["payload"] != first["payload"]
 
@@ -305,7 +305,7 @@ def test_a_node_that_is_not_ready_yet_is_asked_again(tmp_path: Path, monkeypatch
 
 
 def test_a_busy_node_is_not_given_more_than_it_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MOST_WAITING", 2)
+    monkeypatch.setattr(calls, "MAX_PENDING_CALLS", 2)
 
     async def test() -> None:
         go = asyncio.Event()
@@ -321,7 +321,7 @@ def test_a_busy_node_is_not_given_more_than_it_can_hold(tmp_path: Path, monkeypa
             waiting = [asyncio.ensure_future(operator.call("node.invoke", order(node.id, key=str(n)))) for n in (1, 2)]
             for _ in waiting:
                 await next_of(node.invoked)
-            with pytest.raises(Fault, match="at work on 2 calls already"):
+            with pytest.raises(RpcError, match="at work on 2 calls already"):
                 await operator.call("node.invoke", order(node.id, key="3"))
             go.set()
             await asyncio.gather(*waiting)
@@ -361,7 +361,7 @@ def test_an_order_that_can_not_be_given_says_why(
             house.approved(admin) as node,
             house.gateway.client(scopes=scopes) as operator,
         ):
-            with pytest.raises(Fault, match=said):
+            with pytest.raises(RpcError, match=said):
                 await operator.call("node.invoke", order(node.id) | params)
             assert node.invoked.empty()
 
@@ -379,7 +379,7 @@ def test_a_removed_node_is_shown_out_and_forgotten(tmp_path: Path) -> None:
                 assert await operator.call("node.pair.remove", {"nodeId": node.id}) == {"nodeId": node.id}
                 assert (await next_of(told))["decision"] == "removed"
                 assert book.rows == {}
-                with pytest.raises(Fault, match="nobody has approved it"):
+                with pytest.raises(RpcError, match="nobody has approved it"):
                     await operator.call("node.invoke", order(node.id))
                 await next_of(left)
             assert (await operator.call("node.list"))["nodes"] == []
@@ -408,9 +408,9 @@ def test_a_node_keeps_the_name_an_operator_gave_it(tmp_path: Path) -> None:
         async with machines(tmp_path, book=book) as house, house.gateway.client() as operator:
             async with house.approved(operator) as node:
                 await operator.call("node.rename", {"nodeId": node.id, "displayName": "Kitchen"})
-            with pytest.raises(Fault, match="visible characters"):
+            with pytest.raises(RpcError, match="visible characters"):
                 await operator.call("node.rename", {"nodeId": node.id, "displayName": "two\nlines"})
-            with pytest.raises(Fault, match="unknown nodeId"):
+            with pytest.raises(RpcError, match="unknown nodeId"):
                 await operator.call("node.rename", {"nodeId": "nobody", "displayName": "x"})
         async with machines(tmp_path, book=book) as house, house.gateway.client() as operator:
             seen = await operator.call("node.describe", {"nodeId": node.id})
@@ -430,7 +430,7 @@ def test_a_node_tells_how_it_is_doing(tmp_path: Path) -> None:
             assert (await operator.call("node.describe", {"nodeId": node.id}))["hostStats"] == stats
             unknown = await node.client.call("node.event", {"event": "something.else"})
             assert (unknown["handled"], unknown["reason"]) == (False, "unsupported_event")
-            with pytest.raises(Fault, match="payloadJSON is no JSON"):
+            with pytest.raises(RpcError, match="payloadJSON is no JSON"):
                 await node.client.call("node.event", {"event": "node.host.stats", "payloadJSON": "{"})
 
     within(test())
@@ -447,7 +447,7 @@ def test_errands_wait_until_the_node_fetches_them(tmp_path: Path) -> None:
             again = await node.client.call("node.pending.drain")
             assert [item["id"] for item in again["items"]] == ["baseline-status"]
             assert await node.client.call("node.pending.pull") == {"nodeId": node.id, "actions": []}
-            with pytest.raises(Fault, match="unknown nodeId"):
+            with pytest.raises(RpcError, match="unknown nodeId"):
                 await operator.call("node.pending.enqueue", wanted | {"nodeId": "nobody"})
 
     within(test())
@@ -466,7 +466,7 @@ def test_a_payload_that_is_no_json_fails_the_call_and_nothing_else(tmp_path: Pat
             call = asyncio.ensure_future(operator.call("node.invoke", order(node.id)))
             request = await next_of(node.invoked)
             await node.client.call("node.invoke.result", {"id": request["id"], "ok": True, "payloadJSON": "{"})
-            with pytest.raises(Fault, match="BAD_PAYLOAD"):
+            with pytest.raises(RpcError, match="BAD_PAYLOAD"):
                 await call
 
     within(test())

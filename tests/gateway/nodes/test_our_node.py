@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.net.gateway_client.client import Client
-from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.net.gateway_client.client import GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
 
 from ... import web_client
 from ...node.running import RunningNode, running_node
@@ -83,10 +83,12 @@ def invoke(gateway: Served, command: str, params: Any) -> Any:
     return json.loads(done.stdout)
 
 
-def with_operator(gateway: Served, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
+def with_operator(gateway: Served, work: Callable[[GatewayClient], Coroutine[Any, Any, None]]) -> None:
     async def test() -> None:
-        told = Introduction(client=BACKEND, scopes=EVERY)
-        async with Client(gateway.ws, told, credentials=Credentials(token=gateway.token), redial=False) as client:
+        told = ClientProfile(client=BACKEND, scopes=EVERY)
+        async with GatewayClient(
+            gateway.ws, told, credentials=Credentials(token=gateway.token), redial=False
+        ) as client:
             await work(client)
 
     within(test())
@@ -110,7 +112,7 @@ def test_its_rules_hold_whoever_asks(gateway: Served, node: str) -> None:
 
 @pytest.mark.parametrize(("decision", "runs"), [("allow-once", True), ("deny", False)])
 def test_an_operator_answers_its_question(gateway: Served, node: str, decision: str, runs: bool) -> None:
-    async def work(operator: Client) -> None:
+    async def work(operator: GatewayClient) -> None:
         asked = heard(operator, "exec.approval.requested")
         params = {"command": ["expr", "20", "+", "3"]}
         call = asyncio.ensure_future(
@@ -123,17 +125,17 @@ def test_an_operator_answers_its_question(gateway: Served, node: str, decision: 
         if runs:
             assert (await call)["payload"]["stdout"].strip() == "23"
         else:
-            with pytest.raises(Fault, match="Command denied by a person"):
+            with pytest.raises(RpcError, match="Command denied by a person"):
                 await call
 
     with_operator(gateway, work)
 
 
 def test_a_question_that_is_no_longer_wanted_is_taken_back(gateway: Served, node: str) -> None:
-    async def work(operator: Client) -> None:
+    async def work(operator: GatewayClient) -> None:
         settled = heard(operator, "exec.approval.resolved")
         params = {"command": ["expr", "1"]}
-        with pytest.raises(Fault, match="TIMEOUT"):
+        with pytest.raises(RpcError, match="TIMEOUT"):
             await operator.call("node.invoke", order(node, "system.run", key="short", params=params, timeoutMs=300))
         assert (await next_of(settled))["reason"] == "run-aborted"
         assert await operator.call("exec.approval.list") == []
@@ -147,7 +149,7 @@ def test_a_person_at_another_terminal_answers(gateway: Served, node: str) -> Non
     with process(*words, env=environment(gateway.folder), **streams) as terminal:
         assert b"Waiting for questions" in read_line(terminal)
 
-        async def work(operator: Client) -> None:
+        async def work(operator: GatewayClient) -> None:
             params = {"command": ["expr", "6", "*", "7"]}
             call = asyncio.ensure_future(
                 operator.call("node.invoke", order(node, "system.run", key="t", params=params))
@@ -175,17 +177,17 @@ def test_its_commands_are_tools_of_the_gateway_with_the_nodes_own_schemas(gatewa
 
 
 def test_its_rules_are_read_and_tightened_from_the_gateway(gateway: Served, node: str) -> None:
-    async def work(operator: Client) -> None:
+    async def work(operator: GatewayClient) -> None:
         rules = await operator.call("exec.approvals.node.get", {"nodeId": node})
         assert rules["defaultAction"] == "prompt"
         loose = {"nodeId": node, "baseHash": rules["hash"], "rules": rules["rules"], "defaultAction": "allow"}
-        with pytest.raises(Fault, match="TOOL_DENIED"):
+        with pytest.raises(RpcError, match="TOOL_DENIED"):
             await operator.call("exec.approvals.node.set", loose)
         strict = [{"pattern": "expr 99 *", "action": "deny"}, *rules["rules"]]
         done = await operator.call("exec.approvals.node.set", loose | {"rules": strict, "defaultAction": "prompt"})
         assert done["updated"]
         params = {"command": ["expr", "99", "+", "1"]}
-        with pytest.raises(Fault, match="denied by exec policy"):
+        with pytest.raises(RpcError, match="denied by exec policy"):
             await operator.call("node.invoke", order(node, "system.run", key="strict", params=params))
 
     with_operator(gateway, work)
@@ -210,7 +212,7 @@ def test_our_command_line_names_and_shows_nodes(gateway: Served, node: str) -> N
 def test_a_node_that_dies_fails_its_call_at_once(tmp_path: Path, gateway: Served) -> None:
     with joined(tmp_path / "state", gateway, "mortal") as child:
 
-        async def work(operator: Client) -> None:
+        async def work(operator: GatewayClient) -> None:
             listed = (await operator.call("node.list"))["nodes"]
             (id,) = [entry["nodeId"] for entry in listed if entry["displayName"] == "mortal"]
             await approve(operator, id)
@@ -219,7 +221,7 @@ def test_a_node_that_dies_fails_its_call_at_once(tmp_path: Path, gateway: Served
             call = asyncio.ensure_future(operator.call("node.invoke", order(id, "system.run", params=params)))
             await next_of(asked)
             child.child.kill()
-            with pytest.raises(Fault, match="left before it answered"):
+            with pytest.raises(RpcError, match="left before it answered"):
                 await call
             assert await operator.call("exec.approval.list") == []
 

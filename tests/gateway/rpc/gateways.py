@@ -10,11 +10,11 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from openclaw_mcp.core.rpc import ADMIN, APPROVALS, PAIRING, READ, WRITE, Fault, Method, RpcCall
-from openclaw_mcp.gateway.wiring.gateway import Gateway
+from openclaw_mcp.core.rpc import ADMIN, APPROVALS, PAIRING, READ, WRITE, RpcCall, RpcError, RpcMethod
+from openclaw_mcp.gateway.wiring.gateway import GatewayServer
 from openclaw_mcp.net import listen
-from openclaw_mcp.net.gateway_client.client import Client
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction, Signer
+from openclaw_mcp.net.gateway_client.client import GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials, Signer
 
 TOKEN = "the-shared-token"
 BACKEND = ClientInfo(id="gateway-client", version="1", platform="linux", mode="backend")
@@ -51,27 +51,27 @@ class Echo:
         self.go = asyncio.Event()
         self.finished = 0
 
-    def methods(self) -> Sequence[Method]:
+    def methods(self) -> Sequence[RpcMethod]:
         return (
-            Method("echo", READ, self._echo),
-            Method("twice", WRITE, self._twice),
-            Method("wait", READ, self._wait),
-            Method("broken", READ, self._broken),
-            Method("refuse", READ, self._refuse),
-            Method("unwritable", READ, self._unwritable),
-            Method("subscribe", READ, self._subscribe),
-            Method("tell", READ, self._tell),
-            Method("big", READ, self._big),
-            Method("seldom", READ, self._echo, per_minute=3),
-            Method("hidden", READ, self._echo, advertised=False),
-            Method("node.only", None, self._echo, role="node"),
+            RpcMethod("echo", READ, self._echo),
+            RpcMethod("twice", WRITE, self._twice),
+            RpcMethod("wait", READ, self._wait),
+            RpcMethod("broken", READ, self._broken),
+            RpcMethod("refuse", READ, self._refuse),
+            RpcMethod("unwritable", READ, self._unwritable),
+            RpcMethod("subscribe", READ, self._subscribe),
+            RpcMethod("tell", READ, self._tell),
+            RpcMethod("big", READ, self._big),
+            RpcMethod("seldom", READ, self._echo, per_minute=3),
+            RpcMethod("hidden", READ, self._echo, advertised=False),
+            RpcMethod("node.only", None, self._echo, role="node"),
         )
 
     async def _echo(self, call: RpcCall) -> Any:
         return {"params": call.params, "caller": call.caller.name, "kind": call.caller.kind}
 
     async def _twice(self, call: RpcCall) -> Any:
-        await call.link.accepted({"status": "accepted", "runId": "R"})
+        await call.peer.acknowledge({"status": "accepted", "runId": "R"})
         await self.go.wait()
         return {"status": "ok", "runId": "R"}
 
@@ -85,17 +85,17 @@ class Echo:
         raise RuntimeError("a secret in the traceback")
 
     async def _refuse(self, call: RpcCall) -> Any:
-        raise Fault("not now", kind="UNAVAILABLE", retryable=True, retry_after_ms=7)
+        raise RpcError("not now", kind="UNAVAILABLE", retryable=True, retry_after_ms=7)
 
     async def _unwritable(self, call: RpcCall) -> Any:
         return object()
 
     async def _subscribe(self, call: RpcCall) -> Any:
-        call.link.interests().add(call.params["topic"])
+        call.peer.subscriptions().add(call.params["topic"])
         return {"subscribed": True}
 
     async def _tell(self, call: RpcCall) -> Any:
-        call.link.tell("chat", {"for": "you"})
+        call.peer.send_event("chat", {"for": "you"})
         return {}
 
     async def _big(self, call: RpcCall) -> Any:
@@ -103,7 +103,7 @@ class Echo:
 
 
 class Running:
-    def __init__(self, gateway: Gateway, port: int, stop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, gateway: GatewayServer, port: int, stop: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.gateway = gateway
         self.port = port
         self.url = f"ws://127.0.0.1:{port}"
@@ -120,10 +120,10 @@ class Running:
         signer: Signer | None = None,
         redial: bool = False,
         **more: Any,
-    ) -> Client:
-        told = Introduction(client=who, role="node" if role == "node" else "operator", scopes=tuple(scopes))
+    ) -> GatewayClient:
+        told = ClientProfile(client=who, role="node" if role == "node" else "operator", scopes=tuple(scopes))
         credentials = Credentials(token=token) if token is not None else Credentials()
-        return Client(self.url, told, credentials=credentials, signer=signer, redial=redial, **more)
+        return GatewayClient(self.url, told, credentials=credentials, signer=signer, redial=redial, **more)
 
     @contextlib.asynccontextmanager
     async def raw(self, **over: Any) -> AsyncIterator["Raw"]:
@@ -191,20 +191,20 @@ async def running(
     rooms: Sequence[Any] = (),
     port: int = 0,
     sources: Any = None,
-    furnish: Callable[[Gateway], contextlib.AbstractAsyncContextManager[Any]] | None = None,
+    furnish: Callable[[GatewayServer], contextlib.AbstractAsyncContextManager[Any]] | None = None,
 ) -> AsyncIterator[Running]:
     """`furnish` prepares the gateway before it serves, and clears up after it has stopped."""
     async with contextlib.AsyncExitStack() as stack:
-        gateway = Gateway(folder, TOKEN, sources=sources)
+        gateway = GatewayServer(folder, TOKEN, sources=sources)
         for room in rooms:
-            gateway.add(room)
+            gateway.add_module(room)
         if furnish is not None:
             await stack.enter_async_context(furnish(gateway))
         yield await stack.enter_async_context(_served(gateway, port))
 
 
 @contextlib.asynccontextmanager
-async def _served(gateway: Gateway, port: int) -> AsyncIterator[Running]:
+async def _served(gateway: GatewayServer, port: int) -> AsyncIterator[Running]:
     listener = listen.bind("127.0.0.1", port)
     ready = asyncio.Event()
     serving = asyncio.create_task(gateway.serve(listener, ready=ready.set))

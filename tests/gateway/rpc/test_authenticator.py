@@ -8,59 +8,65 @@ import pytest
 
 from openclaw_mcp.core.claw_methods import GRANT_PREFIX
 from openclaw_mcp.core.model import Caller
-from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Fault
-from openclaw_mcp.core.session_target import Place
-from openclaw_mcp.gateway.rpc.authenticator import Admitted, Challenge, Door, Refused, Visitor
-from openclaw_mcp.gateway.rpc.grants import Grants
-from openclaw_mcp.gateway.rpc.pairing import MemoryShelf, Pairing, now_ms
-from openclaw_mcp.gateway.rpc.throttle import LOCKOUT, MOST_FAILURES, Allowance, Throttle
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Connect, Credentials, Introduction, signing_words
-from openclaw_mcp.net.gateway_client.identity import Identity
+from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, RpcError
+from openclaw_mcp.core.session_target import SessionAddress
+from openclaw_mcp.gateway.rpc.authenticator import AuthChallenge, Authenticator, AuthResult, HandshakeRefused, PeerInfo
+from openclaw_mcp.gateway.rpc.grants import RunGrants
+from openclaw_mcp.gateway.rpc.pairing import DevicePairing, MemoryPairingStorage, now_ms
+from openclaw_mcp.gateway.rpc.throttle import LOCKOUT_SECONDS, MAX_FAILURES, LoginThrottle, RateLimiter
+from openclaw_mcp.net.gateway_client.handshake import (
+    ClientInfo,
+    ClientProfile,
+    ConnectParams,
+    Credentials,
+    signature_payload,
+)
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 
 from .gateways import BACKEND, NODE, TOKEN, TUI
 
 CLI = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
 PAGE = ClientInfo(id="openclaw-control-ui", version="1", platform="web", mode="webchat")
 PROBE = ClientInfo(id="openclaw-probe", version="1", platform="linux", mode="probe")
-HERE = Visitor(address="127.0.0.1")
-PROXIED = Visitor(address="127.0.0.1", proxied=True)
-AWAY = Visitor(address="192.0.2.7")
+HERE = PeerInfo(address="127.0.0.1")
+PROXIED = PeerInfo(address="127.0.0.1", proxied=True)
+AWAY = PeerInfo(address="192.0.2.7")
 GOOD = Credentials(token=TOKEN)
-DEVICE = Identity(b"\7" * 32)
+DEVICE = DeviceIdentity(b"\7" * 32)
 
 
 class Entrance:
     """A door with a fresh pairing book."""
 
     def __init__(self) -> None:
-        self.pairing = Pairing(MemoryShelf())
-        self.door = Door(TOKEN, self.pairing)
+        self.pairing = DevicePairing(MemoryPairingStorage())
+        self.door = Authenticator(TOKEN, self.pairing)
 
     def admit(
         self,
         client: ClientInfo,
-        visitor: Visitor = HERE,
+        visitor: PeerInfo = HERE,
         credentials: Credentials = GOOD,
         *,
         role: Any = "operator",
         scopes: tuple[str, ...] = (READ,),
-        signer: Identity | None = None,
+        signer: DeviceIdentity | None = None,
         change: Any = None,
-    ) -> Admitted:
-        challenge = Challenge("nonce", now_ms())
-        told = Introduction(client=client, role=role, scopes=scopes)
-        connect = told.connect(msgspec.to_builtins(challenge), credentials, signer)
+    ) -> AuthResult:
+        challenge = AuthChallenge("nonce", now_ms())
+        told = ClientProfile(client=client, role=role, scopes=scopes)
+        connect = told.build_connect(msgspec.to_builtins(challenge), credentials, signer)
         if change is not None:
             connect = change(connect)
-        return asyncio.run(self.door.admit(connect, visitor, challenge))
+        return asyncio.run(self.door.authenticate(connect, visitor, challenge))
 
-    def refused(self, *args: Any, **more: Any) -> Refused:
-        with pytest.raises(Refused) as caught:
+    def refused(self, *args: Any, **more: Any) -> HandshakeRefused:
+        with pytest.raises(HandshakeRefused) as caught:
             self.admit(*args, **more)
         return caught.value
 
     def code(self, *args: Any, **more: Any) -> str:
-        return str(self.refused(*args, **more).fault.details["code"])
+        return str(self.refused(*args, **more).error.details["code"])
 
 
 @pytest.mark.parametrize(
@@ -74,11 +80,11 @@ class Entrance:
         (BACKEND, AWAY, ()),
         (CLI, AWAY, ()),
         (CLI, PROXIED, ()),
-        (CLI, Visitor(address="127.0.0.1", origin="http://localhost:3000"), ()),
+        (CLI, PeerInfo(address="127.0.0.1", origin="http://localhost:3000"), ()),
     ],
 )
 def test_the_shared_token_alone_keeps_its_scopes_only_for_programs_of_this_machine(
-    client: ClientInfo, visitor: Visitor, scopes: tuple[str, ...]
+    client: ClientInfo, visitor: PeerInfo, scopes: tuple[str, ...]
 ) -> None:
     admitted = Entrance().admit(client, visitor)
     assert admitted.connect.scopes == scopes
@@ -107,13 +113,13 @@ def test_who_has_no_device_is_refused(client: ClientInfo, role: str, credentials
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://127.0.0.1.evil.example:80", "file://x"])
 def test_a_page_from_elsewhere_is_refused_whatever_it_carries(origin: str) -> None:
-    visitor = Visitor(address="127.0.0.1", origin=origin)
+    visitor = PeerInfo(address="127.0.0.1", origin=origin)
     assert Entrance().code(PAGE, visitor, signer=DEVICE) == "CONTROL_UI_ORIGIN_NOT_ALLOWED"
     assert Entrance().code(CLI, visitor) == "CONTROL_UI_ORIGIN_NOT_ALLOWED"
 
 
 def test_a_page_of_this_machine_with_a_device_is_let_in() -> None:
-    visitor = Visitor(address="127.0.0.1", origin="http://127.0.0.1:18789")
+    visitor = PeerInfo(address="127.0.0.1", origin="http://127.0.0.1:18789")
     assert Entrance().admit(PAGE, visitor, signer=DEVICE).device_token is not None
 
 
@@ -124,20 +130,20 @@ def test_versions_and_roles() -> None:
         return lambda connect: msgspec.structs.replace(connect, min_protocol=low, max_protocol=high)
 
     refused = entrance.refused(BACKEND, change=speaks(3, 3))
-    assert (refused.close, refused.reason) == (1002, "protocol mismatch")
-    assert refused.fault.details == {
+    assert (refused.close_code, refused.close_reason) == (1002, "protocol mismatch")
+    assert refused.error.details == {
         "code": "PROTOCOL_MISMATCH",
         "clientMinProtocol": 3,
         "clientMaxProtocol": 3,
         "expectedProtocol": 4,
         "minimumProbeProtocol": 3,
     }
-    assert entrance.refused(BACKEND, change=speaks(5, 9)).close == 1002
+    assert entrance.refused(BACKEND, change=speaks(5, 9)).close_code == 1002
     assert entrance.admit(BACKEND, change=speaks(1, 9))
     assert entrance.admit(PROBE, change=speaks(3, 3))
     assert entrance.admit(NODE, role="node", scopes=(), signer=DEVICE, change=speaks(3, 3))
     role = entrance.refused(BACKEND, change=lambda connect: msgspec.structs.replace(connect, role="boss"))
-    assert str(role.fault) == "invalid role"
+    assert str(role.error) == "invalid role"
 
 
 @pytest.mark.parametrize(
@@ -151,13 +157,13 @@ def test_versions_and_roles() -> None:
     ],
 )
 def test_a_proof_that_does_not_hold_is_refused(proof: dict[str, Any], words: str, code: str) -> None:
-    def change(connect: Connect) -> Connect:
+    def change(connect: ConnectParams) -> ConnectParams:
         assert connect.device is not None
         return msgspec.structs.replace(connect, device=msgspec.structs.replace(connect.device, **proof))
 
     refused = Entrance().refused(TUI, signer=DEVICE, change=change)
-    assert str(refused.fault) == words
-    assert refused.fault.details["code"] == code
+    assert str(refused.error) == words
+    assert refused.error.details["code"] == code
 
 
 @pytest.mark.parametrize("field", ["scopes", "role", "client", "auth"])
@@ -169,17 +175,17 @@ def test_what_a_device_signed_cannot_be_changed_on_the_way(field: str) -> None:
         "auth": Credentials(password=TOKEN),
     }
 
-    def change(connect: Connect) -> Connect:
+    def change(connect: ConnectParams) -> ConnectParams:
         return msgspec.structs.replace(connect, **{field: changed[field]})
 
     assert Entrance().code(TUI, signer=DEVICE, change=change) == "DEVICE_AUTH_SIGNATURE_INVALID"
 
 
 def test_the_older_signature_is_accepted() -> None:
-    def change(connect: Connect) -> Connect:
+    def change(connect: ConnectParams) -> ConnectParams:
         proof = connect.device
         assert proof is not None
-        words = signing_words(
+        words = signature_payload(
             proof.id,
             connect.client,
             role=connect.role,
@@ -197,20 +203,20 @@ def test_the_older_signature_is_accepted() -> None:
 def test_a_device_from_elsewhere_waits_until_somebody_who_may_says_yes() -> None:
     entrance = Entrance()
     refused = entrance.refused(TUI, AWAY, signer=DEVICE, scopes=(READ, ADMIN))
-    details = refused.fault.details
-    assert refused.fault.kind == "NOT_PAIRED"
-    assert str(refused.fault) == "pairing required: device is not approved yet"
-    assert refused.reason.endswith(f"(requestId: {details['requestId']})")
+    details = refused.error.details
+    assert refused.error.kind == "NOT_PAIRED"
+    assert str(refused.error) == "pairing required: device is not approved yet"
+    assert refused.close_reason.endswith(f"(requestId: {details['requestId']})")
     assert (details["code"], details["reason"]) == ("PAIRING_REQUIRED", "not-paired")
-    [asked] = entrance.pairing.pending()
+    [asked] = entrance.pairing.list_pending()
     assert (asked.device_id, asked.remote_ip) == (DEVICE.id, AWAY.address)
-    with pytest.raises(Fault, match=r"missing scope: operator\.admin"):
+    with pytest.raises(RpcError, match=r"missing scope: operator\.admin"):
         asyncio.run(entrance.pairing.approve(asked.request_id, by=frozenset({PAIRING, WRITE})))
     asyncio.run(entrance.pairing.approve(asked.request_id, by=frozenset({ADMIN})))
     admitted = entrance.admit(TUI, AWAY, signer=DEVICE, scopes=(READ, ADMIN))
     assert admitted.connect.scopes == (READ, ADMIN)
     assert admitted.device_token is not None
-    assert not entrance.pairing.pending()
+    assert not entrance.pairing.list_pending()
 
 
 def test_a_devices_token_covers_what_was_approved_and_no_more() -> None:
@@ -220,7 +226,7 @@ def test_a_devices_token_covers_what_was_approved_and_no_more() -> None:
     for credentials in (Credentials(token=token), Credentials(device_token=token)):
         assert entrance.admit(TUI, AWAY, credentials, signer=DEVICE).method == "device-token"
         assert entrance.code(TUI, HERE, credentials, signer=DEVICE, scopes=(ADMIN,)) == "AUTH_SCOPE_MISMATCH"
-    other = Identity(b"\1" * 32)
+    other = DeviceIdentity(b"\1" * 32)
     assert entrance.code(TUI, HERE, Credentials(device_token=token), signer=other) == "AUTH_DEVICE_TOKEN_MISMATCH"
     assert entrance.code(TUI, HERE, Credentials(token=token), signer=other) == "AUTH_TOKEN_MISMATCH"
     assert entrance.code(TUI, HERE, Credentials(), signer=other) == "AUTH_TOKEN_MISSING"
@@ -235,45 +241,45 @@ def test_what_is_silent_on_this_machine_and_what_is_not() -> None:
     assert entrance.admit(TUI, signer=DEVICE, scopes=(ADMIN,)).connect.scopes == (ADMIN,)  # more scopes: silent
     renamed = ClientInfo(id="openclaw-tui", version="1", platform="darwin", mode="ui")
     metadata = entrance.refused(renamed, signer=DEVICE)
-    assert metadata.fault.details["reason"] == "metadata-upgrade"
-    assert metadata.fault.details["approvedRoles"] == ("operator",)
+    assert metadata.error.details["reason"] == "metadata-upgrade"
+    assert metadata.error.details["approvedRoles"] == ("operator",)
     role = entrance.refused(NODE, role="node", scopes=(), signer=DEVICE)
-    assert role.fault.details["reason"] == "role-upgrade"
-    assert entrance.refused(TUI, PROXIED, signer=Identity(b"\3" * 32)).fault.details["reason"] == "not-paired"
-    assert len(entrance.pairing.pending()) == 2  # one request per device: the later replaced the earlier
+    assert role.error.details["reason"] == "role-upgrade"
+    assert entrance.refused(TUI, PROXIED, signer=DeviceIdentity(b"\3" * 32)).error.details["reason"] == "not-paired"
+    assert len(entrance.pairing.list_pending()) == 2  # one request per device: the later replaced the earlier
 
 
 def test_wrong_guesses_from_elsewhere_lock_their_address_out_and_no_other() -> None:
     entrance = Entrance()
-    for _ in range(MOST_FAILURES):
+    for _ in range(MAX_FAILURES):
         assert entrance.code(BACKEND, AWAY, Credentials(token="wrong")) == "AUTH_TOKEN_MISMATCH"
     refused = entrance.refused(BACKEND, AWAY, Credentials(token="wrong"))
-    assert refused.fault.details["code"] == "AUTH_RATE_LIMITED"
-    assert refused.fault.retryable is True
-    assert 0 < (refused.fault.retry_after_ms or 0) <= LOCKOUT * 1000
-    assert entrance.code(BACKEND, Visitor(address="192.0.2.8"), Credentials(token="no")) == "AUTH_TOKEN_MISMATCH"
+    assert refused.error.details["code"] == "AUTH_RATE_LIMITED"
+    assert refused.error.retryable is True
+    assert 0 < (refused.error.retry_after_ms or 0) <= LOCKOUT_SECONDS * 1000
+    assert entrance.code(BACKEND, PeerInfo(address="192.0.2.8"), Credentials(token="no")) == "AUTH_TOKEN_MISMATCH"
     assert entrance.admit(BACKEND, AWAY)  # whoever knows the token is not kept out by others' guesses
-    for _ in range(MOST_FAILURES * 3):
+    for _ in range(MAX_FAILURES * 3):
         assert entrance.code(BACKEND, HERE, Credentials(token="wrong")) == "AUTH_TOKEN_MISMATCH"
 
 
 def test_a_lockout_ends_and_memory_is_bounded() -> None:
-    throttle = Throttle()
-    for _ in range(MOST_FAILURES):
-        throttle.fail("192.0.2.1", 0.0)
-    assert throttle.wait("192.0.2.1", 1.0) == LOCKOUT - 1.0
-    assert throttle.wait("192.0.2.1", LOCKOUT) == 0.0
+    throttle = LoginThrottle()
+    for _ in range(MAX_FAILURES):
+        throttle.record_failure("192.0.2.1", 0.0)
+    assert throttle.retry_after("192.0.2.1", 1.0) == LOCKOUT_SECONDS - 1.0
+    assert throttle.retry_after("192.0.2.1", LOCKOUT_SECONDS) == 0.0
     for number in range(11_000):
-        throttle.fail(f"10.0.{number >> 8}.{number & 255}", 1.0)
+        throttle.record_failure(f"10.0.{number >> 8}.{number & 255}", 1.0)
     assert len(throttle._failures) <= 10_000
-    slow = Throttle()
+    slow = LoginThrottle()
     for number in range(50):
-        slow.fail("192.0.2.1", number * 30.0)
-    assert slow.wait("192.0.2.1", 50 * 30.0) == 0.0
+        slow.record_failure("192.0.2.1", number * 30.0)
+    assert slow.retry_after("192.0.2.1", 50 * 30.0) == 0.0
 
 
 def test_an_allowance_comes_back_with_time() -> None:
-    allowance = Allowance()
+    allowance = RateLimiter()
     assert [allowance.take("a", 2, float(second)) for second in (0, 10, 20)] == [0.0, 0.0, 40.0]
     assert allowance.take("b", 2, 20.0) == 0.0
     assert allowance.take("a", 2, 61.0) == 0.0
@@ -283,13 +289,13 @@ def test_an_allowance_comes_back_with_time() -> None:
 def test_wrong_tokens_of_others_at_its_address_do_not_lock_a_paired_device_out(as_device_token: bool) -> None:
     entrance = Entrance()
     token = entrance.admit(CLI, signer=DEVICE).device_token
-    for _ in range(MOST_FAILURES):
+    for _ in range(MAX_FAILURES):
         entrance.refused(CLI, AWAY, Credentials(token="wrong"))
-    assert "too many" in str(entrance.refused(CLI, AWAY, Credentials(token="wrong")).fault)
+    assert "too many" in str(entrance.refused(CLI, AWAY, Credentials(token="wrong")).error)
 
     own = Credentials(device_token=token) if as_device_token else Credentials(token=token)
     assert entrance.admit(CLI, AWAY, own, signer=DEVICE).method == "device-token"
-    assert "too many" in str(entrance.refused(CLI, AWAY, Credentials(device_token="guess"), signer=DEVICE).fault)
+    assert "too many" in str(entrance.refused(CLI, AWAY, Credentials(device_token="guess"), signer=DEVICE).error)
 
 
 @pytest.mark.parametrize("how", ["revoked", "removed", "rotated"])
@@ -297,11 +303,11 @@ def test_wrong_tokens_of_others_at_its_address_do_not_lock_a_paired_device_out(a
 def test_a_device_that_loses_its_standing_while_it_comes_in_stays_outside(how: str, with_token: bool) -> None:
     entrance = Entrance()
     token = entrance.admit(CLI, signer=DEVICE).device_token
-    place = Visitor(address="127.0.0.1", place=Place(session="agent:main:main"))
+    place = PeerInfo(address="127.0.0.1", session_address=SessionAddress(session="agent:main:main"))
     given = GOOD if with_token else Credentials(device_token=token)
-    assert entrance.admit(CLI, place, given, signer=DEVICE).bound is not None
+    assert entrance.admit(CLI, place, given, signer=DEVICE).policy_caller is not None
 
-    async def loses_it(caller: Caller, at: Place) -> Caller:
+    async def loses_it(caller: Caller, at: SessionAddress) -> Caller:
         if how == "revoked":
             await entrance.pairing.revoke(DEVICE.id, "operator")
         elif how == "removed":
@@ -310,7 +316,7 @@ def test_a_device_that_loses_its_standing_while_it_comes_in_stays_outside(how: s
             await entrance.pairing.rotate(DEVICE.id, "operator", None, by=frozenset({ADMIN}))
         return caller
 
-    entrance.door.acting = loses_it
+    entrance.door.bind_session = loses_it
     assert entrance.code(CLI, place, given, signer=DEVICE) == "AUTH_DEVICE_TOKEN_MISMATCH"
 
 
@@ -322,24 +328,24 @@ def test_a_device_that_loses_its_standing_while_it_comes_in_stays_outside(how: s
     ["http://localhost", "https://localhost:8443", "http://LOCALHOST/", "http://127.0.0.1:3000", "http://[::1]:18789"],
 )
 def test_a_page_of_this_machine_may_come_by_any_of_its_names(origin: str) -> None:
-    visitor = Visitor(address="127.0.0.1", origin=origin)
+    visitor = PeerInfo(address="127.0.0.1", origin=origin)
 
     assert Entrance().admit(PAGE, visitor, signer=DEVICE).caller.kind == "operator"
 
 
 @pytest.mark.parametrize("origin", ["ftp://localhost", "localhost", "http://localhost@evil.example", "http://evil"])
 def test_what_only_resembles_one_may_not(origin: str) -> None:
-    refused = Entrance().refused(PAGE, Visitor(address="127.0.0.1", origin=origin), signer=DEVICE)
+    refused = Entrance().refused(PAGE, PeerInfo(address="127.0.0.1", origin=origin), signer=DEVICE)
 
-    assert refused.fault.details == {"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": "origin not allowed"}
+    assert refused.error.details == {"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": "origin not allowed"}
 
 
 def test_a_page_that_names_no_origin_is_told_so() -> None:
     refused = Entrance().refused(PAGE, signer=DEVICE)
 
-    assert refused.fault.details["reason"] == "origin missing or invalid"
-    assert refused.close == 1008
-    assert str(refused) == refused.reason == str(refused.fault)
+    assert refused.error.details["reason"] == "origin missing or invalid"
+    assert refused.close_code == 1008
+    assert str(refused) == refused.close_reason == str(refused.error)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +371,7 @@ def test_a_page_that_names_no_origin_is_told_so() -> None:
 def test_older_versions_are_for_probes_and_nodes(
     client: ClientInfo, role: str, low: int, high: int, wanted: bool
 ) -> None:
-    def speaks(connect: Connect) -> Connect:
+    def speaks(connect: ConnectParams) -> ConnectParams:
         return msgspec.structs.replace(connect, min_protocol=low, max_protocol=high)
 
     entrance = Entrance()
@@ -379,7 +385,7 @@ def test_older_versions_are_for_probes_and_nodes(
 def test_a_signature_is_good_for_two_minutes_either_way(
     monkeypatch: pytest.MonkeyPatch, away: int, wanted: bool
 ) -> None:
-    def later(connect: Connect) -> Connect:
+    def later(connect: ConnectParams) -> ConnectParams:
         assert connect.device is not None
         at = connect.device.signed_at + away
         monkeypatch.setattr("openclaw_mcp.gateway.rpc.authenticator.now_ms", lambda: at)
@@ -393,7 +399,7 @@ def test_a_signature_is_good_for_two_minutes_either_way(
 
 def test_a_program_of_this_machine_needs_no_pairing_for_its_key_and_others_do() -> None:
     entrance = Entrance()
-    page = Visitor(address="127.0.0.1", origin="http://localhost")
+    page = PeerInfo(address="127.0.0.1", origin="http://localhost")
 
     assert entrance.admit(BACKEND, signer=DEVICE).caller.name == DEVICE.id
     assert entrance.pairing.find(DEVICE.id) is None
@@ -408,10 +414,12 @@ def test_a_program_of_this_machine_needs_no_pairing_for_its_key_and_others_do() 
 
 def test_a_node_comes_in_as_a_node() -> None:
     assert Entrance().admit(NODE, role="node", scopes=(), signer=DEVICE).caller.kind == "node"
-    place = Visitor(address="127.0.0.1", place=Place(session="agent:main:main"))
-    assert Entrance().admit(NODE, place, role="node", scopes=(), signer=DEVICE).caller.acting is None
-    assert Entrance().admit(CLI, place).caller.acting is not None  # without a device, too
-    assert Entrance().admit(BACKEND, place, signer=DEVICE).caller.acting is not None  # with one that needs no token
+    place = PeerInfo(address="127.0.0.1", session_address=SessionAddress(session="agent:main:main"))
+    assert Entrance().admit(NODE, place, role="node", scopes=(), signer=DEVICE).caller.session_grant is None
+    assert Entrance().admit(CLI, place).caller.session_grant is not None  # without a device, too
+    assert (
+        Entrance().admit(BACKEND, place, signer=DEVICE).caller.session_grant is not None
+    )  # with one that needs no token
 
 
 def test_a_device_that_wants_more_scopes_from_elsewhere_is_told_what_it_has() -> None:
@@ -420,8 +428,8 @@ def test_a_device_that_wants_more_scopes_from_elsewhere_is_told_what_it_has() ->
 
     refused = entrance.refused(TUI, AWAY, signer=DEVICE, scopes=(READ, ADMIN))
 
-    details = refused.fault.details
-    assert str(refused.fault) == "pairing required: device is asking for more scopes than currently approved"
+    details = refused.error.details
+    assert str(refused.error) == "pairing required: device is asking for more scopes than currently approved"
     assert details["reason"] == "scope-upgrade"
     assert details["remediationHint"] == "Review the requested scopes, then approve the pending upgrade."
     assert (details["approvedRoles"], details["approvedScopes"]) == (("operator",), [READ])
@@ -455,11 +463,11 @@ CHAT_BY_ITS_MODE = ClientInfo(id="test", version="1", platform="linux", mode="we
     ],
 )  # fmt: skip
 def test_each_kind_of_client_is_told_what_it_can_do(
-    client: ClientInfo, visitor: Visitor, given: str | None, words: str
+    client: ClientInfo, visitor: PeerInfo, given: str | None, words: str
 ) -> None:
     refused = Entrance().refused(client, visitor, Credentials(token=given), signer=DEVICE)
 
-    assert str(refused.fault) == f"unauthorized: {words}"
+    assert str(refused.error) == f"unauthorized: {words}"
 
 
 @pytest.mark.parametrize(
@@ -473,9 +481,9 @@ def test_each_kind_of_client_is_told_what_it_can_do(
     ],
 )
 def test_whether_the_devices_own_token_might_help_is_said(
-    given: Credentials, signer: Identity | None, code: str, retry: bool, step: str
+    given: Credentials, signer: DeviceIdentity | None, code: str, retry: bool, step: str
 ) -> None:
-    fault = Entrance().refused(CLI, HERE, given, signer=signer).fault
+    fault = Entrance().refused(CLI, HERE, given, signer=signer).error
 
     assert fault.details == {
         "code": f"AUTH_{code}",
@@ -488,7 +496,7 @@ def test_whether_the_devices_own_token_might_help_is_said(
 
 
 def test_a_client_that_says_nothing_of_credentials_is_one_without() -> None:
-    def silent(connect: Connect) -> Connect:
+    def silent(connect: ConnectParams) -> ConnectParams:
         return msgspec.structs.replace(connect, auth=None)
 
     assert Entrance().code(BACKEND, change=silent) == "DEVICE_IDENTITY_REQUIRED"
@@ -536,12 +544,12 @@ RUN = Caller(kind="agent", name="run 1", session="agent:main:main")
 def test_a_runs_token_is_for_its_own_programs() -> None:
     entrance = Entrance()
     token = Credentials(token=entrance.door.grants.issue(RUN, seconds=60))
-    page = Visitor(address="127.0.0.1", origin="http://localhost")
+    page = PeerInfo(address="127.0.0.1", origin="http://localhost")
 
     admitted = entrance.admit(BACKEND, HERE, token, scopes=(ADMIN,))
     assert (admitted.caller.name, admitted.caller.kind) == ("run 1", "agent")
     assert admitted.connect.scopes == tuple(sorted((READ, WRITE)))
-    assert admitted.bound == admitted.caller
+    assert admitted.policy_caller == admitted.caller
     for client, visitor, role in (
         (CLI, HERE, "operator"),
         (BACKEND, AWAY, "operator"),
@@ -551,38 +559,38 @@ def test_a_runs_token_is_for_its_own_programs() -> None:
     ):
         assert entrance.code(client, visitor, token, role=role) == "AUTH_GRANT_MISUSED"
     ended = entrance.refused(BACKEND, HERE, Credentials(token=f"{GRANT_PREFIX}other"))
-    assert ended.fault.details["recommendedNextStep"] == "update_auth_credentials"
-    assert "this run's token has ended" in str(ended.fault)
+    assert ended.error.details["recommendedNextStep"] == "update_auth_credentials"
+    assert "this run's token has ended" in str(ended.error)
 
 
 def test_a_run_is_where_it_is_whatever_place_it_names() -> None:
     entrance = Entrance()
     token = Credentials(token=entrance.door.grants.issue(RUN, seconds=60))
-    elsewhere = Visitor(address="127.0.0.1", place=Place(session="agent:main:other"))
+    elsewhere = PeerInfo(address="127.0.0.1", session_address=SessionAddress(session="agent:main:other"))
 
     admitted = entrance.admit(BACKEND, elsewhere, token)
     operator = entrance.admit(BACKEND, elsewhere)
 
-    assert admitted.caller.acting is None
-    assert admitted.bound == admitted.caller
-    assert operator.caller.acting is not None
-    assert operator.bound == operator.caller
-    assert entrance.admit(BACKEND).bound is None
+    assert admitted.caller.session_grant is None
+    assert admitted.policy_caller == admitted.caller
+    assert operator.caller.session_grant is not None
+    assert operator.policy_caller == operator.caller
+    assert entrance.admit(BACKEND).policy_caller is None
 
 
 def test_a_door_keeps_the_office_it_is_given() -> None:
-    office = Grants()
+    office = RunGrants()
     office.issue(RUN, seconds=60)
 
-    assert Door(TOKEN, Pairing(MemoryShelf()), grants=office).grants is office
+    assert Authenticator(TOKEN, DevicePairing(MemoryPairingStorage()), grants=office).grants is office
 
 
 def test_a_shared_token_that_looks_like_a_runs_is_the_shared_token() -> None:
     shared = f"{GRANT_PREFIX}shared"
-    door = Door(shared, Pairing(MemoryShelf()))
-    challenge = Challenge("nonce", now_ms())
-    connect = Introduction(client=BACKEND, scopes=(READ,)).connect(
+    door = Authenticator(shared, DevicePairing(MemoryPairingStorage()))
+    challenge = AuthChallenge("nonce", now_ms())
+    connect = ClientProfile(client=BACKEND, scopes=(READ,)).build_connect(
         msgspec.to_builtins(challenge), Credentials(token=shared), None
     )
 
-    assert asyncio.run(door.admit(connect, HERE, challenge)).grant is None
+    assert asyncio.run(door.authenticate(connect, HERE, challenge)).grant is None

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_mcp.core.effects import CronAdded, Effects, Sent, completed
+from openclaw_mcp.core.effects import CronAdded, RunEffects, SentMessage, merge_effects
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.core.rpc import WRITE, Fault, Method, RpcCall
+from openclaw_mcp.core.rpc import WRITE, RpcCall, RpcError, RpcMethod
 from openclaw_mcp.gateway.rpc import grant_effects
-from openclaw_mcp.net.gateway_client.client import Client, ConnectionGone
+from openclaw_mcp.net.gateway_client.client import ConnectionGone, GatewayClient
 
 from .gateways import Running, running, within
 from .test_grants import RUN, allow_all, under
@@ -27,11 +27,11 @@ class Post:
         self.go = asyncio.Event()
         self.sent: list[str] = []
 
-    def methods(self) -> Sequence[Method]:
+    def methods(self) -> Sequence[RpcMethod]:
         return (
-            Method("message.action", WRITE, self._act),
-            Method("agent", WRITE, self._agent),
-            Method("cron.add", WRITE, self._add),
+            RpcMethod("message.action", WRITE, self._act),
+            RpcMethod("agent", WRITE, self._agent),
+            RpcMethod("cron.add", WRITE, self._add),
         )
 
     async def _act(self, call: RpcCall) -> Any:
@@ -39,12 +39,12 @@ class Post:
         self.came.set()
         await self.go.wait()
         if inner["message"] == "no":
-            raise Fault("the channel refused")
+            raise RpcError("the channel refused")
         self.sent.append(inner["message"])
         return {"channel": "local", "to": str(inner["to"]).lower(), "dryRun": call.params.get("dryRun", False)}
 
     async def _agent(self, call: RpcCall) -> Any:
-        await call.link.accepted({"status": "accepted", "runId": "r"})
+        await call.peer.acknowledge({"status": "accepted", "runId": "r"})
         await asyncio.Event().wait()
 
     async def _add(self, call: RpcCall) -> Any:
@@ -55,7 +55,7 @@ def act(message: str, to: str = "Room", **more: Any) -> Json:
     return {"action": "send", "channel": "local", "params": {"to": to, "message": message}, **more}
 
 
-async def lost(client: Client, message: str, post: Post) -> "asyncio.Task[None]":
+async def lost(client: GatewayClient, message: str, post: Post) -> "asyncio.Task[None]":
     """A message under way whose sender will not hear of it."""
 
     async def send() -> None:
@@ -68,7 +68,7 @@ async def lost(client: Client, message: str, post: Post) -> "asyncio.Task[None]"
 
 
 def office(house: Running) -> str:
-    house.gateway.grants.judge = allow_all
+    house.gateway.grants.denial_reason = allow_all
     return house.gateway.grants.issue(RUN, seconds=60)
 
 
@@ -81,7 +81,7 @@ def test_what_was_done_is_kept_as_the_gateway_names_it_and_what_failed_is_not(tm
             async with under(house, token) as client:
                 await client.call("message.action", act("hello"))
                 await client.call("message.action", act("only tried", dryRun=True))
-                with pytest.raises(Fault, match="the channel refused"):
+                with pytest.raises(RpcError, match="the channel refused"):
                     await client.call("message.action", act("no"))
                 assert (await client.call("agent", {"sessionKey": "other", "message": "psst"}))["runId"] == "r"
                 await client.call("cron.add", {"schedule": {}})
@@ -111,13 +111,13 @@ def test_what_is_under_way_is_waited_for(tmp_path: Path) -> None:
                 assert not settling.done()
                 post.go.set()
                 assert [one.text for one in (await settling).sent] == ["slow"]
-            assert await house.gateway.grants.settle(token) == Effects()
+            assert await house.gateway.grants.settle(token) == RunEffects()
 
     within(work())
 
 
 def test_what_takes_too_long_is_unsure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grant_effects, "SETTLE_WITHIN", 0.05)
+    monkeypatch.setattr(grant_effects, "SETTLE_TIMEOUT", 0.05)
 
     async def work() -> None:
         post = Post()
@@ -134,7 +134,7 @@ def test_what_takes_too_long_is_unsure(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_only_the_latest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grant_effects, "MOST_KEPT", 3)
+    monkeypatch.setattr(grant_effects, "MAX_EFFECTS", 3)
 
     async def work() -> None:
         post = Post()
@@ -152,7 +152,9 @@ def test_only_the_latest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # ---- completing what a program noted ---------------------------------------------------------------------------------
 
 sends = st.lists(
-    st.builds(lambda tool, to, text: Sent(tool=tool, to=to, text=text), *map(st.sampled_from, ("mb", "ab", "xyz"))),
+    st.builds(
+        lambda tool, to, text: SentMessage(tool=tool, to=to, text=text), *map(st.sampled_from, ("mb", "ab", "xyz"))
+    ),
     max_size=8,
 )
 jobs = st.lists(st.builds(lambda name: CronAdded(job_id=name), st.sampled_from("12")), max_size=4)
@@ -160,26 +162,26 @@ jobs = st.lists(st.builds(lambda name: CronAdded(job_id=name), st.sampled_from("
 
 @given(sends, jobs, st.data())
 def test_whatever_part_was_noted_the_whole_is_told_once(
-    sent: list[Sent], added: list[CronAdded], data: st.DataObject
+    sent: list[SentMessage], added: list[CronAdded], data: st.DataObject
 ) -> None:
-    noted = Effects(
+    noted = RunEffects(
         sent=tuple(one for one in sent if data.draw(st.booleans())),
         cron_added=tuple(one for one in added if data.draw(st.booleans())),
     )
-    told = completed(noted, Effects(sent=tuple(sent), cron_added=tuple(added)))
+    told = merge_effects(noted, RunEffects(sent=tuple(sent), cron_added=tuple(added)))
     assert sorted(told.sent, key=repr) == sorted(sent, key=repr)
     assert sorted(told.cron_added, key=repr) == sorted(added, key=repr)
 
 
 def test_a_message_the_program_was_unsure_of_is_sure_when_it_is_known() -> None:
-    unsure = Sent(tool="message_send", to="@Ann", text="hello")
-    known = Sent(tool="message_send", to="ann", text="hello")
-    other = Sent(tool="message_send", to="@Bob", text="hello?")
-    told = completed(Effects(unsure=(unsure, other)), Effects(sent=(known,)))
+    unsure = SentMessage(tool="message_send", to="@Ann", text="hello")
+    known = SentMessage(tool="message_send", to="ann", text="hello")
+    other = SentMessage(tool="message_send", to="@Bob", text="hello?")
+    told = merge_effects(RunEffects(unsure=(unsure, other)), RunEffects(sent=(known,)))
     assert (told.sent, told.unsure) == ((known,), (other,))
 
 
 def test_what_neither_knows_the_end_of_is_told_once() -> None:
-    unsure = Sent(tool="message_send", to="@Ann", text="hello")
-    assert completed(Effects(unsure=(unsure,)), Effects(unsure=(unsure,))).unsure == (unsure,)
-    assert completed(Effects(), Effects(unsure=(unsure,))).unsure == (unsure,)
+    unsure = SentMessage(tool="message_send", to="@Ann", text="hello")
+    assert merge_effects(RunEffects(unsure=(unsure,)), RunEffects(unsure=(unsure,))).unsure == (unsure,)
+    assert merge_effects(RunEffects(), RunEffects(unsure=(unsure,))).unsure == (unsure,)

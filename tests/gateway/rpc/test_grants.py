@@ -9,17 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_mcp.cli.remoteclaw import menu as registered
-from openclaw_mcp.core.claw_methods import ACTIONS, GRANT_PREFIX, SERVED, WAYS, tools_behind
+from openclaw_mcp.cli.remoteclaw import select_tools as registered
+from openclaw_mcp.core.claw_methods import (
+    GRANT_PREFIX,
+    MESSAGE_ACTIONS,
+    METHODS_BY_TOOL,
+    TOOLS_BY_METHOD,
+    tools_for_request,
+)
 from openclaw_mcp.core.errors import ToolBusy
 from openclaw_mcp.core.model import Caller, Grant, Json
-from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Event, Fault, Method, RpcCall
+from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, RpcCall, RpcError, RpcEvent, RpcMethod
 from openclaw_mcp.gateway.rpc import grants
-from openclaw_mcp.gateway.rpc.grants import Grants
-from openclaw_mcp.net.gateway_client.client import CannotConnect, Client, ConnectionGone
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction
-from openclaw_mcp.net.gateway_client.identity import Identity
-from openclaw_mcp.tools.config_policy import HouseRules
+from openclaw_mcp.gateway.rpc.grants import RunGrants
+from openclaw_mcp.net.gateway_client.client import CannotConnect, ConnectionGone, GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
+from openclaw_mcp.tools.config_policy import ConfigPolicy
 from openclaw_mcp.tools.policy_rules import from_config
 from openclaw_mcp.tools.tool_names import CLAW_TOOLS
 
@@ -33,13 +39,13 @@ RUN = Caller(kind="agent", name="run 1", session="agent:main:local:direct:ada", 
 class Desk:
     """A room with a method behind each tool, which says how it was called."""
 
-    def methods(self) -> Sequence[Method]:
+    def methods(self) -> Sequence[RpcMethod]:
         reads = {"sessions.list", "chat.history", "sessions.describe", "agents.list", "config.get", "sessions.resolve"}
         admin = {"config.patch", "config.apply", "cron.add", "gateway.restart.request"}
         others = {"sessions.delete", "chat.inject"}
         return tuple(
-            Method(name, READ if name in reads else ADMIN if name in admin else WRITE, self._echo)
-            for name in sorted(SERVED.keys() | others)
+            RpcMethod(name, READ if name in reads else ADMIN if name in admin else WRITE, self._echo)
+            for name in sorted(TOOLS_BY_METHOD.keys() | others)
         )
 
     async def _echo(self, call: RpcCall) -> Any:
@@ -51,43 +57,43 @@ def allow_all(caller: Caller, tool: str) -> str | None:
     return None
 
 
-def under(house: Running, token: str, **more: Any) -> Client:
-    told = Introduction(client=more.pop("who", BACKEND), scopes=EVERY, role=more.pop("role", "operator"))
-    return Client(house.url, told, credentials=Credentials(token=token), redial=False, **more)
+def under(house: Running, token: str, **more: Any) -> GatewayClient:
+    told = ClientProfile(client=more.pop("who", BACKEND), scopes=EVERY, role=more.pop("role", "operator"))
+    return GatewayClient(house.url, told, credentials=Credentials(token=token), redial=False, **more)
 
 
 # ---- the office ------------------------------------------------------------------------------------------------------
 
 
 def test_a_token_stands_for_its_caller_until_it_is_revoked() -> None:
-    office = Grants()
+    office = RunGrants()
     token, other = office.issue(RUN, seconds=60), office.issue(RUN, seconds=60)
 
     assert token != other
     assert len(token) > 40
-    assert office.holder(token) == RUN
+    assert office.find_caller(token) == RUN
     office.revoke(token)
-    assert office.holder(token) is None
-    assert office.holder(other) == RUN
+    assert office.find_caller(token) is None
+    assert office.find_caller(other) == RUN
     office.revoke(token)
     office.revoke("something else")
 
 
 def test_a_token_ends_with_its_time() -> None:
     now = [100.0]
-    office = Grants(clock=lambda: now[0])
+    office = RunGrants(clock=lambda: now[0])
     token = office.issue(RUN, seconds=10)
 
     now[0] = 109.9
-    assert office.holder(token) == RUN
+    assert office.find_caller(token) == RUN
     now[0] = 110.0
-    assert office.holder(token) is None
+    assert office.find_caller(token) is None
 
 
 def test_no_grant_outlasts_a_day_and_the_office_does_not_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(grants, "MOST_GRANTS", 2)
-    office = Grants(clock=lambda: now[0])
+    monkeypatch.setattr(grants, "MAX_GRANTS", 2)
+    office = RunGrants(clock=lambda: now[0])
     token = office.issue(RUN, seconds=10**9)
     office.issue(RUN, seconds=5)
     with pytest.raises(ToolBusy):
@@ -95,12 +101,12 @@ def test_no_grant_outlasts_a_day_and_the_office_does_not_overflow(monkeypatch: p
 
     now[0] = 6.0
     office.issue(RUN, seconds=5)
-    now[0] = grants.LONGEST + 1
-    assert office.holder(token) is None
+    now[0] = grants.MAX_GRANT_SECONDS + 1
+    assert office.find_caller(token) is None
 
 
 def test_the_office_keeps_no_token(tmp_path: Path) -> None:
-    office = Grants()
+    office = RunGrants()
     token = office.issue(RUN, seconds=60)
 
     assert token not in repr(vars(office))
@@ -112,12 +118,12 @@ def test_the_office_keeps_no_token(tmp_path: Path) -> None:
 def test_a_connection_under_a_grant_is_the_runs_agent(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.judge = allow_all
+            house.gateway.grants.denial_reason = allow_all
             token = house.gateway.grants.issue(RUN, seconds=60)
             async with under(house, token) as client:
                 assert client.hello is not None
                 assert client.hello["auth"]["scopes"] == sorted((READ, WRITE))
-                assert client.hello["features"]["tools"] == list(WAYS)
+                assert client.hello["features"]["tools"] == list(METHODS_BY_TOOL)
                 assert client.hello["snapshot"]["presence"] == []
                 assert client.hello["snapshot"]["health"] == {"ok": True}
                 seen = await client.call("sessions.list")
@@ -130,7 +136,7 @@ def test_a_connection_under_a_grant_is_the_runs_agent(tmp_path: Path) -> None:
 def test_admin_is_lent_for_the_one_method_that_needs_it(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.judge = allow_all
+            house.gateway.grants.denial_reason = allow_all
             async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
                 assert ADMIN in (await client.call("config.patch", {"raw": "{}"}))["scopes"]
                 assert ADMIN not in (await client.call("agent", {"message": "/reset"}))["scopes"]
@@ -144,9 +150,9 @@ def test_admin_is_lent_for_the_one_method_that_needs_it(tmp_path: Path) -> None:
 def test_what_is_behind_no_tool_is_closed(tmp_path: Path, method: str) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.judge = allow_all
+            house.gateway.grants.denial_reason = allow_all
             async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
-                with pytest.raises(Fault, match="behind no tool") as caught:
+                with pytest.raises(RpcError, match="behind no tool") as caught:
                     await client.call(method)
                 assert caught.value.kind == "FORBIDDEN"
 
@@ -156,17 +162,20 @@ def test_what_is_behind_no_tool_is_closed(tmp_path: Path, method: str) -> None:
 def test_a_refused_tool_is_refused_with_the_rules_own_words(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            rules = HouseRules(from_config({"tools": {"deny": ["message_delete", "sessions_list"]}}))
-            house.gateway.grants.judge = rules.refusal
+            rules = ConfigPolicy(from_config({"tools": {"deny": ["message_delete", "sessions_list"]}}))
+            house.gateway.grants.denial_reason = rules.refusal_reason
             async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
                 assert client.hello is not None
-                assert set(WAYS) - set(client.hello["features"]["tools"]) == {"message_delete", "sessions_list"}
-                with pytest.raises(Fault, match="sessions_list is refused by tools"):
+                assert set(METHODS_BY_TOOL) - set(client.hello["features"]["tools"]) == {
+                    "message_delete",
+                    "sessions_list",
+                }
+                with pytest.raises(RpcError, match="sessions_list is refused by tools"):
                     await client.call("sessions.list")
-                with pytest.raises(Fault, match="message_delete is refused by tools"):
+                with pytest.raises(RpcError, match="message_delete is refused by tools"):
                     await client.call("message.action", {"action": "delete", "params": {}})
                 await client.call("message.action", {"action": "send", "params": {"message": "x"}})
-                with pytest.raises(Fault, match="behind no tool"):
+                with pytest.raises(RpcError, match="behind no tool"):
                     await client.call("message.action", {"action": "renameGroup", "params": {}})
 
     within(work())
@@ -175,7 +184,7 @@ def test_a_refused_tool_is_refused_with_the_rules_own_words(tmp_path: Path) -> N
 def test_the_run_speaks_for_its_own_session_and_in_its_own_conversation(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.judge = allow_all
+            house.gateway.grants.denial_reason = allow_all
             async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
 
                 async def heard(method: str, params: Json) -> Any:
@@ -202,13 +211,13 @@ def test_the_run_speaks_for_its_own_session_and_in_its_own_conversation(tmp_path
 def test_it_hears_nothing_of_what_goes_on(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.judge = allow_all
+            house.gateway.grants.denial_reason = allow_all
             heard: list[str] = []
             async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
-                client.events.listen(lambda news: heard.append(news.event))
-                house.gateway.publish(Event(name="chat", payload={"secret": 1}))
-                house.gateway.publish(Event(name="health", payload={"sessions": ["somebody"]}, scope=None))
-                house.gateway.publish(Event(name="tick", payload={}, scope=None))
+                client.events.connect(lambda news: heard.append(news.event))
+                house.gateway.publish(RpcEvent(name="chat", payload={"secret": 1}))
+                house.gateway.publish(RpcEvent(name="health", payload={"sessions": ["somebody"]}, scope=None))
+                house.gateway.publish(RpcEvent(name="tick", payload={}, scope=None))
                 await client.call("agents.list")
             assert heard == ["tick"]
 
@@ -219,7 +228,7 @@ def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
             office = house.gateway.grants
-            office.judge = allow_all
+            office.denial_reason = allow_all
             token, other = office.issue(RUN, seconds=60), office.issue(RUN, seconds=60)
             async with under(house, token) as gone, under(house, other) as stays:
                 await gone.call("agents.list")
@@ -232,7 +241,7 @@ def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None
                 with pytest.raises(CannotConnect, match="this run's token has ended") as caught:
                     async with under(house, token):
                         pass
-                assert caught.value.lasting
+                assert caught.value.permanent
             async with house.client() as operator:  # wrong guesses of a dead run lock nobody out
                 await operator.call("health")
 
@@ -242,7 +251,7 @@ def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None
 def test_its_time_closes_what_it_opened(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.judge = allow_all
+            house.gateway.grants.denial_reason = allow_all
             async with under(house, house.gateway.grants.issue(RUN, seconds=0.3)) as client:
                 with pytest.raises(ConnectionGone):
                     while True:
@@ -255,9 +264,9 @@ def test_its_time_closes_what_it_opened(tmp_path: Path) -> None:
 def test_it_is_for_programs_of_this_machine_only(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.judge = allow_all
+            house.gateway.grants.denial_reason = allow_all
             token = house.gateway.grants.issue(RUN, seconds=60)
-            node = under(house, token, who=NODE, role="node", signer=Identity(b"\7" * 32))
+            node = under(house, token, who=NODE, role="node", signer=DeviceIdentity(b"\7" * 32))
             for client in (
                 node,
                 under(house, token, who=COMMAND_LINE),
@@ -288,16 +297,16 @@ def test_whoever_comes_through_a_proxy_is_not_of_this_machine(tmp_path: Path, he
 
 
 def test_the_shared_token_is_no_grant_whatever_it_looks_like() -> None:
-    assert Grants().holder(TOKEN) is None
-    assert Grants().holder(GRANT_PREFIX + "guess") is None
+    assert RunGrants().find_caller(TOKEN) is None
+    assert RunGrants().find_caller(GRANT_PREFIX + "guess") is None
 
 
 def test_every_tool_has_a_way_and_every_action_its_tool() -> None:
-    assert set(WAYS) == set(CLAW_TOOLS)
-    assert len(WAYS) == 29
-    for tool, action in ACTIONS.items():
-        assert tools_behind("message.action", {"action": action}) == {tool}
-    assert tools_behind("message.action", {"action": ["send"]}) == frozenset()
+    assert set(METHODS_BY_TOOL) == set(CLAW_TOOLS)
+    assert len(METHODS_BY_TOOL) == 29
+    for tool, action in MESSAGE_ACTIONS.items():
+        assert tools_for_request("message.action", {"action": action}) == {tool}
+    assert tools_for_request("message.action", {"action": ["send"]}) == frozenset()
 
 
 # ---- what it makes of a request --------------------------------------------------------------------------------------
@@ -354,7 +363,10 @@ def test_a_request_is_for_its_own_session_and_at_home_where_it_names_no_place(
     caller = Caller(kind="agent", name="run", session=SESSION, grant=grant)
     before = repr(given)
 
-    made = Grants(judge=allow_all).narrowed(Method(method, WRITE, None), _request(caller, method, given))  # type: ignore[arg-type]
+    made = RunGrants(denial_reason=allow_all).restrict_call(
+        RpcMethod(method, WRITE, None),  # type: ignore[arg-type]
+        _request(caller, method, given),
+    )
 
     expected = expected if method == "chat.history" else {**expected, "sessionKey": SESSION}
     assert made.params == expected
@@ -362,30 +374,33 @@ def test_a_request_is_for_its_own_session_and_at_home_where_it_names_no_place(
 
 
 def _request(caller: Caller, method: str, params: Json) -> RpcCall:
-    return RpcCall(method=method, params=params, caller=caller, link=None)  # type: ignore[arg-type]
+    return RpcCall(method=method, params=params, caller=caller, peer=None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scope", [None, READ, ADMIN])
 def test_just_the_scope_a_method_needs_is_lent(scope: str | None) -> None:
-    caller = grants.granted(Caller(kind="operator", name="run", scopes=frozenset({ADMIN})))
-    assert (caller.kind, caller.door, caller.grant) == ("agent", "mcp", Grant())
+    caller = grants.grant_caller(Caller(kind="operator", name="run", scopes=frozenset({ADMIN})))
+    assert (caller.kind, caller.entry_point, caller.grant) == ("agent", "mcp", Grant())
     assert caller.scopes == {READ, WRITE}
 
-    made = Grants(judge=allow_all).narrowed(Method("send", scope, None), _request(caller, "send", {}))  # type: ignore[arg-type]
+    made = RunGrants(denial_reason=allow_all).restrict_call(
+        RpcMethod("send", scope, None),  # type: ignore[arg-type]
+        _request(caller, "send", {}),
+    )
 
     assert made.caller.scopes == {READ, WRITE} | ({scope} if scope else set())
 
 
 def test_a_run_that_is_over_begins_nothing_more() -> None:
-    office = Grants()
+    office = RunGrants()
     token = office.issue(RUN, seconds=60)
     held = office.find(token)
     assert held is not None
-    office.witness(held.id, _request(RUN, "send", {}))
+    office.track_effects(held.id, _request(RUN, "send", {}))
     office.revoke(token)
 
-    with pytest.raises(Fault, match="this run's token has ended") as caught:
-        office.witness(held.id, _request(RUN, "send", {}))
+    with pytest.raises(RpcError, match="this run's token has ended") as caught:
+        office.track_effects(held.id, _request(RUN, "send", {}))
 
     assert (caught.value.kind, caught.value.details) == ("FORBIDDEN", {"code": "AUTH_GRANT_ENDED"})
 
@@ -401,7 +416,7 @@ def test_a_run_that_is_over_begins_nothing_more() -> None:
         ("config.get", (), "ok", "gateway_config_get"),
         ("config.get", ("gateway_config_get",), "ok", "gateway_config_apply"),
         ("config.get", ("gateway_config_get", "gateway_config_apply"), "ok", "gateway_config_patch"),
-        ("config.get", tuple(WAYS), "FORBIDDEN", "gateway_config_get"),
+        ("config.get", tuple(METHODS_BY_TOOL), "FORBIDDEN", "gateway_config_get"),
         ("health", (), "ok", None),
         ("health", (), "FORBIDDEN", "health"),
     ],
@@ -414,49 +429,49 @@ def test_each_use_of_a_tool_goes_on_record_once(
     def clerk(caller: Caller, tool: str, arguments: Json, how: str, seconds: float) -> None:
         seen.append((tool, how, seconds))
 
-    office = Grants(judge=lambda _, tool: "no" if tool in refused else None, clerk=clerk)
-    office.ended_call(RUN, method, {}, outcome=outcome, seconds=1.5)
+    office = RunGrants(denial_reason=lambda _, tool: "no" if tool in refused else None, record_use=clerk)
+    office.record_call(RUN, method, {}, outcome=outcome, seconds=1.5)
 
     assert seen == ([] if recorded is None else [(recorded, outcome, 1.5)])
 
 
 def test_the_refusal_of_the_tool_that_is_just_this_method_is_the_one_that_is_told() -> None:
-    office = Grants(judge=lambda _, tool: f"{tool} is closed")
+    office = RunGrants(denial_reason=lambda _, tool: f"{tool} is closed")
 
-    with pytest.raises(Fault, match="gateway_config_get is closed") as caught:
-        office.permit(RUN, _request(RUN, "config.get", {}))
+    with pytest.raises(RpcError, match="gateway_config_get is closed") as caught:
+        office.check_call(RUN, _request(RUN, "config.get", {}))
 
     assert caught.value.details == {"code": "TOOL_DENIED", "method": "config.get"}
-    assert Grants().judge(RUN, "send") == "send is refused: no rules were given"
+    assert RunGrants().denial_reason(RUN, "send") == "send is refused: no rules were given"
 
 
 def test_4096_grants_at_once_each_for_a_day_at_the_most() -> None:
     now = [0.0]
-    office = Grants(clock=lambda: now[0])
+    office = RunGrants(clock=lambda: now[0])
     ended: list[str] = []
-    office.ended.listen(ended.append)
+    office.ended.connect(ended.append)
     tokens = [office.issue(RUN, seconds=10**9) for _ in range(4096)]
     with pytest.raises(ToolBusy, match="there are 4096 grants already"):
         office.issue(RUN, seconds=1)
     now[0] = 86_399.0
-    assert office.holder(tokens[0]) == RUN
+    assert office.find_caller(tokens[0]) == RUN
     now[0] = 86_400.0
-    assert office.holder(tokens[0]) is None
+    assert office.find_caller(tokens[0]) is None
     assert len(ended) == 1
     office.issue(RUN, seconds=1)  # the others have ended, too
     assert len(ended) == 4096
     office.close()
     assert len(set(ended)) == len(ended) == 4097
-    assert office.holder("") is None
+    assert office.find_caller("") is None
 
 
 def test_a_grant_that_ends_early_leaves_no_timer_and_one_that_does_not_ends_by_itself() -> None:
     async def work() -> None:
-        office = Grants()
+        office = RunGrants()
         ended: list[str] = []
         done = asyncio.Event()
-        office.ended.listen(ended.append)
-        office.ended.listen(lambda _: done.set())
+        office.ended.connect(ended.append)
+        office.ended.connect(lambda _: done.set())
         first = office.issue(RUN, seconds=0.05)
         held = office.find(first)
         assert held is not None
@@ -503,27 +518,27 @@ runs = st.builds(
 
 @given(configs, runs)
 def test_what_is_registered_is_what_the_gateway_permits(config: Json, run: Caller) -> None:
-    office = Grants(judge=HouseRules(from_config(config)).refusal)
-    caller = grants.granted(run)
-    told = {"REMOTECLAW_TOOLS": ",".join(office.menu(run)), "REMOTECLAW_SENDER_IS_OWNER": "true"}
+    office = RunGrants(denial_reason=ConfigPolicy(from_config(config)).refusal_reason)
+    caller = grants.grant_caller(run)
+    told = {"REMOTECLAW_TOOLS": ",".join(office.list_tools(run)), "REMOTECLAW_SENDER_IS_OWNER": "true"}
     listed = set(registered(told))
 
-    for method in (*SERVED, "message.action"):
-        for action in ACTIONS.values() if method == "message.action" else ("",):
-            call = RpcCall(method=method, params={"action": action}, caller=caller, link=None)  # type: ignore[arg-type]
-            served = tools_behind(method, call.params)
+    for method in (*TOOLS_BY_METHOD, "message.action"):
+        for action in MESSAGE_ACTIONS.values() if method == "message.action" else ("",):
+            call = RpcCall(method=method, params={"action": action}, caller=caller, peer=None)  # type: ignore[arg-type]
+            served = tools_for_request(method, call.params)
             permitted = True
             try:
-                office.narrowed(Method(method, WRITE, None), call)  # type: ignore[arg-type]
-            except Fault:
+                office.restrict_call(RpcMethod(method, WRITE, None), call)  # type: ignore[arg-type]
+            except RpcError:
                 permitted = False
             assert permitted == bool(served & listed), (method, action, served & listed)
 
 
 @given(profiles, st.booleans())
 def test_profile_and_owner_flag_leave_what_the_rules_leave(profile: str, owner: bool) -> None:
-    rules = HouseRules(from_config({"tools": {"profile": profile}}))
+    rules = ConfigPolicy(from_config({"tools": {"profile": profile}}))
     run = Caller(kind="agent", name="run", grant=Grant(owner=owner))
     told = {"REMOTECLAW_TOOL_PROFILE": profile, "REMOTECLAW_SENDER_IS_OWNER": str(owner).lower()}
 
-    assert set(registered(told)) == {tool for tool in CLAW_TOOLS if rules.refusal(run, tool) is None}
+    assert set(registered(told)) == {tool for tool in CLAW_TOOLS if rules.refusal_reason(run, tool) is None}

@@ -8,9 +8,9 @@ import pytest
 
 from openclaw_mcp.cli.echo import EchoTools
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Fault, Method
+from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, RpcError, RpcMethod
 from openclaw_mcp.net import asgi
-from openclaw_mcp.net.gateway_client.identity import Identity
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 
 from ... import web_client
 from .gateways import TUI, Echo, running, within
@@ -56,11 +56,11 @@ def test_logs_are_read_from_the_end_and_then_on(tmp_path: Path) -> None:
             log.write_text("anew\n")
             again = await client.call("logs.tail", {"cursor": more["cursor"]})
             assert (again["lines"], again["reset"]) == (["anew"], True)
-            with pytest.raises(Fault, match="at /limit: must be >= 1"):
+            with pytest.raises(RpcError, match="at /limit: must be >= 1"):
                 await client.call("logs.tail", {"limit": 0})
             log.rename(tmp_path / "elsewhere")
             log.symlink_to(tmp_path / "elsewhere")
-            with pytest.raises(Fault, match="is a link"):
+            with pytest.raises(RpcError, match="is a link"):
                 await client.call("logs.tail")
 
     within(test())
@@ -68,7 +68,7 @@ def test_logs_are_read_from_the_end_and_then_on(tmp_path: Path) -> None:
 
 def test_devices_are_listed_renamed_rotated_and_removed(tmp_path: Path) -> None:
     async def test() -> None:
-        device = Identity(b"\5" * 32)
+        device = DeviceIdentity(b"\5" * 32)
         async with running(tmp_path) as house, house.client(scopes=[ADMIN, PAIRING]) as owner:
             async with house.client(who=TUI, scopes=[READ], signer=device):
                 listed = await owner.call("device.pair.list")
@@ -84,7 +84,7 @@ def test_devices_are_listed_renamed_rotated_and_removed(tmp_path: Path) -> None:
             revoked = await owner.call("device.token.revoke", {"deviceId": device.id, "role": "operator"})
             assert revoked["revokedAtMs"] > 0
             assert await owner.call("device.pair.remove", {"deviceId": device.id}) == {"deviceId": device.id}
-            with pytest.raises(Fault, match="unknown requestId"):
+            with pytest.raises(RpcError, match="unknown requestId"):
                 await owner.call("device.pair.approve", {"requestId": "x"})
 
     within(test())
@@ -109,7 +109,7 @@ def test_tools_are_listed_and_called_over_the_wire(tmp_path: Path) -> None:
 class Library:
     """A room with reports and HTTP paths of its own."""
 
-    def methods(self) -> Sequence[Method]:
+    def methods(self) -> Sequence[RpcMethod]:
         return ()
 
     def health(self) -> Json:
@@ -122,7 +122,7 @@ class Library:
         return {"/v1/books": self._answer, "/v1/shelf/": self._answer}
 
     async def _answer(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        await asgi.answer_text(send, scope["path"])
+        await asgi.send_text(send, scope["path"])
 
 
 def test_a_room_brings_its_reports_and_its_routes(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, Event
+from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, RpcEvent
 from openclaw_mcp.gateway.rpc import connection, server
-from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
-from openclaw_mcp.net.gateway_client.identity import Identity
+from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 from openclaw_mcp.protocol import gateway_frames
 
 from .gateways import CONNECT, TOKEN, TUI, Echo, Running, running, within
@@ -79,7 +79,7 @@ def test_binary_frames_fragments_and_null_params_are_fine(tmp_path: Path) -> Non
         ({"type": "req", "id": "1", "method": "connect", "params": {}, "x": 1}, 1008, "invalid request frame"),
         ({"type": "req", "id": "1", "method": "health"}, 1008, "invalid handshake: first request must be connect"),
         ({"type": "req", "id": "1", "method": "connect"}, 1008, "invalid connect params: must be object"),
-        ("x" * (gateway_frames.LARGEST_OPENING + 1), 1009, "preauth payload too large"),
+        ("x" * (gateway_frames.MAX_HANDSHAKE_FRAME + 1), 1009, "preauth payload too large"),
     ],
 )
 def test_a_stranger_who_says_the_wrong_thing_first_is_shown_out(
@@ -115,7 +115,7 @@ def test_a_stranger_may_not_make_us_hold_a_large_message(tmp_path: Path) -> None
 
 
 def test_a_stranger_who_says_nothing_is_shown_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HANDSHAKE_WITHIN", 0.05)
+    monkeypatch.setattr(connection, "HANDSHAKE_TIMEOUT", 0.05)
 
     async def test() -> None:
         async with running(tmp_path) as house, house.stranger() as peer:
@@ -162,8 +162,8 @@ def test_a_frame_that_is_too_large_after_hello_closes_before_it_is_sent(tmp_path
             reader, writer = await upgrade(house.port)
             await reader.readuntil(b"\r\n\r\n")
             writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
-            await eventually(lambda: len(house.gateway.intercom.guests) == 1)
-            writer.write(b"\x81\xff" + (gateway_frames.LARGEST_FRAME + 1).to_bytes(8, "big") + b"\0\0\0\0")
+            await eventually(lambda: len(house.gateway.rpc_server.connections) == 1)
+            writer.write(b"\x81\xff" + (gateway_frames.MAX_FRAME + 1).to_bytes(8, "big") + b"\0\0\0\0")
             said = await reader.read()
             assert b"\x88" in said
             assert (1009).to_bytes(2, "big") in said
@@ -237,11 +237,11 @@ def test_events_reach_those_who_may_hear_them_numbered_without_gaps(tmp_path: Pa
             publish = house.gateway.publish
             async with house.raw(scopes=[READ]) as reader, house.raw(scopes=[PAIRING]) as porter:
                 await reader.ask("subscribe", {"topic": "session:a"})
-                publish(Event(name="chat", payload=1))
-                publish(Event(name="device.pair.changed", payload=2, scope=PAIRING))
-                publish(Event(name="chat", payload=3, topic="session:b"))
-                publish(Event(name="chat", payload=4, topic="session:a"))
-                publish(Event(name="tick", payload=5, scope=None, state_version={"presence": 1, "health": 2}))
+                publish(RpcEvent(name="chat", payload=1))
+                publish(RpcEvent(name="device.pair.changed", payload=2, scope=PAIRING))
+                publish(RpcEvent(name="chat", payload=3, topic="session:b"))
+                publish(RpcEvent(name="chat", payload=4, topic="session:a"))
+                publish(RpcEvent(name="tick", payload=5, scope=None, state_version={"presence": 1, "health": 2}))
                 heard = [await reader.hear() for _ in range(3)]
                 assert [(frame["payload"], frame["seq"]) for frame in heard] == [(1, 1), (4, 2), (5, 3)]
                 assert heard[2]["stateVersion"] == {"presence": 1, "health": 2}
@@ -287,11 +287,11 @@ def test_a_flood_of_waiting_requests_stops_our_reading_not_our_answers(tmp_path:
     async def test() -> None:
         room = Echo()
         async with running(tmp_path, rooms=[room]) as house, house.raw() as peer, house.raw() as other:
-            total = connection.MOST_RUNNING * 4
+            total = connection.MAX_RUNNING * 4
             for number in range(total):
                 await peer.say({"type": "req", "id": str(number), "method": "wait", "params": {"pad": "x" * 2000}})
             assert (await other.ask("health"))["ok"]
-            assert len(house.gateway.intercom._tasks) < total
+            assert len(house.gateway.rpc_server._tasks) < total
             room.go.set()
             ids = {(await peer.hear())["id"] for _ in range(total)}
             assert len(ids) == total
@@ -302,7 +302,7 @@ def test_a_flood_of_waiting_requests_stops_our_reading_not_our_answers(tmp_path:
 def test_a_client_that_stops_reading_is_cut_off_and_others_do_not_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_frames, "LARGEST_BACKLOG", 4 << 20)
+    monkeypatch.setattr(gateway_frames, "MAX_BACKLOG", 4 << 20)
 
     async def test() -> None:
         async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as good:
@@ -312,13 +312,13 @@ def test_a_client_that_stops_reading_is_cut_off_and_others_do_not_notice(
             raw = writer.get_extra_info("socket")
             raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
             writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
-            await eventually(lambda: len(house.gateway.intercom.guests) == 2)
+            await eventually(lambda: len(house.gateway.rpc_server.connections) == 2)
             writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport has it
             for _ in range(100):
-                house.gateway.publish(Event(name="chat", payload="x" * 200_000))
+                house.gateway.publish(RpcEvent(name="chat", payload="x" * 200_000))
                 await good.event("chat")
-            await eventually(lambda: len(house.gateway.intercom.guests) == 1)
-            assert house.gateway.intercom.counts[("slow_consumers",)] == 1
+            await eventually(lambda: len(house.gateway.rpc_server.connections) == 1)
+            assert house.gateway.rpc_server.counters[("slow_consumers",)] == 1
             assert (await good.ask("health"))["ok"]
             writer.transport.abort()
 
@@ -335,18 +335,18 @@ def masked(payload: bytes) -> bytes:
 
 
 def test_a_peer_that_answers_no_ping_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "PING_EVERY", 0.1)
+    monkeypatch.setattr(server, "PING_INTERVAL", 0.1)
 
     async def test() -> None:
         async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as lively:
             reader, writer = await upgrade(house.port)
             await reader.readuntil(b"\r\n\r\n")
             writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
-            await eventually(lambda: len(house.gateway.intercom.guests) == 2)
+            await eventually(lambda: len(house.gateway.rpc_server.connections) == 2)
             async with asyncio.timeout(10):
                 while await reader.read(1 << 16):  # reads, but never answers a ping
                     pass
-            await eventually(lambda: len(house.gateway.intercom.guests) == 1)
+            await eventually(lambda: len(house.gateway.rpc_server.connections) == 1)
             assert (await lively.ask("health"))["ok"]
             writer.close()
 
@@ -368,8 +368,8 @@ def test_stopping_tells_everybody_and_closes_with_1012(tmp_path: Path) -> None:
 def test_ticks_come_to_everybody(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as house:
-            house.gateway.intercom._tick_every = 0.05
-            house.gateway.intercom._timers.append(asyncio.create_task(house.gateway.intercom._tick()))
+            house.gateway.rpc_server._tick_interval = 0.05
+            house.gateway.rpc_server._timers.append(asyncio.create_task(house.gateway.rpc_server._tick_forever()))
             async with house.raw(scopes=[]) as peer:
                 assert set((await peer.event("tick"))["payload"]) == {"ts"}
 
@@ -377,15 +377,15 @@ def test_ticks_come_to_everybody(tmp_path: Path) -> None:
 
 
 def test_a_device_behind_a_proxy_waits_for_approval_and_operators_hear_of_it(tmp_path: Path) -> None:
-    async def connects(house: Running, device: Identity) -> Any:
+    async def connects(house: Running, device: DeviceIdentity) -> Any:
         async with house.stranger(**{"X-Forwarded-For": "192.0.2.7"}) as peer:
             challenge = (await peer.event("connect.challenge"))["payload"]
-            told = Introduction(client=TUI, scopes=(READ,))
-            connect = told.connect(challenge, Credentials(token=TOKEN), device)
+            told = ClientProfile(client=TUI, scopes=(READ,))
+            connect = told.build_connect(challenge, Credentials(token=TOKEN), device)
             return await peer.ask("connect", msgspec.to_builtins(connect))
 
     async def test() -> None:
-        device = Identity(b"\6" * 32)
+        device = DeviceIdentity(b"\6" * 32)
         async with running(tmp_path) as house, house.raw(scopes=[PAIRING, READ]) as owner:
             refused = (await connects(house, device))["error"]
             asked = (await owner.event("device.pair.requested"))["payload"]

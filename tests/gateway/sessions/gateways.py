@@ -7,7 +7,7 @@ from typing import Any
 
 from openclaw_mcp.core.model import Caller, Json
 from openclaw_mcp.core.ports import Toolbox
-from openclaw_mcp.core.rpc import Event, Method, RpcCall, covers, missing_scope
+from openclaw_mcp.core.rpc import RpcCall, RpcEvent, RpcMethod, has_scope, scope_error
 from openclaw_mcp.gateway.wiring import runs
 
 PATIENCE = 30.0  # seconds a test waits for something that must come
@@ -22,13 +22,13 @@ class TwinLink:
         self.first: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._interests: set[str] = set()
 
-    def tell(self, event: str, payload: Any) -> None:
+    def send_event(self, event: str, payload: Any) -> None:
         raise NotImplementedError
 
-    def interests(self) -> set[str]:
+    def subscriptions(self) -> set[str]:
         return self._interests
 
-    async def accepted(self, payload: Any) -> None:
+    async def acknowledge(self, payload: Any) -> None:
         self.first.set_result(payload)
 
 
@@ -36,25 +36,25 @@ class House:
     """Every room's methods by name, and every event published."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[RpcEvent] = []
         self.news = asyncio.Event()
-        self.methods: dict[str, Method] = {}
-        self.memory: runs.Memory
+        self.methods: dict[str, RpcMethod] = {}
+        self.memory: runs.StoreServices
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: RpcEvent) -> None:
         self.events.append(event)
         self.news.set()
 
-    def offer(self, methods: Sequence[Method]) -> None:
+    def offer(self, methods: Sequence[RpcMethod]) -> None:
         self.methods |= {method.name: method for method in methods}
 
     async def call(self, name: str, params: Json | None = None, *, link: TwinLink | None = None) -> Any:
         link = link or TwinLink()
         method = self.methods[name]
-        if method.scope is not None and not covers(link.scopes, method.scope):
-            raise missing_scope(method.scope)
+        if method.scope is not None and not has_scope(link.scopes, method.scope):
+            raise scope_error(method.scope)
         caller = Caller(kind="operator", name="tester", scopes=link.scopes)
-        return await method.run(RpcCall(method=name, params=params or {}, caller=caller, link=link))
+        return await method.handle(RpcCall(method=name, params=params or {}, caller=caller, peer=link))
 
     def heard(self, name: str, **fields: Any) -> list[Json]:
         return [
@@ -81,8 +81,8 @@ class House:
 @asynccontextmanager
 async def house(where: str, *, tools: Toolbox | None = None, **more: Any) -> AsyncIterator[House]:
     rooms = House()
-    async with runs.remembering(where, rooms.publish, tools=tools, **more) as remembered:
+    async with runs.open_store_services(where, rooms.publish, tools=tools, **more) as remembered:
         rooms.memory = remembered
-        for room in remembered.rooms:
+        for room in remembered.rpc_modules:
             rooms.offer(room.methods())
         yield rooms

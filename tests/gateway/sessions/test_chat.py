@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agents import AgentCard, Roster
+from openclaw_mcp.core.agents import AgentProfile, AgentRoster
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, ToolSpec, said
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.core.signal import Bell
+from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, ToolSpec, text_result
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.core.signal import Signal
 from tests.gateway.sessions.gateways import House, TwinLink, house
 
 MAIN = "agent:main:main"
@@ -79,7 +79,7 @@ def test_the_same_key_again_runs_nothing_again(tmp_path: Path) -> None:
             assert await send(rooms, "r1", "!sleep 0.3\n!say done") == {"runId": "r1", "status": "in_flight"}
             await rooms.until("chat", runId="r1", state="final")
             assert await send(rooms, "r1", "x") == {"runId": "r1", "status": "ok"}
-            with pytest.raises(Fault, match="already used in another session"):
+            with pytest.raises(RpcError, match="already used in another session"):
                 await send(rooms, "r1", "x", key="other")
             assert await transcript(rooms) == [("user", "!sleep 0.3\n!say done"), ("assistant", "done")]
 
@@ -107,7 +107,7 @@ def test_agent_answers_twice_and_a_repeat_only_finally(tmp_path: Path) -> None:
 
 def test_a_runtime_nobody_set_up_answers_with_what_there_is(tmp_path: Path) -> None:
     async def story() -> None:
-        roster = Roster(agents=(AgentCard(id="main", runtime="cluade"),))
+        roster = AgentRoster(agents=(AgentProfile(id="main", runtime="cluade"),))
         async with house(str(tmp_path / "db"), roster=lambda: roster) as rooms:
             bad = await rooms.say("hello", run="r1")
             assert bad["status"] == "error"
@@ -208,7 +208,7 @@ class Box:
     """One tool, for one kind of caller."""
 
     def __init__(self) -> None:
-        self.changed: Bell[None] = Bell()
+        self.changed: Signal[None] = Signal()
         self.calls: list[ToolCall] = []
 
     async def list(self, caller: Caller) -> tuple[ToolSpec, ...]:
@@ -218,7 +218,7 @@ class Box:
         self.calls.append(call)
         if call.name != "shout":
             raise ToolDenied(f"{call.name} is not for you")
-        return said(call.arguments["text"].upper())
+        return text_result(call.arguments["text"].upper())
 
 
 def test_a_scripted_tool_call_is_made_as_the_run_and_written_down(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_attachments_reach_the_agent_and_come_back(tmp_path: Path) -> None:
             got = await rooms.call("chat.message.get", whole)
             assert got["message"]["content"][-1]["data"] == picture
             for bad in ("%%%", 7, None):
-                with pytest.raises(Fault, match=r"attachments\[0\]"):
+                with pytest.raises(RpcError, match=r"attachments\[0\]"):
                     await send(rooms, "r9", "x", attachments=[{"content": bad}])
 
     asyncio.run(story())
@@ -288,7 +288,7 @@ def test_history_pages_backwards_and_a_cursor_brings_only_what_is_new(tmp_path: 
             assert [text_of(m) for m in delta["messages"]] == ["!say 5", "5"]
             await rooms.call("sessions.reset", {"key": "main"})
             assert await rooms.call("chat.history", {"sessionKey": "main", "cursor": cursor}) == {"kind": "reset"}
-            with pytest.raises(Fault, match="cursor"):
+            with pytest.raises(RpcError, match="cursor"):
                 await rooms.call("chat.history", {"sessionKey": "main", "cursor": "nonsense"})
 
     asyncio.run(story())
@@ -302,7 +302,7 @@ def test_inject_adds_to_the_transcript_and_tells(tmp_path: Path) -> None:
             event = await rooms.until("chat", runId=f"inject-{done['messageId']}")
             assert (event["state"], event["seq"], text_of(event["message"])) == ("final", 0, "[note]\n\npsst")
             assert (await transcript(rooms))[-1] == ("assistant", "[note]\n\npsst")
-            with pytest.raises(Fault, match="missing scope"):
+            with pytest.raises(RpcError, match="missing scope"):
                 await rooms.call("chat.inject", {"sessionKey": "main", "message": "x"}, link=TwinLink("operator.write"))
 
     asyncio.run(story())
@@ -360,7 +360,7 @@ def test_two_processes_on_one_store_answer_each_message_once(tmp_path: Path) -> 
 def test_bad_requests_say_what_to_change(tmp_path: Path, params: Any, complaint: str) -> None:
     async def story() -> None:
         async with house(str(tmp_path / "db")) as rooms:
-            with pytest.raises(Fault, match=complaint):
+            with pytest.raises(RpcError, match=complaint):
                 await rooms.call("chat.send", params)
 
     asyncio.run(story())

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agents import AgentCard, Roster
-from openclaw_mcp.core.rpc import Fault
+from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.gateway.sessions import keys
 from tests.gateway.sessions.gateways import TwinLink, house
 
-TWO = Roster(agents=(AgentCard(id="main"), AgentCard(id="second", name="Second")))
+TWO = AgentRoster(agents=(AgentProfile(id="main"), AgentProfile(id="second", name="Second")))
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,14 @@ TWO = Roster(agents=(AgentCard(id="main"), AgentCard(id="second", name="Second")
     ],
 )
 def test_keys_have_one_full_form(short: str, full: str, kind: str) -> None:
-    assert keys.canonical(short, TWO) == full
-    assert keys.canonical(full, TWO) == full
-    assert keys.classification(full, TWO) == kind
+    assert keys.normalize_key(short, TWO) == full
+    assert keys.normalize_key(full, TWO) == full
+    assert keys.classify_key(full, TWO) == kind
 
 
 def test_a_configured_main_key_is_what_main_means() -> None:
-    roster = Roster(main_key="home")
-    assert {keys.canonical(key, roster) for key in ("main", "home", "agent:main:main")} == {"agent:main:home"}
+    roster = AgentRoster(main_key="home")
+    assert {keys.normalize_key(key, roster) for key in ("main", "home", "agent:main:main")} == {"agent:main:home"}
 
 
 def test_a_session_is_made_listed_described_resolved_and_forgotten(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_session_is_made_listed_described_resolved_and_forgotten(tmp_path: Pat
             assert not made["runStarted"]
             again = await rooms.call("sessions.create", {"label": "Trip", "idempotencyKey": "c1"})
             assert again["key"] == made["key"]
-            with pytest.raises(Fault, match="label already in use"):
+            with pytest.raises(RpcError, match="label already in use"):
                 await rooms.call("sessions.create", {"label": "Trip"})
             listed = await rooms.call("sessions.list")
             assert (listed["count"], listed["totalCount"], listed["hasMore"]) == (1, 1, False)
@@ -60,14 +60,14 @@ def test_a_session_is_made_listed_described_resolved_and_forgotten(tmp_path: Pat
                 found = await rooms.call("sessions.resolve", query)
                 assert found == {"ok": True, "key": made["key"], "agentId": "main"}
             assert await rooms.call("sessions.resolve", {"key": "nope", "allowMissing": True}) == {"ok": False}
-            with pytest.raises(Fault, match="No session found"):
+            with pytest.raises(RpcError, match="No session found"):
                 await rooms.call("sessions.resolve", {"label": "nope"})
-            with pytest.raises(Fault, match="exactly one"):
+            with pytest.raises(RpcError, match="exactly one"):
                 await rooms.call("sessions.resolve", {"key": "a", "label": "b"})
             gone = await rooms.call("sessions.delete", {"key": made["key"]})
             assert gone == {"ok": True, "key": made["key"], "deleted": True, "archived": []}
             assert not (await rooms.call("sessions.delete", {"key": made["key"]}))["deleted"]
-            with pytest.raises(Fault, match="Cannot delete the main session"):
+            with pytest.raises(RpcError, match="Cannot delete the main session"):
                 await rooms.call("sessions.delete", {"key": "main"})
 
     asyncio.run(story())
@@ -105,13 +105,13 @@ def test_patch_sets_and_clears_and_asks_for_the_right_scope(tmp_path: Path) -> N
             assert "icon" not in entry
             writer = TwinLink("operator.write")
             await rooms.call("sessions.patch", {"key": "main", "label": "W"}, link=writer)
-            with pytest.raises(Fault, match=r"missing scope: operator\.admin"):
+            with pytest.raises(RpcError, match=r"missing scope: operator\.admin"):
                 await rooms.call("sessions.patch", {"key": "main", "execSecurity": "full"}, link=writer)
-            with pytest.raises(Fault, match="missing scope"):
+            with pytest.raises(RpcError, match="missing scope"):
                 await rooms.call("sessions.delete", {"key": "x"}, link=writer)
-            with pytest.raises(Fault, match="boolean"):
+            with pytest.raises(RpcError, match="boolean"):
                 await rooms.call("sessions.patch", {"key": "main", "pinned": "yes"})
-            with pytest.raises(Fault, match="changed since"):
+            with pytest.raises(RpcError, match="changed since"):
                 await rooms.call("sessions.patch", {"key": "main", "pinned": True, "expectedSessionId": "other"})
             assert (await rooms.call("sessions.list", {"pinned": True}))["count"] == 1
 
@@ -160,7 +160,7 @@ def test_lists_are_narrowed_and_paged(tmp_path: Path) -> None:
             assert "n1" not in await names()
             assert await names(archived=True) == ["n1"]
             assert len(await names(archived="all")) == 8
-            with pytest.raises(Fault, match="cursor"):
+            with pytest.raises(RpcError, match="cursor"):
                 await names(cursor="x")
 
     asyncio.run(story())
@@ -190,10 +190,10 @@ def test_followers_hear_what_they_asked_for(tmp_path: Path) -> None:
             assert await rooms.call("sessions.subscribe", {}, link=link) == {"subscribed": True}
             followed = await rooms.call("sessions.messages.subscribe", {"key": "main"}, link=link)
             assert followed == {"subscribed": True, "key": "agent:main:main"}
-            assert link.interests() == {"sessions", "session:agent:main:main"}
+            assert link.subscriptions() == {"sessions", "session:agent:main:main"}
             await rooms.say("!say hi", run="r1")
             messages = [event for event in rooms.events if event.name == "session.message"]
-            assert [(e.topic, e.also) for e in messages] == [("session:agent:main:main", "sessions")] * 2
+            assert [(e.topic, e.other_topic) for e in messages] == [("session:agent:main:main", "sessions")] * 2
             assert [e.payload["messageSeq"] for e in messages] == [1, 2]
             assert messages[-1].payload["message"]["role"] == "assistant"
             changed = rooms.heard("sessions.changed", sessionKey="agent:main:main")
@@ -201,7 +201,7 @@ def test_followers_hear_what_they_asked_for(tmp_path: Path) -> None:
             assert changed[0]["session"]["hasActiveRun"]
             await rooms.call("sessions.messages.unsubscribe", {"key": "main"}, link=link)
             await rooms.call("sessions.unsubscribe", {}, link=link)
-            assert link.interests() == set()
+            assert link.subscriptions() == set()
 
     asyncio.run(story())
 

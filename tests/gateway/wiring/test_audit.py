@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.cli.audit import moment
+from openclaw_mcp.cli.audit import parse_time
 from openclaw_mcp.core.errors import BadRequest
 from tests.gateway.wiring.gateways import Refused, World, comes, world
 from tests.gateway.wiring.test_gateway import environment
@@ -144,10 +144,10 @@ def test_what_was_called_a_moment_ago_survives_a_kill(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("15m", 900), ("2h", 7200), (" 7d ", 604_800)])
 def test_times_are_written_as_people_do(text: str, seconds: int) -> None:
-    assert abs(time.time() * 1000 - moment(text) - seconds * 1000) < 5000
+    assert abs(time.time() * 1000 - parse_time(text) - seconds * 1000) < 5000
 
 
 @pytest.mark.parametrize("text", ["", "x", "5 minutes", "-3h", "2026-13-01"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="is no time"):
-        moment(text)
+        parse_time(text)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.model import Caller, Grant, Sender
-from openclaw_mcp.core.session_target import passed_on
-from openclaw_mcp.core.sessions import NewSession, Outcome, RunRequest, Session
-from openclaw_mcp.gateway.wiring.runs import caller_of
-from openclaw_mcp.store.runs import Runs
-from openclaw_mcp.store.store import opened
+from openclaw_mcp.core.session_target import child_grant
+from openclaw_mcp.core.sessions import NewSession, RunOutcome, RunRequest, Session
+from openclaw_mcp.gateway.wiring.runs import caller_for_session
+from openclaw_mcp.store.runs import SqlRunRepository
+from openclaw_mcp.store.store import open_store
 from openclaw_mcp.tools.policy_rules import from_config
 
 ANN = {"id": "111", "name": "Ann"}
@@ -26,9 +26,9 @@ def session(key: str = "agent:main:telegram:group:-100", **more: Any) -> Session
 
 
 def grant(options: dict[str, Any], config: dict[str, Any] | None = None, **more: Any) -> Grant:
-    caller = caller_of(session(**more), options, book=from_config(config or {}))
+    caller = caller_for_session(session(**more), options, rules=from_config(config or {}))
     assert caller.kind == "agent"
-    assert caller.door == "agent"
+    assert caller.entry_point == "agent"
     assert caller.grant is not None
     return caller.grant
 
@@ -76,14 +76,14 @@ def test_agent_depth_parent_and_model_are_the_sessions_own() -> None:
 
 
 def test_two_runs_of_the_same_person_are_the_same_caller() -> None:
-    first, second = (caller_of(session(), {"grant": GROUP, "messageId": id}) for id in "ab")
+    first, second = (caller_for_session(session(), {"grant": GROUP, "messageId": id}) for id in "ab")
     assert first == second
     assert hash(first) == hash(second)
 
 
 def test_what_is_handed_on_is_never_more_than_one_has() -> None:
     run = Grant(agent="main", channel="telegram", sender=Sender(id="1"), depth=2, tools=frozenset({"message"}), to="x")
-    given = passed_on(Caller(kind="agent", name="main", scopes=frozenset({"*", "operator.admin"}), grant=run))
+    given = child_grant(Caller(kind="agent", name="main", scopes=frozenset({"*", "operator.admin"}), grant=run))
 
     assert given == Grant(
         channel="telegram",
@@ -94,9 +94,9 @@ def test_what_is_handed_on_is_never_more_than_one_has() -> None:
         handed_on=True,
         led_by=("@main",),
     )
-    assert passed_on(Caller(kind="operator", name="o", scopes=frozenset({"operator.admin"}))).owner
-    assert not passed_on(Caller(kind="operator", name="o", scopes=frozenset({"operator.write"}))).owner
-    assert not passed_on(Caller(kind="agent", name="a", scopes=frozenset({"*"}))).owner
+    assert child_grant(Caller(kind="operator", name="o", scopes=frozenset({"operator.admin"}))).owner
+    assert not child_grant(Caller(kind="operator", name="o", scopes=frozenset({"operator.write"}))).owner
+    assert not child_grant(Caller(kind="agent", name="a", scopes=frozenset({"*"}))).owner
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,13 @@ def test_what_different_people_wrote_is_not_answered_in_one_run(
 ) -> None:
     async def story() -> None:
         new = NewSession(key="agent:main:g", agent_id="main", classification="group")
-        async with opened(str(tmp_path / "x.sqlite")) as store:
-            runs = Runs(store)
+        async with open_store(str(tmp_path / "x.sqlite")) as store:
+            runs = SqlRunRepository(store)
             await runs.admit(RunRequest(run_id="first", session=new, message="first", mode="followup"))
             for name, options in (("a", one), ("b", other)):
                 asked = RunRequest(run_id=name, session=new, message=name, mode="collect", options=options)
                 await runs.admit(asked)
-            done = await runs.finish("first", Outcome(status="ok", stop_reason="stop"))
+            done = await runs.finish("first", RunOutcome(status="ok", stop_reason="stop"))
             assert done is not None
             assert done.next is not None
             assert done.next.prompt == ("a\n\nb" if together else "a")

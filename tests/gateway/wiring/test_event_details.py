@@ -7,7 +7,7 @@ import pytest
 from websockets.sync.client import connect
 
 from openclaw_mcp.core.model import Caller, Json
-from openclaw_mcp.gateway.rpc.health import health_for
+from openclaw_mcp.gateway.rpc.health import redact_health
 from tests.gateway.rpc.gateways import CONNECT
 from tests.gateway.wiring.gateways import WAIT, Refused, World, joined, world
 
@@ -53,7 +53,7 @@ def test_hello_and_health_name_sessions_and_folders_to_readers_alone(
 def test_a_node_is_told_no_session() -> None:
     health: Json = {"ok": True, "sessions": {"path": "/p", "recent": [{"key": VIP}]}, "agents": [{"path": "/p"}]}
     for scopes in (frozenset[str](), frozenset({"operator.read"})):
-        told = health_for(Caller(kind="node", name="n", scopes=scopes), health)
+        told = redact_health(Caller(kind="node", name="n", scopes=scopes), health)
         assert (told["ok"], told["sessions"]["recent"], told["agents"]) == (True, [], [])
         assert "/p" not in json.dumps(told)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.transcript import for_others
+from openclaw_mcp.core.transcript import redact_for_others
 from tests.gateway.agents.models.fake import FakeModel, Step, call, say
 from tests.gateway.wiring.gateways import Json, Refused, World, comes, joined, world
 from tests.gateway.wiring.test_strangers import GROUP, MALLORY, OPEN, SECRET, behind, demo, told
@@ -239,7 +239,7 @@ KEPT: list[tuple[str, Json, bool]] = [
 @pytest.mark.parametrize(("what", "marks", "kept"), KEPT, ids=[row[0] for row in KEPT])
 def test_others_are_told_what_was_said_to_them(what: str, marks: Json, kept: bool) -> None:
     body = {"content": [{"type": "text", "text": SECRET}], **marks}
-    assert (SECRET in json.dumps(for_others(body))) is kept
+    assert (SECRET in json.dumps(redact_for_others(body))) is kept
 
 
 # ---- the words of messages in lists ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from openclaw_mcp.net.gateway_client.client import on_this_machine
+from openclaw_mcp.net.gateway_client.client import is_local_gateway
 
 from ... import web_client
 from ...running import END_WAIT, OPENCLAW, READY_WAIT, process, read_line
@@ -183,10 +183,10 @@ def test_it_stops_cleanly_and_tells_its_guests(tmp_path: Path, number: signal.Si
 
 
 def test_the_token_kept_here_is_sent_to_no_other_machine() -> None:
-    assert on_this_machine("ws://127.0.0.1:18789")
-    assert on_this_machine("ws://[::1]:18789/")
+    assert is_local_gateway("ws://127.0.0.1:18789")
+    assert is_local_gateway("ws://[::1]:18789/")
     for url in ("ws://192.0.2.7:18789", "wss://localhost.example", "ws://127.0.0.1@evil.example", "nonsense"):
-        assert not on_this_machine(url)
+        assert not is_local_gateway(url)
 
 
 def test_a_gateway_elsewhere_is_met_as_a_device(tmp_path: Path) -> None:

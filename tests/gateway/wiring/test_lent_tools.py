@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agents import AgentCard, Roster
-from openclaw_mcp.core.model import LOCAL
+from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.model import LOCAL_CALLER
 from openclaw_mcp.gateway.wiring import tools as equipment
-from openclaw_mcp.gateway.wiring.gateway import Gateway
-from openclaw_mcp.gateway.wiring.tools import _Apps
-from openclaw_mcp.proxy.engine.app_session import Guest
+from openclaw_mcp.gateway.wiring.gateway import GatewayServer
+from openclaw_mcp.gateway.wiring.tools import _AppSources
+from openclaw_mcp.proxy.engine.app_session import AppSession
 from tests.proxy.proxies import Proxy, proxy
 
 MAIN = "agent:main:main"
@@ -24,9 +24,9 @@ class Beside:
 
     def __init__(self, running: Proxy, folder: Path) -> None:
         self.proxy = running
-        self.gateway = Gateway(folder, "t" * 40)
-        self.roster = Roster(agents=(AgentCard(id="main"),))
-        self.apps = _Apps(self.gateway, running.house, lambda: self.roster)
+        self.gateway = GatewayServer(folder, "t" * 40)
+        self.roster = AgentRoster(agents=(AgentProfile(id="main"),))
+        self.apps = _AppSources(self.gateway, running.state, lambda: self.roster)
         self.apps.open()
 
     async def register(self, tools: int = 1, **about: Any) -> str:
@@ -36,7 +36,7 @@ class Beside:
         return id
 
     def lent(self, session: str = MAIN, **options: Any) -> int:
-        return len(self.apps.lent_to(session, **{"everybody": False, **options}))
+        return len(self.apps.sources_for_session(session, **{"everybody": False, **options}))
 
 
 @asynccontextmanager
@@ -49,26 +49,26 @@ async def beside(folder: Path) -> AsyncIterator[Beside]:
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sessions whose tools somebody looked at."""
     seen: list[str] = []
-    specs = Guest.specs
+    specs = AppSession.specs
 
-    def noted(guest: Guest) -> Any:
-        seen.append(guest.session.id)
+    def noted(guest: AppSession) -> Any:
+        seen.append(guest.registration.id)
         return specs(guest)
 
-    monkeypatch.setattr(Guest, "specs", noted)
+    monkeypatch.setattr(AppSession, "specs", noted)
     return seen
 
 
 def test_sessions_no_app_came_for_are_nobodys_work(tmp_path: Path, looked: list[str]) -> None:
     async def main() -> None:
         async with beside(tmp_path) as house:
-            before = await house.gateway.desk.list(LOCAL)
+            before = await house.gateway.dispatcher.list(LOCAL_CALLER)
             rung: list[None] = []
-            house.gateway.registry.app_changed.listen(lambda _: rung.append(None))
+            house.gateway.registry.app_changed.connect(lambda _: rung.append(None))
             for number in range(100):
                 await house.register(chatId="main" if number % 2 else "elsewhere")
             assert (house.lent(), house.lent(everybody=True), looked, rung) == (0, 0, [], [])
-            assert await house.gateway.desk.list(LOCAL) is before
+            assert await house.gateway.dispatcher.list(LOCAL_CALLER) is before
 
     asyncio.run(main())
 
@@ -85,14 +85,14 @@ def test_an_app_that_came_is_lent_to_the_conversation_it_names(
 ) -> None:
     async def main() -> None:
         async with beside(tmp_path) as house:
-            before = await house.gateway.desk.list(LOCAL)
+            before = await house.gateway.dispatcher.list(LOCAL_CALLER)
             id = await house.register(1, **({"chat_id": chat} if chat is not None else {}))
             other = await house.register(chat_id="another")
             async with house.proxy.app(id), house.proxy.app(other):
-                assert await house.gateway.desk.list(LOCAL) is before
+                assert await house.gateway.dispatcher.list(LOCAL_CALLER) is before
                 looked.clear()
                 assert (house.lent(session), house.lent(everybody=True)) == (lent, 2)
-                house.roster = Roster(agents=(AgentCard(id="main"),), main_key="home")
+                house.roster = AgentRoster(agents=(AgentProfile(id="main"),), main_key="home")
                 assert house.lent("agent:main:home") == (1 if session == MAIN and lent else 0)
             async with house.proxy.app(id):  # back again with a new bridge
                 assert house.lent(everybody=True) == 2
@@ -103,7 +103,7 @@ def test_an_app_that_came_is_lent_to_the_conversation_it_names(
 
 
 def test_one_conversation_is_lent_so_many_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(equipment, "MOST_LENT", 10)
+    monkeypatch.setattr(equipment, "MAX_APP_TOOLS", 10)
 
     async def main() -> None:
         async with beside(tmp_path) as house, AsyncExitStack() as apps:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from openclaw_mcp.core.session_target import Place
+from openclaw_mcp.core.session_target import SessionAddress
 from tests import web_client
 from tests.gateway.wiring.gateways import World, world
 from tests.gateway.wiring.test_one_policy import seated
@@ -41,12 +41,12 @@ Door = Callable[[World, str], set[str]]
 
 
 def by_list(house: World, session: str) -> set[str]:
-    with seated(house, Place(session=session)) as seat:
+    with seated(house, SessionAddress(session=session)) as seat:
         return seat.listed & set(TOOLS)
 
 
 def by_socket(house: World, session: str) -> set[str]:
-    with seated(house, Place(session=session)) as seat:
+    with seated(house, SessionAddress(session=session)) as seat:
         return {tool for tool in TOOLS if seat.refusal(tool) is None}
 
 

@@ -15,11 +15,11 @@ import pytest
 from websockets.sync.client import connect
 
 from openclaw_mcp.cli import remoteclaw
-from openclaw_mcp.core.claw_methods import ACTIONS, FAMILY_ACTIONS, GRANT_PREFIX, WAYS
-from openclaw_mcp.core.session_target import Place
-from openclaw_mcp.net.gateway_client.acting_headers import headers_of, read_place
+from openclaw_mcp.core.claw_methods import GRANT_PREFIX, MESSAGE_ACTIONS, METHODS_BY_TOOL, TOOLS_BY_ACTION
+from openclaw_mcp.core.session_target import SessionAddress
+from openclaw_mcp.net.gateway_client.acting_headers import read_session_address, session_headers
 from openclaw_mcp.tools.policy_rules import from_config
-from openclaw_mcp.tools.subject import listed_group
+from openclaw_mcp.tools.subject import find_listed_group
 from tests.claw.gateways import call, environment, introduce, server
 from tests.gateway.rpc.gateways import CONNECT
 from tests.gateway.wiring.gateways import WAIT, Refused, World, comes, joined, world
@@ -87,11 +87,11 @@ WRONG: dict[str, Any] = {
 
 def request(tool: str) -> tuple[str, dict[str, Any]]:
     """The method that is this tool's own, with parameters that do no harm."""
-    if tool in ACTIONS:
-        return "message.action", {"action": ACTIONS[tool], "params": {"dryRun": True}, "dryRun": True}
+    if tool in MESSAGE_ACTIONS:
+        return "message.action", {"action": MESSAGE_ACTIONS[tool], "params": {"dryRun": True}, "dryRun": True}
     if tool == "gateway_restart":
         return "gateway.restart.preflight", {}
-    method = WAYS[tool][0][-1] if tool.startswith("gateway_config_") else WAYS[tool][0][0]
+    method = METHODS_BY_TOOL[tool][0][-1] if tool.startswith("gateway_config_") else METHODS_BY_TOOL[tool][0][0]
     return method, WRONG
 
 
@@ -115,13 +115,15 @@ class Seat:
 
     @property
     def callable(self) -> set[str]:
-        return {tool for tool in WAYS if self.refusal(tool) is None}
+        return {tool for tool in METHODS_BY_TOOL if self.refusal(tool) is None}
 
 
 @contextlib.contextmanager
-def seated(house: World, place: Place | None, *, token: str | None = None, scopes: Any = None) -> Iterator[Seat]:
+def seated(
+    house: World, place: SessionAddress | None, *, token: str | None = None, scopes: Any = None
+) -> Iterator[Seat]:
     """A tool server's connection, as `clawlink` makes it."""
-    headers = {} if place is None else headers_of(place)
+    headers = {} if place is None else session_headers(place)
     with connect(
         house.served.ws, compression=None, max_size=None, max_queue=None, additional_headers=headers
     ) as socket:
@@ -149,7 +151,7 @@ def test_the_gateways_token_has_the_tools_a_grant_of_that_session_has_to_list_an
 ) -> None:
     asked = {"sessionKey": session} if "ghost" not in session else {"sessionKey": "agent:free:main"}
     token = house.ask("attach.grant", **asked)["token"]
-    with seated(house, None, token=token) as grant, seated(house, Place(session=session)) as own:
+    with seated(house, None, token=token) as grant, seated(house, SessionAddress(session=session)) as own:
         assert own.listed == grant.listed
         assert own.callable == own.listed
         assert grant.callable == grant.listed
@@ -157,10 +159,10 @@ def test_the_gateways_token_has_the_tools_a_grant_of_that_session_has_to_list_an
 
 @pytest.mark.parametrize("session", [key for key in SESSIONS if "ghost" not in key])
 def test_the_gateways_own_doors_decide_alike_about_the_tools_they_share(house: World, session: str) -> None:
-    with seated(house, Place(session=session)) as seat:
+    with seated(house, SessionAddress(session=session)) as seat:
         mcp = {tool["name"] for tool in house.mcp("tools/list", session)["result"]["tools"]}
         effective = {t["id"] for g in house.ask("tools.effective", sessionKey=session)["groups"] for t in g["tools"]}
-        shared = {tool for tool in WAYS if tool.startswith(("session", "agents_list", "subagents"))}
+        shared = {tool for tool in METHODS_BY_TOOL if tool.startswith(("session", "agents_list", "subagents"))}
 
         assert mcp & shared == effective & shared == seat.listed & shared
         for tool in sorted(shared):
@@ -178,11 +180,11 @@ def test_the_gateways_own_doors_decide_alike_about_the_tools_they_share(house: W
 @pytest.mark.parametrize("session", [key for key in SESSIONS if "ghost" not in key])
 def test_an_action_of_a_familys_tool_is_judged_as_the_tool_that_does_it_alone(house: World, session: str) -> None:
     """At every door: what may be done under one name is what may be done under the other, and is what is shown."""
-    with seated(house, Place(session=session)) as seat:
+    with seated(house, SessionAddress(session=session)) as seat:
         shown = {tool["name"]: tool["inputSchema"] for tool in house.mcp("tools/list", session)["result"]["tools"]}
-        for family, actions in FAMILY_ACTIONS.items():
+        for family, actions in TOOLS_BY_ACTION.items():
             may = {action for action, tool in actions.items() if tool in seat.listed}
-            alone = {action for action, tool in actions.items() if tool in WAYS}
+            alone = {action for action, tool in actions.items() if tool in METHODS_BY_TOOL}
             listed = set(shown[family]["properties"]["action"]["enum"]) if family in shown else set()
             assert listed & alone == may, (family, listed, may)
             calls = {action: {"action": action, "target": 0, "jobId": 0, "raw": 0, "reason": 0} for action in alone}
@@ -197,7 +199,7 @@ def test_an_action_of_a_familys_tool_is_judged_as_the_tool_that_does_it_alone(ho
 
 
 def test_the_rows_show_both_answers() -> None:
-    assert len(SESSIONS) * len(WAYS) >= 600
+    assert len(SESSIONS) * len(METHODS_BY_TOOL) >= 600
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_the_rows_show_both_answers() -> None:
     [(["operator.admin"], True), (["operator.read", "operator.write"], False), (["operator.read"], False)],
 )
 def test_a_session_is_acted_in_with_the_rights_of_the_credential(house: World, scopes: list[str], owner: bool) -> None:
-    with seated(house, Place(session="agent:free:main"), scopes=scopes) as seat:
+    with seated(house, SessionAddress(session="agent:free:main"), scopes=scopes) as seat:
         assert ("cron_list" in seat.listed, "gateway_config_get" in seat.listed) == (owner, owner)
         assert (seat.refusal("cron_list") is None) == owner
 
@@ -228,7 +230,7 @@ OTHERS = [
 
 @pytest.mark.parametrize(("method", "params"), [*itertools.chain(*DENIED.values()), *OTHERS])
 def test_no_other_method_leads_past_the_rules(house: World, method: str, params: dict[str, Any]) -> None:
-    with seated(house, Place(session="agent:named:main")) as seat:
+    with seated(house, SessionAddress(session="agent:named:main")) as seat:
         assert seat.refusal_of(method, params) is not None
 
 
@@ -241,7 +243,7 @@ KEYS = [
 
 @pytest.mark.parametrize("session", KEYS)
 def test_a_session_is_known_however_it_is_written(house: World, session: str) -> None:
-    with seated(house, Place(session=session)) as seat:
+    with seated(house, SessionAddress(session=session)) as seat:
         assert not {"cron_list", "message_pin"} & seat.listed
         assert "message_send" in seat.listed
         assert seat.refusal("cron_list") is not None
@@ -250,19 +252,19 @@ def test_a_session_is_known_however_it_is_written(house: World, session: str) ->
 @pytest.mark.parametrize(
     ("place", "missing"),
     [
-        (Place(session="main", channel="telegram", to="-100"), {"cron_list", "message_pin"}),
-        (Place(session="main", channel="telegram", to="telegram:-100"), {"cron_list", "message_pin"}),
-        (Place(session="main", channel="telegram", to="group:-100"), {"cron_list", "message_pin"}),
-        (Place(session="main", channel="telegram", to="-100:topic:3"), {"cron_list", "message_pin"}),
-        (Place(session="main", channel="telegram", account="work", to="-100"), {"sessions_list"}),
-        (Place(session="main", channel="Telegram", to="-100"), {"cron_list", "message_pin"}),
-        (Place(session="agent:free:telegram:group:-100", account="work"), {"sessions_list"}),
-        (Place(session="main", channel="telegram", to="42"), set()),
-        (Place(session="main", channel="matrix", to="-100"), set()),
-        (Place(session="main", to="-100"), set()),
+        (SessionAddress(session="main", channel="telegram", to="-100"), {"cron_list", "message_pin"}),
+        (SessionAddress(session="main", channel="telegram", to="telegram:-100"), {"cron_list", "message_pin"}),
+        (SessionAddress(session="main", channel="telegram", to="group:-100"), {"cron_list", "message_pin"}),
+        (SessionAddress(session="main", channel="telegram", to="-100:topic:3"), {"cron_list", "message_pin"}),
+        (SessionAddress(session="main", channel="telegram", account="work", to="-100"), {"sessions_list"}),
+        (SessionAddress(session="main", channel="Telegram", to="-100"), {"cron_list", "message_pin"}),
+        (SessionAddress(session="agent:free:telegram:group:-100", account="work"), {"sessions_list"}),
+        (SessionAddress(session="main", channel="telegram", to="42"), set()),
+        (SessionAddress(session="main", channel="matrix", to="-100"), set()),
+        (SessionAddress(session="main", to="-100"), set()),
     ],
 )
-def test_the_conversation_behind_a_session_counts(house: World, place: Place, missing: set[str]) -> None:
+def test_the_conversation_behind_a_session_counts(house: World, place: SessionAddress, missing: set[str]) -> None:
     watched = {"cron_list", "message_pin", "sessions_list"}
     with seated(house, place) as seat:
         assert watched - seat.listed == missing
@@ -271,7 +273,7 @@ def test_the_conversation_behind_a_session_counts(house: World, place: Place, mi
 
 def test_a_grant_is_judged_by_its_own_session_whatever_the_headers_say(house: World) -> None:
     token = house.ask("attach.grant", sessionKey="agent:named:main")["token"]
-    with seated(house, Place(session="agent:free:main"), token=token) as seat:
+    with seated(house, SessionAddress(session="agent:free:main"), token=token) as seat:
         assert "cron_list" not in seat.listed
         assert seat.refusal("cron_list") is not None
 
@@ -282,7 +284,7 @@ def test_a_sub_agent_of_a_sub_agent_is_known_by_the_books(house: World) -> None:
     try:
         parent = house.ask("sessions.spawn", sessionKey="agent:free:deep", task="!sleep 600")["childSessionKey"]
         child = house.ask("sessions.spawn", sessionKey=parent, task="!sleep 600")["childSessionKey"]
-        with seated(house, Place(session=parent)) as one, seated(house, Place(session=child)) as two:
+        with seated(house, SessionAddress(session=parent)) as one, seated(house, SessionAddress(session=child)) as two:
             assert ("sessions_spawn" in one.listed, "sessions_spawn" in two.listed) == (True, False)
             assert two.refusal("sessions_spawn") is not None
         house.ask("sessions.abort", key=child)
@@ -299,7 +301,7 @@ def test_without_a_session_the_token_opens_what_an_operator_may(house: World) ->
 
 def test_each_call_is_on_record_under_its_session(house: World) -> None:
     session = "agent:named:recorded"
-    with seated(house, Place(session=session)) as seat:
+    with seated(house, SessionAddress(session=session)) as seat:
         seat.ask("agents.list")
         assert seat.refusal("cron_list") is not None
 
@@ -382,24 +384,24 @@ def test_a_grants_list_follows_a_change_too(house: World, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("word", ["a", "d\u00e9j\u00e0 vu", "100%", "%41", "a\tb", "\U0001f980", "x" * 512])
 def test_a_place_is_read_as_it_was_written(word: str) -> None:
-    place = Place(session=word, channel=word, account=word, to=word, thread=word)
-    headers = headers_of(place)
+    place = SessionAddress(session=word, channel=word, account=word, to=word, thread=word)
+    headers = session_headers(place)
     assert all(value.isascii() and value.isprintable() for value in headers.values())
-    assert read_place({name: [value] for name, value in headers.items()}) == place
+    assert read_session_address({name: [value] for name, value in headers.items()}) == place
 
 
 def test_no_session_is_no_place() -> None:
-    assert read_place({}) is None
-    assert read_place({"x-openclaw-session-key": [""]}) is None
-    assert read_place({"x-openclaw-session-key": ["%20"], "x-openclaw-account-id": ["a"]}) is None
-    assert read_place({"x-openclaw-session-key": ["a", "b"]}) == Place(session="a")
+    assert read_session_address({}) is None
+    assert read_session_address({"x-openclaw-session-key": [""]}) is None
+    assert read_session_address({"x-openclaw-session-key": ["%20"], "x-openclaw-account-id": ["a"]}) is None
+    assert read_session_address({"x-openclaw-session-key": ["a", "b"]}) == SessionAddress(session="a")
 
 
 def test_a_runs_token_is_told_by_its_beginning_where_nothing_may_be_loaded() -> None:
-    assert remoteclaw.GRANT == GRANT_PREFIX
+    assert remoteclaw.GRANT_PREFIX == GRANT_PREFIX
 
 
 def test_a_group_counts_when_the_rules_name_it() -> None:
     book = from_config({"channels": {"discord": {"guilds": {"g": {"channels": {"7": {}}}}, "channels": {"8": {}}}}})
-    found = [listed_group(book, channel="discord", account="", to=to) for to in ("7", "channel:8", "9", "*", "")]
+    found = [find_listed_group(book, channel="discord", account="", to=to) for to in ("7", "channel:8", "9", "*", "")]
     assert found == ["7", "8", None, None, None]

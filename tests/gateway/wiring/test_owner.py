@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.channel import Address, Heard
+from openclaw_mcp.core.channel import ChatAddress, InboundMessage
 from openclaw_mcp.core.model import Grant, Sender
-from openclaw_mcp.core.owner import lesser
-from openclaw_mcp.core.rpc import Method
-from openclaw_mcp.gateway.channels.coalescing import follows
-from openclaw_mcp.gateway.wiring.assembly import Plan, assembled
+from openclaw_mcp.core.owner import intersect_grants
+from openclaw_mcp.core.rpc import RpcMethod
+from openclaw_mcp.gateway.channels.coalescing import is_continuation
+from openclaw_mcp.gateway.wiring.assembly import GatewayOptions, assemble_gateway
 from tests import web_client
 from tests.gateway.wiring.gateways import Refused, World, comes, joined, world
 
@@ -147,9 +147,9 @@ def came_of(house: World, run: str | None, session: str) -> str:
 def test_every_method_is_classified(tmp_path: Path) -> None:
     """A method added without a word about what it starts fails here."""
 
-    async def offers() -> Sequence[Method]:
-        async with assembled(Plan(folder=tmp_path, token="t" * 64), "ws://127.0.0.1:1") as whole:
-            return whole.gateway.intercom.methods
+    async def offers() -> Sequence[RpcMethod]:
+        async with assemble_gateway(GatewayOptions(folder=tmp_path, token="t" * 64), "ws://127.0.0.1:1") as whole:
+            return whole.gateway.rpc_server.methods
 
     offered = asyncio.run(offers())
     tables = [*STARTS, *JOBS, *SENDS, *TOOLS, *STEERS, *ADMINS, *NO_RUN]
@@ -315,17 +315,17 @@ def test_a_list_that_names_them_later_makes_nobody_the_owner_of_words_sent_befor
 
 
 def test_a_strangers_words_are_not_joined_to_the_owners() -> None:
-    where = Address(channel="local", account="default", to="main")
+    where = ChatAddress(channel="local", account="default", to="main")
 
-    def heard(text: str, *, vouched: bool) -> Heard:
-        return Heard(
+    def heard(text: str, *, vouched: bool) -> InboundMessage:
+        return InboundMessage(
             id=text, address=where, chat="direct", sender=Sender(id="owner"), text=text, at=1, vouched=vouched
         )  # fmt: skip
 
     owner, stranger = heard("mine", vouched=True), heard("theirs", vouched=False)
-    assert follows(owner, heard("more", vouched=True))
-    assert not follows(owner, stranger)
-    assert not follows(stranger, owner)
+    assert is_continuation(owner, heard("more", vouched=True))
+    assert not is_continuation(owner, stranger)
+    assert not is_continuation(stranger, owner)
 
 
 def test_the_same_key_from_another_credential_is_another_message(house: World) -> None:
@@ -490,7 +490,7 @@ OWNER, ANN, OPERATOR = Grant(owner=True), Grant(channel="telegram", sender=Sende
     ],
 )
 def test_two_standings_leave_the_lesser(held: Grant, speaks: Grant, left: Grant) -> None:
-    assert lesser(held, speaks) == left
+    assert intersect_grants(held, speaks) == left
 
 
 def test_the_config_has_what_the_table_reads(house: World) -> None:

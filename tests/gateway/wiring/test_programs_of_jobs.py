@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.gateway.cron.redaction import hidden, hide_all
+from openclaw_mcp.gateway.cron.redaction import redact_all, redact_job
 from tests.gateway.wiring.gateways import Refused, World, joined, world
 
 READ, WRITE, ADMIN = "operator.read", "operator.write", "operator.admin"
@@ -103,7 +103,7 @@ def test_a_run_still_runs_and_removes_an_operators_message(house: World) -> None
     "schedule", [{"kind": "on-exit", "command": "watch --token hush"}, {"kind": "stream", "command": ["a", "hush"]}]
 )
 def test_without_somebody_who_knows_secrets_nothing_but_the_programs_name_is_shown(schedule: Json) -> None:
-    shown = hidden({"schedule": schedule, "payload": PROGRAM, **HOOKS}, hide_all)
+    shown = redact_job({"schedule": schedule, "payload": PROGRAM, **HOOKS}, redact_all)
     assert found(shown) == []
     assert "hush" not in json.dumps(shown)
     assert shown["payload"]["argv"][0] == "/bin/true"

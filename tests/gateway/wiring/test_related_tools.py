@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.session_target import Place
+from openclaw_mcp.core.session_target import SessionAddress
 from tests.claw.gateways import call, environment, introduce, server
 from tests.gateway.wiring.gateways import Refused, World, comes, world
 from tests.gateway.wiring.test_one_policy import seated
@@ -51,11 +51,11 @@ def doors(house: World, agent: str) -> dict[str, Ask]:
     """Every way to a message action for whoever is in the agent's conversation."""
     asked = {"sessionKey": key(agent), "channel": "local", "accountId": "default", "to": TO, "threadId": OWN}
     token = house.ask("attach.grant", **asked, senderIsOwner=False)["token"]
-    place = Place(session=key(agent), channel="local", account="default", to=TO, thread=OWN)
+    place = SessionAddress(session=key(agent), channel="local", account="default", to=TO, thread=OWN)
     return {**by_methods(house, "grant", None, token), **by_methods(house, "acting", place), **by_tool(house, agent)}
 
 
-def by_methods(house: World, who: str, place: Place | None, token: str | None = None) -> dict[str, Ask]:
+def by_methods(house: World, who: str, place: SessionAddress | None, token: str | None = None) -> dict[str, Ask]:
     def action(action: str, params: Json) -> object:
         with seated(house, place, token=token) as seat:
             return seat.ask("message.action", action=action, params={"target": TO, **params}, channel="local")
@@ -257,7 +257,7 @@ JOB: Json = {
 
 @pytest.mark.parametrize("door", ["grant", "acting", "tools.invoke"])
 def test_a_job_that_tells_its_result_elsewhere_sends_a_message(house: World, door: str) -> None:
-    place = Place(session=key("home"), channel="local", account="default", to=TO, thread=OWN)
+    place = SessionAddress(session=key("home"), channel="local", account="default", to=TO, thread=OWN)
     token = house.ask(
         "attach.grant", sessionKey=key("home"), channel="local", accountId="default", to=TO, threadId=OWN
     )["token"]
@@ -295,7 +295,7 @@ def test_a_job_is_not_changed_to_tell_its_result_elsewhere(house: World) -> None
     house.configure(tools={"deny": ["message_send"]})
     try:
         made = house.ask("cron.add", **JOB, delivery={"mode": "none"})
-        place = Place(session=key("free"), channel="local", account="default", to=TO)
+        place = SessionAddress(session=key("free"), channel="local", account="default", to=TO)
         with seated(house, place) as seat:
             elsewhere = {"delivery": {"mode": "announce", "channel": "local", "to": "far"}}
             with pytest.raises(Refused, match="message_send is refused"):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.sessions import HOUSE_RUNS, is_house_run
-from openclaw_mcp.gateway.channels.channel_types import KINDS
+from openclaw_mcp.core.sessions import INTERNAL_RUN_PREFIXES, is_internal_run
+from openclaw_mcp.gateway.channels.channel_types import CHANNEL_FACTORIES
 from tests.gateway.wiring.gateways import Refused, World, joined, world
 
 CONFIG: dict[str, Any] = {
@@ -72,5 +72,7 @@ def test_no_client_gives_a_run_an_id_of_the_houses(house: World, id: str) -> Non
 
 
 def test_every_channel_is_among_the_houses_and_other_ids_are_free() -> None:
-    assert {*KINDS, "local"} <= HOUSE_RUNS
-    assert not any(map(is_house_run, ("0b9e2f4c-0000-4000-8000-000000000000", "slack:1:2", "telegram", "cron-7", "a")))
+    assert {*CHANNEL_FACTORIES, "local"} <= INTERNAL_RUN_PREFIXES
+    assert not any(
+        map(is_internal_run, ("0b9e2f4c-0000-4000-8000-000000000000", "slack:1:2", "telegram", "cron-7", "a"))
+    )

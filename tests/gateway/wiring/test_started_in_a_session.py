@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from openclaw_mcp.core.session_target import Place
+from openclaw_mcp.core.session_target import SessionAddress
 from tests.gateway.wiring.gateways import Refused, World, comes, world
 from tests.gateway.wiring.test_one_policy import seated
 
@@ -155,7 +155,7 @@ def test_the_rules_of_a_session_hold_for_what_is_started_there(
 ) -> None:
     granted = credential.startswith("a grant")
     token = house.ask("attach.grant", sessionKey=session)["token"] if granted else None
-    with seated(house, None if granted else Place(session=session), token=token) as seat:
+    with seated(house, None if granted else SessionAddress(session=session), token=token) as seat:
         assert outcome(deed(house, seat.ask)) == BOUND[session]
 
 
@@ -208,7 +208,7 @@ def test_the_rules_hold_for_what_its_tools_start_at_every_door(
 def test_the_rules_come_along_through_a_session_that_has_none(house: World, session: str) -> None:
     """What was told in a session without rules tells the next one."""
     send = {"sessionKey": FREE, "message": ORDER, "timeoutSeconds": 60}
-    with seated(house, Place(session=session)) as seat:
+    with seated(house, SessionAddress(session=session)) as seat:
         order = f"x\n!tool sessions_send {json.dumps(send)}"
         run = seat.ask("agent", sessionKey=MAIN, message=order, idempotencyKey=unique())["runId"]
     assert outcome(house.answer(run)) == "refused"
@@ -219,7 +219,7 @@ def test_depth_counts_from_the_session_acted_in_whichever_is_named(house: World)
     for _ in range(2):
         below = house.ask("sessions.spawn", sessionKey=below, task="!say x")["childSessionKey"]
     assert house.ask("sessions.spawn", sessionKey=MAIN, task="!say x")["status"] == "accepted"
-    with seated(house, Place(session=below)) as seat:
+    with seated(house, SessionAddress(session=below)) as seat:
         told = seat.ask("sessions.spawn", sessionKey=MAIN, task="!say x")
     assert told["status"] == "forbidden", told
 
@@ -237,7 +237,7 @@ PATCHES: dict[str, dict[str, Any]] = {
 
 def asked(house: World, session: str | None, method: str, **params: Any) -> str:
     """Over the WebSocket, in a session or in none; the refusal."""
-    place = None if session is None else Place(session=session)
+    place = None if session is None else SessionAddress(session=session)
     try:
         with seated(house, place) if place else contextlib.nullcontext(house) as client:
             client.ask(method, **params)
@@ -323,7 +323,7 @@ def test_programs_of_jobs_are_made_and_started_by_people(house: World, kind: str
     made = house.ask("cron.add", **job | {"enabled": False})["id"]
     told = house.mcp("tools/call", quote(FREE), name="cron", arguments={"action": "add", "job": job})["result"]
     assert told["isError"] and f"{kind} jobs are made by operators" in told["content"][0]["text"]
-    with seated(house, Place(session=FREE)) as seat:
+    with seated(house, SessionAddress(session=FREE)) as seat:
         for method, params in (("cron.add", job), ("cron.run", {"id": made}), ("cron.remove", {"id": made})):
             with pytest.raises(Refused, match="by operators"):
                 seat.ask(method, **params)
@@ -339,7 +339,7 @@ def test_a_sessions_model_is_not_chosen_there_while_rules_go_by_provider(house: 
 
 
 def test_a_job_planned_in_a_session_is_that_sessions(house: World) -> None:
-    with seated(house, Place(session=FREE)) as seat:
+    with seated(house, SessionAddress(session=FREE)) as seat:
         job = seat.ask("cron.add", **planned())
     assert job["sessionKey"] == FREE
     assert house.ask("cron.add", **planned()).get("sessionKey") is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.transcript import for_others
+from openclaw_mcp.core.transcript import redact_for_others
 from tests.gateway.agents.models.conversations import APIS, provider
 from tests.gateway.agents.models.fake import FakeModel, Step, call, say
 from tests.gateway.wiring.gateways import WAIT, Json, Refused, World, joined, world
@@ -190,7 +190,7 @@ def _answer(program: World, method: str, **params: Any) -> list[Any]:
 
 
 def test_an_old_transcript_counts_as_the_owners() -> None:
-    assert for_others({"role": "toolResult", "content": [{"type": "text", "text": SECRET}]})["content"] == []
+    assert redact_for_others({"role": "toolResult", "content": [{"type": "text", "text": SECRET}]})["content"] == []
 
 
 # ---- sub-agents ------------------------------------------------------------------------------------------------------

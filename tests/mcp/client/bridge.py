@@ -4,19 +4,19 @@ import asyncio
 import json
 import sys
 
-from openclaw_mcp.mcp.client.server_pool import Roster
+from openclaw_mcp.mcp.client.server_pool import McpServerPool
 from openclaw_mcp.mcp.server import stdio
-from openclaw_mcp.mcp.server.server import Info, McpServer
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.registry import ToolRegistry
 
 
 async def main() -> None:
-    async with Roster(json.loads(sys.argv[1])) as roster:
-        missing = await roster.ready()
+    async with McpServerPool(json.loads(sys.argv[1])) as roster:
+        missing = await roster.start()
         assert not missing, missing
-        desk = Desk(Registry(roster.sources()))
-        await stdio.serve(McpServer(Info(name="bridge", version="1"), desk))
+        desk = ToolDispatcher(ToolRegistry(roster.sources()))
+        await stdio.serve(McpServer(McpServerInfo(name="bridge", version="1"), desk))
 
 
 if __name__ == "__main__":

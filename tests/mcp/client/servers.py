@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.core.model import LOCAL, Ask, Caller, Json, Text, ToolCall, ToolResult
-from openclaw_mcp.core.ports import SILENCE, Line, Silence
-from openclaw_mcp.mcp.client.server import Server
+from openclaw_mcp.core.model import LOCAL_CALLER, Caller, InputRequest, Json, Text, ToolCall, ToolResult
+from openclaw_mcp.core.ports import NULL_CONTEXT, CallContext, NullCallContext
+from openclaw_mcp.mcp.client.server import PooledMcpServer
 from tests.running import OPENCLAW, ROOT
 
 WAIT = 30.0  # seconds anything here may take
@@ -32,11 +32,16 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def call(
-    server: Server, tool: str, arguments: Json | None = None, *, line: Line = SILENCE, caller: Caller = LOCAL
+    server: PooledMcpServer,
+    tool: str,
+    arguments: Json | None = None,
+    *,
+    line: CallContext = NULL_CONTEXT,
+    caller: Caller = LOCAL_CALLER,
 ) -> ToolResult:
     """Call a tool by the server's own name for it."""
     name = f"{server.entry.name}__{tool}"
-    return await server.call(ToolCall(caller=caller, name=name, arguments=arguments or {}, line=line))
+    return await server.call(ToolCall(caller=caller, name=name, arguments=arguments or {}, context=line))
 
 
 def text(result: ToolResult) -> str:
@@ -45,18 +50,18 @@ def text(result: ToolResult) -> str:
     return block.text
 
 
-class Person(Silence):
+class Person(NullCallContext):
     """Answers every form with a name, and hears progress."""
 
     def __init__(self, name: str = "Ada") -> None:
         self.name = name
-        self.asked: list[Ask] = []
+        self.asked: list[InputRequest] = []
         self.steps: list[float] = []
 
     def can_ask(self, capability: str, mode: str = "") -> bool:
         return capability == "elicitation"
 
-    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+    async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
         self.asked += questions.values()
         return {key: {"action": "accept", "content": {"name": self.name}} for key in questions}
 

@@ -13,7 +13,7 @@ import pytest
 
 from openclaw_mcp.core.errors import ToolError, ToolTimeout, ToolUnavailable
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.mcp.client.server_pool import Roster
+from openclaw_mcp.mcp.client.server_pool import McpServerPool
 from openclaw_mcp.protocol.mcp import NEWEST_HANDSHAKE
 from tests.mcp.client.servers import Person, call, run, text
 from tests.programs import need
@@ -35,9 +35,9 @@ def entry(address: str, era: str = "auto", **more: object) -> dict[str, Json]:
 @pytest.mark.parametrize("era", ["auto", *ERAS])
 def test_tools_are_listed_and_called_in_either_era(address: str, era: str) -> None:
     async def scene() -> None:
-        async with Roster(entry(address, era)) as roster:
+        async with McpServerPool(entry(address, era)) as roster:
             server = roster.find("all")
-            client = await server.ready()
+            client = await server.start()
 
             assert client.version == (NEWEST_HANDSHAKE if era == "handshake" else "2026-07-28")
             assert text(await call(server, "greet", {"name": "Ada"})) == "Hello, Ada!"
@@ -52,9 +52,9 @@ def test_tools_are_listed_and_called_in_either_era(address: str, era: str) -> No
 @pytest.mark.parametrize("era", ERAS)
 def test_progress_and_questions_come_through(address: str, era: str) -> None:
     async def scene() -> None:
-        async with Roster(entry(address, era)) as roster:
+        async with McpServerPool(entry(address, era)) as roster:
             server = roster.find("all")
-            await server.ready()
+            await server.start()
             person = Person()
 
             await call(server, "test_tool_with_progress", line=person)
@@ -70,9 +70,9 @@ def test_progress_and_questions_come_through(address: str, era: str) -> None:
 @pytest.mark.parametrize("era", ERAS)
 def test_a_question_nobody_can_answer_fails_the_call_or_counts_as_cancelled(address: str, era: str) -> None:
     async def scene() -> None:
-        async with Roster(entry(address, era)) as roster:
+        async with McpServerPool(entry(address, era)) as roster:
             server = roster.find("all")
-            await server.ready()
+            await server.start()
 
             if era == "stateless":
                 with pytest.raises(ToolError, match="elicitation"):
@@ -86,9 +86,9 @@ def test_a_question_nobody_can_answer_fails_the_call_or_counts_as_cancelled(addr
 @pytest.mark.parametrize("era", ERAS)
 def test_a_cancelled_call_ends_at_the_server(address: str, era: str) -> None:
     async def scene() -> None:
-        async with Roster(entry(address, era)) as roster:
+        async with McpServerPool(entry(address, era)) as roster:
             server = roster.find("all")
-            await server.ready()
+            await server.start()
 
             async def running() -> str:
                 return text(await call(server, "test_count_running"))
@@ -108,9 +108,9 @@ def test_a_cancelled_call_ends_at_the_server(address: str, era: str) -> None:
 @pytest.mark.parametrize("era", ERAS)
 def test_a_call_without_an_answer_times_out(address: str, era: str) -> None:
     async def scene() -> None:
-        async with Roster(entry(address, era, requestTimeoutMs=200)) as roster:
+        async with McpServerPool(entry(address, era, requestTimeoutMs=200)) as roster:
             server = roster.find("all")
-            await server.ready()
+            await server.start()
 
             with pytest.raises(ToolTimeout):
                 await call(server, "test_wait_for_ever")
@@ -121,11 +121,11 @@ def test_a_call_without_an_answer_times_out(address: str, era: str) -> None:
 @pytest.mark.parametrize("era", ERAS)
 def test_a_list_change_is_followed(address: str, era: str) -> None:
     async def scene() -> None:
-        async with Roster(entry(address, era)) as roster:
+        async with McpServerPool(entry(address, era)) as roster:
             server = roster.find("all")
-            client = await server.ready()
+            client = await server.start()
             heard = asyncio.Event()
-            client.changed.listen(lambda _: heard.set())
+            client.changed.connect(lambda _: heard.set())
 
             await call(server, "test_trigger_tool_change")
 
@@ -136,9 +136,9 @@ def test_a_list_change_is_followed(address: str, era: str) -> None:
 
 def test_a_stream_that_hangs_up_is_taken_up_again(address: str) -> None:
     async def scene() -> None:
-        async with Roster(entry(address, "handshake")) as roster:
+        async with McpServerPool(entry(address, "handshake")) as roster:
             server = roster.find("all")
-            await server.ready()
+            await server.start()
 
             assert "second connection" in text(await call(server, "test_reconnection"))
 
@@ -148,9 +148,9 @@ def test_a_stream_that_hangs_up_is_taken_up_again(address: str) -> None:
 @pytest.mark.parametrize("era", ERAS)
 def test_fifty_calls_at_once(address: str, era: str) -> None:
     async def scene() -> None:
-        async with Roster(entry(address, era)) as roster:
+        async with McpServerPool(entry(address, era)) as roster:
             server = roster.find("all")
-            await server.ready()
+            await server.start()
 
             names = [f"guest {number}" for number in range(50)]
             results = await asyncio.gather(*(call(server, "greet", {"name": name}) for name in names))
@@ -176,9 +176,9 @@ def test_a_server_restarted_between_calls_is_found_again(era: str) -> None:
     async def scene() -> None:
         port = free_port()
         with echo_at(port) as address:
-            roster = Roster({"echo": {"url": address, "protocol": era}})
+            roster = McpServerPool({"echo": {"url": address, "protocol": era}})
             server = roster.find("echo")
-            await server.ready()
+            await server.start()
             assert text(await call(server, "echo", {"text": "before"})) == "before"
         async with roster:
             with pytest.raises(ToolUnavailable, match="can't be reached"):
@@ -193,9 +193,9 @@ def test_every_call_that_meets_a_forgotten_session_is_made_again() -> None:
     async def scene() -> None:
         port = free_port()
         with echo_at(port) as address:
-            roster = Roster({"echo": {"url": address, "protocol": "handshake"}})
+            roster = McpServerPool({"echo": {"url": address, "protocol": "handshake"}})
             server = roster.find("echo")
-            await server.ready()
+            await server.start()
         async with roster:
             with echo_at(port):
                 results = await asyncio.gather(*(call(server, "echo", {"text": str(number)}) for number in range(40)))
@@ -208,9 +208,9 @@ def test_every_call_that_meets_a_forgotten_session_is_made_again() -> None:
 def test_a_server_that_goes_away_in_mid_call_fails_it_at_once() -> None:
     async def scene() -> None:
         with everything_over_http() as address:
-            roster = Roster({"all": {"url": address, "protocol": "stateless"}})
+            roster = McpServerPool({"all": {"url": address, "protocol": "stateless"}})
             server = roster.find("all")
-            await server.ready()
+            await server.start()
             waiting = asyncio.ensure_future(call(server, "test_wait_for_ever"))
             while text(await call(server, "test_count_running")) != "1":
                 pass
@@ -223,9 +223,9 @@ def test_a_server_that_goes_away_in_mid_call_fails_it_at_once() -> None:
 
 def test_nobody_at_the_address_is_said_in_one_sentence() -> None:
     async def scene() -> None:
-        async with Roster({"echo": {"url": f"http://127.0.0.1:{free_port()}/mcp"}}) as roster:
+        async with McpServerPool({"echo": {"url": f"http://127.0.0.1:{free_port()}/mcp"}}) as roster:
             with pytest.raises(ToolUnavailable, match="echo can't be reached at its address"):
-                await roster.find("echo").ready()
+                await roster.find("echo").start()
 
     run(scene())
 
@@ -268,11 +268,11 @@ def answering(
 def test_a_status_that_is_no_answer_is_explained(status: str, said: str) -> None:
     async def scene() -> None:
         async with answering(status, "location: http://127.0.0.1:9/") as (address, heard):
-            async with Roster(
+            async with McpServerPool(
                 {"web": {"url": address, "headers": {"Authorization": "Bearer ${WEB_TOKEN}"}}}, ENV
             ) as roster:
                 with pytest.raises(ToolUnavailable, match=said) as caught:
-                    await roster.find("web").ready()
+                    await roster.find("web").start()
 
             assert b"authorization: Bearer s3cret-token" in heard[0].replace(b"Authorization", b"authorization")
             assert "s3cret" not in str(caught.value)
@@ -284,16 +284,16 @@ ENV = {"WEB_TOKEN": "s3cret-token"}
 
 
 def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openclaw_mcp.mcp.client.http.LARGEST_ANSWER", 1 << 20)
+    monkeypatch.setattr("openclaw_mcp.mcp.client.http.MAX_ANSWER_BYTES", 1 << 20)
 
     async def scene() -> None:
         body = b'"' + b"x" * (2 << 20) + b'"'
         async with (
             answering("200 OK", "content-type: application/json", body=body) as (address, _),
-            Roster({"web": {"url": address}}) as roster,
+            McpServerPool({"web": {"url": address}}) as roster,
         ):
             with pytest.raises(ToolError, match="longer than 1024 KiB"):
-                await roster.find("web").ready()
+                await roster.find("web").start()
 
     run(scene())
 
@@ -319,14 +319,14 @@ def test_a_certificate_must_be_trusted(tmp_path: Path, monkeypatch: pytest.Monke
     subprocess.run([openssl, *words, *more], check=True, capture_output=True)
 
     async def scene(address: str) -> None:
-        async with Roster({"echo": {"url": address}}) as roster:
+        async with McpServerPool({"echo": {"url": address}}) as roster:
             with pytest.raises(ToolUnavailable, match="a certificate we do not trust"):
-                await roster.find("echo").ready()
+                await roster.find("echo").start()
 
         monkeypatch.setenv("SSL_CERT_FILE", certificate)
-        async with Roster({"echo": {"url": address}}) as roster:
+        async with McpServerPool({"echo": {"url": address}}) as roster:
             server = roster.find("echo")
-            await server.ready()
+            await server.start()
             assert text(await call(server, "echo", {"text": "sealed"})) == "sealed"
 
     with http_server(sys.executable, "-c", TLS, key, certificate) as address:
@@ -339,10 +339,10 @@ def test_a_broken_news_stream_is_opened_again(monkeypatch: pytest.MonkeyPatch) -
     async def scene() -> None:
         port = free_port()
         with echo_at(port) as address:
-            roster = Roster({"echo": {"url": address, "protocol": "stateless"}})
-            client = await roster.find("echo").ready()
+            roster = McpServerPool({"echo": {"url": address, "protocol": "stateless"}})
+            client = await roster.find("echo").start()
             renewed = asyncio.Event()
-            client.changed.listen(lambda _: renewed.set())
+            client.changed.connect(lambda _: renewed.set())
         async with roster:
             with echo_at(port):
                 await renewed.wait()

@@ -11,8 +11,8 @@ from mcp import Client, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 
 from openclaw_mcp.core.errors import CannotAsk
-from openclaw_mcp.core.model import LOCAL, Ask, Caller, Json
-from openclaw_mcp.mcp.client.server_pool import Roster
+from openclaw_mcp.core.model import LOCAL_CALLER, Caller, InputRequest, Json
+from openclaw_mcp.mcp.client.server_pool import McpServerPool
 from tests.mcp.client.servers import EVERYTHING, Person, call, odd, run, text
 from tests.running import ROOT, everything_over_http
 
@@ -70,9 +70,9 @@ def test_a_client_that_answers_everything_is_asked_everything() -> None:
             return True
 
     async def scene() -> None:
-        async with Roster({"all": {**EVERYTHING, "protocol": "stateless"}}) as roster:
+        async with McpServerPool({"all": {**EVERYTHING, "protocol": "stateless"}}) as roster:
             server = roster.find("all")
-            await server.ready()
+            await server.start()
             able, deaf = Able(), Person()
 
             await call(server, "test_input_required_result_multiple_inputs", line=able)
@@ -94,15 +94,15 @@ def test_over_a_pipe_that_does_not_say_whose_question_it_is(mode: str) -> None:
 
 def test_with_two_callers_on_one_pipe_neither_is_asked_for_the_other() -> None:
     async def scene() -> None:
-        async with Roster({"odd": odd()}) as roster:
+        async with McpServerPool({"odd": odd()}) as roster:
             server = roster.find("odd")
-            await server.ready()
+            await server.start()
             ada, bob = Person("Ada"), Person("Bob")
             stranger = Caller(kind="agent", name="bob", scopes=frozenset({"*"}))
             waiting = asyncio.ensure_future(call(server, "hang", line=bob, caller=stranger))
             await asyncio.sleep(0)
 
-            answer = json.loads(text(await call(server, "ask", line=ada, caller=LOCAL)))
+            answer = json.loads(text(await call(server, "ask", line=ada, caller=LOCAL_CALLER)))
 
             assert "Several callers" in answer["message"]
             assert not ada.asked
@@ -115,9 +115,9 @@ def test_with_two_callers_on_one_pipe_neither_is_asked_for_the_other() -> None:
 
 def test_a_caller_who_cannot_be_asked_counts_as_having_cancelled() -> None:
     async def scene() -> None:
-        async with Roster({"odd": odd()}) as roster:
+        async with McpServerPool({"odd": odd()}) as roster:
             server = roster.find("odd")
-            await server.ready()
+            await server.start()
 
             assert json.loads(text(await call(server, "ask"))) == {"action": "cancel"}
 
@@ -126,14 +126,14 @@ def test_a_caller_who_cannot_be_asked_counts_as_having_cancelled() -> None:
 
 def test_the_clock_stands_still_while_a_person_thinks() -> None:
     class Slow(Person):
-        async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+        async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
             await asyncio.sleep(0.6)
             return await super().ask(questions)
 
     async def scene() -> None:
-        async with Roster({"odd": odd(requestTimeoutMs=300)}) as roster:
+        async with McpServerPool({"odd": odd(requestTimeoutMs=300)}) as roster:
             server = roster.find("odd")
-            await server.ready()
+            await server.start()
 
             assert json.loads(text(await call(server, "ask", line=Slow())))["action"] == "accept"
 

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.mcp.client.entry import Address, BadEntry, Program, read
+from openclaw_mcp.mcp.client.entry import BadServerEntry, ServerAddress, ServerProgram, read_entry
 from openclaw_mcp.mcp.client.names import server_names, tool_names
 
 
 def test_a_program_with_its_environment() -> None:
     value = {"command": "npx", "args": ["-y", "${PACKAGE}"], "env": {"KEY": "${KEY}", "N": 5}, "cwd": "/srv"}
 
-    entry = read("files", value, {"PATH": "/bin", "PACKAGE": "it", "KEY": "k-e-y", "OURS": "x", "LC_ALL": "C"})
+    entry = read_entry("files", value, {"PATH": "/bin", "PACKAGE": "it", "KEY": "k-e-y", "OURS": "x", "LC_ALL": "C"})
 
-    assert entry.where == Program(
+    assert entry.target == ServerProgram(
         command="npx", args=("-y", "it"), env={"PATH": "/bin", "LC_ALL": "C", "KEY": "k-e-y", "N": "5"}, cwd="/srv"
     )
 
@@ -28,17 +28,22 @@ def test_an_address_with_its_headers_and_limits() -> None:
         "supportsParallelToolCalls": True,
     }
 
-    entry = read("web", value, {"TOKEN": "t-o-k-e-n"})
+    entry = read_entry("web", value, {"TOKEN": "t-o-k-e-n"})
 
-    assert entry.where == Address(url="https://mcp.example/mcp", headers={"Authorization": "Bearer t-o-k-e-n"})
+    assert entry.target == ServerAddress(url="https://mcp.example/mcp", headers={"Authorization": "Bearer t-o-k-e-n"})
     assert (entry.request_wait, entry.connect_wait) == (1.5, 0.25)
-    assert entry.masked("got t-o-k-e-n from Bearer t-o-k-e-n") == "got *** from ***"
+    assert entry.redact_secrets("got t-o-k-e-n from Bearer t-o-k-e-n") == "got *** from ***"
 
 
 def test_a_tool_filter_takes_names_and_patterns() -> None:
-    entry = read("x", {"command": "x", "toolFilter": {"include": ["read_*", "list"], "exclude": ["read_secret"]}}, {})
+    entry = read_entry(
+        "x", {"command": "x", "toolFilter": {"include": ["read_*", "list"], "exclude": ["read_secret"]}}, {}
+    )
 
-    assert [tool for tool in ("read_a", "list", "read_secret", "write") if entry.offers(tool)] == ["read_a", "list"]
+    assert [tool for tool in ("read_a", "list", "read_secret", "write") if entry.allows_tool(tool)] == [
+        "read_a",
+        "list",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -66,14 +71,14 @@ def test_a_tool_filter_takes_names_and_patterns() -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_the_place(value: Any, said: str) -> None:
-    with pytest.raises(BadEntry, match=rf"mcp\.servers\.it.*{said}"):
-        read("it", value, {})
+    with pytest.raises(BadServerEntry, match=rf"mcp\.servers\.it.*{said}"):
+        read_entry("it", value, {})
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "a/b", "x" * 65])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(BadEntry, match="is no name for a server"):
-        read(name, {"command": "x"}, {})
+    with pytest.raises(BadServerEntry, match="is no name for a server"):
+        read_entry(name, {"command": "x"}, {})
 
 
 def test_tool_names_are_safe_short_and_each_its_own() -> None:

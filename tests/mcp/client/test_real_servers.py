@@ -11,7 +11,7 @@ import pytest
 
 from openclaw_mcp.core.errors import ToolUnavailable
 from openclaw_mcp.core.model import Image, Json
-from openclaw_mcp.mcp.client.server_pool import Roster
+from openclaw_mcp.mcp.client.server_pool import McpServerPool
 from tests.mcp.client.servers import Person, alive, call, comes, run, text
 from tests.mcp.client.test_addresses import free_port
 from tests.programs import need, need_node, need_npm, need_pypi
@@ -25,9 +25,9 @@ def npm(package: str, *args: str) -> Json:
 
 def test_server_everything_over_stdio() -> None:
     async def scene() -> None:
-        async with Roster({"all": npm("server-everything")}) as roster:
+        async with McpServerPool({"all": npm("server-everything")}) as roster:
             server = roster.find("all")
-            client = await server.ready()
+            client = await server.start()
             person = Person()
 
             assert not client.stateless
@@ -53,14 +53,14 @@ def test_server_everything_over_http_and_restarted() -> None:
         return process(*words, env={**os.environ, "PORT": str(port)}, stderr=subprocess.STDOUT, stdout=subprocess.PIPE)
 
     async def scene() -> None:
-        async with Roster({"all": {"url": f"http://127.0.0.1:{port}/mcp"}}) as roster:
+        async with McpServerPool({"all": {"url": f"http://127.0.0.1:{port}/mcp"}}) as roster:
             server = roster.find("all")
             for _ in range(2):
                 with serving() as child:  # type: ignore[attr-defined]
                     while b"listening" not in read_line(child):
                         pass
-                    if not server.connected:
-                        await server.ready()
+                    if not server.is_connected:
+                        await server.start()
                     person = Person()
                     assert text(await call(server, "echo", {"message": "hi"})) == "Echo: hi"
                     await call(server, "trigger-elicitation-request", line=person)
@@ -71,9 +71,9 @@ def test_server_everything_over_http_and_restarted() -> None:
 
 def test_server_filesystem(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with Roster({"files": npm("server-filesystem", str(tmp_path))}) as roster:
+        async with McpServerPool({"files": npm("server-filesystem", str(tmp_path))}) as roster:
             server = roster.find("files")
-            await server.ready()
+            await server.start()
             note = tmp_path / "note.txt"
 
             await call(server, "write_file", {"path": str(note), "content": "remember"})
@@ -88,9 +88,9 @@ def test_server_filesystem(tmp_path: Path) -> None:
 
 def test_mcp_server_time() -> None:
     async def scene() -> None:
-        async with Roster({"time": {"command": need_pypi("mcp-server-time")}}) as roster:
+        async with McpServerPool({"time": {"command": need_pypi("mcp-server-time")}}) as roster:
             server = roster.find("time")
-            client = await server.ready()
+            client = await server.start()
 
             now = json.loads(text(await call(server, "get_current_time", {"timezone": "Asia/Tokyo"})))
 
@@ -106,9 +106,9 @@ def test_mcp_server_git(tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("x")
 
     async def scene() -> None:
-        async with Roster({"git": {"command": need_pypi("mcp-server-git")}}) as roster:
+        async with McpServerPool({"git": {"command": need_pypi("mcp-server-git")}}) as roster:
             server = roster.find("git")
-            await server.ready()
+            await server.start()
 
             assert "new.txt" in text(await call(server, "git_status", {"repo_path": str(tmp_path)}))
 
@@ -119,10 +119,10 @@ def test_a_real_server_killed_in_mid_call_comes_back() -> None:
     pids: list[int] = []
 
     async def scene() -> None:
-        async with Roster({"all": npm("server-everything")}) as roster:
+        async with McpServerPool({"all": npm("server-everything")}) as roster:
             server = roster.find("all")
-            await server.ready()
-            (group,) = roster._watchman._groups
+            await server.start()
+            (group,) = roster._reaper._groups
             pids.append(group)
             person = Person()
             long = {"duration": 60, "steps": 600}
@@ -134,7 +134,7 @@ def test_a_real_server_killed_in_mid_call_comes_back() -> None:
             with pytest.raises(ToolUnavailable, match="SIGKILL"):
                 await waiting
             assert text(await call(server, "echo", {"message": "again"})) == "Echo: again"
-            pids.extend(roster._watchman._groups)
+            pids.extend(roster._reaper._groups)
 
     run(scene())
 

@@ -11,27 +11,29 @@ import pytest
 import uvloop
 
 from openclaw_mcp.core.errors import ToolUnavailable
-from openclaw_mcp.core.model import LOCAL, ToolCall
-from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.mcp.client.entry import BadEntry
-from openclaw_mcp.mcp.client.server_pool import Roster
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.core.model import LOCAL_CALLER, ToolCall
+from openclaw_mcp.core.ports import NULL_CONTEXT
+from openclaw_mcp.mcp.client.entry import BadServerEntry
+from openclaw_mcp.mcp.client.server_pool import McpServerPool
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.registry import ToolRegistry
 from tests.mcp.client.servers import ECHO, alive, call, comes, odd, run, text, until
 from tests.running import process, read_line
 
 
 def test_servers_are_sources_of_the_registry_and_their_tools_come_when_they_start() -> None:
     async def scene() -> None:
-        async with Roster({"echo": ECHO, "odd": odd()}) as roster:
-            desk = Desk(Registry(roster.sources()))
-            assert await desk.list(LOCAL) == ()
+        async with McpServerPool({"echo": ECHO, "odd": odd()}) as roster:
+            desk = ToolDispatcher(ToolRegistry(roster.sources()))
+            assert await desk.list(LOCAL_CALLER) == ()
 
-            assert await roster.ready() == {}
+            assert await roster.start() == {}
 
-            names = {spec.name for spec in await desk.list(LOCAL)}
+            names = {spec.name for spec in await desk.list(LOCAL_CALLER)}
             assert {"echo__echo", "odd__echo"} <= names
-            answer = await desk.call(ToolCall(caller=LOCAL, name="echo__echo", arguments={"text": "x"}, line=SILENCE))
+            answer = await desk.call(
+                ToolCall(caller=LOCAL_CALLER, name="echo__echo", arguments={"text": "x"}, context=NULL_CONTEXT)
+            )
             assert text(answer) == "x"
 
     run(scene())
@@ -47,7 +49,7 @@ def test_an_agent_gets_the_servers_that_are_open_to_it() -> None:
     servers = {"for_all": ECHO, "for_ada": {**ECHO, "agents": ["ada"]}, "for_none": {**ECHO, "agents": []}}
 
     async def scene() -> None:
-        async with Roster(servers) as roster:
+        async with McpServerPool(servers) as roster:
             assert roster.sources("ada").keys() == {"mcp/for_all", "mcp/for_ada"}
             assert roster.sources("bob").keys() == {"mcp/for_all"}
 
@@ -58,14 +60,14 @@ def test_one_broken_server_spoils_no_other() -> None:
     servers = {"echo": ECHO, "wrong": {"command": 5}, "dead": odd("dies"), "off": {**ECHO, "enabled": False}}
 
     async def scene() -> None:
-        async with Roster(servers) as roster:
-            missing = await roster.ready()
+        async with McpServerPool(servers) as roster:
+            missing = await roster.start()
 
             assert missing.keys() == {"dead"}
             assert "I will not start" in missing["dead"]
-            assert roster.faults.keys() == {"wrong"}
-            assert roster.find("echo").connected
-            with pytest.raises(BadEntry, match="no server 'off' is enabled"):
+            assert roster.errors.keys() == {"wrong"}
+            assert roster.find("echo").is_connected
+            with pytest.raises(BadServerEntry, match="no server 'off' is enabled"):
                 roster.find("off")
 
     run(scene())
@@ -75,11 +77,11 @@ def test_servers_that_end_at_once_are_missed_by_name_on_the_web_server_s_event_l
     servers = {f"dead{number}": {"command": "true"} for number in range(20)}
 
     async def scene() -> None:
-        async with asyncio.timeout(30), Roster(servers) as roster:
-            missing = await roster.ready()
+        async with asyncio.timeout(30), McpServerPool(servers) as roster:
+            missing = await roster.start()
 
             assert missing.keys() == servers.keys()
-            assert all(roster.find(name).resting for name in servers)
+            assert all(roster.find(name).is_backing_off for name in servers)
 
     uvloop.run(scene())
 
@@ -91,12 +93,12 @@ def test_a_fault_of_ours_with_one_server_is_that_server_s_alone(
         raise RuntimeError("a bug")
 
     async def scene() -> None:
-        async with Roster({"echo": ECHO, "odd": odd()}) as roster:
+        async with McpServerPool({"echo": ECHO, "odd": odd()}) as roster:
             monkeypatch.setattr(roster.find("odd"), "_new", broken)
 
-            assert await roster.ready() == {"odd": "odd can't be used: RuntimeError"}
+            assert await roster.start() == {"odd": "odd can't be used: RuntimeError"}
 
-            assert roster.find("echo").connected
+            assert roster.find("echo").is_connected
             assert "MCP server odd can't be used" in caplog.text
 
     run(scene())
@@ -104,8 +106,8 @@ def test_a_fault_of_ours_with_one_server_is_that_server_s_alone(
 
 def test_a_late_server_keeps_nobody_waiting() -> None:
     async def scene() -> None:
-        async with Roster({"echo": ECHO, "slow": odd("silent")}) as roster:
-            missing = await roster.ready(wait=3)
+        async with McpServerPool({"echo": ECHO, "slow": odd("silent")}) as roster:
+            missing = await roster.start(wait=3)
 
             assert missing == {"slow": "slow is still starting after 3 s"}
 
@@ -144,28 +146,28 @@ def test_when_we_are_killed_no_process_is_left(fault: str, number: signal.Signal
 
 def test_a_watchman_that_was_killed_is_replaced() -> None:
     async def scene() -> None:
-        async with Roster({"one": odd("stubborn"), "two": odd()}) as roster:
-            await roster.find("one").ready()
-            shell = roster._watchman._shell
+        async with McpServerPool({"one": odd("stubborn"), "two": odd()}) as roster:
+            await roster.find("one").start()
+            shell = roster._reaper._shell
             assert shell is not None
             shell.kill()
             shell.wait()
 
-            await roster.find("two").ready()
+            await roster.find("two").start()
 
-            assert roster._watchman._shell is not shell
-            assert len(roster._watchman._groups) == 2
+            assert roster._reaper._shell is not shell
+            assert len(roster._reaper._groups) == 2
 
     run(scene())
 
 
 def test_leaving_the_roster_while_a_server_starts_ends_it() -> None:
     async def scene() -> None:
-        async with Roster({"slow": odd("silent")}) as roster:
+        async with McpServerPool({"slow": odd("silent")}) as roster:
             server = roster.find("slow")
-            waiting = asyncio.ensure_future(server.ready())
-            assert await comes(lambda: bool(roster._watchman._groups))
-            (group,) = roster._watchman._groups
+            waiting = asyncio.ensure_future(server.start())
+            assert await comes(lambda: bool(roster._reaper._groups))
+            (group,) = roster._reaper._groups
         await asyncio.wait([waiting])
 
         assert not alive(group)
@@ -176,20 +178,20 @@ def test_leaving_the_roster_while_a_server_starts_ends_it() -> None:
 
 def test_a_changed_config_ends_who_left_starts_nobody_and_leaves_the_others_alone() -> None:
     async def scene() -> None:
-        async with Roster({"kept": odd(), "left": odd(), "other": odd()}) as roster:
-            assert await roster.ready() == {}
+        async with McpServerPool({"kept": odd(), "left": odd(), "other": odd()}) as roster:
+            assert await roster.start() == {}
             kept, left = roster.find("kept"), roster.find("left")
             before = text(await call(kept, "pid"))
             left_pid = int(text(await call(left, "pid")))
 
-            await roster.change({"kept": odd(), "other": odd(requestTimeoutMs=5000), "fresh": odd(), "bad": 5})
+            await roster.reconfigure({"kept": odd(), "other": odd(requestTimeoutMs=5000), "fresh": odd(), "bad": 5})
 
             assert roster.sources().keys() == {"mcp/kept", "mcp/other", "mcp/fresh"}
-            assert roster.faults.keys() == {"bad"}
+            assert roster.errors.keys() == {"bad"}
             assert roster.find("kept") is kept
             assert text(await call(kept, "pid")) == before
             assert not alive(left_pid)
-            assert not roster.find("other").connected
+            assert not roster.find("other").is_connected
             with pytest.raises(ToolUnavailable, match="left was stopped"):
                 await call(left, "pid")
 

@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 
-from openclaw_mcp.core.model import ToolCall, ToolResult, said
+from openclaw_mcp.core.model import ToolCall, ToolResult, text_result
 from openclaw_mcp.mcp.server import stdio
-from openclaw_mcp.mcp.server.server import Info, McpServer
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.registry import ToolRegistry
 from tests.conformance.everything import Book, Everything, Shelf, Words
 
 
@@ -19,15 +19,15 @@ async def prints(call: ToolCall) -> ToolResult:
         [sys.executable, "-c", "print('from a child process')"], check=True
     )
     os.write(1, b"from descriptor one\n")
-    return said("printed")
+    return text_result("printed")
 
 
 def server() -> McpServer:
     tools = Everything()
     tools.add("prints", prints)
     return McpServer(
-        Info(name="openclaw-everything", version="1.0.0"),
-        Desk(Registry({"suite": tools})),
+        McpServerInfo(name="openclaw-everything", version="1.0.0"),
+        ToolDispatcher(ToolRegistry({"suite": tools})),
         resources=Shelf(),
         prompts=Book(tools.prompts_changed),
         completer=Words(),

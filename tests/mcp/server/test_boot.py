@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripts.openings import FOLDER, SURFACES, opening, source
+from scripts.first_replies import FOLDER, SURFACES, opening, source
 
-from openclaw_mcp.mcp.first_replies.echo import OPENING
+from openclaw_mcp.mcp.first_replies.echo import FIRST_REPLIES
 from openclaw_mcp.mcp.server import boot
 from openclaw_mcp.protocol import jsonrpc, mcp
-from openclaw_mcp.protocol.jsonrpc import Request
+from openclaw_mcp.protocol.jsonrpc import JsonRpcRequest
 from tests.conversation import Conversation
 from tests.running import OPENCLAW, ROOT
 
@@ -23,7 +23,9 @@ META = {mcp.PROTOCOL_VERSION: "2026-07-28", mcp.CLIENT_CAPABILITIES: {}}
 
 @pytest.mark.parametrize("surface", SURFACES)
 def test_what_is_shipped_is_what_the_real_server_says(surface: str) -> None:
-    assert (FOLDER / f"{surface}.py").read_text() == source(opening(surface, SURFACES[surface]())), "run make openings"
+    assert (FOLDER / f"{surface}.py").read_text() == source(opening(surface, SURFACES[surface]())), (
+        "run make first-replies"
+    )
 
 
 def real(method: str, params: Any) -> Any:
@@ -69,13 +71,13 @@ messages = st.fixed_dictionaries(
 def test_every_opening_answer_is_one_the_real_server_would_give(message: dict[str, Any]) -> None:
     line = json.dumps(message).encode()
 
-    reply, introduced = boot.answer(OPENING, line)
+    reply, introduced = boot.answer(FIRST_REPLIES, line)
 
     if not reply:
         assert introduced is None
         return
-    read = jsonrpc.decode(line)
-    assert isinstance(read, Request), "the boot path answered what the real server would refuse"
+    read = jsonrpc.decode_message(line)
+    assert isinstance(read, JsonRpcRequest), "the boot path answered what the real server would refuse"
     got = json.loads(reply)
     assert got["id"] == read.id
     assert got["result"] == real(read.method, read.params)
@@ -91,13 +93,13 @@ def test_the_usual_opening_is_answered_without_the_real_server() -> None:
         ("ping", {}),
     ):
         line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
-        assert boot.answer(OPENING, line)[0]
+        assert boot.answer(FIRST_REPLIES, line)[0]
 
 
 def test_the_first_answer_comes_before_anything_heavy_is_imported() -> None:
     code = (
-        "import sys; from openclaw_mcp.mcp.server import boot; from openclaw_mcp.mcp.first_replies.echo import OPENING;"
-        'boot.answer(OPENING, b\'{"jsonrpc":"2.0","id":1,"method":"ping"}\');'
+        "import sys; from openclaw_mcp.mcp.server import boot; from openclaw_mcp.mcp.first_replies.echo import FIRST_REPLIES;"
+        'boot.answer(FIRST_REPLIES, b\'{"jsonrpc":"2.0","id":1,"method":"ping"}\');'
         "print(sorted({'asyncio', 'msgspec', 'typing', 'dataclasses', 'logging', 'jsonschema_rs'} & set(sys.modules)))"
     )
 

@@ -16,9 +16,9 @@ from openclaw_mcp.core.model import (
     ToolCall,
     ToolResult,
     ToolSpec,
-    said,
+    text_result,
 )
-from openclaw_mcp.protocol.jsonrpc import RpcError
+from openclaw_mcp.protocol.jsonrpc import JsonRpcError
 from tests.conversation import Conversation, Tools, serving
 
 
@@ -71,7 +71,7 @@ def test_a_refusal_is_a_result_with_its_reason() -> None:
 
 def test_wrong_arguments_are_a_result_that_names_the_field() -> None:
     async def work(call: ToolCall) -> ToolResult:
-        return said("never")
+        return text_result("never")
 
     tools = Tools()
     tools.add(ToolSpec(name="work", input_schema={"properties": {"n": {"type": "integer"}}}), work)
@@ -85,8 +85,8 @@ def test_wrong_arguments_are_a_result_that_names_the_field() -> None:
 def progress_of(meta: Json) -> list[Json]:
     async def work(call: ToolCall) -> ToolResult:
         for value in (1, 1, 0.5, 2):
-            await call.line.progress(value, total=2, message=f"at {value}")
-        return said("done")
+            await call.context.progress(value, total=2, message=f"at {value}")
+        return text_result("done")
 
     client = Conversation(serving(Tools(work=work)))
     asyncio.run(client.ask("tools/call", {"name": "work", "_meta": meta}))
@@ -106,9 +106,9 @@ def test_progress_is_told_to_nobody_else() -> None:
 
 def logged(level: str | None, *, stateless: bool) -> list[str]:
     async def work(call: ToolCall) -> ToolResult:
-        await call.line.log("debug", "small")
-        await call.line.log("error", "big", logger="tests")
-        return said("done")
+        await call.context.log("debug", "small")
+        await call.context.log("error", "big", logger="tests")
+        return text_result("done")
 
     client = Conversation(serving(Tools(work=work)), stateless=stateless)
 
@@ -133,5 +133,5 @@ def test_log_lines_follow_the_level_of_the_request_or_connection() -> None:
 
 
 def test_an_unknown_log_level_is_refused() -> None:
-    with pytest.raises(RpcError, match="level"):
+    with pytest.raises(JsonRpcError, match="level"):
         logged("loud", stateless=False)

@@ -15,22 +15,22 @@ from openclaw_mcp.core.model import (
     ToolCall,
     ToolResult,
     ToolSpec,
-    said,
+    text_result,
 )
-from openclaw_mcp.core.signal import Bell
-from openclaw_mcp.protocol.jsonrpc import RpcError
+from openclaw_mcp.core.signal import Signal
+from openclaw_mcp.protocol.jsonrpc import JsonRpcError
 from openclaw_mcp.protocol.mcp import SUBSCRIPTION_ID
 from tests.conversation import Conversation, Tools, serving
 
 
 async def hello(call: ToolCall) -> ToolResult:
-    return said("hello")
+    return text_result("hello")
 
 
 class Shelf:
     def __init__(self) -> None:
-        self.changed: Bell[None] = Bell()
-        self.updated: Bell[str] = Bell()
+        self.changed: Signal[None] = Signal()
+        self.updated: Signal[str] = Signal()
 
     async def list(self, caller: Caller) -> Sequence[ResourceSpec]:
         return []
@@ -51,8 +51,8 @@ def heard(wish: Any) -> list[tuple[str, Any]]:
         listening = asyncio.ensure_future(client.ask("subscriptions/listen", {"notifications": wish}))
         await client.hears(1)
         tools.add(ToolSpec(name="new"), hello)
-        shelf.changed.ring(None)
-        shelf.updated.ring("a://b")
+        shelf.changed.emit(None)
+        shelf.updated.emit("a://b")
         for _ in range(10):
             await asyncio.sleep(0)
         listening.cancel()
@@ -84,7 +84,7 @@ def test_only_wished_for_changes_are_told() -> None:
 def test_a_wish_that_can_not_be_read_is_refused(wish: Any) -> None:
     client = Conversation(serving(Tools(hello=hello)))
 
-    with pytest.raises(RpcError, match=r"notifications|resourceSubscriptions"):
+    with pytest.raises(JsonRpcError, match=r"notifications|resourceSubscriptions"):
         asyncio.run(client.ask("subscriptions/listen", {"notifications": wish}))
 
 
@@ -96,10 +96,10 @@ def test_a_handshake_client_hears_list_changes_and_its_subscribed_resources() ->
         stop = server.subscriptions.connect(client.peer, heard.append)
         await client.ask("resources/subscribe", {"uri": "a://b"})
         tools.add(ToolSpec(name="new"), hello)
-        shelf.updated.ring("a://b")
-        shelf.updated.ring("c://d")
+        shelf.updated.emit("a://b")
+        shelf.updated.emit("c://d")
         await client.ask("resources/unsubscribe", {"uri": "a://b"})
-        shelf.updated.ring("a://b")
+        shelf.updated.emit("a://b")
         stop()
         tools.add(ToolSpec(name="newer"), hello)
         return [str(message.decode()) for message in heard]
@@ -116,7 +116,7 @@ def test_a_task_is_watched_by_its_owner() -> None:
 
     async def work(call: ToolCall) -> ToolResult:
         await gate.wait()
-        return said("done")
+        return text_result("done")
 
     async def talk() -> list[Any]:
         tools = Tools()

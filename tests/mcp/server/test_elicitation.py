@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.model import LOCAL, Caller, Json, ToolCall, ToolResult, form, said
-from openclaw_mcp.mcp.server.request_state import LIFETIME, Seal
+from openclaw_mcp.core.model import LOCAL_CALLER, Caller, Json, ToolCall, ToolResult, form_request, text_result
+from openclaw_mcp.mcp.server.request_state import LIFETIME, RequestStateSigner
 from openclaw_mcp.protocol import jsonrpc
-from openclaw_mcp.protocol.jsonrpc import RpcError
+from openclaw_mcp.protocol.jsonrpc import JsonRpcError
 from tests.conversation import Conversation, Tools, serving
 
 ASKS: Json = {"elicitation": {}, "sampling": {}, "roots": {}}
@@ -20,12 +20,12 @@ def accept(**content: Any) -> Json:
 
 
 async def greet(call: ToolCall) -> ToolResult:
-    first = await call.line.ask({"name": form("Your name?", NAME)})
-    second = await call.line.ask({"town": form("Your town?", NAME)})
-    return said(f"{first['name']['content']['name']} of {second['town']['content']['name']}")
+    first = await call.context.ask({"name": form_request("Your name?", NAME)})
+    second = await call.context.ask({"town": form_request("Your town?", NAME)})
+    return text_result(f"{first['name']['content']['name']} of {second['town']['content']['name']}")
 
 
-def stateless(capabilities: Json = ASKS, caller: Caller = LOCAL) -> Conversation:
+def stateless(capabilities: Json = ASKS, caller: Caller = LOCAL_CALLER) -> Conversation:
     return Conversation(serving(Tools(greet=greet)), capabilities=capabilities, caller=caller)
 
 
@@ -62,7 +62,7 @@ def refused(change: Any) -> str:
     async def talk() -> str:
         client = stateless()
         state = (await asked(client))["requestState"]
-        with pytest.raises(RpcError) as error:
+        with pytest.raises(JsonRpcError) as error:
             await change(client, state)
         assert error.value.code == jsonrpc.INVALID_PARAMS
         return error.value.message
@@ -109,25 +109,25 @@ def test_a_state_belongs_to_one_call() -> None:
 
 
 def test_a_state_belongs_to_one_caller() -> None:
-    sealed = Seal()
-    state = sealed.close(LOCAL, {"name": "greet"}, {})
+    sealed = RequestStateSigner()
+    state = sealed.issue_state(LOCAL_CALLER, {"name": "greet"}, {})
 
-    with pytest.raises(RpcError, match="another call"):
-        sealed.open(state, Caller(kind="agent", name="thief"), {"name": "greet"}, {})
+    with pytest.raises(JsonRpcError, match="another call"):
+        sealed.verify_state(state, Caller(kind="agent", name="thief"), {"name": "greet"}, {})
 
 
 def test_a_state_expires() -> None:
     now = 0.0
-    sealed = Seal(clock=lambda: now)
-    state = sealed.close(LOCAL, {}, {})
+    sealed = RequestStateSigner(clock=lambda: now)
+    state = sealed.issue_state(LOCAL_CALLER, {}, {})
     now = LIFETIME
 
-    with pytest.raises(RpcError, match="expired"):
-        sealed.open(state, LOCAL, {}, {})
+    with pytest.raises(JsonRpcError, match="expired"):
+        sealed.verify_state(state, LOCAL_CALLER, {}, {})
 
 
 def test_a_client_that_can_not_be_asked_is_told_what_to_declare() -> None:
-    with pytest.raises(RpcError) as error:
+    with pytest.raises(JsonRpcError) as error:
         asyncio.run(stateless(capabilities={}).call("greet"))
 
     assert error.value.code == -32021
@@ -144,7 +144,7 @@ def test_a_handshake_client_is_asked_while_the_call_waits() -> None:
             question = (await client.hears(1)).pop()
             assert question["method"] == "elicitation/create"
             assert "mode" not in question["params"]
-            client.peer.hear(jsonrpc.Response(question["id"], accept(name=name), None))
+            client.peer.handle_response(jsonrpc.JsonRpcResponse(question["id"], accept(name=name), None))
         return await call
 
     assert asyncio.run(talk())["content"][0]["text"] == "Ada of Rome"
@@ -166,7 +166,9 @@ def test_a_handshake_client_that_refuses_the_question_fails_the_call() -> None:
         )
         call = asyncio.ensure_future(client.call("greet"))
         await client.hears(1)
-        client.peer.hear(jsonrpc.Response(client.heard[0]["id"], None, {"code": -1, "message": "no form here"}))
+        client.peer.handle_response(
+            jsonrpc.JsonRpcResponse(client.heard[0]["id"], None, {"code": -1, "message": "no form here"})
+        )
         return await call
 
     assert "no form here" in asyncio.run(talk())["content"][0]["text"]
@@ -176,9 +178,9 @@ def test_a_form_may_be_asked_of_an_old_client_and_a_url_only_of_one_that_says_so
     seen: dict[str, bool] = {}
 
     async def work(call: ToolCall) -> ToolResult:
-        seen["form"] = call.line.can_ask("elicitation", "form")
-        seen["url"] = call.line.can_ask("elicitation", "url")
-        return said("ok")
+        seen["form"] = call.context.can_ask("elicitation", "form")
+        seen["url"] = call.context.can_ask("elicitation", "url")
+        return text_result("ok")
 
     asyncio.run(Conversation(serving(Tools(work=work)), capabilities={"elicitation": {}}).call("work"))
     assert seen == {"form": True, "url": False}

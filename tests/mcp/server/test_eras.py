@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.model import Json, ToolCall, ToolResult, ToolSpec, said
+from openclaw_mcp.core.model import Json, ToolCall, ToolResult, ToolSpec, text_result
 from openclaw_mcp.mcp.server.server import CacheHint
-from openclaw_mcp.protocol.jsonrpc import RpcError
+from openclaw_mcp.protocol.jsonrpc import JsonRpcError
 from openclaw_mcp.protocol.mcp import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, PROTOCOL_VERSION, SERVER_INFO
 from tests.conversation import Conversation, Tools, serving
 
 
 async def hello(call: ToolCall) -> ToolResult:
-    return said("hello")
+    return text_result("hello")
 
 
 def talk(method: str, params: Json | None = None, *, stateless: bool, **options: Any) -> Any:
@@ -70,7 +70,7 @@ def test_handshake_results_carry_none_of_that() -> None:
     ],
 )
 def test_a_method_of_the_other_era_or_of_nobody_is_not_found(method: str, stateless: bool) -> None:
-    with pytest.raises(RpcError, match="Method not found") as refused:
+    with pytest.raises(JsonRpcError, match="Method not found") as refused:
         talk(method, stateless=stateless)
     assert refused.value.code == -32601
 
@@ -85,7 +85,7 @@ def test_a_method_of_the_other_era_or_of_nobody_is_not_found(method: str, statel
     ],
 )
 def test_a_wrong_envelope_is_refused_by_name(meta: Json, code: int, named: str) -> None:
-    with pytest.raises(RpcError, match=named) as refused:
+    with pytest.raises(JsonRpcError, match=named) as refused:
         talk("tools/list", {"_meta": meta}, stateless=True)
     assert refused.value.code == code
 
@@ -114,7 +114,7 @@ def test_pages_follow_one_another_to_the_end() -> None:
 
 @pytest.mark.parametrize("cursor", ["", "zz", "00", 7, {}])
 def test_a_cursor_that_is_not_ours_is_refused(cursor: Any) -> None:
-    with pytest.raises(RpcError, match="cursor"):
+    with pytest.raises(JsonRpcError, match="cursor"):
         talk("tools/list", {"cursor": cursor}, stateless=True)
 
 
@@ -148,6 +148,6 @@ def test_a_tool_is_listed_as_its_owner_wrote_it() -> None:
 
 @pytest.mark.parametrize("params", [{"name": 5}, {}, {"name": "hello", "arguments": []}, {"name": "nobody"}])
 def test_a_call_that_names_no_tool_properly_is_an_error_not_a_result(params: Json) -> None:
-    with pytest.raises(RpcError) as refused:
+    with pytest.raises(JsonRpcError) as refused:
         talk("tools/call", params, stateless=False)
     assert refused.value.code == -32602

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from openclaw_mcp.core.model import LOCAL
+from openclaw_mcp.core.model import LOCAL_CALLER
 from openclaw_mcp.mcp.server import sessions
-from openclaw_mcp.mcp.server.http_gate import Refusal
-from openclaw_mcp.mcp.server.server import Info, McpServer
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.mcp.server.http_gate import HttpRefusal
+from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.registry import ToolRegistry
 from tests.running import everything_over_http
 from tests.web_client import Answer, ask, opened, rpc, send, stateless
 
@@ -310,21 +310,24 @@ def test_a_listen_stream_tells_of_changes(address: str) -> None:
 
 def test_idle_sessions_and_old_answers_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        server, kept = McpServer(Info(name="t", version="1"), Desk(Registry({}))), sessions.Sessions()
-        session = kept.begin({"protocolVersion": "2025-11-25"}, LOCAL, server)
+        server, kept = (
+            McpServer(McpServerInfo(name="t", version="1"), ToolDispatcher(ToolRegistry({}))),
+            sessions.McpSessions(),
+        )
+        session = kept.create({"protocolVersion": "2025-11-25"}, LOCAL_CALLER, server)
         for _ in range(2):
-            stream = session.listen()
-            stream.say(b"x" * 100)
+            stream = session.open_listen_stream()
+            stream.append(b"x" * 100)
             stream.end()
-        session.listen()
+        session.open_listen_stream()
         assert session.resume("2_0")
-        with pytest.raises(Refusal, match="can't be resumed"):
+        with pytest.raises(HttpRefusal, match="can't be resumed"):
             session.resume("1_0")
-        assert kept.find(session.id, LOCAL) is session
+        assert kept.find(session.id, LOCAL_CALLER) is session
         monkeypatch.setattr(sessions, "IDLE", -1.0)
-        kept.begin({"protocolVersion": "2025-11-25"}, LOCAL, server)
-        with pytest.raises(Refusal, match="session not found"):
-            kept.find(session.id, LOCAL)
+        kept.create({"protocolVersion": "2025-11-25"}, LOCAL_CALLER, server)
+        with pytest.raises(HttpRefusal, match="session not found"):
+            kept.find(session.id, LOCAL_CALLER)
 
-    monkeypatch.setattr(sessions, "MOST_KEPT", 10)
+    monkeypatch.setattr(sessions, "MAX_STORED", 10)
     asyncio.run(main())

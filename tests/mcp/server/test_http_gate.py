@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, said
+from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, text_result
 from openclaw_mcp.mcp.server.http import McpHttp
-from openclaw_mcp.mcp.server.http_gate import Gate, Refusal, bearer
-from openclaw_mcp.mcp.server.slots import Slots
+from openclaw_mcp.mcp.server.http_gate import HttpAccessRules, HttpRefusal, bearer_auth
+from openclaw_mcp.mcp.server.slots import RequestSlots
 from tests.conversation import Tools, serving
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -48,34 +48,36 @@ class Visit:
             self.answer += event["body"]
 
 
-def visited(gate: Gate, body: bytes = PING, **options: Any) -> Visit:
+def visited(gate: HttpAccessRules, body: bytes = PING, **options: Any) -> Visit:
     async def hello(call: ToolCall) -> ToolResult:
-        return said(call.caller.name)
+        return text_result(call.caller.name)
 
-    return asyncio.run(Visit(McpHttp(serving(Tools(hello=hello)), gate=gate), body, **options).make())
+    return asyncio.run(Visit(McpHttp(serving(Tools(hello=hello)), access_rules=gate), body, **options).make())
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", "Bearer secretX", "Basic secret", "secret"])
 def test_without_the_token_nobody_comes_in(header: str) -> None:
-    visit = visited(Gate(identify=bearer("secret", AGENT)), authorization=header)
+    visit = visited(HttpAccessRules(identify=bearer_auth("secret", AGENT)), authorization=header)
 
     assert visit.status == 401
     assert visit.headers[b"www-authenticate"] == b"Bearer"
 
 
 def test_the_token_decides_who_is_calling() -> None:
-    visit = visited(Gate(identify=bearer("secret", AGENT)), CALL % b"hello", authorization="bearer secret")
+    visit = visited(
+        HttpAccessRules(identify=bearer_auth("secret", AGENT)), CALL % b"hello", authorization="bearer secret"
+    )
 
     assert msgspec.json.decode(visit.answer)["result"]["content"][0]["text"] == "ada"
 
 
 @pytest.mark.parametrize(("peer", "status"), [("127.0.0.1", 200), ("127.8.8.8", 200), ("::1", 200), ("10.0.0.7", 403)])
 def test_a_surface_may_be_for_this_machine_alone(peer: str, status: int) -> None:
-    assert visited(Gate(loopback_peers=True), peer=peer).status == status
+    assert visited(HttpAccessRules(loopback_only=True), peer=peer).status == status
 
 
 def test_a_surface_may_refuse_every_origin_and_every_browser() -> None:
-    closed = Gate(origins=frozenset(), browsers=False)
+    closed = HttpAccessRules(allowed_origins=frozenset(), allow_browsers=False)
 
     assert visited(closed, origin="http://localhost").status == 403
     assert visited(closed, sec_fetch_site="same-origin").status == 403
@@ -85,13 +87,13 @@ def test_a_surface_may_refuse_every_origin_and_every_browser() -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "", "application/x-www-form-urlencoded", "text/json"])
 def test_a_surface_may_insist_on_json(kind: str) -> None:
-    assert visited(Gate(json_only=True), content_type=kind).status == 415
-    assert visited(Gate(json_only=True), content_type="Application/JSON; charset=utf-8").status == 200
+    assert visited(HttpAccessRules(json_only=True), content_type=kind).status == 415
+    assert visited(HttpAccessRules(json_only=True), content_type="Application/JSON; charset=utf-8").status == 200
 
 
 def test_a_body_of_exactly_the_limit_is_taken_and_one_byte_more_is_not() -> None:
-    assert visited(Gate(largest_body=len(PING))).status == 200
-    assert visited(Gate(largest_body=len(PING) - 1)).status == 413
+    assert visited(HttpAccessRules(largest_body=len(PING))).status == 200
+    assert visited(HttpAccessRules(largest_body=len(PING) - 1)).status == 413
 
 
 def test_a_surface_serves_so_many_at_once_and_no_more() -> None:
@@ -101,9 +103,9 @@ def test_a_surface_serves_so_many_at_once_and_no_more() -> None:
         async def wait(call: ToolCall) -> ToolResult:
             begun.set()
             await go.wait()
-            return said("done")
+            return text_result("done")
 
-        endpoint = McpHttp(serving(Tools(wait=wait)), gate=Gate(slots=1))
+        endpoint = McpHttp(serving(Tools(wait=wait)), access_rules=HttpAccessRules(max_concurrent=1))
         first = asyncio.ensure_future(Visit(endpoint, CALL % b"wait").make())
         await begun.wait()
         second = await Visit(endpoint, PING).make()
@@ -123,9 +125,9 @@ def test_a_request_that_takes_too_long_is_ended() -> None:
             await asyncio.Event().wait()
         finally:
             ended.append("yes")
-        return said("never")
+        return text_result("never")
 
-    endpoint = McpHttp(serving(Tools(wait=wait)), gate=Gate(longest=0.05))
+    endpoint = McpHttp(serving(Tools(wait=wait)), access_rules=HttpAccessRules(max_seconds=0.05))
     visit = asyncio.run(Visit(endpoint, CALL % b"wait").make())
 
     assert visit.status == 408
@@ -135,28 +137,28 @@ def test_a_request_that_takes_too_long_is_ended() -> None:
 
 def test_whoever_waits_gets_the_place_that_is_given_back_and_nobody_who_left_keeps_one() -> None:
     async def visits() -> None:
-        slots = Slots(1)
-        await slots.take()
-        gone, waiting = asyncio.ensure_future(slots.take()), asyncio.ensure_future(slots.take())
+        slots = RequestSlots(1)
+        await slots.acquire()
+        gone, waiting = asyncio.ensure_future(slots.acquire()), asyncio.ensure_future(slots.acquire())
         await asyncio.sleep(0)
         gone.cancel()
-        slots.give()
+        slots.release()
         await waiting
-        assert not slots.take_free()
+        assert not slots.try_acquire()
 
-        handed = asyncio.ensure_future(slots.take())
+        handed = asyncio.ensure_future(slots.acquire())
         await asyncio.sleep(0)
-        slots.give()
+        slots.release()
         handed.cancel()  # as it is handed the place
         await asyncio.wait((handed,))
         assert handed.cancelled()
-        assert slots.take_free()
+        assert slots.try_acquire()
 
         for _ in range(3):
-            with pytest.raises(Refusal, match="server busy"):
-                await slots.take()
-        slots.give()
-        assert slots.take_free()
+            with pytest.raises(HttpRefusal, match="server busy"):
+                await slots.acquire()
+        slots.release()
+        assert slots.try_acquire()
 
     asyncio.run(visits())
 
@@ -164,12 +166,14 @@ def test_whoever_waits_gets_the_place_that_is_given_back_and_nobody_who_left_kee
 # ---- where a request comes from, row by row ----
 
 
-def _status(gate: Gate, *headers: tuple[str, str], client: Any = ("127.0.0.1", 1), method: str = "POST") -> int:
+def _status(
+    gate: HttpAccessRules, *headers: tuple[str, str], client: Any = ("127.0.0.1", 1), method: str = "POST"
+) -> int:
     """What a gate makes of a request: 0 when it may come in."""
     listed = [(name.encode(), value.encode()) for name, value in headers]
     try:
-        gate.admit({"method": method, "headers": listed, "client": client}, dict(headers))
-    except Refusal as refusal:
+        gate.authenticate({"method": method, "headers": listed, "client": client}, dict(headers))
+    except HttpRefusal as refusal:
         assert str(refusal) == refusal.reason
         return refusal.status
     return 0
@@ -198,10 +202,15 @@ def _status(gate: Gate, *headers: tuple[str, str], client: Any = ("127.0.0.1", 1
     ],
 )
 def test_a_request_names_this_machine_by_one_of_its_names(host: str, status: int) -> None:
-    assert _status(Gate(), ("host", host)) == status
-    assert _status(Gate(), ("host", "localhost"), ("origin", f"http://{host}")) == status
-    assert _status(Gate(), ("host", "localhost"), ("origin", f"https://{host}")) == status
-    assert _status(Gate(hosts=None, origins=None), ("host", host), ("origin", f"https://{host}")) == 0
+    assert _status(HttpAccessRules(), ("host", host)) == status
+    assert _status(HttpAccessRules(), ("host", "localhost"), ("origin", f"http://{host}")) == status
+    assert _status(HttpAccessRules(), ("host", "localhost"), ("origin", f"https://{host}")) == status
+    assert (
+        _status(
+            HttpAccessRules(allowed_hosts=None, allowed_origins=None), ("host", host), ("origin", f"https://{host}")
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,10 +219,10 @@ def test_a_request_names_this_machine_by_one_of_its_names(host: str, status: int
 def test_where_addresses_are_names_too_any_of_them_is(host: str) -> None:
     named = frozenset({"own.example"})
 
-    assert _status(Gate(hosts=named, addresses=True), ("host", host)) == 0
-    assert _status(Gate(hosts=named), ("host", host)) == (0 if host == "own.example" else 403)
+    assert _status(HttpAccessRules(allowed_hosts=named, allow_ip_hosts=True), ("host", host)) == 0
+    assert _status(HttpAccessRules(allowed_hosts=named), ("host", host)) == (0 if host == "own.example" else 403)
     for other in ("evil.example", "1.2.3", "[x]", "", "192.0.2.7.example"):
-        assert _status(Gate(hosts=named, addresses=True), ("host", other)) == 403
+        assert _status(HttpAccessRules(allowed_hosts=named, allow_ip_hosts=True), ("host", other)) == 403
 
 
 @pytest.mark.parametrize(
@@ -232,7 +241,7 @@ def test_where_addresses_are_names_too_any_of_them_is(host: str) -> None:
     ],
 )
 def test_an_origin_may_be_named_whole_or_by_its_host(origin: str, status: int) -> None:
-    gate = Gate(origins=frozenset({"https://app.example", "app://own", "other.example"}))
+    gate = HttpAccessRules(allowed_origins=frozenset({"https://app.example", "app://own", "other.example"}))
 
     assert _status(gate, ("host", "localhost"), ("origin", origin)) == status
 
@@ -242,9 +251,9 @@ def test_a_header_that_decides_comes_once(name: str) -> None:
     once = [("host", "localhost"), ("origin", "http://localhost")]
     twice = [*once, (name, dict(once)[name])]
 
-    assert _status(Gate(), *once) == 0
-    assert _status(Gate(), *once, ("accept", "a"), ("accept", "b")) == 0
-    assert _status(Gate(), *twice) == 403
+    assert _status(HttpAccessRules(), *once) == 0
+    assert _status(HttpAccessRules(), *once, ("accept", "a"), ("accept", "b")) == 0
+    assert _status(HttpAccessRules(), *twice) == 403
 
 
 @pytest.mark.parametrize(
@@ -261,28 +270,28 @@ def test_a_header_that_decides_comes_once(name: str) -> None:
     ],
 )
 def test_only_a_surface_for_this_machine_alone_asks_where_its_peer_is(peer: Any, status: int) -> None:
-    assert _status(Gate(loopback_peers=True), ("host", "localhost"), client=peer) == status
-    assert _status(Gate(), ("host", "localhost"), client=peer) == 0
+    assert _status(HttpAccessRules(loopback_only=True), ("host", "localhost"), client=peer) == status
+    assert _status(HttpAccessRules(), ("host", "localhost"), client=peer) == 0
 
 
 def test_a_surface_minds_browsers_and_other_bodies_only_where_it_says_so() -> None:
     browser = [("host", "localhost"), ("sec-fetch-site", "none"), ("referer", "http://localhost/")]
     text = [("host", "localhost"), ("content-type", "text/plain")]
 
-    assert _status(Gate(), *browser) == 0
-    assert _status(Gate(), *text) == 0
-    assert _status(Gate(json_only=True), *text) == 415
-    assert _status(Gate(json_only=True), *text, method="GET") == 0
+    assert _status(HttpAccessRules(), *browser) == 0
+    assert _status(HttpAccessRules(), *text) == 0
+    assert _status(HttpAccessRules(json_only=True), *text) == 415
+    assert _status(HttpAccessRules(json_only=True), *text, method="GET") == 0
 
 
 def test_why_a_credential_is_refused_is_said_unless_a_surface_keeps_silent() -> None:
     for silent, reason in ((False, "missing or invalid bearer token"), (True, "")):
-        gate = Gate(identify=bearer("secret", AGENT), silent_401=silent)
-        with pytest.raises(Refusal) as refused:
-            gate.admit({"method": "POST"}, {"host": "localhost"})
+        gate = HttpAccessRules(identify=bearer_auth("secret", AGENT), silent_401=silent)
+        with pytest.raises(HttpRefusal) as refused:
+            gate.authenticate({"method": "POST"}, {"host": "localhost"})
         assert (refused.value.status, refused.value.reason) == (401, reason)
         assert refused.value.headers == ((b"www-authenticate", b"Bearer"),)
-    assert Gate().silent_401 is False
+    assert HttpAccessRules().silent_401 is False
 
 
 @pytest.mark.parametrize(
@@ -300,8 +309,8 @@ def test_why_a_credential_is_refused_is_said_unless_a_surface_keeps_silent() -> 
 def test_a_body_that_says_it_is_too_large_is_not_read(length: str | None, status: int) -> None:
     """No client's parser lets through what is no number; should one come, nothing is read of it."""
     try:
-        Gate().check_body({} if length is None else {"content-length": length})
-    except Refusal as refusal:
+        HttpAccessRules().check_body({} if length is None else {"content-length": length})
+    except HttpRefusal as refusal:
         assert "at most 4194304 bytes" in refusal.reason
         assert refusal.status == status
     else:

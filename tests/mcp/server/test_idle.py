@@ -31,7 +31,7 @@ def test_a_connection_is_closed_once_it_has_been_idle_long_enough() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, Moved)
         listener = listen.bind("127.0.0.1", 0)
-        async with asyncio.timeout(WAIT + 10 * listen.KEEP_ALIVE), listen.serving(_hello, listener):
+        async with asyncio.timeout(WAIT + 10 * listen.KEEP_ALIVE), listen.serve_in_background(_hello, listener):
             reader, writer = await asyncio.open_connection(*listener.getsockname())
             for _ in range(4):  # each within the idle time of the one before, all together beyond it
                 loop.ahead += listen.KEEP_ALIVE * 0.6
@@ -55,7 +55,7 @@ def test_an_answer_may_take_longer_than_a_connection_may_be_idle(monkeypatch: py
 
     async def visit() -> None:
         listener = listen.bind("127.0.0.1", 0)
-        async with asyncio.timeout(WAIT), listen.serving(app, listener):
+        async with asyncio.timeout(WAIT), listen.serve_in_background(app, listener):
             reader, writer = await asyncio.open_connection(*listener.getsockname())
             for _ in range(2):
                 writer.write(REQUEST)

@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.model import LOCAL, Caller, Grant, Json, ToolCall, ToolResult, ToolSpec, form, said
-from openclaw_mcp.mcp.server.request_state import LIFETIME, MOST_REMEMBERED, Seal
+from openclaw_mcp.core.model import (
+    LOCAL_CALLER,
+    Caller,
+    Grant,
+    Json,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    form_request,
+    text_result,
+)
+from openclaw_mcp.mcp.server.request_state import LIFETIME, MAX_REMEMBERED, RequestStateSigner
 from openclaw_mcp.mcp.server.server import McpServer
 from openclaw_mcp.protocol import jsonrpc
-from openclaw_mcp.protocol.jsonrpc import RpcError
+from openclaw_mcp.protocol.jsonrpc import JsonRpcError
 from tests.conversation import Conversation, Tools, serving
 
 ASKS: Json = {"elicitation": {}}
@@ -34,14 +44,14 @@ class Danger:
 
     async def _act(self, call: ToolCall) -> ToolResult:
         for number in range(self._rounds):
-            question = form(f"May {call.arguments} happen? ({self.why}, {number})", FORM)
-            answer = (await call.line.ask({"approve": question}))["approve"]
+            question = form_request(f"May {call.arguments} happen? ({self.why}, {number})", FORM)
+            answer = (await call.context.ask({"approve": question}))["approve"]
             if answer.get("content") != {"allow": True}:
-                return said("no", failed=True)
+                return text_result("no", failed=True)
         self.done.append(call.arguments)
-        return said("done")
+        return text_result("done")
 
-    def client(self, capabilities: Json = ASKS, caller: Caller = LOCAL) -> Conversation:
+    def client(self, capabilities: Json = ASKS, caller: Caller = LOCAL_CALLER) -> Conversation:
         return Conversation(self.server, capabilities=capabilities, caller=caller)
 
     async def state(self, **arguments: Any) -> str:
@@ -50,12 +60,12 @@ class Danger:
         return str(asked["requestState"])
 
 
-async def attempted(danger: Danger, *, caller: Caller = LOCAL, tool: str = "act", **params: Any) -> str:
+async def attempted(danger: Danger, *, caller: Caller = LOCAL_CALLER, tool: str = "act", **params: Any) -> str:
     """What became of a call with a yes: asked, refused, or done."""
     arguments = params.pop("arguments", {"x": 1})
     try:
         result = await danger.client(caller=caller).call(tool, arguments, **params)
-    except RpcError as exc:
+    except JsonRpcError as exc:
         assert exc.code == jsonrpc.INVALID_PARAMS
         assert "requestState" in exc.message
         return "refused"
@@ -117,7 +127,7 @@ async def of_another_server(danger: Danger) -> str:
 
 async def with_another_method(danger: Danger) -> str:
     state = await danger.state(x=1)
-    with pytest.raises(RpcError, match="another call"):
+    with pytest.raises(JsonRpcError, match="another call"):
         await danger.client().ask("tools/list", {"requestState": state, "inputResponses": {"approve": YES}})
     return "refused"
 
@@ -140,7 +150,7 @@ async def nothing_with_a_state(danger: Danger) -> str:
     return await attempted(danger, requestState=await danger.state(x=1))
 
 
-AGENT = Caller(kind="agent", name="mcp", scopes=LOCAL.scopes, session="agent:main:one")
+AGENT = Caller(kind="agent", name="mcp", scopes=LOCAL_CALLER.scopes, session="agent:main:one")
 NO_ANSWERS: dict[str, tuple[Attempt, str]] = {
     "no state": (without_state, "asked"),
     "no state, though it was asked before": (without_state_after_it_was_asked, "asked"),
@@ -152,12 +162,21 @@ NO_ANSWERS: dict[str, tuple[Attempt, str]] = {
     "the state of another tool": (with_anothers_tool, "refused"),
     "the state of another server, or of this one before it started anew": (of_another_server, "refused"),
     "the state with another method": (with_another_method, "refused"),
-    "another name": (by(Caller(kind="local", name="thief", scopes=LOCAL.scopes)), "refused"),
-    "another kind": (by(Caller(kind="agent", name=LOCAL.name, scopes=LOCAL.scopes)), "refused"),
-    "another session": (by(Caller(kind="local", name=LOCAL.name, scopes=LOCAL.scopes, session="s")), "refused"),
-    "fewer rights": (by(Caller(kind="local", name=LOCAL.name)), "refused"),
-    "another door": (by(Caller(kind="local", name=LOCAL.name, scopes=LOCAL.scopes, door="agent")), "refused"),
-    "a run's grant": (by(Caller(kind="local", name=LOCAL.name, scopes=LOCAL.scopes, grant=Grant())), "refused"),
+    "another name": (by(Caller(kind="local", name="thief", scopes=LOCAL_CALLER.scopes)), "refused"),
+    "another kind": (by(Caller(kind="agent", name=LOCAL_CALLER.name, scopes=LOCAL_CALLER.scopes)), "refused"),
+    "another session": (
+        by(Caller(kind="local", name=LOCAL_CALLER.name, scopes=LOCAL_CALLER.scopes, session="s")),
+        "refused",
+    ),
+    "fewer rights": (by(Caller(kind="local", name=LOCAL_CALLER.name)), "refused"),
+    "another door": (
+        by(Caller(kind="local", name=LOCAL_CALLER.name, scopes=LOCAL_CALLER.scopes, entry_point="agent")),
+        "refused",
+    ),
+    "a run's grant": (
+        by(Caller(kind="local", name=LOCAL_CALLER.name, scopes=LOCAL_CALLER.scopes, grant=Grant())),
+        "refused",
+    ),
     "a question whose text has changed since": (to_a_question_that_reads_otherwise_now, "asked"),
     "no answer": (nothing_with_a_state, "asked"),
     "an answer under another key": (answering({"approve-exec": YES}), "asked"),
@@ -185,7 +204,7 @@ def test_an_answer_with_the_state_that_asked_for_it_counts() -> None:
     assert danger.done == [{"x": 1}]
 
 
-@pytest.mark.parametrize("caller", [LOCAL, AGENT])
+@pytest.mark.parametrize("caller", [LOCAL_CALLER, AGENT])
 def test_each_of_two_rounds_is_answered_by_itself(caller: Caller) -> None:
     danger = Danger(rounds=2)
 
@@ -233,7 +252,7 @@ def test_a_state_is_good_once_however_many_send_it_at_the_same_time() -> None:
 
 
 def test_servers_that_share_a_seal_serve_each_others_repeats_once() -> None:
-    seal = Seal()
+    seal = RequestStateSigner()
     one, two = Danger(seal=seal), Danger(seal=seal)
 
     async def talk() -> list[str]:
@@ -246,26 +265,26 @@ def test_servers_that_share_a_seal_serve_each_others_repeats_once() -> None:
 
 def test_a_memory_full_of_used_states_refuses_until_they_expire_and_lets_none_be_used_twice() -> None:
     now = 0.0
-    seal = Seal(clock=lambda: now)
-    states = [seal.close(LOCAL, {}, {}) for _ in range(20_001)]
-    assert MOST_REMEMBERED == 20_000
+    seal = RequestStateSigner(clock=lambda: now)
+    states = [seal.issue_state(LOCAL_CALLER, {}, {}) for _ in range(20_001)]
+    assert MAX_REMEMBERED == 20_000
     for state in states[:-1]:
-        seal.open(state, LOCAL, {}, {})
+        seal.verify_state(state, LOCAL_CALLER, {}, {})
 
     for again in (states[-1], states[-1]):
-        with pytest.raises(RpcError, match="Too many questions"):
-            seal.open(again, LOCAL, {}, {})
-    with pytest.raises(RpcError, match="used already"):
-        seal.open(states[0], LOCAL, {}, {})
+        with pytest.raises(JsonRpcError, match="Too many questions"):
+            seal.verify_state(again, LOCAL_CALLER, {}, {})
+    with pytest.raises(JsonRpcError, match="used already"):
+        seal.verify_state(states[0], LOCAL_CALLER, {}, {})
     now = LIFETIME - 1
-    with pytest.raises(RpcError, match="Too many questions"):
-        seal.open(states[-1], LOCAL, {}, {})
-    late = seal.close(LOCAL, {}, {})
+    with pytest.raises(JsonRpcError, match="Too many questions"):
+        seal.verify_state(states[-1], LOCAL_CALLER, {}, {})
+    late = seal.issue_state(LOCAL_CALLER, {}, {})
     now = LIFETIME
-    seal.open(late, LOCAL, {}, {})
+    seal.verify_state(late, LOCAL_CALLER, {}, {})
     for spent in (states[0], states[-1], late):
-        with pytest.raises(RpcError, match="expired or was used"):
-            seal.open(spent, LOCAL, {}, {})
+        with pytest.raises(JsonRpcError, match="expired or was used"):
+            seal.verify_state(spent, LOCAL_CALLER, {}, {})
 
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(899.9, "done"), (900.0, "refused"), (901.0, "refused")])
@@ -321,11 +340,11 @@ def test_a_tasks_question_is_answered_by_who_has_seen_it_and_not_before() -> Non
 
 
 OTHERS = [
-    Caller(kind="local", name="thief", scopes=LOCAL.scopes),
-    Caller(kind="agent", name=LOCAL.name, scopes=LOCAL.scopes),
-    Caller(kind="local", name=LOCAL.name, scopes=LOCAL.scopes, session="s"),
-    Caller(kind="local", name=LOCAL.name, scopes=LOCAL.scopes, grant=Grant()),
-    Caller(kind="local", name=LOCAL.name),
+    Caller(kind="local", name="thief", scopes=LOCAL_CALLER.scopes),
+    Caller(kind="agent", name=LOCAL_CALLER.name, scopes=LOCAL_CALLER.scopes),
+    Caller(kind="local", name=LOCAL_CALLER.name, scopes=LOCAL_CALLER.scopes, session="s"),
+    Caller(kind="local", name=LOCAL_CALLER.name, scopes=LOCAL_CALLER.scopes, grant=Grant()),
+    Caller(kind="local", name=LOCAL_CALLER.name),
 ]
 
 
@@ -338,7 +357,7 @@ def test_a_task_is_its_callers_alone(method: str, other: Caller) -> None:
         mine, theirs = danger.client(POLLS), danger.client(POLLS, caller=other)
         id = (await mine.call("act", {"x": 1}))["taskId"]
         await settled(mine, id)
-        with pytest.raises(RpcError, match="no task of yours"):
+        with pytest.raises(JsonRpcError, match="no task of yours"):
             await theirs.ask(method, {"taskId": id, "inputResponses": {"approve": YES}})
         assert (await settled(mine, id))["status"] == "input_required"
         await danger.server.aclose()
@@ -366,18 +385,18 @@ def test_a_response_to_a_question_nobody_read_is_dropped(guess: Any) -> None:
 
     async def talk() -> None:
         client = Conversation(danger.server, stateless=False, capabilities=ASKS, answers_us=True)
-        client.peer.hear(jsonrpc.Response(guess, YES, None))
+        client.peer.handle_response(jsonrpc.JsonRpcResponse(guess, YES, None))
         calling = asyncio.ensure_future(client.call("act", {"x": 1}))
         question = (await client.hears(1))[0]
-        client.peer.hear(jsonrpc.Response(guess, YES, None))
+        client.peer.handle_response(jsonrpc.JsonRpcResponse(guess, YES, None))
         await asyncio.sleep(0)
         assert not calling.done()
         other = Conversation(danger.server, stateless=False, capabilities=ASKS, answers_us=True)
-        other.peer.hear(jsonrpc.Response(question["id"], YES, None))
+        other.peer.handle_response(jsonrpc.JsonRpcResponse(question["id"], YES, None))
         await asyncio.sleep(0)
         assert not calling.done()
-        client.peer.hear(jsonrpc.Response(question["id"], {"action": "decline"}, None))
-        client.peer.hear(jsonrpc.Response(question["id"], YES, None))
+        client.peer.handle_response(jsonrpc.JsonRpcResponse(question["id"], {"action": "decline"}, None))
+        client.peer.handle_response(jsonrpc.JsonRpcResponse(question["id"], YES, None))
         assert (await calling)["isError"] is True
 
     asyncio.run(talk())

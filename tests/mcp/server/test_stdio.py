@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.mcp.server.stdio import LONGEST_LINE
+from openclaw_mcp.mcp.server.stdio import MAX_LINE_LENGTH
 from tests.running import OPENCLAW, StdioServer, echo_over_stdio, stdio_server
 
 META = {
@@ -103,7 +103,7 @@ def test_a_line_of_fifty_megabytes_is_refused_and_the_server_lives_on() -> None:
         server.write(b'{"x":"' + b"y" * 50_000_000 + b'"}\n')
         error = server.receive()["error"]
         assert error["code"] == -32700
-        assert str(LONGEST_LINE) in error["message"]
+        assert str(MAX_LINE_LENGTH) in error["message"]
         assert said(greet(server)) == "hi"
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import BadRequest
-from openclaw_mcp.core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, form, said
+from openclaw_mcp.core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, form_request, text_result
 from openclaw_mcp.mcp.server import tasks
 from openclaw_mcp.mcp.server.server import McpServer
-from openclaw_mcp.protocol.jsonrpc import RpcError
+from openclaw_mcp.protocol.jsonrpc import JsonRpcError
 from tests.conversation import Conversation, Tools, serving
 
 POLLS: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {}}
@@ -50,7 +50,7 @@ def outcome(work: Any) -> Any:
 def test_a_result_waits_to_be_fetched() -> None:
     async def work(call: ToolCall) -> ToolResult:
         await asyncio.sleep(0)
-        return said("at last")
+        return text_result("at last")
 
     task = outcome(work)
 
@@ -85,7 +85,7 @@ def test_a_cancelled_task_really_stops() -> None:
             await asyncio.Event().wait()
         finally:
             stopped.append("yes")
-        return said("never")
+        return text_result("never")
 
     async def talk() -> Any:
         client = Conversation(long_tool(work), capabilities=POLLS)
@@ -104,9 +104,9 @@ def test_questions_are_polled_and_answered_one_by_one() -> None:
     yes: Json = {"type": "object", "properties": {}}
 
     async def work(call: ToolCall) -> ToolResult:
-        answers = await call.line.ask({"a": form("A?", yes), "b": form("B?", yes)})
-        again = await call.line.ask({"a": form("A again?", yes)})
-        return said(f"{answers['a']['action']} {answers['b']['action']} {again['a']['action']}")
+        answers = await call.context.ask({"a": form_request("A?", yes), "b": form_request("B?", yes)})
+        again = await call.context.ask({"a": form_request("A again?", yes)})
+        return text_result(f"{answers['a']['action']} {answers['b']['action']} {again['a']['action']}")
 
     async def talk() -> Any:
         client = Conversation(long_tool(work), capabilities=POLLS)
@@ -132,10 +132,10 @@ def test_progress_of_a_task_is_its_status_message() -> None:
     reached = asyncio.Event()
 
     async def work(call: ToolCall) -> ToolResult:
-        await call.line.progress(1, message="half way")
+        await call.context.progress(1, message="half way")
         reached.set()
         await asyncio.Event().wait()
-        return said("never")
+        return text_result("never")
 
     async def talk() -> Any:
         server = long_tool(work)
@@ -151,9 +151,9 @@ def test_progress_of_a_task_is_its_status_message() -> None:
 
 def test_a_tool_may_turn_into_a_task_after_asking() -> None:
     async def work(call: ToolCall) -> ToolResult:
-        answers = await call.line.ask({"name": form("Name?", {"type": "object", "properties": {}})})
-        await call.line.detach()
-        return said(f"Hello, {answers['name']['content']['name']}!")
+        answers = await call.context.ask({"name": form_request("Name?", {"type": "object", "properties": {}})})
+        await call.context.detach()
+        return text_result(f"Hello, {answers['name']['content']['name']}!")
 
     async def talk() -> Any:
         client = Conversation(long_tool(work, "inline"), capabilities=POLLS)
@@ -169,17 +169,17 @@ def test_a_tool_may_turn_into_a_task_after_asking() -> None:
 
 def test_a_client_that_can_not_poll_waits_or_is_refused_as_the_tool_says() -> None:
     async def work(call: ToolCall) -> ToolResult:
-        return said("done")
+        return text_result("done")
 
     assert asyncio.run(Conversation(long_tool(work)).call("long"))["content"][0]["text"] == "done"
-    with pytest.raises(RpcError) as refused:
+    with pytest.raises(JsonRpcError) as refused:
         asyncio.run(Conversation(long_tool(work, "required")).call("long"))
     assert refused.value.data == {"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
 
 
 def test_a_task_is_its_callers_alone() -> None:
     async def work(call: ToolCall) -> ToolResult:
-        return said("secret")
+        return text_result("secret")
 
     async def talk() -> None:
         server = long_tool(work)
@@ -190,7 +190,7 @@ def test_a_task_is_its_callers_alone() -> None:
             caller=Caller(kind="agent", name="thief", scopes=frozenset({"*"})),
         )
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-            with pytest.raises(RpcError, match="no task of yours"):
+            with pytest.raises(JsonRpcError, match="no task of yours"):
                 await thief.ask(method, {"taskId": id, "inputResponses": {}})
 
     asyncio.run(talk())
@@ -200,7 +200,7 @@ def test_an_expired_task_is_forgotten() -> None:
     now = 0.0
 
     async def work(call: ToolCall) -> ToolResult:
-        return said("old")
+        return text_result("old")
 
     async def talk() -> None:
         nonlocal now
@@ -208,18 +208,18 @@ def test_an_expired_task_is_forgotten() -> None:
         id = (await client.call("long"))["taskId"]
         await until(client, id, ended)
         now = tasks.LIFETIME + 1
-        with pytest.raises(RpcError, match="expired"):
+        with pytest.raises(JsonRpcError, match="expired"):
             await client.ask("tasks/get", {"taskId": id})
 
     asyncio.run(talk())
 
 
 def test_what_expired_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "MOST_TASKS", 2)
+    monkeypatch.setattr(tasks, "MAX_TASKS", 2)
     now = 0.0
 
     async def work(call: ToolCall) -> ToolResult:
-        return said("done")
+        return text_result("done")
 
     async def talk() -> None:
         nonlocal now
@@ -232,18 +232,18 @@ def test_what_expired_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_tasks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "MOST_TASKS", 2)
+    monkeypatch.setattr(tasks, "MAX_TASKS", 2)
 
     async def work(call: ToolCall) -> ToolResult:
         await asyncio.Event().wait()
-        return said("never")
+        return text_result("never")
 
     async def talk() -> None:
         server = long_tool(work)
         client = Conversation(server, capabilities=POLLS)
         for _ in range(2):
             await client.call("long")
-        with pytest.raises(RpcError, match="tasks are kept already"):
+        with pytest.raises(JsonRpcError, match="tasks are kept already"):
             await client.call("long")
         await server.aclose()
 

@@ -17,9 +17,9 @@ from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from openclaw_mcp.core.errors import ToolArguments
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.net.gateway_client.client import Client
-from openclaw_mcp.node.canvas.canvas import Canvas
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.net.gateway_client.client import GatewayClient
+from openclaw_mcp.node.canvas.canvas import CanvasCapability
 
 from ...claw import gateways
 from ...claw.gateways import environment, official, operator
@@ -38,7 +38,7 @@ class House:
         self.ground = ground
         self.served = served
 
-    async def grant(self, other: Client, *, owner: bool, session: str = "agent:main:main", **more: str) -> str:
+    async def grant(self, other: GatewayClient, *, owner: bool, session: str = "agent:main:main", **more: str) -> str:
         asked = {"sessionKey": session, "channel": "local", "to": ROOM, "senderIsOwner": owner, **more}
         return str((await other.call("attach.grant", asked))["token"])
 
@@ -99,7 +99,7 @@ async def by_rpc(url: str, token: str, door: str) -> AsyncIterator[Send]:
                 given = params
             try:
                 answer = await client.call(method, json.loads(json.dumps(given)), within=gateways.WAIT)
-            except (Fault, UnicodeEncodeError):
+            except (RpcError, UnicodeEncodeError):
                 return False
             payload = answer.get("payload", answer)
             if "results" in payload:
@@ -125,7 +125,7 @@ async def by_tool(url: str, token: str, tool: str, folder: Path, *, owner: bool 
         yield send
 
 
-async def carried(other: Client) -> list[bytes]:
+async def carried(other: GatewayClient) -> list[bytes]:
     """What lies in the conversations by now, file by file."""
     found: list[bytes] = []
     for room in (ROOM, "side"):
@@ -139,13 +139,13 @@ async def carried(other: Client) -> list[bytes]:
     return found
 
 
-async def tried(other: Client, send: Send, places: dict[str, str]) -> tuple[list[str], list[bytes]]:
+async def tried(other: GatewayClient, send: Send, places: dict[str, str]) -> tuple[list[str], list[bytes]]:
     """Of these, what was taken for sent; and what was sent."""
     took = [name for name, place in places.items() if await send(place)]
     return took, await carried(other)
 
 
-async def judged(other: Client, send: Send, ground: Ground, refused: dict[str, str]) -> None:
+async def judged(other: GatewayClient, send: Send, ground: Ground, refused: dict[str, str]) -> None:
     assert await tried(other, send, refused) == ([], [])
     took, sent = await tried(other, send, {"mine": f"{ground.work}/plan.txt"})
     assert (took, set(sent)) == (["mine"], {PLAN.encode()})
@@ -207,7 +207,7 @@ def test_a_grant_for_an_agent_in_a_folder_of_its_own_opens_that_folder(house: Ho
                 assert not await send("link.txt")
             assert await carried(other) == [PLAN.encode()] * 3
             for folder in ("project", "~", ""):
-                with pytest.raises(Fault):
+                with pytest.raises(RpcError):
                     await house.grant(other, owner=False, folder=folder)
             token = await house.grant(other, owner=True, folder=str(ground.state))
             async with by_rpc(house.served.ws, token, door) as send:
@@ -340,7 +340,7 @@ def test_a_message_to_an_agent_carries_bytes_and_no_path(house: House, form: Cal
                     {"filePath": place, "mimeType": "a/b"},
                 ):
                     given = {**text, **more, "idempotencyKey": f"{method}{file}", "attachments": [file]}
-                    with pytest.raises(Fault):
+                    with pytest.raises(RpcError):
                         await other.call(method, given)
             said = await other.call("local.send", {"conversation": "words", "text": place})
             await other.call("agent.wait", {"runId": said["runId"], "timeoutMs": 30_000})
@@ -373,7 +373,7 @@ def test_the_nodes_canvas_reads_lines_of_the_temporary_directory_and_nothing_of_
     ground.token.write_text("0123456789abcdef")
     ground.plant()
     canvas, far = (
-        Canvas(state_dir=ground.state),
+        CanvasCapability(state_dir=ground.state),
         ("hidden", "pipe", "socket", "folder", "descriptor", "device", "users"),
     )
     places = ground.secrets() | {name: place for name, place in ground.not_mine().items() if name.startswith(far)}

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_mcp.config.views import roster_of
-from openclaw_mcp.gateway.channels.message_actions import Context
+from openclaw_mcp.config.views import roster_from_config
+from openclaw_mcp.gateway.channels.message_actions import ActionContext
 from openclaw_mcp.gateway.wiring.file_rules import FileRules, secret_files
-from openclaw_mcp.net.file_access import FileAccess, FileOutside, FileRefused, outside_secrets, read_file
+from openclaw_mcp.net.file_access import FileAccess, FileOutside, FileRefused, read_file, sendable_folders
 
 from .folders import PLAN, SECRET, Ground
 
 MOST = 1 << 20
 TOKEN = "0123456789abcdef" * 4
-STRANGER = Context(agent="main", bound=True)
-OWNER = Context(agent="main", bound=True, owner=True)
-OPERATOR = Context(owner=True)
+STRANGER = ActionContext(agent="main", bound=True)
+OWNER = ActionContext(agent="main", bound=True, owner=True)
+OPERATOR = ActionContext(owner=True)
 RACE = 1.5  # seconds of each race: one that reads what it judged by name loses two or three in a second
 
 
@@ -37,38 +37,38 @@ def ground(tmp_path: Path) -> Ground:
 def rules(ground: Ground, **config: object) -> FileRules:
     agents = [{"id": "main", "workspace": str(ground.work)}, {"id": "b", "workspace": str(ground.other)}]
     whole = {"agents": {"list": agents}, **config}
-    return FileRules(state=ground.state, roster=lambda: roster_of(whole), config=lambda: whole, token=TOKEN)
+    return FileRules(state=ground.state, roster=lambda: roster_from_config(whole), config=lambda: whole, token=TOKEN)
 
 
 def got(place: str, access: FileAccess) -> bytes | None:
     try:
-        return read_file(place, access, most=MOST).data
+        return read_file(place, access, max_bytes=MOST).data
     except FileRefused as exc:
         assert SECRET not in str(exc)
         assert TOKEN not in str(exc)
         return None
 
 
-@pytest.mark.parametrize("asker", [STRANGER, OWNER, OPERATOR, Context(agent="main")])
-def test_files_of_the_workspace_may_leave(ground: Ground, asker: Context) -> None:
-    access = rules(ground).access(asker)
+@pytest.mark.parametrize("asker", [STRANGER, OWNER, OPERATOR, ActionContext(agent="main")])
+def test_files_of_the_workspace_may_leave(ground: Ground, asker: ActionContext) -> None:
+    access = rules(ground).access_for(asker)
     read = {name: got(place, access) for name, place in ground.mine().items()}
     assert read == dict.fromkeys(ground.mine(), PLAN.encode())
 
 
 def test_nothing_else_leaves_for_a_stranger(ground: Ground) -> None:
-    access = rules(ground).access(STRANGER)
+    access = rules(ground).access_for(STRANGER)
     assert {name: data for name, place in ground.refused().items() if (data := got(place, access))} == {}
 
 
-@pytest.mark.parametrize("asker", [OWNER, OPERATOR, Context(agent="main"), Context()])
-def test_what_is_the_gateways_own_leaves_for_nobody(ground: Ground, asker: Context) -> None:
-    access = rules(ground).access(asker)
+@pytest.mark.parametrize("asker", [OWNER, OPERATOR, ActionContext(agent="main"), ActionContext()])
+def test_what_is_the_gateways_own_leaves_for_nobody(ground: Ground, asker: ActionContext) -> None:
+    access = rules(ground).access_for(asker)
     assert {name: data for name, place in ground.secrets().items() if (data := got(place, access))} == {}
 
 
 def test_the_owner_may_send_from_every_workspace_and_hidden_files_of_it(ground: Ground) -> None:
-    access = rules(ground).access(OWNER)
+    access = rules(ground).access_for(OWNER)
     for name in ("another agent's", "hidden", "hidden folder"):
         assert got(ground.not_mine()[name], access) == SECRET.encode(), name
     outside = {name: place for name, place in ground.not_mine().items() if "outside" in name}
@@ -76,19 +76,19 @@ def test_the_owner_may_send_from_every_workspace_and_hidden_files_of_it(ground: 
 
 
 def test_whoever_asks_for_no_agent_known_has_no_workspace(ground: Ground) -> None:
-    access = rules(ground).access(Context(bound=True, agent="nobody"))
+    access = rules(ground).access_for(ActionContext(bound=True, agent="nobody"))
     assert access.folders == ()
     assert got(f"{ground.work}/plan.txt", access) is None
-    assert read_file(f"{ground.state}/media/plan.txt", access, most=MOST).data == PLAN.encode()
+    assert read_file(f"{ground.state}/media/plan.txt", access, max_bytes=MOST).data == PLAN.encode()
     with pytest.raises(FileOutside, match="no folder only"):
-        read_file("plan.txt", FileAccess(), most=MOST)
+        read_file("plan.txt", FileAccess(), max_bytes=MOST)
 
 
 def test_whether_a_file_outside_exists_is_not_told(ground: Ground) -> None:
-    access, said = rules(ground).access(STRANGER), set()
+    access, said = rules(ground).access_for(STRANGER), set()
     for place in (str(ground.outside), f"{ground.outside}.not", f"{ground.work}/link.txt", "/root/.ssh", "/no/such"):
         with pytest.raises(FileOutside) as refused:
-            read_file(place, access, most=MOST)
+            read_file(place, access, max_bytes=MOST)
         said.add(str(refused.value))
     assert len(said) == 1
 
@@ -127,9 +127,9 @@ def test_a_refusal_says_what_is_wrong(ground: Ground, place: str, words: str) ->
     def filled(text: str) -> str:
         return text.replace("{work}", str(ground.work)).replace("{state}", str(ground.state))
 
-    access = FileAccess(folders=(ground.work, ground.state / "media"), words=(TOKEN.encode(),))
+    access = FileAccess(folders=(ground.work, ground.state / "media"), secret_texts=(TOKEN.encode(),))
     with pytest.raises(FileRefused, match=re.escape(filled(words))):
-        read_file(filled(place), access, most=MOST)
+        read_file(filled(place), access, max_bytes=MOST)
 
 
 def test_a_file_is_of_the_nearest_folder_it_may_be_sent_from(ground: Ground) -> None:
@@ -140,7 +140,7 @@ def test_a_file_is_of_the_nearest_folder_it_may_be_sent_from(ground: Ground) -> 
         assert got(f"{ground.work}/.env", access) is None
         assert got("config", access) == (None if folders[0] == ground.work else SECRET.encode())
         assert got("plan.txt", access) == (None if folders[0] != ground.work else PLAN.encode())
-    found = read_file("sub/deep plan.txt", FileAccess(folders=(ground.work,)), most=MOST)
+    found = read_file("sub/deep plan.txt", FileAccess(folders=(ground.work,)), max_bytes=MOST)
     assert (found.name, found.path) == ("deep plan.txt", ground.work / "sub" / "deep plan.txt")
 
 
@@ -164,7 +164,7 @@ def test_the_state_directory_inside_a_workspace_stays_closed(tmp_path: Path) -> 
     ground.configure()
     ground.work = tmp_path  # the state directory and all the rest lie in it
     for asker in (STRANGER, OWNER, OPERATOR):
-        access = rules(ground).access(asker)
+        access = rules(ground).access_for(asker)
         assert got(str(ground.outside), access) == SECRET.encode()
         for place in ("state/openclaw.json", "state/gateway-token.txt", "./vault/../state/openclaw.json"):
             assert got(place, access) is None, place
@@ -176,12 +176,12 @@ def test_a_workspace_that_is_the_gateways_own_folder_is_none(tmp_path: Path, pla
     folder = tmp_path / "state" / place
     folder.mkdir(parents=True)
     (folder / "x.txt").write_text(SECRET)
-    assert outside_secrets([folder], tmp_path / "state") == ()
+    assert sendable_folders([folder], tmp_path / "state") == ()
 
 
 @pytest.mark.parametrize("place", ["workspace", "workspaces/main", "workspace-main", "media", "media/pictures"])
 def test_a_workspace_may_lie_in_the_state_directory_where_workspaces_lie(tmp_path: Path, place: str) -> None:
-    assert outside_secrets([tmp_path / place], tmp_path) == (tmp_path / place,)
+    assert sendable_folders([tmp_path / place], tmp_path) == (tmp_path / place,)
 
 
 def test_another_gateways_state_directory_stays_closed_too(ground: Ground) -> None:
@@ -190,8 +190,8 @@ def test_another_gateways_state_directory_stays_closed_too(ground: Ground) -> No
     for name in ("gateway-token.txt", "openclaw.json"):
         (another / name).write_text(SECRET)
     for asker in (STRANGER, OWNER):
-        assert got("deploy/openclaw.json", rules(ground).access(asker)) is None
-        assert got("deploy/gateway-token.txt", rules(ground).access(asker)) is None
+        assert got("deploy/openclaw.json", rules(ground).access_for(asker)) is None
+        assert got("deploy/gateway-token.txt", rules(ground).access_for(asker)) is None
 
 
 def test_files_the_config_keeps_secrets_in_stay_closed_wherever_they_lie(ground: Ground) -> None:
@@ -208,7 +208,7 @@ def test_files_the_config_keeps_secrets_in_stay_closed_wherever_they_lie(ground:
     }
     assert list(map(str, secret_files(config))) == [f"{ground.work}/bot.txt", f"{ground.work}/key.txt"]
     for asker in (STRANGER, OWNER, OPERATOR):
-        access = rules(ground, **config).access(asker)
+        access = rules(ground, **config).access_for(asker)
         assert {name: data for name in names if (data := got(name, access))} == {}
         assert got("plan.txt", access) == PLAN.encode()
 
@@ -224,10 +224,12 @@ def test_the_folders_made_for_files_to_send_are_no_links(ground: Ground) -> None
 
 def test_the_folders_made_for_files_to_send_are_there_and_ours(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileOutside, match="no folder only"):
-        read_file(f"{ground.folder}/not there/x", FileAccess(own_folders=(ground.folder / "not there",)), most=MOST)
+        read_file(
+            f"{ground.folder}/not there/x", FileAccess(own_folders=(ground.folder / "not there",)), max_bytes=MOST
+        )
     for no_folder in (ground.work / "inner", ground.work / "plan.txt"):
         with pytest.raises(FileOutside, match="no folder only"):
-            read_file(f"{no_folder}/x", FileAccess(own_folders=(no_folder,)), most=MOST)
+            read_file(f"{no_folder}/x", FileAccess(own_folders=(no_folder,)), max_bytes=MOST)
     stranger = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: stranger)
     assert got(f"{ground.other}/outside.txt", FileAccess(own_folders=(ground.other,))) is None
@@ -243,31 +245,31 @@ def test_a_workspace_that_is_a_link_is_the_folder_it_leads_to(ground: Ground) ->
 
 
 def test_kernel_files_do_not_leave_where_a_folder_holds_them() -> None:
-    everything = FileAccess(folders=(Path("/"),), hidden=True)
+    everything = FileAccess(folders=(Path("/"),), allows_hidden=True)
     for place in ("/proc/self/environ", "/proc/version", "/sys/kernel/notes", "/dev/null", "/tmp/../proc/version"):
         assert got(place, everything) is None, place
         if "tmp" not in place:
             with pytest.raises(FileOutside):
-                read_file(place, everything, most=MOST)
+                read_file(place, everything, max_bytes=MOST)
     with pytest.raises(FileRefused, match="no file of a disk"):
-        read_file("/tmp/../proc/version", everything, most=MOST)
+        read_file("/tmp/../proc/version", everything, max_bytes=MOST)
     assert got("/etc/passwd", everything)
 
 
 def test_a_file_has_a_size(ground: Ground) -> None:
-    access = rules(ground).access(STRANGER)
-    assert read_file("plan.txt", access, most=len(PLAN)).data == PLAN.encode()
+    access = rules(ground).access_for(STRANGER)
+    assert read_file("plan.txt", access, max_bytes=len(PLAN)).data == PLAN.encode()
     with pytest.raises(FileRefused, match=f"larger than {len(PLAN) - 1} bytes"):
-        read_file("plan.txt", access, most=len(PLAN) - 1)
+        read_file("plan.txt", access, max_bytes=len(PLAN) - 1)
 
 
 def test_a_folder_that_may_only_be_passed_through_is_passed_through(ground: Ground) -> None:
     (ground.work / "sub").chmod(0o711)
-    assert got("sub/deep plan.txt", rules(ground).access(STRANGER)) == PLAN.encode()
+    assert got("sub/deep plan.txt", rules(ground).access_for(STRANGER)) == PLAN.encode()
 
 
 def test_no_descriptor_is_left_open(ground: Ground) -> None:
-    access = rules(ground).access(STRANGER)
+    access = rules(ground).access_for(STRANGER)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for place in (*ground.mine().values(), *ground.refused().values()):
         got(place, access)
@@ -342,7 +344,7 @@ def test_what_is_swapped_while_it_is_judged_does_not_leave(
     good, bad, asked = race(ground)
     flip = ground.work / "sub" / "flip"
     good.rename(flip)
-    access, seen, end = rules(ground).access(STRANGER), 0, time.monotonic() + RACE
+    access, seen, end = rules(ground).access_for(STRANGER), 0, time.monotonic() + RACE
     with flipping(flip, bad):
         while time.monotonic() < end:
             data = got(asked, access)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from openclaw_mcp.core.rpc import READ, Event, Fault
+from openclaw_mcp.core.rpc import READ, RpcError, RpcEvent
 from openclaw_mcp.net import listen
 from openclaw_mcp.net.gateway_client import client as clients
-from openclaw_mcp.net.gateway_client.client import CallTimeout, CannotConnect, Client, ConnectionGone
-from openclaw_mcp.net.gateway_client.handshake import Introduction
-from openclaw_mcp.net.gateway_client.identity import Identity
-from openclaw_mcp.net.websocket import LONGEST_REASON, close_reason
-from openclaw_mcp.protocol.gateway_frames import News
+from openclaw_mcp.net.gateway_client.client import CallTimeout, CannotConnect, ConnectionGone, GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientProfile
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
+from openclaw_mcp.net.websocket import MAX_REASON_BYTES, truncate_reason
+from openclaw_mcp.protocol.gateway_frames import EventFrame
 
 from ...gateway.rpc.gateways import BACKEND, NODE, TUI, Echo, running, within
 
@@ -36,7 +36,7 @@ def test_calls_are_answered_each_with_its_own_answer(tmp_path: Path) -> None:
 def test_a_refusal_is_raised_whole(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
-            with pytest.raises(Fault, match="not now") as caught:
+            with pytest.raises(RpcError, match="not now") as caught:
                 await client.call("refuse")
             assert (caught.value.kind, caught.value.retryable, caught.value.retry_after_ms) == ("UNAVAILABLE", True, 7)
 
@@ -48,7 +48,7 @@ def test_a_method_that_answers_twice(tmp_path: Path) -> None:
         room = Echo()
         async with running(tmp_path, rooms=[room]) as house, house.client() as client:
             first: list[Any] = []
-            waiting = asyncio.create_task(client.call("twice", final=True, accepted=first.append))
+            waiting = asyncio.create_task(client.call("twice", final=True, on_accepted=first.append))
             assert (await client.call("twice"))["status"] == "accepted"
             room.go.set()
             assert (await waiting)["status"] == "ok"
@@ -60,9 +60,9 @@ def test_a_method_that_answers_twice(tmp_path: Path) -> None:
 def test_events_are_heard(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
-            heard: asyncio.Queue[News] = asyncio.Queue()
-            client.events.listen(heard.put_nowait)
-            house.gateway.publish(Event(name="chat", payload={"a": 1}))
+            heard: asyncio.Queue[EventFrame] = asyncio.Queue()
+            client.events.connect(heard.put_nowait)
+            house.gateway.publish(RpcEvent(name="chat", payload={"a": 1}))
             news = await heard.get()
             assert (news.event, news.payload, news.seq) == ("chat", {"a": 1}, 1)
 
@@ -84,7 +84,7 @@ def test_a_call_has_its_time(tmp_path: Path) -> None:
 def test_a_message_the_gateway_would_refuse_for_its_size_is_not_sent(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
-            with pytest.raises(Fault, match="takes at most 26214400"):
+            with pytest.raises(RpcError, match="takes at most 26214400"):
                 await client.call("echo", {"text": "x" * 26_214_400})
             assert await client.call("echo")
 
@@ -93,7 +93,7 @@ def test_a_message_the_gateway_would_refuse_for_its_size_is_not_sent(tmp_path: P
 
 def test_a_device_pairs_silently_on_this_machine_and_comes_back_with_its_own_token(tmp_path: Path) -> None:
     async def test() -> None:
-        device = Identity(b"\1" * 32)
+        device = DeviceIdentity(b"\1" * 32)
         async with running(tmp_path, rooms=[Echo()]) as house:
             async with house.client(who=TUI, scopes=[READ], signer=device) as client:
                 assert client.hello is not None
@@ -102,7 +102,7 @@ def test_a_device_pairs_silently_on_this_machine_and_comes_back_with_its_own_tok
             async with house.client(who=TUI, scopes=[READ], signer=device, token=token) as client:
                 assert client.hello is not None
                 assert client.hello["auth"]["method"] == "device-token"
-            async with house.client(who=NODE, role="node", scopes=[], signer=Identity(b"\2" * 32)) as node:
+            async with house.client(who=NODE, role="node", scopes=[], signer=DeviceIdentity(b"\2" * 32)) as node:
                 assert (await node.call("node.only"))["kind"] == "node"
 
     within(test())
@@ -110,7 +110,7 @@ def test_a_device_pairs_silently_on_this_machine_and_comes_back_with_its_own_tok
 
 def test_the_loss_of_a_devices_standing_ends_its_connections(tmp_path: Path) -> None:
     async def test() -> None:
-        device = Identity(b"\1" * 32)
+        device = DeviceIdentity(b"\1" * 32)
         room = Echo()
         async with running(tmp_path, rooms=[room]) as house, house.client() as owner:
             async with house.client(who=TUI, scopes=[READ], signer=device) as client:
@@ -134,23 +134,23 @@ def test_it_says_why_it_cannot_connect(tmp_path: Path) -> None:
             await refuses(house.client(token="wrong"), "refused us: unauthorized: gateway token mismatch", lasting=True)
             await refuses(house.client(token="wrong"), "set OPENCLAW_GATEWAY_TOKEN", lasting=True)
             await refuses(house.client(token=None), "device identity required; give a token", lasting=True)
-            elsewhere = Client(f"{house.url}/elsewhere", Introduction(client=BACKEND), redial=False)
+            elsewhere = GatewayClient(f"{house.url}/elsewhere", ClientProfile(client=BACKEND), redial=False)
             await refuses(elsewhere, "answered HTTP 404; no gateway's WebSocket is there", lasting=False)
             gone = house.client()
         await refuses(gone, "connection refused; start one with `openclaw gateway`", lasting=False)
         with pytest.raises(CannotConnect, match="no gateway address"):
-            async with Client("nonsense", Introduction(client=BACKEND)):
+            async with GatewayClient("nonsense", ClientProfile(client=BACKEND)):
                 pass
 
     within(test())
 
 
-async def refuses(client: Client, words: str, *, lasting: bool) -> None:
+async def refuses(client: GatewayClient, words: str, *, lasting: bool) -> None:
     with pytest.raises(CannotConnect) as caught:
         async with client:
             pass
     assert words in str(caught.value)
-    assert caught.value.lasting is lasting
+    assert caught.value.permanent is lasting
 
 
 def test_a_gateway_that_never_answers_is_given_up() -> None:
@@ -164,7 +164,7 @@ def test_a_gateway_that_never_answers_is_given_up() -> None:
         async with quiet:
             port = quiet.sockets[0].getsockname()[1]
             url = f"ws://127.0.0.1:{port}"
-            client = Client(url, Introduction(client=BACKEND), redial=False, dial_within=0.1)
+            client = GatewayClient(url, ClientProfile(client=BACKEND), redial=False, dial_timeout=0.1)
             await refuses(client, "did not answer within 0.1 s", lasting=False)
 
     within(test())
@@ -180,7 +180,7 @@ def test_it_redials_and_waiting_calls_fail_at_once(tmp_path: Path) -> None:
             client = house.client(redial=True)
             port = house.port
             hellos: list[Any] = []
-            client.greeted.listen(hellos.append)
+            client.connected.connect(hellos.append)
             async with client:
                 waiting = asyncio.create_task(client.call("wait"))
                 await room.begun.wait()
@@ -199,7 +199,7 @@ def test_it_redials_and_waiting_calls_fail_at_once(tmp_path: Path) -> None:
 
 
 def test_it_redials_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "FIRST_WAIT", 0.02)
+    monkeypatch.setattr(clients, "FIRST_REDIAL_WAIT", 0.02)
 
     async def test() -> None:
         async with running(tmp_path) as house:
@@ -208,7 +208,7 @@ def test_it_redials_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             back = asyncio.Event()
             async with client:
                 await house.stop()
-                client.greeted.listen(lambda _: back.set())
+                client.connected.connect(lambda _: back.set())
                 await asyncio.sleep(0.1)  # long enough for some attempts that fail
                 async with running(tmp_path, port=port), asyncio.timeout(10):
                     await back.wait()
@@ -257,7 +257,10 @@ def test_connect_holds_no_key_without_a_value() -> None:
             said.put_nowait(await greet(socket))
             await socket.wait_closed()
 
-        async with acting(behave) as url, Client(url, Introduction(client=BACKEND, scopes=(READ,)), redial=False):
+        async with (
+            acting(behave) as url,
+            GatewayClient(url, ClientProfile(client=BACKEND, scopes=(READ,)), redial=False),
+        ):
             request = await said.get()
         assert set(request) == {"type", "id", "method", "params"}
         assert request["params"] == {
@@ -277,7 +280,7 @@ def test_a_gateway_that_falls_silent_is_left(caplog: pytest.LogCaptureFixture) -
             await greet(socket, policy={"tickIntervalMs": 50})
             await socket.wait_closed()
 
-        async with acting(behave) as url, Client(url, Introduction(client=BACKEND), redial=False) as client:
+        async with acting(behave) as url, GatewayClient(url, ClientProfile(client=BACKEND), redial=False) as client:
             with pytest.raises(ConnectionGone, match=r"has said nothing for 0\.1 s"):
                 await client.call("health")
 
@@ -295,7 +298,7 @@ def test_answers_nobody_waits_for_and_frames_nobody_knows_are_passed_over() -> N
             await socket.send(json.dumps({"type": "res", "id": request["id"], "ok": True, "payload": 2}))
             await socket.wait_closed()
 
-        async with acting(behave) as url, Client(url, Introduction(client=BACKEND), redial=False) as client:
+        async with acting(behave) as url, GatewayClient(url, ClientProfile(client=BACKEND), redial=False) as client:
             assert await client.call("health") == 1
 
     within(test())
@@ -324,23 +327,23 @@ def test_a_starting_gateway_is_asked_again_when_it_says_so(monkeypatch: pytest.M
             await socket.wait_closed()
 
         async with acting(behave) as url:
-            client = Client(url, Introduction(client=BACKEND))
+            client = GatewayClient(url, ClientProfile(client=BACKEND))
             with pytest.raises(CannotConnect, match="gateway starting") as caught:
-                await client._connected()
+                await client._get_connection()
             assert caught.value.retry_after == 0.02
             greeted = asyncio.Event()
-            client.greeted.listen(lambda _: greeted.set())
-            keeper = asyncio.create_task(client._keep())
+            client.connected.connect(lambda _: greeted.set())
+            keeper = asyncio.create_task(client._reconnect_forever())
             async with asyncio.timeout(10):
                 await greeted.wait()
-            client._keeper = keeper
+            client._keeper_task = keeper
             await client.__aexit__(None, None, None)
 
     within(test())
 
 
 def test_a_close_reason_is_cut_between_characters() -> None:
-    assert close_reason("short") == "short"
-    cut = close_reason("é" * 100)
+    assert truncate_reason("short") == "short"
+    cut = truncate_reason("é" * 100)
     assert cut == "é" * 61
-    assert len(cut.encode()) <= LONGEST_REASON
+    assert len(cut.encode()) <= MAX_REASON_BYTES

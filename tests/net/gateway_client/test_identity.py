@@ -7,8 +7,8 @@ import pytest
 
 from openclaw_mcp.net.files import StateBroken
 from openclaw_mcp.net.gateway_client import identity
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, Credentials, Introduction, signing_words
-from openclaw_mcp.net.gateway_client.identity import DeviceTokens, Identity
+from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials, signature_payload
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity, DeviceTokens
 
 TUI = ClientInfo(id="openclaw-tui", version="1", platform="Linux", mode="ui", device_family="Desktop")
 SEED = bytes(range(32))
@@ -17,8 +17,8 @@ V2 = "50IJokHGmZz0mxasUEcP-wqNQLHUL1cztvM__jQQQ90sTdSHw64a3MTbcUPBudPCE-v5klUQJ3
 
 
 def words(version: str = "v3") -> str:
-    return signing_words(
-        Identity(SEED).id,
+    return signature_payload(
+        DeviceIdentity(SEED).id,
         TUI,
         role="operator",
         scopes=("operator.read", "operator.write"),
@@ -30,7 +30,7 @@ def words(version: str = "v3") -> str:
 
 
 def test_the_known_key_gives_the_known_id_and_signatures() -> None:
-    device = Identity(SEED)
+    device = DeviceIdentity(SEED)
     assert device.public_key == "A6EHv_POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg"
     assert device.id == "56475aa75463474c0285df5dbf2bcab73da651358839e9b77481b2eab107708c"
     assert device.sign(words("v3")) == V3
@@ -38,11 +38,11 @@ def test_the_known_key_gives_the_known_id_and_signatures() -> None:
 
 
 def test_a_signature_holds_for_its_words_alone() -> None:
-    key = identity.read_public_key(Identity(SEED).public_key)
-    assert identity.is_signed(key, words("v3"), V3)
-    assert not identity.is_signed(key, words("v2"), V3)
-    assert not identity.is_signed(key, words("v3"), "nonsense!")
-    assert not identity.is_signed(key, words("v3"), "")
+    key = identity.read_public_key(DeviceIdentity(SEED).public_key)
+    assert identity.is_valid_signature(key, words("v3"), V3)
+    assert not identity.is_valid_signature(key, words("v2"), V3)
+    assert not identity.is_valid_signature(key, words("v3"), "nonsense!")
+    assert not identity.is_valid_signature(key, words("v3"), "")
 
 
 def test_a_public_key_is_read_in_each_spelling() -> None:
@@ -58,7 +58,7 @@ def test_a_public_key_is_read_in_each_spelling() -> None:
 
 def test_an_identity_is_made_once_and_private(tmp_path: Path) -> None:
     path = tmp_path / "device.json"
-    first, second = Identity.load(path), Identity.load(path)
+    first, second = DeviceIdentity.load(path), DeviceIdentity.load(path)
     assert first.id == second.id
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -67,24 +67,24 @@ def test_a_broken_identity_file_stops_us_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "device.json"
     path.write_text('{"version":1,"seed":"short"}')
     with pytest.raises(StateBroken, match="holds no device identity"):
-        Identity.load(path)
+        DeviceIdentity.load(path)
     assert path.read_text() == '{"version":1,"seed":"short"}'
 
 
 def test_an_introduction_signs_the_challenge() -> None:
-    device = Identity(SEED)
-    told = Introduction(client=TUI, scopes=("operator.read", "operator.write"))
+    device = DeviceIdentity(SEED)
+    told = ClientProfile(client=TUI, scopes=("operator.read", "operator.write"))
     challenge = {"nonce": "11111111-2222-3333-4444-555555555555", "ts": 1700000000000}
-    connect = told.connect(challenge, Credentials(token="testtoken123"), device)
+    connect = told.build_connect(challenge, Credentials(token="testtoken123"), device)
     assert connect.device is not None
     assert connect.device.signature == V3
-    assert told.connect(challenge, Credentials(token="t"), None).device is None
+    assert told.build_connect(challenge, Credentials(token="t"), None).device is None
 
 
 def test_a_gateways_token_is_kept_for_that_gateway_and_role(tmp_path: Path) -> None:
     tokens = DeviceTokens(tmp_path / "tokens.json")
     assert tokens.find("ws://a", "operator") is None
-    tokens.keep("ws://a", "operator", "T")
+    tokens.save("ws://a", "operator", "T")
     assert DeviceTokens(tmp_path / "tokens.json").find("ws://a", "operator") == "T"
     assert tokens.find("ws://a", "node") is None
     assert stat.S_IMODE((tmp_path / "tokens.json").stat().st_mode) == 0o600

@@ -21,7 +21,7 @@ from PIL import Image
 
 from openclaw_mcp.core.errors import ToolArguments, ToolError, ToolTimeout, ToolUnavailable
 from openclaw_mcp.node.canvas import browser_page
-from openclaw_mcp.node.canvas.canvas import Canvas
+from openclaw_mcp.node.canvas.canvas import CanvasCapability
 from tests.node.calling import call, children, picture, running, told, virtual_screen
 from tests.programs import need
 
@@ -86,16 +86,18 @@ def lines(*messages: Any) -> str:
 
 
 @contextlib.asynccontextmanager
-async def canvas(tmp_path: Path, *, environ: dict[str, str] | None = None, **options: Any) -> AsyncIterator[Canvas]:
+async def canvas(
+    tmp_path: Path, *, environ: dict[str, str] | None = None, **options: Any
+) -> AsyncIterator[CanvasCapability]:
     need("chromium", package="chromium")
-    made = Canvas(state_dir=tmp_path, environ=environ or NO_SCREEN, **options)
+    made = CanvasCapability(state_dir=tmp_path, environ=environ or NO_SCREEN, **options)
     try:
         yield made
     finally:
         await made.aclose()
 
 
-async def value(made: Canvas, script: str) -> Any:
+async def value(made: CanvasCapability, script: str) -> Any:
     return json.loads(told(await call(made, "canvas.eval", script=script))["result"])
 
 
@@ -275,7 +277,7 @@ def test_a_page_reads_no_files_and_opens_no_other_windows_or_frames(tmp_path: Pa
 )
 def test_addresses_the_canvas_does_not_show_are_refused_without_a_browser(tmp_path: Path, url: str) -> None:
     need("chromium", package="chromium")
-    made = Canvas(state_dir=tmp_path, environ=NO_SCREEN)
+    made = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
 
     with pytest.raises(ToolArguments, match="Invalid url"):
         asyncio.run(call(made, "canvas.present", url=url))
@@ -295,7 +297,7 @@ def test_addresses_the_canvas_does_not_show_are_refused_without_a_browser(tmp_pa
 )
 def test_navigate_leaves_risky_addresses_alone_and_says_why(tmp_path: Path, url: str, reason: str) -> None:
     need("chromium", package="chromium")
-    made = Canvas(state_dir=tmp_path, environ=NO_SCREEN)
+    made = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
 
     result = told(asyncio.run(call(made, "canvas.navigate", url=url)))
 
@@ -366,9 +368,9 @@ def test_a_browser_does_not_outlive_a_node_that_is_killed_outright(tmp_path: Pat
     need("chromium", package="chromium")
     code = (
         "import asyncio, sys\nfrom pathlib import Path\nfrom tests.node.calling import call\n"
-        "from openclaw_mcp.node.canvas.canvas import Canvas\n"
+        "from openclaw_mcp.node.canvas.canvas import CanvasCapability\n"
         "async def main():\n"
-        "    made = Canvas(state_dir=Path(sys.argv[1]))\n"
+        "    made = CanvasCapability(state_dir=Path(sys.argv[1]))\n"
         "    await call(made, 'canvas.present', html='x')\n"
         "    print(made.browser_pid, flush=True)\n"
         "    await asyncio.Event().wait()\n"
@@ -392,7 +394,7 @@ def test_a_page_that_crashes_its_process_fails_at_once_and_the_next_call_works(t
         async with canvas(tmp_path) as made:
             with pytest.raises(ToolError, match="CANVAS"):
                 await call(made, "canvas.present", url="about:blank")
-                await made._stage._ask("Page.crash")  # what a bug in the renderer does
+                await made._page._call_page("Page.crash")  # what a bug in the renderer does
             assert await value(made, "location.href") == "about:blank"
 
     asyncio.run(scene())
@@ -480,7 +482,7 @@ def test_every_component_of_the_catalogue_is_drawn(tmp_path: Path) -> None:
 
 def test_a2ui_lines_that_are_too_many_too_new_or_out_of_reach_are_refused(tmp_path: Path) -> None:
     need("chromium", package="chromium")
-    made = Canvas(state_dir=tmp_path, environ=NO_SCREEN)
+    made = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
     outside = Path("/etc/passwd")  # never below a temporary directory, wherever these tests are
     link = tmp_path / "link.jsonl"
     link.symlink_to(outside)
@@ -503,10 +505,10 @@ def test_without_a_browser_every_command_is_missing_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    made = Canvas(state_dir=tmp_path, environ=NO_SCREEN)
+    made = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
 
     for command in made.commands():
-        missing = made.missing(command.spec.name)
+        missing = made.unavailable_reason(command.spec.name)
         assert missing is not None
         assert "chromium" in missing.remedy
     with pytest.raises(ToolUnavailable, match="CANVAS_NOT_AVAILABLE"):

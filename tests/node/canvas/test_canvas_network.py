@@ -12,7 +12,7 @@ import pytest
 
 from openclaw_mcp.core.errors import ToolError
 from openclaw_mcp.node.canvas import browser_page
-from openclaw_mcp.node.canvas.canvas import Canvas
+from openclaw_mcp.node.canvas.canvas import CanvasCapability
 from openclaw_mcp.node.canvas.forward_proxy import ForwardProxy
 from tests.node.calling import call
 from tests.node.canvas.networks import NAMES, PAGES, PUBLIC, Site, machine, run, serving
@@ -62,7 +62,7 @@ HINTS = """window.open(url);
     for (const rel of ['preconnect', 'dns-prefetch', 'prerender', 'icon']) void element('link', {rel, href: url})"""
 
 
-async def left(made: Canvas, base: str) -> str:
+async def left(made: CanvasCapability, base: str) -> str:
     """Where the page has gone, once it is not at `base` any more."""
     async with asyncio.timeout(WAIT):
         while True:
@@ -71,7 +71,7 @@ async def left(made: Canvas, base: str) -> str:
                     return str(place)
 
 
-async def tried(made: Canvas, origin: str, base: str) -> AsyncIterator[str]:
+async def tried(made: CanvasCapability, origin: str, base: str) -> AsyncIterator[str]:
     """Every way to ask for an origin, from a page at `base`; each is named when it has come to its end."""
     await call(made, "canvas.present", url=base)
     for way, script in STAYING.items():

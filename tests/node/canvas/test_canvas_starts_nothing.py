@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import ToolError
-from openclaw_mcp.node.canvas.browser_profile import prepare
-from openclaw_mcp.node.canvas.canvas import Canvas
+from openclaw_mcp.node.canvas.browser_profile import prepare_profile
+from openclaw_mcp.node.canvas.canvas import CanvasCapability
 from tests.node.calling import call, virtual_screen
 from tests.node.canvas.test_canvas import NO_SCREEN, canvas, value
 from tests.node.exec.judging import script
@@ -45,7 +45,7 @@ class Helpers:
         return self._called.read_text() if self._called.exists() else ""
 
 
-async def settled(made: Canvas, helpers: Helpers) -> Any:
+async def settled(made: CanvasCapability, helpers: Helpers) -> Any:
     """Where the page is, once it was led away or a program was started."""
     async with asyncio.timeout(WAIT):
         while not helpers.called:
@@ -55,7 +55,7 @@ async def settled(made: Canvas, helpers: Helpers) -> Any:
     return None
 
 
-async def lead(made: Canvas, helpers: Helpers, url: str, way: str) -> None:
+async def lead(made: CanvasCapability, helpers: Helpers, url: str, way: str) -> None:
     await call(made, "canvas.present", html="<body>hello")
     with contextlib.suppress(ToolError):
         await value(made, f"(url => {{ {WAYS[way]}; return 1 }})({json.dumps(url)})")
@@ -120,7 +120,7 @@ def test_what_a_profile_held_before_does_not_matter(tmp_path: Path, before: str 
         path.parent.mkdir()
         path.write_text(before)
 
-    prepare(tmp_path)
+    prepare_profile(tmp_path)
 
     lists = json.loads(path.read_text())["policy"]
     assert lists["url_blocklist"] == ["*"]
@@ -128,10 +128,10 @@ def test_what_a_profile_held_before_does_not_matter(tmp_path: Path, before: str 
 
 
 def test_what_else_a_profile_holds_stays(tmp_path: Path) -> None:
-    prepare(tmp_path)
+    prepare_profile(tmp_path)
     path = tmp_path / "Default/Preferences"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"mine": {"a": 1}}))
 
-    prepare(tmp_path)
+    prepare_profile(tmp_path)
 
     assert json.loads(path.read_text())["mine"] == {"a": 1}

@@ -15,7 +15,7 @@ import pytest
 
 from openclaw_mcp.node.canvas import forward_proxy
 from openclaw_mcp.node.canvas.forward_proxy import ForwardProxy
-from openclaw_mcp.node.canvas.urls import Origin, origins
+from openclaw_mcp.node.canvas.urls import WebOrigin, parse_origins
 from tests.node.calling import call
 from tests.node.canvas.networks import Site, machine, run, serving
 from tests.node.canvas.test_canvas import canvas
@@ -51,7 +51,7 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def proxying(trusted: frozenset[Origin] = frozenset()) -> AsyncIterator[Client]:
+async def proxying(trusted: frozenset[WebOrigin] = frozenset()) -> AsyncIterator[Client]:
     proxy = ForwardProxy(trusted)
     await proxy.start()
     try:
@@ -167,7 +167,7 @@ def test_what_is_no_clear_request_to_a_proxy_is_not_answered(head: str) -> None:
 def test_an_origin_is_trusted_with_its_scheme_host_and_port(trusted: str, first: str, reached: bool) -> None:
     async def scene() -> None:
         site = Site()
-        async with serving(site) as port, proxying(origins([trusted.replace("PORT", str(port))])) as client:
+        async with serving(site) as port, proxying(parse_origins([trusted.replace("PORT", str(port))])) as client:
             request = f"{first.replace('PORT', str(port))} HTTP/1.1\r\n{client.secret}\r\n"
             tunnelled = "GET / HTTP/1.1\r\nHost: x\r\n\r\n" if "CONNECT" in first else ""
             answer = await client.answer(request + tunnelled)
@@ -235,12 +235,12 @@ def test_who_takes_too_long_is_hung_up_on(
 
 
 def test_headers_and_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward_proxy, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(forward_proxy, "MAX_CONNECTIONS", 2)
 
     async def scene() -> None:
         async with serving(Site()) as machine().public, proxying() as client:
             request = f"GET http://public.example/ HTTP/1.1\r\n{client.secret}"
-            assert await client.answer(f"{request}X: {'x' * forward_proxy.MOST_HEAD}\r\n\r\n") == ""
+            assert await client.answer(f"{request}X: {'x' * forward_proxy.MAX_HEAD}\r\n\r\n") == ""
             assert await client.answer(f"{request}X:{' ' * 60_000}\0\r\n\r\n") == ""  # read in one pass
             tunnel = f"CONNECT public.example:80 HTTP/1.1\r\n{client.secret}\r\n"
             async with client.connected() as (one, to_one), client.connected() as (two, to_two):
@@ -259,7 +259,7 @@ def test_it_ends_with_its_browser(tmp_path: Path) -> None:
     async def scene() -> None:
         async with canvas(tmp_path) as made:
             await call(made, "canvas.present", html="x")
-            proxy = made._stage._proxy
+            proxy = made._page._proxy
             assert proxy is not None
             client = Client(proxy)
             async with client.connected() as (reader, _):
@@ -268,7 +268,7 @@ def test_it_ends_with_its_browser(tmp_path: Path) -> None:
             with pytest.raises(ConnectionRefusedError):
                 await client.answer("")
             await call(made, "canvas.eval", script="1")
-            second = Client(made._stage._proxy or proxy)
+            second = Client(made._page._proxy or proxy)
             assert second.secret != client.secret
             await call(made, "canvas.hide")
             with pytest.raises(ConnectionRefusedError):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.node.desktop import Desktop
-from openclaw_mcp.node.exec.approvals import Approvals
+from openclaw_mcp.node.desktop import DesktopNotifier
+from openclaw_mcp.node.exec.approvals import ExecAuthorizer
 from openclaw_mcp.node.exec.rules import Action, ExecPolicy, Rule
-from openclaw_mcp.node.questions import Asking
-from openclaw_mcp.node.system import System
+from openclaw_mcp.node.questions import PromptRouter
+from openclaw_mcp.node.system import SystemCapability
 
 from ..media.making import call
 
@@ -22,20 +22,22 @@ def rules(default: Action, *, allow: Sequence[str] = (), deny: Sequence[str] = (
     )
 
 
-def approvals_of(folder: Path, policy: ExecPolicy) -> Approvals:
+def approvals_of(folder: Path, policy: ExecPolicy) -> ExecAuthorizer:
     """The approvals of a state directory with these rules, where nobody is there to ask."""
-    approvals = Approvals(state_dir=folder, asking=Asking(seconds=lambda: 1, in_client=lambda: True))
-    approvals.save(policy)
+    approvals = ExecAuthorizer(
+        state_dir=folder, prompt_router=PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
+    )
+    approvals.save_policy(policy)
     return approvals
 
 
 def verdict(state: Path, policy: ExecPolicy, argv: Sequence[str], *, cwd: Path | None = None) -> Action:
-    return approvals_of(state, policy).verdict(argv, cwd=cwd).action
+    return approvals_of(state, policy).evaluate(argv, cwd=cwd).action
 
 
 def run(state: Path, policy: ExecPolicy, command: str | Sequence[str], **arguments: Any) -> Any:
     """What system.run answers under these rules, with nobody there to ask. Raises ToolDenied."""
-    system = System(approvals=approvals_of(state, policy), desktop=Desktop())
+    system = SystemCapability(approvals=approvals_of(state, policy), desktop=DesktopNotifier())
     start = next(each.run for each in system.commands() if each.spec.name == "system.run")
 
     async def started() -> Any:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import OpenClawError, ToolDenied
-from openclaw_mcp.node.desktop import Desktop
-from openclaw_mcp.node.exec.approvals import UNWATCHED, Approvals
-from openclaw_mcp.node.questions import Answer, Asking, Question
-from openclaw_mcp.node.system import System
+from openclaw_mcp.node.desktop import DesktopNotifier
+from openclaw_mcp.node.exec.approvals import UNWATCHED_NOTICE, ExecAuthorizer
+from openclaw_mcp.node.questions import PromptAnswer, PromptRouter, UserQuestion
+from openclaw_mcp.node.system import SystemCapability
 
 from ..media.making import call
 from .judging import rules, script
@@ -21,18 +21,20 @@ from .judging import rules, script
 class Desk:
     """`system.run` with the default rules, and a person during whose thinking something happens."""
 
-    def __init__(self, state: Path, meanwhile: Callable[[], Any], answer: Answer = "once") -> None:
-        self.asked: list[Question] = []
-        self.approvals = Approvals(state_dir=state, asking=Asking([self], seconds=lambda: 5, in_client=lambda: False))
-        system = System(approvals=self.approvals, desktop=Desktop())
+    def __init__(self, state: Path, meanwhile: Callable[[], Any], answer: PromptAnswer = "once") -> None:
+        self.asked: list[UserQuestion] = []
+        self.approvals = ExecAuthorizer(
+            state_dir=state, prompt_router=PromptRouter([self], seconds=lambda: 5, ask_in_client=lambda: False)
+        )
+        system = SystemCapability(approvals=self.approvals, desktop=DesktopNotifier())
         self._start = next(each.run for each in system.commands() if each.spec.name == "system.run")
         self._meanwhile = meanwhile
         self._answer = answer
 
-    def present(self) -> bool:
+    def is_available(self) -> bool:
         return True
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: UserQuestion) -> PromptAnswer:
         self.asked.append(question)
         self._meanwhile()
         return self._answer
@@ -139,7 +141,7 @@ def test_it_is_said_where_files_can_not_be_known(tmp_path: Path, work: Path, tex
     with pytest.raises(OpenClawError):
         desk.run(text, work)
 
-    assert UNWATCHED in desk.asked[0].detail.splitlines()
+    assert UNWATCHED_NOTICE in desk.asked[0].detail.splitlines()
     assert not desk.asked[0].always
 
 
@@ -151,7 +153,7 @@ def test_and_only_there(tmp_path: Path, work: Path, text: str) -> None:
     with pytest.raises(ToolDenied):
         desk.run(text, work)
 
-    assert UNWATCHED not in desk.asked[0].detail
+    assert UNWATCHED_NOTICE not in desk.asked[0].detail
 
 
 def test_a_folder_with_too_much_in_it_hides_nothing_else(tmp_path: Path, work: Path) -> None:
@@ -161,7 +163,7 @@ def test_a_folder_with_too_much_in_it_hides_nothing_else(tmp_path: Path, work: P
 
     with pytest.raises(ToolDenied, match="changed while a person was asked"):
         desk.run("for f in *; do true; done; cd sub; cd ..; sh run.sh", work)
-    assert UNWATCHED in desk.asked[0].detail.splitlines()
+    assert UNWATCHED_NOTICE in desk.asked[0].detail.splitlines()
 
 
 def test_words_without_number_hide_no_file_before_them(tmp_path: Path, work: Path) -> None:
@@ -169,7 +171,7 @@ def test_words_without_number_hide_no_file_before_them(tmp_path: Path, work: Pat
 
     with pytest.raises(ToolDenied, match="changed while a person was asked"):
         desk.run(f"eval sh run.sh; true {' '.join(str(number) for number in range(3000))}", work)
-    assert UNWATCHED in desk.asked[0].detail.splitlines()
+    assert UNWATCHED_NOTICE in desk.asked[0].detail.splitlines()
 
 
 def test_a_files_name_is_one_line_of_a_question(tmp_path: Path, work: Path) -> None:
@@ -232,6 +234,6 @@ def test_a_command_that_a_rule_allows_runs_where_it_was_judged(tmp_path: Path) -
     (tmp_path / "safe").mkdir()
     (tmp_path / "link").symlink_to("safe")
     desk = Desk(tmp_path / "state", lambda: None)
-    desk.approvals.save(rules("deny", allow=("pwd",)))
+    desk.approvals.save_policy(rules("deny", allow=("pwd",)))
 
     assert desk.run(["pwd"], tmp_path / "link")["stdout"].strip() == str((tmp_path / "safe").resolve())

@@ -12,9 +12,9 @@ import pytest
 
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.node.exec import digests
-from openclaw_mcp.node.exec.approvals import IN_TURN, Approvals
+from openclaw_mcp.node.exec.approvals import INDIRECT_FILES_NOTICE, ExecAuthorizer
 from openclaw_mcp.node.exec.rules import ExecPolicy
-from openclaw_mcp.node.questions import Answer, Asking, Question
+from openclaw_mcp.node.questions import PromptAnswer, PromptRouter, UserQuestion
 
 from ..media.making import call
 
@@ -46,17 +46,17 @@ class Machine:
         self.state = tmp_path / "state"
         self.state.mkdir()
         (self.state / "exec-policy.json").write_bytes(NOTHING)
-        self.asked: list[Question] = []
-        self.answer: Answer = "always"
+        self.asked: list[UserQuestion] = []
+        self.answer: PromptAnswer = "always"
         self.meanwhile: Callable[[], Any] = lambda: None
-        self.approvals = Approvals(
-            state_dir=self.state, asking=Asking([self], seconds=lambda: 5, in_client=lambda: False)
+        self.approvals = ExecAuthorizer(
+            state_dir=self.state, prompt_router=PromptRouter([self], seconds=lambda: 5, ask_in_client=lambda: False)
         )
 
-    def present(self) -> bool:
+    def is_available(self) -> bool:
         return True
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: UserQuestion) -> PromptAnswer:
         self.asked.append(question)
         self.meanwhile()
         return self.answer
@@ -126,7 +126,7 @@ CHANGES: dict[str, Callable[[Machine, str], Any]] = {
     "another byte, same size and time": lambda machine, name: _same_stamp(machine.here / name),
     "gone": lambda machine, name: (machine.here / name).unlink(),
     "a link to another": lambda machine, name: machine.link(name, str(machine.there / "a.txt")),
-    "too large": lambda machine, name: os.truncate(machine.here / name, digests.LARGEST + 1),
+    "too large": lambda machine, name: os.truncate(machine.here / name, digests.MAX_BYTES + 1),
     "unreadable": lambda machine, name: machine.link(name, "/proc/1/mem"),
     "a pipe": lambda machine, name: _as_pipe(machine.here / name),
 }
@@ -242,7 +242,7 @@ def test_the_question_says_what_always_would_mean(machine: Machine) -> None:
     machine.run("python3", "script.py")
     machine.run("expr", "1")
 
-    assert machine.asked[0].lasting == f"in {machine.here}, while script.py stays as now; {IN_TURN}"
+    assert machine.asked[0].lasting == f"in {machine.here}, while script.py stays as now; {INDIRECT_FILES_NOTICE}"
     assert machine.asked[1].lasting == f"in {machine.here}"
 
 
@@ -277,20 +277,20 @@ def test_a_rule_written_by_hand_holds_as_it_is_written(machine: Machine) -> None
 def test_a_folder_does_not_narrow_a_rule_that_is_not_an_allow(machine: Machine, action: str) -> None:
     rules(machine, {"pattern": "expr *", "action": action, "cwd": str(machine.there), "files": {}})
 
-    assert machine.approvals.verdict(["expr", "1"], cwd=machine.here).action == action
+    assert machine.approvals.evaluate(["expr", "1"], cwd=machine.here).action == action
 
 
 def test_the_rules_go_over_the_wire_and_back_and_stay_bound(machine: Machine) -> None:
     machine.run("python3", "script.py")
-    kept = machine.approvals.policy()
-    sent = machine.approvals.get()
+    kept = machine.approvals.load_policy()
+    sent = machine.approvals.describe_policy()
     (rule,) = sent["rules"]
     assert rule.keys() == {"pattern", "action", "description"}
     assert str(machine.here) in rule["description"]
 
-    machine.approvals.set({"baseHash": sent["hash"], "rules": sent["rules"]})
+    machine.approvals.tighten_policy({"baseHash": sent["hash"], "rules": sent["rules"]})
 
-    assert machine.approvals.policy() == kept
+    assert machine.approvals.load_policy() == kept
 
 
 @pytest.mark.parametrize(
@@ -306,18 +306,18 @@ def test_the_rules_go_over_the_wire_and_back_and_stay_bound(machine: Machine) ->
 )
 def test_from_far_away_a_rule_is_not_unbound(machine: Machine, looser: Any) -> None:
     machine.run("python3", "script.py")
-    sent = machine.approvals.get()
+    sent = machine.approvals.describe_policy()
 
     with pytest.raises(ToolDenied, match="looser"):
-        machine.approvals.set({"baseHash": sent["hash"], "rules": [{**sent["rules"][0], **looser}]})
+        machine.approvals.tighten_policy({"baseHash": sent["hash"], "rules": [{**sent["rules"][0], **looser}]})
 
 
 def test_an_older_answer_is_not_made_a_rule_by_hand_from_far_away(machine: Machine) -> None:
     rules(machine, OLD)
-    sent = machine.approvals.get()
-    machine.approvals.set({"baseHash": sent["hash"], "rules": sent["rules"]})
-    assert machine.approvals.policy() == msgspec.convert({"defaultAction": "prompt", "rules": [OLD]}, ExecPolicy)
+    sent = machine.approvals.describe_policy()
+    machine.approvals.tighten_policy({"baseHash": sent["hash"], "rules": sent["rules"]})
+    assert machine.approvals.load_policy() == msgspec.convert({"defaultAction": "prompt", "rules": [OLD]}, ExecPolicy)
 
     with pytest.raises(ToolDenied, match="looser"):
         plain = {"pattern": OLD["pattern"], "action": "allow"}
-        machine.approvals.set({"baseHash": machine.approvals.get()["hash"], "rules": [plain]})
+        machine.approvals.tighten_policy({"baseHash": machine.approvals.describe_policy()["hash"], "rules": [plain]})

@@ -274,13 +274,13 @@ def test_what_is_no_plain_file_is_not_opened(machine: Machine, tmp_path: Path) -
 @pytest.mark.parametrize(
     "bound",
     [
-        always_binding.MOST_FILES,
-        file_operands.MOST_LOOKS,
-        file_operands.MOST_ENTRIES,
-        file_operands.MOST_FOLDERS,
-        file_operands.MOST_MATCHES,
-        file_operands.LONGEST_CLUSTER,
-        digests.LARGEST >> 12,
+        always_binding.MAX_FILES,
+        file_operands.MOST_LOOKUPS,
+        file_operands.MAX_ENTRIES,
+        file_operands.MAX_FOLDERS,
+        file_operands.MAX_MATCHES,
+        file_operands.MAX_CLUSTER_LENGTH,
+        digests.MAX_BYTES >> 12,
         digests.MOST_BYTES >> 14,
     ],
 )

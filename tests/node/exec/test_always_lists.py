@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.node.exec.approvals import UNWATCHED
+from openclaw_mcp.node.exec.approvals import UNWATCHED_NOTICE
 
 from .judging import script
 from .test_always import PLAIN_PATH, Machine
@@ -265,7 +265,7 @@ def test_always_is_not_offered_where_not_all_a_program_looks_for_is_known(machin
     for _ in range(2):
         assert machine.run(*argv) == 1
         assert not machine.asked[-1].always
-        assert UNWATCHED in machine.asked[-1].detail
+        assert UNWATCHED_NOTICE in machine.asked[-1].detail
 
 
 @pytest.mark.parametrize("command", ["./run.sh x", "python3 ./x", "git status", "sort x", "cp x y", "sh run.sh"])
@@ -275,7 +275,7 @@ def test_where_it_is_known_the_question_does_not_say_otherwise(machine: Machine,
 
     assert machine.run(*command.split()) == 1
     assert machine.asked[-1].always
-    assert UNWATCHED not in machine.asked[-1].detail
+    assert UNWATCHED_NOTICE not in machine.asked[-1].detail
 
 
 PARTLY = {

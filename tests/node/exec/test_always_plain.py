@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_mcp.node.exec.approvals import UNWATCHED
+from openclaw_mcp.node.exec.approvals import UNWATCHED_NOTICE
 
 from .judging import script
 from .test_always import PLAIN_PATH, Machine
@@ -61,7 +61,7 @@ PLAIN = """
 def test_always_is_on_offer_for_a_plain_form(machine: Machine, command: str) -> None:
     assert machine.run(*command.split()) == 1
     assert machine.asked[-1].always
-    assert UNWATCHED not in machine.asked[-1].detail
+    assert UNWATCHED_NOTICE not in machine.asked[-1].detail
     assert machine.run(*command.split()) == 0
 
 
@@ -179,7 +179,7 @@ def test_always_is_not_on_offer_for_anything_else(machine: Machine, command: str
     for _ in range(2):
         assert machine.run(*command.split()) == 1
         assert not machine.asked[-1].always
-        assert UNWATCHED in machine.asked[-1].detail
+        assert UNWATCHED_NOTICE in machine.asked[-1].detail
 
 
 # ---- whose interpreter it is ----

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openclaw_mcp.core.errors import OpenClawError
-from openclaw_mcp.node.desktop import Desktop
-from openclaw_mcp.node.exec.approvals import Approvals
-from openclaw_mcp.node.exec.rules import ExecPolicy, Rule, judge
-from openclaw_mcp.node.exec.shell_reader import Piece, Word, words
+from openclaw_mcp.node.desktop import DesktopNotifier
+from openclaw_mcp.node.exec.approvals import ExecAuthorizer
+from openclaw_mcp.node.exec.rules import ExecPolicy, Rule, evaluate_policy
+from openclaw_mcp.node.exec.shell_reader import ParsedCommand, ShellWord, word_set
 from openclaw_mcp.node.exec.wrappers import unwrap
-from openclaw_mcp.node.questions import Asking
-from openclaw_mcp.node.system import System
+from openclaw_mcp.node.questions import PromptRouter
+from openclaw_mcp.node.system import SystemCapability
 from tests.effort import often
 
 from ..media.making import call
@@ -30,7 +30,7 @@ BUILTINS = ExecPolicy(
     default_action="deny",
     rules=tuple(
         Rule(pattern=f"{name} *", action="allow")
-        for name in words("echo test [ printf exit return shift break continue ulimit kill sleep")
+        for name in word_set("echo test [ printf exit return shift break continue ulimit kill sleep")
     ),
 )
 ALL_BUT_RM = ExecPolicy(default_action="allow", rules=(Rule(pattern="rm *", action="deny"),))
@@ -57,11 +57,11 @@ def folder(tmp_path: Path) -> Path:
     return work
 
 
-def system(tmp_path: Path, policy: ExecPolicy) -> System:
-    nobody = Asking(seconds=lambda: 1, in_client=lambda: True)
-    approvals = Approvals(state_dir=tmp_path / "state", asking=nobody)
-    approvals.save(policy)
-    return System(approvals=approvals, desktop=Desktop())
+def system(tmp_path: Path, policy: ExecPolicy) -> SystemCapability:
+    nobody = PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
+    approvals = ExecAuthorizer(state_dir=tmp_path / "state", prompt_router=nobody)
+    approvals.save_policy(policy)
+    return SystemCapability(approvals=approvals, desktop=DesktopNotifier())
 
 
 def test_there_are_at_least_200_attempts() -> None:
@@ -87,21 +87,25 @@ def test_no_attempt_removes_the_file_or_changes_it(tmp_path: Path, folder: Path,
 
 @pytest.mark.parametrize("policy", [ONLY_ECHO, ECHO_OR_ASK], ids=["others denied", "others asked for"])
 def test_no_attempt_is_even_started(tmp_path: Path, folder: Path, policy: ExecPolicy) -> None:
-    approvals = Approvals(state_dir=tmp_path / "state", asking=Asking(seconds=lambda: 1, in_client=lambda: True))
-    approvals.save(policy)
+    approvals = ExecAuthorizer(
+        state_dir=tmp_path / "state", prompt_router=PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
+    )
+    approvals.save_policy(policy)
 
-    started = [argv for argv in attempts() if approvals.verdict(argv, cwd=folder).action == "allow"]
+    started = [argv for argv in attempts() if approvals.evaluate(argv, cwd=folder).action == "allow"]
 
     assert started == []
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "dash", "ksh"])
 def test_no_builtin_computes_a_word(tmp_path: Path, folder: Path, shell: str) -> None:
-    approvals = Approvals(state_dir=tmp_path / "state", asking=Asking(seconds=lambda: 1, in_client=lambda: True))
-    approvals.save(BUILTINS)
+    approvals = ExecAuthorizer(
+        state_dir=tmp_path / "state", prompt_router=PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
+    )
+    approvals.save_policy(BUILTINS)
 
     started = [
-        text for text in COMPUTED if approvals.verdict([shell, "-c", f"echo x; {text}"], cwd=folder).action == "allow"
+        text for text in COMPUTED if approvals.evaluate([shell, "-c", f"echo x; {text}"], cwd=folder).action == "allow"
     ]
 
     assert started == []
@@ -109,18 +113,22 @@ def test_no_builtin_computes_a_word(tmp_path: Path, folder: Path, shell: str) ->
 
 @pytest.mark.parametrize("text", NOT_COMPUTED)
 def test_numbers_strings_and_files_may_be_compared_and_printed(tmp_path: Path, text: str) -> None:
-    approvals = Approvals(state_dir=tmp_path, asking=Asking(seconds=lambda: 1, in_client=lambda: True))
-    approvals.save(BUILTINS)
+    approvals = ExecAuthorizer(
+        state_dir=tmp_path, prompt_router=PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
+    )
+    approvals.save_policy(BUILTINS)
 
-    verdict = approvals.verdict(["sh", "-c", text])
+    verdict = approvals.evaluate(["sh", "-c", text])
 
     assert verdict.action == "allow", verdict.reason
 
 
 def test_a_deny_rule_finds_rm_wherever_it_can_be_seen(tmp_path: Path, folder: Path) -> None:
     """With everything else allowed, text that names rm is denied or, where it can't be read, asked about."""
-    approvals = Approvals(state_dir=tmp_path / "state", asking=Asking(seconds=lambda: 1, in_client=lambda: True))
-    approvals.save(ALL_BUT_RM)
+    approvals = ExecAuthorizer(
+        state_dir=tmp_path / "state", prompt_router=PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
+    )
+    approvals.save_policy(ALL_BUT_RM)
     hidden_in_a_program = ("perl", "python3", "awk", "sed", "vim", "tar", "git")
     cases = [
         argv
@@ -131,7 +139,7 @@ def test_a_deny_rule_finds_rm_wherever_it_can_be_seen(tmp_path: Path, folder: Pa
         and "#" not in argv[2]
     ]
 
-    allowed = [argv[2] for argv in cases if approvals.verdict(argv, cwd=folder).action == "allow"]
+    allowed = [argv[2] for argv in cases if approvals.evaluate(argv, cwd=folder).action == "allow"]
 
     assert allowed == []
 
@@ -162,10 +170,12 @@ def test_a_deny_rule_finds_rm_wherever_it_can_be_seen(tmp_path: Path, folder: Pa
     ],
 )
 def test_echo_itself_passes_in_all_its_clothes(tmp_path: Path, text: str) -> None:
-    approvals = Approvals(state_dir=tmp_path, asking=Asking(seconds=lambda: 1, in_client=lambda: True))
-    approvals.save(ONLY_ECHO)
+    approvals = ExecAuthorizer(
+        state_dir=tmp_path, prompt_router=PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
+    )
+    approvals.save_policy(ONLY_ECHO)
 
-    verdict = approvals.verdict(["sh", "-c", text])
+    verdict = approvals.evaluate(["sh", "-c", text])
 
     assert verdict.action == "allow", verdict.reason
 
@@ -210,8 +220,8 @@ def trapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(shards=st.lists(SHARDS, min_size=1, max_size=14), shell=st.sampled_from(["sh", "bash"]))
 def test_whatever_text_is_allowed_starts_nothing_but_echo(trapped: Path, shards: list[str], shell: str) -> None:
     text = "echo " + "".join(shards)
-    reading = unwrap([Piece((Word(shell), Word("-c"), Word(text)))])
-    if judge(ONLY_ECHO, reading, locate=shutil.which).action != "allow":
+    reading = unwrap([ParsedCommand((ShellWord(shell), ShellWord("-c"), ShellWord(text)))])
+    if evaluate_policy(ONLY_ECHO, reading, locate=shutil.which).action != "allow":
         return
     mark = trapped / "mark"
     environment = {"PATH": str(trapped), "MARK": str(mark), "HOME": str(trapped), "x": "rm victim; rm victim"}

@@ -5,8 +5,8 @@ import shlex
 
 import pytest
 
-from openclaw_mcp.node.exec.shell_reader import Piece, Word
-from openclaw_mcp.node.exec.wrappers import Opened, unwrap
+from openclaw_mcp.node.exec.shell_reader import ParsedCommand, ShellWord
+from openclaw_mcp.node.exec.wrappers import UnwrapResult, unwrap
 
 OPENED = [
     ("ls a", "ls a", ""),
@@ -327,22 +327,22 @@ UNOPENED = {
 }
 
 
-def _opened(line: str) -> Opened:
+def _opened(line: str) -> UnwrapResult:
     """A line of words, where `$x` makes one that is decided only when it runs."""
     words = (
-        Word(word.replace("$x", ""), open=True) if "$x" in word and " " not in word else Word(word)
+        ShellWord(word.replace("$x", ""), is_dynamic=True) if "$x" in word and " " not in word else ShellWord(word)
         for word in shlex.split(line)
     )
-    return unwrap([Piece(tuple(words))])
+    return unwrap([ParsedCommand(tuple(words))])
 
 
-def _shown(pieces: tuple[Piece, ...]) -> str:
+def _shown(pieces: tuple[ParsedCommand, ...]) -> str:
     """As in the table: the shell that starts it, what else there is to say, and open words in angles."""
     return " / ".join(
         (f"{piece.shell}: " if piece.shell else "")
-        + ("then " if piece.later else "")
-        + ("fed " if piece.fed else "")
-        + " ".join(f"<{word.text}>" if word.open else shlex.quote(word.text) for word in piece.words)
+        + ("then " if piece.runs_after_others else "")
+        + ("fed " if piece.has_piped_input else "")
+        + " ".join(f"<{word.text}>" if word.is_dynamic else shlex.quote(word.text) for word in piece.words)
         for piece in pieces
     )
 
@@ -351,35 +351,35 @@ def _shown(pieces: tuple[Piece, ...]) -> str:
 def test_a_wrapper_is_what_it_would_start(line: str, started: str, noted: str) -> None:
     opened = _opened(line)
 
-    assert opened.doubts == ()
-    assert _shown(opened.pieces) == started
-    assert _shown(opened.seen) == noted
+    assert opened.uncertainties == ()
+    assert _shown(opened.commands) == started
+    assert _shown(opened.deny_candidates) == noted
 
 
 @pytest.mark.parametrize(("why", "line"), [(why, line) for why, lines in UNOPENED.items() for line in lines])
 def test_what_it_would_start_is_not_guessed(why: str, line: str) -> None:
-    assert _opened(line).doubts == (why,)
+    assert _opened(line).uncertainties == (why,)
 
 
 def test_what_a_copy_would_start_is_looked_for_as_deep_as_in_a_wrapper() -> None:
-    assert _shown(_opened("./nice " + "nice " * 6 + "rm x").seen).startswith("rm x / ")
-    assert _shown(_opened("nice ./nice " + "nice " * 5 + "rm x").seen).split(" / ")[1] == "rm x"
+    assert _shown(_opened("./nice " + "nice " * 6 + "rm x").deny_candidates).startswith("rm x / ")
+    assert _shown(_opened("nice ./nice " + "nice " * 5 + "rm x").deny_candidates).split(" / ")[1] == "rm x"
 
 
 def test_a_name_that_may_mean_another_file_to_a_wrapper_is_not_guessed() -> None:
     steady = {"nice", "ls"}.__contains__
-    known = unwrap([Piece((Word("nice"), Word("ls")))], steady=steady)
-    other = unwrap([Piece((Word("nice"), Word("git")))], steady=steady)
+    known = unwrap([ParsedCommand((ShellWord("nice"), ShellWord("ls")))], is_process_independent=steady)
+    other = unwrap([ParsedCommand((ShellWord("nice"), ShellWord("git")))], is_process_independent=steady)
 
-    assert known.doubts == ()
-    assert other.doubts == ("git may mean another file to whatever starts it",)
+    assert known.uncertainties == ()
+    assert other.uncertainties == ("git may mean another file to whatever starts it",)
 
 
 def test_what_was_opened_before_a_doubt_is_still_told() -> None:
     opened = _opened("sh -c 'nice rm x; env -i ls; id'")
 
-    assert _shown(opened.pieces) == "rm x"
-    assert _shown(opened.seen).endswith("sh: nice rm x / sh: then env -i ls")
+    assert _shown(opened.commands) == "rm x"
+    assert _shown(opened.deny_candidates).endswith("sh: nice rm x / sh: then env -i ls")
 
 
 def _copies(*sizes: int) -> str:
@@ -406,8 +406,8 @@ def _copies(*sizes: int) -> str:
     ids=["wrappers in wrappers", "a shell among them", "commands", "what is only noted"],
 )
 def test_there_is_an_end_to_what_is_opened(within: str, beyond: str, why: str) -> None:
-    assert _opened(within).doubts == ()
-    assert _opened(beyond).doubts == (why,)
+    assert _opened(within).uncertainties == ()
+    assert _opened(beyond).uncertainties == (why,)
 
 
 @pytest.mark.parametrize("wrapper", ["busybox", "coreutils", "toybox", "xargs", "find . -exec", "sh -c", "env", "nice"])
@@ -418,5 +418,5 @@ def test_each_counts_as_one_wrapper_more(wrapper: str) -> None:
     line = f"{wrapper} {shlex.quote(inner) if wrapper == 'sh -c' else inner}{end}"
     shorter = line.replace("nice ls", "ls")
 
-    assert _opened(line).doubts == ("programs that start programs are nested too deeply",)
-    assert _opened(shorter).doubts == ()
+    assert _opened(line).uncertainties == ("programs that start programs are nested too deeply",)
+    assert _opened(shorter).uncertainties == ()

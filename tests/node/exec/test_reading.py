@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from openclaw_mcp.node.exec.shell_reader import Piece, Word, read
+from openclaw_mcp.node.exec.shell_reader import ParsedCommand, ShellWord, parse_script
 
 READ = [
     # ---- words and quotes ----
@@ -158,40 +158,44 @@ UNREAD = {
 }  # fmt: skip
 
 
-def _shown(piece: Piece) -> str:
+def _shown(piece: ParsedCommand) -> str:
     """As in the table: open words in angles, and what else there is to say before them."""
-    words = " ".join(f"<{word.text}>" if word.open else shlex.quote(word.text) for word in piece.words)
-    return ("then " if piece.later else "") + ("fed " if piece.fed else "") + words
+    words = " ".join(f"<{word.text}>" if word.is_dynamic else shlex.quote(word.text) for word in piece.words)
+    return ("then " if piece.runs_after_others else "") + ("fed " if piece.has_piped_input else "") + words
 
 
 @pytest.mark.parametrize(("text", "expected"), READ)
 def test_text_is_the_commands_it_would_start(text: str, expected: str) -> None:
-    reading = read(text, shell="sh")
+    reading = parse_script(text, shell="sh")
 
-    assert reading.doubts == ()
-    assert " / ".join(map(_shown, reading.pieces)) == expected
-    assert {piece.shell for piece in reading.pieces} <= {"sh"}
+    assert reading.uncertainties == ()
+    assert " / ".join(map(_shown, reading.commands)) == expected
+    assert {piece.shell for piece in reading.commands} <= {"sh"}
 
 
 @pytest.mark.parametrize(("why", "text"), [(why, text) for why, texts in UNREAD.items() for text in texts])
 def test_text_that_is_not_understood_is_said_to_be(why: str, text: str) -> None:
-    assert read(text, shell="sh").doubts == (why,)
+    assert parse_script(text, shell="sh").uncertainties == (why,)
 
 
 @pytest.mark.parametrize("shell", ["bash", "rbash"])
 def test_a_pipe_of_both_outputs_is_a_pipe_to_bash_alone(shell: str) -> None:
-    assert [_shown(piece) for piece in read("ls |& cat; id", shell=shell).pieces] == ["ls", "fed cat", "then id"]
-    assert read("ls |&", shell=shell).doubts == ("a command is missing",)
-    assert read("ls &| cat", shell=shell).doubts == ("&| is not understood",)
+    assert [_shown(piece) for piece in parse_script("ls |& cat; id", shell=shell).commands] == [
+        "ls",
+        "fed cat",
+        "then id",
+    ]
+    assert parse_script("ls |&", shell=shell).uncertainties == ("a command is missing",)
+    assert parse_script("ls &| cat", shell=shell).uncertainties == ("&| is not understood",)
     for other in ("sh", "dash", "ash", "ksh"):
-        assert read("ls |& cat", shell=other).doubts == ("|& is not understood",)
+        assert parse_script("ls |& cat", shell=other).uncertainties == ("|& is not understood",)
 
 
 def test_what_feeds_a_shell_or_runs_before_it_does_so_to_all_it_starts() -> None:
     text = "ls | cat; echo $(id) `wc`"
 
-    fed = read(text, shell="sh", fed=True).pieces
-    later = read(text, shell="sh", later=True).pieces
+    fed = parse_script(text, shell="sh", has_piped_input=True).commands
+    later = parse_script(text, shell="sh", runs_after_others=True).commands
 
     assert [_shown(piece) for piece in fed] == [
         "fed ls", "fed cat", "then fed id", "then fed wc", "then fed echo <> <>",
@@ -200,9 +204,9 @@ def test_what_feeds_a_shell_or_runs_before_it_does_so_to_all_it_starts() -> None
 
 
 def test_what_was_read_before_a_doubt_is_still_told() -> None:
-    reading = read("rm x; echo ${y:-z}; ls", shell="sh")
+    reading = parse_script("rm x; echo ${y:-z}; ls", shell="sh")
 
-    assert [piece.words for piece in reading.pieces] == [(Word("rm"), Word("x"))]
+    assert [piece.words for piece in reading.commands] == [(ShellWord("rm"), ShellWord("x"))]
 
 
 LIMITS: dict[str, tuple[int, Callable[[int], str], str]] = {
@@ -236,5 +240,5 @@ LIMITS: dict[str, tuple[int, Callable[[int], str], str]] = {
 def test_there_is_an_end_to_what_is_read(what: str) -> None:
     most, text, why = LIMITS[what]
 
-    assert read(text(most), shell="sh").doubts == ()
-    assert read(text(most + 1), shell="sh").doubts == (why,)
+    assert parse_script(text(most), shell="sh").uncertainties == ()
+    assert parse_script(text(most + 1), shell="sh").uncertainties == (why,)

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_mcp.node.exec.approvals import FILE
-from openclaw_mcp.node.exec.program_powers import LOOKING, STARTERS, starts_others, writes
-from openclaw_mcp.node.exec.rule_risks import risk_of, risks_of, unknown_to_us
+from openclaw_mcp.node.exec.approvals import POLICY_FILE
+from openclaw_mcp.node.exec.program_powers import LAUNCHERS, READ_ONLY_PROGRAMS, can_start_programs, can_write
+from openclaw_mcp.node.exec.rule_risks import assess_pattern, assess_policy, unknown_program_warning
 from openclaw_mcp.node.exec.rules import DEFAULT_POLICY, ExecPolicy, Rule
-from openclaw_mcp.node.exec.shell_reader import words
+from openclaw_mcp.node.exec.shell_reader import word_set
 from tests.running import OPENCLAW
 
 from .judging import approvals_of, real, rules, script, verdict
 
 START_OTHERS = sorted(
-    words("""
+    word_set("""
     sh bash dash zsh fish ksh mksh tcsh ash rbash busybox toybox coreutils bash-static zsh5 python python3
     python3.11 python2.7 python3.12-dbg pypy3 perl perl5.36.0 ruby ruby3.1 node node18 nodejs php php8.2 lua5.4
     luajit tclsh8.6 guile-3.0 awk gawk mawk nawk original-awk sed ed ex vi vim vim.basic nvim emacs emacs-nox nano
@@ -69,11 +69,11 @@ def test_a_wildcard_for_the_program_never_means_one_that_starts_others(
     approvals = approvals_of(tmp_path / "state", rules("prompt", allow=patterns))
     ways = [[program, "x"], [f"/usr/bin/{program}", "x"], ["nice", program, "x"], ["sh", "-c", f"{program} x"]]
 
-    assert [argv for argv in ways if approvals.verdict(argv).action == "allow"] == []
+    assert [argv for argv in ways if approvals.evaluate(argv).action == "allow"] == []
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
     ways += [[f"{own}/{program}", "x"], [f"{own}/zzz", "x"], ["zzz", "x"]]
-    assert [argv for argv in ways if approvals.verdict(argv).action == "allow"] == []
+    assert [argv for argv in ways if approvals.evaluate(argv).action == "allow"] == []
 
 
 def test_of_the_systems_own_programs_a_wildcard_means_only_those_that_look(
@@ -85,15 +85,15 @@ def test_of_the_systems_own_programs_a_wildcard_means_only_those_that_look(
     approvals = approvals_of(tmp_path, policy)
     names = {each.name for folder in ("/usr/bin", "/usr/sbin") for each in Path(folder).iterdir()}
 
-    allowed = {name for name in names if approvals.verdict([name, "x"]).action == "allow"}
+    allowed = {name for name in names if approvals.evaluate([name, "x"]).action == "allow"}
 
-    assert allowed <= LOOKING
+    assert allowed <= READ_ONLY_PROGRAMS
     assert {"ls", "cat", "grep", "wc", "stat"} <= allowed
 
 
 def test_no_program_that_looks_is_known_to_do_more() -> None:
-    assert [name for name in sorted(LOOKING) if starts_others(name) or writes(name)] == []
-    assert not LOOKING & STARTERS
+    assert [name for name in sorted(READ_ONLY_PROGRAMS) if can_start_programs(name) or can_write(name)] == []
+    assert not READ_ONLY_PROGRAMS & LAUNCHERS
 
 
 @pytest.mark.parametrize(
@@ -362,18 +362,18 @@ def _lines(text: str) -> list[str]:
 
 @pytest.mark.parametrize("pattern", _lines(RUN_WHAT_THEY_ARE_FED))
 def test_a_rule_for_what_runs_its_input_is_grave_without_a_wildcard_too(pattern: str) -> None:
-    risk = risk_of(pattern)
+    risk = assess_pattern(pattern)
 
     assert risk is not None
-    assert risk.grave
-    assert risk in risks_of(rules("prompt", allow=(pattern,)))
+    assert risk.severe
+    assert risk in assess_policy(rules("prompt", allow=(pattern,)))
 
 
 @pytest.mark.parametrize("pattern", _lines(RUN_WHAT_THEY_NAME))
 def test_a_rule_for_what_runs_its_own_words_is_not(pattern: str) -> None:
-    risk = risk_of(pattern)
+    risk = assess_pattern(pattern)
 
-    assert risk is None or not risk.grave
+    assert risk is None or not risk.severe
 
 
 @pytest.mark.parametrize("line", _lines(ANY_FOLDERS))
@@ -381,31 +381,31 @@ def test_a_script_that_depends_on_the_folder_is_named_with_what_does_not(line: s
     """Whoever asks chooses the folder."""
     pattern, word, instead = line.split(": ")
 
-    risk = risk_of(pattern)
+    risk = assess_pattern(pattern)
 
     assert risk is not None
     assert f"the {word} of any folder" in str(risk)
-    assert repr(instead) in risk.safer
-    assert risk in risks_of(rules("prompt", allow=(pattern,)))
+    assert repr(instead) in risk.safer_alternative
+    assert risk in assess_policy(rules("prompt", allow=(pattern,)))
 
 
 @pytest.mark.parametrize("pattern", _lines(NO_FOLDERS))
 def test_nothing_is_said_of_a_script_wherever_it_is_started(pattern: str) -> None:
-    assert risk_of(pattern) is None
+    assert assess_pattern(pattern) is None
 
 
 @pytest.mark.parametrize("pattern", _lines(RUN_WHAT_THE_FOLDER_SAYS))
 def test_what_runs_what_the_folder_says_is_said_to(pattern: str) -> None:
-    risk = risk_of(pattern)
+    risk = assess_pattern(pattern)
 
     assert risk is not None
     assert "whatever the folder it runs in tells" in str(risk)
-    assert risk in risks_of(rules("prompt", allow=(pattern,)))
+    assert risk in assess_policy(rules("prompt", allow=(pattern,)))
 
 
 @pytest.mark.parametrize("pattern", _lines(SHOW_OTHER_PROGRAMS))
 def test_what_shows_other_programs_is_said_to_print_what_they_were_started_with(pattern: str) -> None:
-    risk = risk_of(pattern)
+    risk = assess_pattern(pattern)
 
     assert risk is not None
     assert "printing what your other programs were started with" in str(risk)
@@ -422,23 +422,23 @@ def test_a_wildcard_for_the_program_never_means_one_that_shows_others(
     patterns = ("*", "* *", f"{program[0]}* *", f"?{program[1:]} *", "/usr/bin/* *", "/bin/* *", f"{own}/* *", "z* *")
     approvals = approvals_of(tmp_path / "state", rules("prompt", allow=patterns))
     ways = [[program, "x"], ["nice", program, "eww"], ["sh", "-c", f"{program} eww"], ["busybox", program]]
-    assert [argv for argv in ways if approvals.verdict(argv).action == "allow"] == []
+    assert [argv for argv in ways if approvals.evaluate(argv).action == "allow"] == []
 
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
     ways += [[f"{own}/{program}", "x"], [f"{own}/zzz", "x"], ["zzz"]]
-    assert [argv for argv in ways if approvals.verdict(argv).action == "allow"] == []
+    assert [argv for argv in ways if approvals.evaluate(argv).action == "allow"] == []
 
 
 @pytest.mark.parametrize("pattern", ["cat *", "grep *", "tail -n 5 *", "strings *", "* *"])
 def test_what_prints_files_is_said_to_print_those_in_proc(pattern: str) -> None:
-    assert "through /proc what your programs were started with" in str(risk_of(pattern))
+    assert "through /proc what your programs were started with" in str(assess_pattern(pattern))
 
 
 def test_an_answer_that_was_remembered_is_no_such_rule() -> None:
     bound = Rule(pattern="python3", action="allow", cwd="/", files={})
 
-    assert risks_of(ExecPolicy(default_action="prompt", rules=(bound,))) == []
+    assert assess_policy(ExecPolicy(default_action="prompt", rules=(bound,))) == []
 
 
 @pytest.mark.parametrize(
@@ -447,16 +447,16 @@ def test_an_answer_that_was_remembered_is_no_such_rule() -> None:
      ("seq *", False), ("date +*", False), ("git *", False), ("* *", False), ("which *", False), ("rm *", False)],
 )  # fmt: skip
 def test_a_wildcard_for_a_program_nobody_knows_is_said_to_be_one(pattern: str, said: bool) -> None:
-    assert bool(unknown_to_us(pattern)) is said
+    assert bool(unknown_program_warning(pattern)) is said
 
 
 @pytest.mark.parametrize("program", START_OTHERS)
 def test_a_rule_for_a_program_that_starts_others_is_grave(program: str) -> None:
     for pattern in (f"{program} *", f"/usr/bin/{program} *", f"{program} x *", f"{program} --flag ?"):
-        risk = risk_of(pattern)
+        risk = assess_pattern(pattern)
         assert risk is not None
-        assert risk.grave
-        assert risk.safer
+        assert risk.severe
+        assert risk.safer_alternative
 
 
 @pytest.mark.parametrize(
@@ -479,7 +479,7 @@ def test_a_rule_for_a_program_that_starts_others_is_grave(program: str) -> None:
     ],
 )
 def test_what_a_rule_lets_through_is_said(pattern: str, says: str) -> None:
-    risk = risk_of(pattern)
+    risk = assess_pattern(pattern)
 
     assert risk is not None
     assert says in str(risk)
@@ -487,28 +487,31 @@ def test_what_a_rule_lets_through_is_said(pattern: str, says: str) -> None:
 
 @pytest.mark.parametrize("pattern", [rule.pattern for rule in DEFAULT_POLICY.rules if rule.action == "allow"])
 def test_the_default_rules_let_through_what_they_say(pattern: str) -> None:
-    assert risk_of(pattern) is None
+    assert assess_pattern(pattern) is None
 
 
 @pytest.mark.parametrize(
     "pattern", ["seq *", "git rev-parse HEAD", "expr *", "sleep ?", "basename *", "ssh host uptime"]
 )
 def test_nothing_is_said_of_a_harmless_rule(pattern: str) -> None:
-    assert risk_of(pattern) is None
+    assert assess_pattern(pattern) is None
 
 
 def test_a_link_of_ones_own_to_such_a_program_is_known_for_it(tmp_path: Path) -> None:
     (tmp_path / "g").symlink_to(real("git"))
 
-    risk = risk_of("g *", lambda _: str((tmp_path / "g").resolve()))
+    risk = assess_pattern("g *", lambda _: str((tmp_path / "g").resolve()))
 
     assert risk is not None
-    assert risk.grave
+    assert risk.severe
 
 
 def test_rules_switched_off_or_against_something_are_no_risk() -> None:
-    assert risks_of(rules("prompt", deny=("git *", "*"))) == []
-    assert [risk.pattern for risk in risks_of(rules("allow", allow=("git *", "ls *")))] == ["default allow", "git *"]
+    assert assess_policy(rules("prompt", deny=("git *", "*"))) == []
+    assert [risk.pattern for risk in assess_policy(rules("allow", allow=("git *", "ls *")))] == [
+        "default allow",
+        "git *",
+    ]
 
 
 # ---- at the terminal ----
@@ -520,7 +523,7 @@ def command(state: Path, *given: str) -> subprocess.CompletedProcess[str]:
 
 
 def patterns_in(state: Path) -> list[str]:
-    return [rule["pattern"] for rule in json.loads((state / FILE).read_text())["rules"]]
+    return [rule["pattern"] for rule in json.loads((state / POLICY_FILE).read_text())["rules"]]
 
 
 @pytest.mark.parametrize(
@@ -530,10 +533,10 @@ def patterns_in(state: Path) -> list[str]:
 )  # fmt: skip
 def test_a_grave_rule_needs_a_second_yes(tmp_path: Path, given: tuple[str, str]) -> None:
     approvals_of(tmp_path, DEFAULT_POLICY)
-    before = (tmp_path / FILE).read_text()
+    before = (tmp_path / POLICY_FILE).read_text()
 
     refused = command(tmp_path, *given)
-    unchanged = (tmp_path / FILE).read_text()
+    unchanged = (tmp_path / POLICY_FILE).read_text()
     made = command(tmp_path, *given, "--yes")
 
     assert refused.returncode == 1
@@ -543,7 +546,7 @@ def test_a_grave_rule_needs_a_second_yes(tmp_path: Path, given: tuple[str, str])
     assert unchanged == before
     assert made.returncode == 0
     assert "lets through" in made.stdout
-    assert (tmp_path / FILE).read_text() != before
+    assert (tmp_path / POLICY_FILE).read_text() != before
 
 
 @pytest.mark.parametrize(("typed", "made"), [("y", True), ("YES", True), ("n", False), ("", False), ("maybe", False)])

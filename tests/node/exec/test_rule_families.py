@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.core.errors import ToolArguments
-from openclaw_mcp.node.exec.approvals import FILE, BadPolicy
+from openclaw_mcp.node.exec.approvals import POLICY_FILE, BadPolicy
 from openclaw_mcp.node.exec.rules import ExecPolicy, Rule
-from openclaw_mcp.node.system import requested
+from openclaw_mcp.node.system import parse_run_request
 
 from .judging import approvals_of, rules, run, verdict
 
@@ -247,8 +247,8 @@ def test_a_deny_is_found_in_what_a_program_is_told_to_start(tmp_path: Path, text
         rules("prompt", deny=("/bin/rm *", "rm")),
     ):
         approvals = approvals_of(tmp_path, policy)
-        assert approvals.verdict(shlex.split(text)).action == "deny", policy
-    assert approvals_of(tmp_path, rules("allow", deny=("rm *",))).verdict(["sh", "-c", text]).action == "deny"
+        assert approvals.evaluate(shlex.split(text)).action == "deny", policy
+    assert approvals_of(tmp_path, rules("allow", deny=("rm *",))).evaluate(["sh", "-c", text]).action == "deny"
 
 
 @pytest.mark.parametrize("text", _lines(NAMES_RM))
@@ -271,7 +271,7 @@ def test_a_deny_changes_nothing_for_a_program_a_rule_before_it_allows(tmp_path: 
     policy = ExecPolicy(default_action="deny", rules=(allow, Rule(pattern="rm *", action="deny")))
     approvals = approvals_of(tmp_path, policy)
 
-    assert approvals.verdict(argv).action == "allow" or argv[0].startswith("/")
+    assert approvals.evaluate(argv).action == "allow" or argv[0].startswith("/")
 
 
 @pytest.mark.parametrize(
@@ -431,22 +431,22 @@ def test_there_are_at_most_2000_rules_of_4096_characters(tmp_path: Path, count: 
 def test_a_rules_file_is_at_most_four_mebibytes(tmp_path: Path, size: int, fits: bool) -> None:
     approvals = approvals_of(tmp_path, rules("prompt"))
     text = b'{"defaultAction": "prompt"}'
-    (tmp_path / FILE).write_bytes(text + b" " * (size - len(text)))
+    (tmp_path / POLICY_FILE).write_bytes(text + b" " * (size - len(text)))
 
     if fits:
-        assert approvals.policy() == rules("prompt")
+        assert approvals.load_policy() == rules("prompt")
         return
     with pytest.raises(BadPolicy):
-        approvals.policy()
+        approvals.load_policy()
 
 
 @pytest.mark.parametrize(("count", "fits"), [(4096, True), (4097, False)])
 def test_a_command_has_at_most_4096_words(count: int, fits: bool) -> None:
     if fits:
-        assert len(requested({"command": ["echo"] * count}).argv) == count
+        assert len(parse_run_request({"command": ["echo"] * count}).argv) == count
         return
     with pytest.raises(ToolArguments, match="4096"):
-        requested({"command": ["echo"] * count})
+        parse_run_request({"command": ["echo"] * count})
 
 
 @pytest.mark.parametrize(
@@ -457,7 +457,7 @@ def test_a_command_has_at_most_4096_words(count: int, fits: bool) -> None:
 def test_a_command_runs_thirty_seconds_unless_said_and_ten_minutes_at_most(
     given: dict[str, int], seconds: float
 ) -> None:
-    assert requested({"command": ["true"], **given}).seconds == seconds
+    assert parse_run_request({"command": ["true"], **given}).seconds == seconds
 
 
 @pytest.mark.parametrize(("size", "whole"), [(1_048_576, True), (1_048_577, False)])

@@ -7,7 +7,7 @@ import pytest
 
 from openclaw_mcp.core.errors import OpenClawError, ToolArguments, ToolDenied
 from openclaw_mcp.node.exec.rules import DEFAULT_POLICY, ExecPolicy
-from openclaw_mcp.node.system import requested
+from openclaw_mcp.node.system import parse_run_request
 
 from .judging import real, rules, run, script, verdict
 
@@ -116,7 +116,7 @@ def test_nothing_of_it_starts_and_no_command_runs_in_such_a_folder(tmp_path: Pat
     assert not (tmp_path / "started").exists()
     for folder in ("/proc/self/cwd", "/proc/self", "/dev/fd", f"{tmp_path}/here", "/proc/self/root/tmp"):
         with pytest.raises(ToolArguments):
-            requested({"command": ["true"], "cwd": folder})
+            parse_run_request({"command": ["true"], "cwd": folder})
 
 
 # ---- links that bring along what lies beside them ----

@@ -9,20 +9,20 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.node.exec.program_locator import Locator
+from openclaw_mcp.node.exec.program_locator import ProgramLocator
 from openclaw_mcp.node.exec.rules import (
-    REMEMBERED,
+    REMEMBERED_DESCRIPTION,
     STRICTNESS,
     Action,
-    Bind,
-    Bound,
+    BindCommand,
+    CommandBinding,
     ExecPolicy,
     Rule,
-    check_tighter,
-    judge,
+    check_only_stricter,
+    evaluate_policy,
 )
-from openclaw_mcp.node.exec.shell_reader import Piece, Word
-from openclaw_mcp.node.exec.wrappers import Opened, unwrap
+from openclaw_mcp.node.exec.shell_reader import ParsedCommand, ShellWord
+from openclaw_mcp.node.exec.wrappers import UnwrapResult, unwrap
 from tests.effort import often
 
 from .judging import approvals_of, script
@@ -42,8 +42,8 @@ COMMANDS = [
 PATTERNS = ["rm *", "rm -rf build", "rm x", "expr *", "* *", "{own}/* *", "{own}/link *", "link 1", "setsid *"]
 
 
-def _bound_to(cwd: Path) -> Bind:
-    return lambda _: Bound(str(cwd), {})
+def _bound_to(cwd: Path) -> BindCommand:
+    return lambda _: CommandBinding(str(cwd), {})
 
 
 class Machine:
@@ -62,20 +62,25 @@ class Machine:
 
     def verdicts(self, policy: ExecPolicy) -> dict[str, Action]:
         return {
-            f"{' '.join(argv)} in {cwd.name}": judge(
-                policy, reading, locate=look.path, bind=_bound_to(cwd), sure=look.started
+            f"{' '.join(argv)} in {cwd.name}": evaluate_policy(
+                policy, reading, locate=look.real_path, bind=_bound_to(cwd), launch_path=look.launch_path
             ).action
             for argv, cwd, look, reading in self._readings
         }
 
     @cached_property
-    def _readings(self) -> list[tuple[list[str], Path, Locator, Opened]]:
+    def _readings(self) -> list[tuple[list[str], Path, ProgramLocator, UnwrapResult]]:
         found = []
         for argv in COMMANDS:
-            piece = Piece(tuple(Word(self.written(word)) for word in argv))
+            piece = ParsedCommand(tuple(ShellWord(self.written(word)) for word in argv))
             for cwd in (self.here, self.there):
-                look = Locator(cwd)
-                opened = unwrap([piece], names=look.names, suspected=look.suspected, steady=look.is_steady)
+                look = ProgramLocator(cwd)
+                opened = unwrap(
+                    [piece],
+                    certain_names=look.certain_names,
+                    possible_names=look.possible_names,
+                    is_process_independent=look.is_process_independent,
+                )
                 found.append((argv, cwd, look, opened))
         return found
 
@@ -98,7 +103,7 @@ def _rule(chance: random.Random, machine: Machine) -> Rule:
         action=chance.choice(("allow", "allow", *ACTIONS)),
         enabled=chance.random() < 0.9,
         shells=chance.choice((None, None, None, ("sh",))),
-        description=chance.choice((None, REMEMBERED)),
+        description=chance.choice((None, REMEMBERED_DESCRIPTION)),
         **bound,
     )
 
@@ -127,7 +132,7 @@ def _changed(chance: random.Random, machine: Machine, rules: tuple[Rule, ...]) -
 
 def _accepted(old: ExecPolicy, new: ExecPolicy) -> bool:
     try:
-        check_tighter(old, new)
+        check_only_stricter(old, new)
     except ToolDenied:
         return False
     return True
@@ -156,7 +161,7 @@ BINDINGS = [
     Rule(pattern="rm -rf build", action="allow", cwd="/srv", files={}),
     Rule(pattern="rm -rf build", action="allow", cwd="/srv"),
     Rule(pattern="rm -rf build", action="allow", files={"/srv/x": "digest"}),
-    Rule(pattern="rm -rf build", action="allow", description=REMEMBERED),
+    Rule(pattern="rm -rf build", action="allow", description=REMEMBERED_DESCRIPTION),
 ]
 
 
@@ -170,16 +175,16 @@ def test_a_rule_bound_to_something_stays_goes_or_denies(
     (tmp_path / "build").write_text("a file that it names")
     policy = ExecPolicy(default_action=default, rules=(bound, Rule(pattern="rm *", action="deny")))
     approvals = approvals_of(tmp_path, policy)
-    sent = approvals.get()
+    sent = approvals.describe_policy()
     first, *others = sent["rules"]
     rules = others if action is None else [{**first, "action": action}, *others]
 
     def change() -> None:
-        approvals.set({"baseHash": sent["hash"], "rules": rules})
+        approvals.tighten_policy({"baseHash": sent["hash"], "rules": rules})
 
     if taken:
         change()
     else:
         with pytest.raises(ToolDenied, match="looser"):
             change()
-    assert approvals.verdict(["rm", "-rf", "build"], cwd=tmp_path).action == "deny"
+    assert approvals.evaluate(["rm", "-rf", "build"], cwd=tmp_path).action == "deny"

@@ -4,23 +4,31 @@ import shlex
 
 import pytest
 
-from openclaw_mcp.node.exec.rules import Action, Bound, ExecPolicy, Rule, Verdict, judge, remembered
-from openclaw_mcp.node.exec.shell_reader import Piece, Word
+from openclaw_mcp.node.exec.rules import (
+    Action,
+    CommandBinding,
+    ExecPolicy,
+    ExecVerdict,
+    Rule,
+    add_remembered_rules,
+    evaluate_policy,
+)
+from openclaw_mcp.node.exec.shell_reader import ParsedCommand, ShellWord
 from openclaw_mcp.node.exec.wrappers import unwrap
 
 FILES = {name: f"/usr/bin/{name}" for name in ("ls", "cat", "date", "rm", "git", "make", "id", "setsid")}
 PLACES = {**FILES, **{path: path for path in FILES.values()}, "/bin/rm": "/usr/bin/rm", "/bin/ls": "/usr/bin/ls"}
 
 
-def _judged(rules: str, line: str, *, default: Action = "prompt", **more: object) -> Verdict:
+def _judged(rules: str, line: str, *, default: Action = "prompt", **more: object) -> ExecVerdict:
     """`rules`: one after the other, as `allow ls *`. A line with a shell's signs is given to a shell."""
     made = tuple(
         Rule(pattern=pattern, action=action, **more)  # type: ignore[arg-type]
         for action, _, pattern in (rule.strip().partition(" ") for rule in rules.split(",") if rule)
     )
     words = ["sh", "-c", line] if any(char in line for char in ";|$") else shlex.split(line)
-    reading = unwrap([Piece(tuple(map(Word, words)))])
-    return judge(ExecPolicy(default_action=default, rules=made), reading, locate=PLACES.get)
+    reading = unwrap([ParsedCommand(tuple(map(ShellWord, words)))])
+    return evaluate_policy(ExecPolicy(default_action=default, rules=made), reading, locate=PLACES.get)
 
 
 VERDICTS = [
@@ -164,10 +172,10 @@ def test_where_everything_else_is_allowed_a_rule_still_finds_what_it_is_against(
 def test_text_that_can_not_be_read_is_denied_where_everything_is_that_no_rule_allows() -> None:
     for default, action in (("allow", "prompt"), ("prompt", "prompt"), ("deny", "deny")):
         found = _judged("allow ls *", "ls; echo ${x:-y}", default=default)  # type: ignore[arg-type]
-        assert (found.action, found.certain, found.pieces) == (action, False, ())
+        assert (found.action, found.certain, found.commands) == (action, False, ())
     held = _judged("allow ls *", "ls; git x; make")
     assert held.certain
-    assert [piece.words[0].text for piece in held.pieces] == ["git", "make"]
+    assert [piece.words[0].text for piece in held.commands] == ["git", "make"]
 
 
 @pytest.mark.parametrize("shells", [None, (), ("sh",), ("bash",), ("bash", "sh")])
@@ -181,31 +189,33 @@ def test_a_rule_may_be_for_some_shells(shells: tuple[str, ...] | None) -> None:
 @pytest.mark.parametrize(
     ("cwd", "files", "description", "found", "holds"),
     [
-        ("/a", None, None, Bound("/a", {"x": "1"}), True),
-        ("/a", None, None, Bound("/b", {}), False),
-        ("/a", {"x": "1"}, None, Bound("/a", {"x": "1"}), True),
-        ("/a", {"x": "1"}, None, Bound("/a", {"x": "2"}), False),
-        ("/a", {"x": "1"}, None, Bound("/b", {"x": "1"}), False),
-        (None, {}, None, Bound("/a", {}), True),
-        (None, {}, None, Bound("/a", {"x": "1"}), False),
-        (None, None, "always allowed by a person", Bound("/a", {}), True),
-        (None, None, "always allowed by a person", Bound("/a", {"x": "1"}), False),
-        (None, {"x": "1"}, "always allowed by a person", Bound("/a", {"x": "1"}), True),
-        (None, {"x": "1"}, "always allowed by a person", Bound("/a", {}), False),
-        ("/a", None, "always allowed by a person", Bound("/a", {"x": "1"}), True),
-        ("/a", None, "always allowed by a person", Bound("/b", {}), False),
+        ("/a", None, None, CommandBinding("/a", {"x": "1"}), True),
+        ("/a", None, None, CommandBinding("/b", {}), False),
+        ("/a", {"x": "1"}, None, CommandBinding("/a", {"x": "1"}), True),
+        ("/a", {"x": "1"}, None, CommandBinding("/a", {"x": "2"}), False),
+        ("/a", {"x": "1"}, None, CommandBinding("/b", {"x": "1"}), False),
+        (None, {}, None, CommandBinding("/a", {}), True),
+        (None, {}, None, CommandBinding("/a", {"x": "1"}), False),
+        (None, None, "always allowed by a person", CommandBinding("/a", {}), True),
+        (None, None, "always allowed by a person", CommandBinding("/a", {"x": "1"}), False),
+        (None, {"x": "1"}, "always allowed by a person", CommandBinding("/a", {"x": "1"}), True),
+        (None, {"x": "1"}, "always allowed by a person", CommandBinding("/a", {}), False),
+        ("/a", None, "always allowed by a person", CommandBinding("/a", {"x": "1"}), True),
+        ("/a", None, "always allowed by a person", CommandBinding("/b", {}), False),
         (None, None, "by hand", None, True),
         ("/a", None, None, None, False),
     ],
 )
 def test_a_rule_that_is_bound_holds_where_everything_is_as_it_was(
-    cwd: str | None, files: dict[str, str] | None, description: str | None, found: Bound | None, holds: bool
+    cwd: str | None, files: dict[str, str] | None, description: str | None, found: CommandBinding | None, holds: bool
 ) -> None:
     rule = Rule(pattern="ls *", action="allow", cwd=cwd, files=files, description=description)
-    reading = unwrap([Piece((Word("ls"),))])
+    reading = unwrap([ParsedCommand((ShellWord("ls"),))])
     policy = ExecPolicy(default_action="prompt", rules=(rule,))
 
-    assert judge(policy, reading, locate=PLACES.get, bind=lambda _: found).action == ("allow" if holds else "prompt")
+    assert evaluate_policy(policy, reading, locate=PLACES.get, bind=lambda _: found).action == (
+        "allow" if holds else "prompt"
+    )
     assert rule.is_bound is (description != "by hand")
 
 
@@ -219,11 +229,11 @@ def test_a_long_pattern_and_a_long_command_with_a_gap_count_as_fitting(length: i
 
 # ---- what an answer is remembered as ----
 
-HERE = Bound("/a", {"x": "1"})
+HERE = CommandBinding("/a", {"x": "1"})
 
 
-def _piece(line: str, shell: str | None = None) -> Piece:
-    return Piece(tuple(Word(word, open=word == "$x") for word in shlex.split(line)), shell)
+def _piece(line: str, shell: str | None = None) -> ParsedCommand:
+    return ParsedCommand(tuple(ShellWord(word, is_dynamic=word == "$x") for word in shlex.split(line)), shell)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +241,7 @@ def _piece(line: str, shell: str | None = None) -> Piece:
     [
         (_piece("make x"), HERE, "make x"),
         (_piece("make 'a b'"), HERE, "make 'a b'"),
-        (_piece("./make x"), Bound("/a", {}, "/a/make"), "/a/make x"),
+        (_piece("./make x"), CommandBinding("/a", {}, "/a/make"), "/a/make x"),
         (_piece("make", "sh"), HERE, "make"),
         (_piece("make $x"), HERE, None),
         (_piece("make '*'"), HERE, None),
@@ -239,18 +249,18 @@ def _piece(line: str, shell: str | None = None) -> Piece:
         (_piece("'a b' x"), HERE, None),
         (_piece("make 'a\nb'"), HERE, None),
         (_piece("make x"), None, None),
-        (_piece("make x"), Bound("/a", None), None),
+        (_piece("make x"), CommandBinding("/a", None), None),
         (_piece("make " + "x" * 4091), HERE, "make " + "x" * 4091),
         (_piece("make " + "x" * 4092), HERE, None),
     ],
 )
 def test_an_answer_is_remembered_as_exactly_what_was_asked(
-    piece: Piece, bound: Bound | None, pattern: str | None
+    piece: ParsedCommand, bound: CommandBinding | None, pattern: str | None
 ) -> None:
     by_hand = Rule(pattern="make x", action="allow")
     policy = ExecPolicy(default_action="prompt", rules=(by_hand,))
 
-    made = remembered(policy, [piece], [bound])
+    made = add_remembered_rules(policy, [piece], [bound])
 
     if pattern is None:
         assert made is None
@@ -267,13 +277,13 @@ def test_an_answer_is_remembered_as_exactly_what_was_asked(
         description="always allowed by a person",
     )
     assert made.rules == (fresh, by_hand)
-    assert remembered(made, [piece], [bound]) == made
+    assert add_remembered_rules(made, [piece], [bound]) == made
 
 
 def test_a_later_answer_takes_the_place_of_an_earlier_one_of_the_same_words_and_folder() -> None:
     policy = ExecPolicy(default_action="prompt")
-    for bound in (Bound("/a", {"x": "1"}), Bound("/b", {"x": "1"}), Bound("/a", {"x": "2"})):
-        made = remembered(policy, [_piece("make x"), _piece("git x")], [bound, bound])
+    for bound in (CommandBinding("/a", {"x": "1"}), CommandBinding("/b", {"x": "1"}), CommandBinding("/a", {"x": "2"})):
+        made = add_remembered_rules(policy, [_piece("make x"), _piece("git x")], [bound, bound])
         assert made is not None
         policy = made
 
@@ -283,4 +293,4 @@ def test_a_later_answer_takes_the_place_of_an_earlier_one_of_the_same_words_and_
         ("make x", "/b", {"x": "1"}),
         ("git x", "/b", {"x": "1"}),
     ]
-    assert remembered(policy, [_piece("make x"), _piece("git $x")], [HERE, HERE]) is None
+    assert add_remembered_rules(policy, [_piece("make x"), _piece("git $x")], [HERE, HERE]) is None

@@ -42,7 +42,9 @@ def _pairs() -> list[tuple[str, str]]:
         (wrapper, option)
         for wrapper in (*INSTALLED, *boxed)
         for options in [TRANSPARENT[wrapper.split()[-1]]]
-        for option in sorted(options.bare | options.valued | options.glued | {"-i", "-l", "-e", "--max-lines"})
+        for option in sorted(
+            options.flags | options.with_value | options.with_attached_value | {"-i", "-l", "-e", "--max-lines"}
+        )
     ]
 
 

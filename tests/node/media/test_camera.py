@@ -11,7 +11,7 @@ from PIL import Image
 
 from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolError, ToolUnavailable
 from openclaw_mcp.core.model import ToolCall
-from openclaw_mcp.node.media.camera import Camera
+from openclaw_mcp.node.media.camera import CameraCapability
 from tests.node.calling import Heard, agree, call, children, film, picture, probed, told
 from tests.programs import need
 
@@ -19,9 +19,9 @@ BARS = "lavfi:color=c=0x20c040:size=640x480:rate=15"
 SINE = ("-f", "lavfi", "-i", "sine=frequency=440")
 
 
-def camera(**options: Any) -> Camera:
+def camera(**options: Any) -> CameraCapability:
     need("ffmpeg", package="ffmpeg")
-    return Camera(**{"consent": agree, "source": BARS, "environ": {}, **options})
+    return CameraCapability(**{"consent": agree, "source": BARS, "environ": {}, **options})
 
 
 def test_a_photo_shows_what_the_camera_sees() -> None:
@@ -151,10 +151,10 @@ def test_cameras_are_listed_in_both_spellings_with_the_kernels_names(tmp_path: P
 def test_without_a_camera_the_list_is_empty_and_the_rest_missing_with_a_remedy(tmp_path: Path) -> None:
     made = camera(source=None, sysfs=tmp_path / "none", devices=tmp_path)
 
-    assert made.missing("camera.list") is None
+    assert made.unavailable_reason("camera.list") is None
     assert told(asyncio.run(call(made, "camera.list"))) == {"cameras": [], "devices": []}
     for command in ("camera.snap", "camera.clip"):
-        missing = made.missing(command)
+        missing = made.unavailable_reason(command)
         assert missing is not None
         assert "Plug one in" in missing.remedy
         with pytest.raises(ToolUnavailable, match="CAMERA_UNAVAILABLE"):

@@ -6,33 +6,33 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.core.errors import ToolArguments
-from openclaw_mcp.node.canvas.canvas import Canvas
-from openclaw_mcp.node.capability import Capability, Command
-from openclaw_mcp.node.location import Location
-from openclaw_mcp.node.media.camera import Camera
-from openclaw_mcp.node.media.screen import Screen
-from openclaw_mcp.node.media.tts import Tts
-from openclaw_mcp.tools.schema import form_of
+from openclaw_mcp.node.canvas.canvas import CanvasCapability
+from openclaw_mcp.node.capability import Capability, NodeCommand
+from openclaw_mcp.node.location import LocationCapability
+from openclaw_mcp.node.media.camera import CameraCapability
+from openclaw_mcp.node.media.screen import ScreenCapability
+from openclaw_mcp.node.media.tts import TtsCapability
+from openclaw_mcp.tools.schema import validator_for
 from tests.node.calling import agree
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "node-media.md"
 
 
 @pytest.fixture
-def commands(tmp_path: Path) -> Sequence[Command]:
+def commands(tmp_path: Path) -> Sequence[NodeCommand]:
     capabilities: list[Capability] = [
-        Screen(consent=agree),
-        Canvas(state_dir=tmp_path),
-        Camera(consent=agree),
-        Location(),
-        Tts(state_dir=tmp_path),
+        ScreenCapability(consent=agree),
+        CanvasCapability(state_dir=tmp_path),
+        CameraCapability(consent=agree),
+        LocationCapability(),
+        TtsCapability(state_dir=tmp_path),
     ]
     for capability in capabilities:
         assert all(command.spec.name.startswith(f"{capability.name}.") for command in capability.commands())
     return [command for capability in capabilities for command in capability.commands()]
 
 
-def test_every_command_and_each_of_its_parameters_is_in_the_reference(commands: Sequence[Command]) -> None:
+def test_every_command_and_each_of_its_parameters_is_in_the_reference(commands: Sequence[NodeCommand]) -> None:
     text = REFERENCE.read_text(encoding="utf-8")
 
     for command in commands:
@@ -41,10 +41,10 @@ def test_every_command_and_each_of_its_parameters_is_in_the_reference(commands: 
             assert f"`{parameter}`" in text, (command.spec.name, parameter)
 
 
-def test_schemas_take_unknown_properties_and_refuse_wrong_kinds(commands: Sequence[Command]) -> None:
+def test_schemas_take_unknown_properties_and_refuse_wrong_kinds(commands: Sequence[NodeCommand]) -> None:
     for command in commands:
         schema = command.spec.input_schema
-        form = form_of(schema)
+        form = validator_for(schema)
         filled = dict.fromkeys(schema.get("required", ()), "x")
         form.check({**filled, "somethingElse": [1]})
         for name, shape in schema["properties"].items():
@@ -53,7 +53,7 @@ def test_schemas_take_unknown_properties_and_refuse_wrong_kinds(commands: Sequen
                 form.check({**filled, name: [1]})
 
 
-def test_only_what_looks_at_the_room_or_films_the_screen_needs_consent(commands: Sequence[Command]) -> None:
+def test_only_what_looks_at_the_room_or_films_the_screen_needs_consent(commands: Sequence[NodeCommand]) -> None:
     private = {command.spec.name for command in commands if command.danger == "private"}
 
     assert private == {"screen.record", "camera.snap", "camera.clip"}

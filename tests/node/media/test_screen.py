@@ -17,7 +17,7 @@ from PIL import Image
 
 from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolUnavailable
 from openclaw_mcp.core.model import Json, ToolCall
-from openclaw_mcp.node.media.screen import Screen
+from openclaw_mcp.node.media.screen import ScreenCapability
 from tests.node.calling import Heard, agree, call, children, film, picture, probed, running, told, virtual_screen
 from tests.programs import need
 
@@ -41,7 +41,7 @@ def near(found: object, wanted: tuple[int, int, int], *, off: int = 4) -> bool:
 
 
 def test_a_snapshot_shows_the_pixels_that_are_on_the_screen(blue: Environ) -> None:
-    result = asyncio.run(call(Screen(consent=agree, environ=blue), "screen.snapshot"))
+    result = asyncio.run(call(ScreenCapability(consent=agree, environ=blue), "screen.snapshot"))
 
     shot = opened(picture(result))
     assert told(result) == {"format": "png", "width": 1280, "height": 800}
@@ -50,7 +50,7 @@ def test_a_snapshot_shows_the_pixels_that_are_on_the_screen(blue: Environ) -> No
 
 
 def test_the_gateways_json_holds_the_same_picture_as_base64_and_as_data_url(blue: Environ) -> None:
-    result = asyncio.run(call(Screen(consent=agree, environ=blue), "screen.snapshot"))
+    result = asyncio.run(call(ScreenCapability(consent=agree, environ=blue), "screen.snapshot"))
 
     assert isinstance(result.structured, dict)
     assert result.structured.keys() == {"format", "width", "height", "base64", "image"}
@@ -60,7 +60,7 @@ def test_the_gateways_json_holds_the_same_picture_as_base64_and_as_data_url(blue
 
 @pytest.mark.parametrize("name", ["jpeg", "jpg", "JPG"])
 def test_a_jpeg_is_scaled_to_the_width_asked_for(blue: Environ, name: str) -> None:
-    screen = Screen(consent=agree, environ=blue)
+    screen = ScreenCapability(consent=agree, environ=blue)
 
     result = asyncio.run(call(screen, "screen.snapshot", format=name, maxWidth=640, quality=0.9))
 
@@ -72,7 +72,7 @@ def test_a_jpeg_is_scaled_to_the_width_asked_for(blue: Environ, name: str) -> No
 
 def test_quality_is_a_percentage_or_a_share(blue: Environ) -> None:
     def size(quality: float) -> int:
-        screen = Screen(consent=agree, environ=blue)
+        screen = ScreenCapability(consent=agree, environ=blue)
         return len(picture(asyncio.run(call(screen, "screen.snapshot", format="jpeg", quality=quality))))
 
     assert size(0.3) == size(30) < size(95)
@@ -80,7 +80,9 @@ def test_quality_is_a_percentage_or_a_share(blue: Environ) -> None:
 
 def test_the_pointer_is_drawn_unless_it_is_not_wanted(blue: Environ) -> None:
     def colours(pointer: bool) -> int:
-        result = asyncio.run(call(Screen(consent=agree, environ=blue), "screen.snapshot", includePointer=pointer))
+        result = asyncio.run(
+            call(ScreenCapability(consent=agree, environ=blue), "screen.snapshot", includePointer=pointer)
+        )
         return len(opened(picture(result)).getcolors(1 << 20) or ())
 
     # Xvfb's pointer stands in the middle of the screen.
@@ -89,14 +91,14 @@ def test_the_pointer_is_drawn_unless_it_is_not_wanted(blue: Environ) -> None:
 
 
 def test_a_width_out_of_range_is_brought_into_it_and_a_screen_that_is_not_there_means_the_first(blue: Environ) -> None:
-    screen = Screen(consent=agree, environ=blue)
+    screen = ScreenCapability(consent=agree, environ=blue)
 
     assert told(asyncio.run(call(screen, "screen.snapshot", maxWidth=1)))["width"] == 16
     assert told(asyncio.run(call(screen, "screen.snapshot", monitor=9)))["width"] == 1280
 
 
 def test_another_format_is_refused_by_name(blue: Environ) -> None:
-    screen = Screen(consent=agree, environ=blue)
+    screen = ScreenCapability(consent=agree, environ=blue)
 
     with pytest.raises(ToolArguments, match="Supported formats: png, jpeg"):
         asyncio.run(call(screen, "screen.snapshot", format="webp"))
@@ -106,7 +108,7 @@ def test_another_format_is_refused_by_name(blue: Environ) -> None:
 
 def test_looking_at_the_screen_is_told_at_most_once_in_a_while(blue: Environ) -> None:
     notices: list[str] = []
-    screen = Screen(consent=agree, environ=blue, tell=notices.append)
+    screen = ScreenCapability(consent=agree, environ=blue, notify=notices.append)
 
     for _ in range(3):
         asyncio.run(call(screen, "screen.snapshot", maxWidth=16))
@@ -120,7 +122,9 @@ def test_a_film_has_the_length_the_rate_and_the_pixels_asked_for(blue: Environ, 
 
     async def scene() -> dict[str, object]:
         line = Heard()
-        result = await call(Screen(consent=agree, environ=blue), "screen.record", line=line, durationMs=1500, fps=8)
+        result = await call(
+            ScreenCapability(consent=agree, environ=blue), "screen.record", line=line, durationMs=1500, fps=8
+        )
         heard.extend(line.progressed)
         (tmp_path / "film.mp4").write_bytes(film(result))
         assert isinstance(result.structured, dict)
@@ -150,7 +154,7 @@ def test_no_film_is_made_without_consent(blue: Environ) -> None:
         raise ToolDenied("nobody agreed")
 
     with pytest.raises(ToolDenied):
-        asyncio.run(call(Screen(consent=refuse, environ=blue), "screen.record", durationMs=2000))
+        asyncio.run(call(ScreenCapability(consent=refuse, environ=blue), "screen.record", durationMs=2000))
 
     assert asked == ["film screen 0 for 2 s"]
 
@@ -162,7 +166,7 @@ def test_a_film_of_a_screen_that_is_not_there_is_refused_before_anybody_is_asked
         raise AssertionError("nobody should be asked")
 
     with pytest.raises(ToolArguments, match="names no screen"):
-        asyncio.run(call(Screen(consent=never, environ=blue), "screen.record", screenIndex=5))
+        asyncio.run(call(ScreenCapability(consent=never, environ=blue), "screen.record", screenIndex=5))
 
 
 def test_a_cancelled_film_stops_its_program_at_once(blue: Environ) -> None:
@@ -171,7 +175,7 @@ def test_a_cancelled_film_stops_its_program_at_once(blue: Environ) -> None:
     async def scene() -> None:
         line, before = Heard(), children()
         task = asyncio.ensure_future(
-            call(Screen(consent=agree, environ=blue), "screen.record", line=line, durationMs=60_000)
+            call(ScreenCapability(consent=agree, environ=blue), "screen.record", line=line, durationMs=60_000)
         )
         await asyncio.wait_for(line.begun.wait(), 30)
         assert children() - before
@@ -185,10 +189,10 @@ def test_a_cancelled_film_stops_its_program_at_once(blue: Environ) -> None:
 
 def test_without_a_display_both_commands_are_missing_with_a_remedy() -> None:
     for environ in ({}, {"DISPLAY": ":9876"}, {"DISPLAY": "nonsense"}):
-        screen = Screen(consent=agree, environ=environ)
+        screen = ScreenCapability(consent=agree, environ=environ)
 
         for command in ("screen.snapshot", "screen.record"):
-            missing = screen.missing(command)
+            missing = screen.unavailable_reason(command)
             assert missing is not None
             assert "xvfb-run" in missing.remedy
             with pytest.raises(ToolUnavailable, match="no screen here"):
@@ -197,9 +201,9 @@ def test_without_a_display_both_commands_are_missing_with_a_remedy() -> None:
 
 def test_on_wayland_the_remedy_names_grim_or_x11(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    screen = Screen(consent=agree, environ={"WAYLAND_DISPLAY": "wayland-0", "DISPLAY": ":0"})
+    screen = ScreenCapability(consent=agree, environ={"WAYLAND_DISPLAY": "wayland-0", "DISPLAY": ":0"})
 
-    snapshot, record = screen.missing("screen.snapshot"), screen.missing("screen.record")
+    snapshot, record = screen.unavailable_reason("screen.snapshot"), screen.unavailable_reason("screen.record")
 
     assert snapshot is not None
     assert "grim" in snapshot.remedy
@@ -237,7 +241,7 @@ def sway(tmp_path: Path) -> Iterator[Environ]:
 
 
 def test_on_a_wlroots_desktop_the_pixels_are_read_with_grim(sway: Environ) -> None:
-    screen = Screen(consent=agree, environ=sway)
+    screen = ScreenCapability(consent=agree, environ=sway)
 
     def shot() -> tuple[Json, Image.Image]:
         result = asyncio.run(call(screen, "screen.snapshot", maxWidth=512))
@@ -254,9 +258,9 @@ def test_on_a_wlroots_desktop_the_pixels_are_read_with_grim(sway: Environ) -> No
 
 def test_a_display_that_died_gives_one_clear_sentence(tmp_path: Path) -> None:
     with virtual_screen(64, 64) as environ:
-        screen = Screen(consent=agree, environ={**environ, "DISPLAY": f"localhost{environ['DISPLAY']}"})
+        screen = ScreenCapability(consent=agree, environ={**environ, "DISPLAY": f"localhost{environ['DISPLAY']}"})
 
-        assert screen.missing("screen.snapshot") is None
+        assert screen.unavailable_reason("screen.snapshot") is None
         with pytest.raises(ToolUnavailable, match="the display does not answer"):
             asyncio.run(call(screen, "screen.snapshot"))
 
@@ -264,9 +268,9 @@ def test_a_display_that_died_gives_one_clear_sentence(tmp_path: Path) -> None:
 def test_listing_and_asking_what_is_missing_load_no_picture_library() -> None:
     code = (
         "import sys\n"
-        "from openclaw_mcp.node.media.screen import Screen\n"
-        "s = Screen(consent=None)\n"
-        "[s.missing(c.spec.name) for c in s.commands()]\n"
+        "from openclaw_mcp.node.media.screen import ScreenCapability\n"
+        "s = ScreenCapability(consent=None)\n"
+        "[s.unavailable_reason(c.spec.name) for c in s.commands()]\n"
         "print([m for m in ('mss', 'PIL', 'numpy') if m in sys.modules])"
     )
     result = subprocess.run(

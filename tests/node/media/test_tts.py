@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import ToolArguments, ToolError, ToolUnavailable
-from openclaw_mcp.node.api_keys import ELEVENLABS, BadKey, Keys
-from openclaw_mcp.node.media.camera import Camera
-from openclaw_mcp.node.media.tts import Tts
-from openclaw_mcp.node.media.voices import Speech, seconds
+from openclaw_mcp.node.api_keys import ELEVENLABS_KEY, BadKey, KeyStore
+from openclaw_mcp.node.media.camera import CameraCapability
+from openclaw_mcp.node.media.tts import TtsCapability
+from openclaw_mcp.node.media.voices import Speech, wav_seconds
 from tests.node.calling import END_WAIT, Heard, agree, call, children, film, running, sound, told
 from tests.node.running import WITHOUT_DESKTOP
 from tests.programs import need
@@ -118,8 +118,8 @@ def mp3() -> bytes:
     return subprocess.run([*words, "-f", "mp3", "pipe:1"], capture_output=True, check=True, timeout=30).stdout
 
 
-def tts(tmp_path: Path, environ: Environ, **options: Any) -> Tts:
-    return Tts(state_dir=tmp_path, environ=environ, keyring=False, **options)
+def tts(tmp_path: Path, environ: Environ, **options: Any) -> TtsCapability:
+    return TtsCapability(state_dir=tmp_path, environ=environ, keyring=False, **options)
 
 
 def test_the_text_is_heard_on_the_sound_server(ear: Environ, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_text_is_heard_on_the_sound_server(ear: Environ, tmp_path: Path) -> 
         "contentType": "audio/wav",
     }
     said = sound(result)
-    lasting = seconds(Speech(said, "audio/wav"))
+    lasting = wav_seconds(Speech(said, "audio/wav"))
     assert lasting is not None
     assert 1 < lasting < 10
     assert value["durationMs"] > lasting * 900
@@ -156,14 +156,14 @@ def test_the_duration_is_what_another_program_measures(ear: Environ, tmp_path: P
 
     measured = float(subprocess.run([soxi, "-D", path], capture_output=True, check=True, timeout=30).stdout)
 
-    assert abs(measured - (seconds(Speech(sound(result), "audio/wav")) or 0)) < 0.01
+    assert abs(measured - (wav_seconds(Speech(sound(result), "audio/wav")) or 0)) < 0.01
 
 
 def test_a_film_hears_what_the_sound_server_plays(ear: Environ, tmp_path: Path) -> None:
     ffmpeg = need("ffmpeg", package="ffmpeg")
 
     async def scene() -> bytes:
-        camera = Camera(consent=agree, source="lavfi:testsrc2=size=320x240:rate=10", environ=ear)
+        camera = CameraCapability(consent=agree, source="lavfi:testsrc2=size=320x240:rate=10", environ=ear)
         filming = asyncio.ensure_future(call(camera, "camera.clip", durationMs=4000))
         await call(tts(tmp_path, ear), "tts.speak", text="This is heard in the film. This is heard in the film.")
         result = await filming
@@ -225,7 +225,7 @@ def test_speech_dispatcher_speaks_when_it_is_the_only_voice_and_falls_silent_whe
     ear: Environ, dispatcher: Environ, tmp_path: Path
 ) -> None:
     made, recording = tts(tmp_path, dispatcher), tmp_path / "heard.raw"
-    assert made.missing("tts.speak") is None
+    assert made.unavailable_reason("tts.speak") is None
 
     with listening(ear, recording):
         result = asyncio.run(call(made, "tts.speak", text="Hello from the dispatcher."))
@@ -267,7 +267,7 @@ def test_elevenlabs_gets_the_text_the_key_and_the_voice_and_its_sound_is_played(
 ) -> None:
     stand.body = mp3
     made = tts(tmp_path, ear, provider="elevenlabs", elevenlabs_voice="vo/ice", elevenlabs_url=stand.url)
-    made.keys.store(ELEVENLABS, "sk-test")
+    made.keys.store(ELEVENLABS_KEY, "sk-test")
     recording = tmp_path / "heard.raw"
 
     with listening(ear, recording):
@@ -287,7 +287,7 @@ def test_a_service_that_fails_is_stood_in_for_only_when_it_was_not_named(
 ) -> None:
     stand.status, stand.body = 401, b"secret details of the service"
     made = tts(tmp_path, ear, provider="elevenlabs", elevenlabs_voice="v", elevenlabs_url=stand.url)
-    made.keys.store(ELEVENLABS, "sk-test")
+    made.keys.store(ELEVENLABS_KEY, "sk-test")
 
     value = told(asyncio.run(call(made, "tts.speak", text="Hello")))
     assert (value["provider"], value["requestedProvider"], value["fellBack"]) == ("system", "elevenlabs", True)
@@ -304,14 +304,14 @@ def test_a_service_that_fails_is_stood_in_for_only_when_it_was_not_named(
 
 def test_the_key_is_never_sent_over_plain_http_to_another_machine(ear: Environ, tmp_path: Path) -> None:
     made = tts(tmp_path, ear, elevenlabs_voice="v", elevenlabs_url="http://speech.example")
-    made.keys.store(ELEVENLABS, "sk-test")
+    made.keys.store(ELEVENLABS_KEY, "sk-test")
 
     with pytest.raises(ToolUnavailable, match="https only"):
         asyncio.run(call(made, "tts.speak", text="Hello", provider="elevenlabs"))
 
 
 def test_the_status_names_each_voices_readiness(ear: Environ, tmp_path: Path) -> None:
-    def readiness(made: Tts) -> tuple[object, list[object]]:
+    def readiness(made: TtsCapability) -> tuple[object, list[object]]:
         value = told(asyncio.run(call(made, "tts.status")))
         assert [one["isReady"] for one in value["providers"]] == [
             one["readiness"] == "ready" for one in value["providers"]
@@ -320,20 +320,20 @@ def test_the_status_names_each_voices_readiness(ear: Environ, tmp_path: Path) ->
 
     made = tts(tmp_path, ear, provider="elevenlabs")
     assert readiness(made) == (("system", True), ["ready", "needs-api-key"])
-    made.keys.store(ELEVENLABS, "sk-test")
+    made.keys.store(ELEVENLABS_KEY, "sk-test")
     assert readiness(made) == (("system", True), ["ready", "needs-voice"])
     complete = tts(tmp_path, {"PATH": "/nowhere"}, provider="elevenlabs", elevenlabs_voice="v")
     assert readiness(complete) == (("elevenlabs", False), ["unavailable", "ready"])
 
 
 def test_without_voice_or_speaker_speech_is_missing_with_a_remedy(ear: Environ, tmp_path: Path) -> None:
-    voiceless = tts(tmp_path, {**ear, "PATH": str(tmp_path)}).missing("tts.speak")
+    voiceless = tts(tmp_path, {**ear, "PATH": str(tmp_path)}).unavailable_reason("tts.speak")
     assert voiceless is not None
     assert "espeak-ng" in voiceless.remedy
 
     if "no soundcards" in Path("/proc/asound/cards").read_text() if Path("/proc/asound/cards").exists() else True:
         mute = tts(tmp_path, {"PATH": os.environ["PATH"], "PULSE_SERVER": f"unix:{tmp_path}/none"})
-        missing = mute.missing("tts.speak")
+        missing = mute.unavailable_reason("tts.speak")
         assert missing is not None
         assert "pulseaudio-utils" in missing.remedy
         with pytest.raises(ToolUnavailable, match="Nothing here can play sound"):
@@ -341,27 +341,27 @@ def test_without_voice_or_speaker_speech_is_missing_with_a_remedy(ear: Environ, 
 
 
 def test_a_key_in_a_file_is_its_owners_alone(tmp_path: Path) -> None:
-    keys = Keys(tmp_path, keyring=False)
+    keys = KeyStore(tmp_path, keyring=False)
 
-    assert keys.read(ELEVENLABS) is None
-    assert keys.store(ELEVENLABS, " sk-1\n") == keys.where(ELEVENLABS) == "file"
-    path = tmp_path / "keys" / ELEVENLABS
+    assert keys.read(ELEVENLABS_KEY) is None
+    assert keys.store(ELEVENLABS_KEY, " sk-1\n") == keys.location(ELEVENLABS_KEY) == "file"
+    path = tmp_path / "keys" / ELEVENLABS_KEY
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert keys.read(ELEVENLABS) == "sk-1"
+    assert keys.read(ELEVENLABS_KEY) == "sk-1"
 
     path.chmod(0o644)
     with pytest.raises(BadKey, match="can be read by others"):
-        keys.read(ELEVENLABS)
+        keys.read(ELEVENLABS_KEY)
     path.unlink()
     path.symlink_to("/etc/hostname")
     with pytest.raises(BadKey):
-        keys.read(ELEVENLABS)
-    keys.forget(ELEVENLABS)
-    assert keys.where(ELEVENLABS) is None
+        keys.read(ELEVENLABS_KEY)
+    keys.delete(ELEVENLABS_KEY)
+    assert keys.location(ELEVENLABS_KEY) is None
     for bad in ("", "two\nlines", "x" * 5000):
         with pytest.raises(BadKey, match="one line"):
-            keys.store(ELEVENLABS, bad)
+            keys.store(ELEVENLABS_KEY, bad)
 
 
 def test_with_a_keyring_on_the_desktop_the_key_is_not_on_disk(tmp_path: Path) -> None:
@@ -369,10 +369,10 @@ def test_with_a_keyring_on_the_desktop_the_key_is_not_on_disk(tmp_path: Path) ->
     daemon = need("gnome-keyring-daemon", package="gnome-keyring")
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys\nfrom pathlib import Path\nfrom openclaw_mcp.node.api_keys import Keys\n"
-        "keys = Keys(Path(sys.argv[1]))\n"
-        "print(keys.store('k', 'sk-9'), keys.read('k'), keys.where('k'))\n"
-        "keys.forget('k')\nprint(keys.where('k'), keys.read('k'))\n"
+        "import sys\nfrom pathlib import Path\nfrom openclaw_mcp.node.api_keys import KeyStore\n"
+        "keys = KeyStore(Path(sys.argv[1]))\n"
+        "print(keys.store('k', 'sk-9'), keys.read('k'), keys.location('k'))\n"
+        "keys.delete('k')\nprint(keys.location('k'), keys.read('k'))\n"
     )
     state = tmp_path / "state"
     unlock = f"printf pw | {daemon} --unlock --components=secrets >/dev/null 2>&1; {sys.executable} {script} {state}"
@@ -399,7 +399,7 @@ def test_the_key_is_kept_where_only_its_owner_reads_it_and_forgotten_again(tmp_p
     path = tmp_path / "keys" / "elevenlabs-api-key"
     assert (kept.returncode, kept.stdout) == (0, f"The ElevenLabs key is kept in {path}.\n")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert Keys(tmp_path, keyring=False).read(ELEVENLABS) == "sk-secret"
+    assert KeyStore(tmp_path, keyring=False).read(ELEVENLABS_KEY) == "sk-secret"
     empty = key(typed="\n")
     assert (empty.returncode, "secret" in empty.stderr) == (1, False)
     assert path.exists()

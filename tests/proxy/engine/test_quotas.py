@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.net.peers import peer_of
+from openclaw_mcp.net.peers import peer_key
 from openclaw_mcp.proxy import settings
-from openclaw_mcp.proxy.engine.app_session import Session, TooManySessions
-from openclaw_mcp.proxy.engine.quotas import Places, Room
-from openclaw_mcp.proxy.engine.rate_limits import UNCLAIMED
-from openclaw_mcp.proxy.engine.tool_list import EMPTY, Menu
-from openclaw_mcp.proxy.settings import Settings
+from openclaw_mcp.proxy.engine.app_session import AppRegistration, TooManySessions
+from openclaw_mcp.proxy.engine.quotas import SessionLimits, SessionQuota
+from openclaw_mcp.proxy.engine.rate_limits import UNCLAIMED_TIMEOUT
+from openclaw_mcp.proxy.engine.tool_list import EMPTY_MANIFEST, ToolManifest
+from openclaw_mcp.proxy.settings import ProxySettings
 
 from ...web_client import Answer
 from ..engines import Start, one_redis, proxies, redis
@@ -35,9 +35,9 @@ def test_one_address_does_not_fill_the_proxy_for_everybody(proxies: Start) -> No
             assert "OPENCLAW_PROXY_MAX_SESSIONS_PER_PEER" in answers[-1].json["detail"]
             assert answers[-1].headers["retry-after"] == "30"
             for _ in range(3):
-                await proxy.house.register(b"{}", client=ELSEWHERE)
+                await proxy.state.register(b"{}", client=ELSEWHERE)
             with pytest.raises(TooManySessions, match=r"^8 sessions are open already; "):
-                await proxy.house.register(b"{}", client=("192.0.2.8", 1))
+                await proxy.state.register(b"{}", client=("192.0.2.8", 1))
 
     asyncio.run(main())
 
@@ -66,8 +66,8 @@ def test_what_is_deleted_makes_room_again(proxies: Start) -> None:
     ],
 )
 def test_how_many_one_address_may_have(environment: dict[str, str], most: int, tmp_path: Any) -> None:
-    assert settings.read(environment, folder=tmp_path).room.sessions_of_a_peer == most
-    assert Settings().room.sessions_of_a_peer == 15_000
+    assert settings.read_settings(environment, folder=tmp_path).session_limits.sessions_per_peer == most
+    assert ProxySettings().session_limits.sessions_per_peer == 15_000
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_how_many_one_address_may_have(environment: dict[str, str], most: int, t
 def test_how_many_bytes_may_be_registered(
     environment: dict[str, str], most: int, of_a_peer: int, tmp_path: Any
 ) -> None:
-    room = settings.read(environment, folder=tmp_path).room
-    assert (room.bytes, room.bytes_of_a_peer) == (most, of_a_peer)
+    room = settings.read_settings(environment, folder=tmp_path).session_limits
+    assert (room.bytes, room.bytes_per_peer) == (most, of_a_peer)
 
 
 @pytest.mark.parametrize(
@@ -102,157 +102,157 @@ def test_how_many_bytes_may_be_registered(
     ],
 )
 def test_who_counts_as_one(address: str, peer: str) -> None:
-    assert peer_of((address, 1)) == peer
-    assert peer_of(None) == ""
+    assert peer_key((address, 1)) == peer
+    assert peer_key(None) == ""
 
 
 # ---- who gives way ----
 
 
-def session(id: str, peer: str) -> Session:
-    return Session(id=id, created=0.0, about=b"{}", peer=peer)
+def session(id: str, peer: str) -> AppRegistration:
+    return AppRegistration(id=id, created=0.0, about=b"{}", peer=peer)
 
 
-def refusal(places: Places, peer: str) -> TooManySessions:
+def refusal(places: SessionQuota, peer: str) -> TooManySessions:
     found = places.refusal(peer, 0)
     assert found is not None
     return found
 
 
 def test_a_session_no_app_came_for_gives_way_after_a_while() -> None:
-    assert UNCLAIMED == 10.0
-    places = Places(Room(sessions=5, sessions_of_a_peer=3))
+    assert UNCLAIMED_TIMEOUT == 10.0
+    places = SessionQuota(SessionLimits(sessions=5, sessions_per_peer=3))
     for number, id in enumerate(("a", "b", "c")):
-        places.add(session(id, "here"), EMPTY, float(number))
+        places.add(session(id, "here"), EMPTY_MANIFEST, float(number))
     places.claim("a")
     full = refusal(places, "here")
     assert places.refusal("there", 0) is None
     with pytest.raises(TooManySessions, match=r"^3 sessions are open already from your address"):
-        places.giving_way("here", 11.0, full)
-    assert places.giving_way("here", 11.1, full) == "b", "the oldest whose app never came"
+        places.pick_evictable("here", 11.0, full)
+    assert places.pick_evictable("here", 11.1, full) == "b", "the oldest whose app never came"
     places.remove("b")
     assert places.refusal("here", 0) is None
 
 
 def test_a_session_whose_app_has_left_gives_way_after_a_while() -> None:
-    places = Places(Room(sessions=5, sessions_of_a_peer=2))
+    places = SessionQuota(SessionLimits(sessions=5, sessions_per_peer=2))
     for id in ("a", "b"):
-        places.add(session(id, "here"), EMPTY, 0.0)
+        places.add(session(id, "here"), EMPTY_MANIFEST, 0.0)
         places.claim(id)
     full = refusal(places, "here")
     places.unclaim("a", 100.0)
     with pytest.raises(TooManySessions):
-        places.giving_way("here", 110.0, full)
-    assert places.giving_way("here", 110.1, full) == "a"
+        places.pick_evictable("here", 110.0, full)
+    assert places.pick_evictable("here", 110.1, full) == "a"
     places.claim("a")
     with pytest.raises(TooManySessions):
-        places.giving_way("here", 1000.0, full)
+        places.pick_evictable("here", 1000.0, full)
     places.unclaim("unknown", 0.0)
 
 
 def test_where_all_are_full_the_oldest_of_all_gives_way() -> None:
-    places = Places(Room(sessions=4, sessions_of_a_peer=3))
+    places = SessionQuota(SessionLimits(sessions=4, sessions_per_peer=3))
     for number, (id, peer) in enumerate([("a", "one"), ("b", "two"), ("c", "one"), ("d", "two")]):
-        places.add(session(id, peer), EMPTY, float(number))
+        places.add(session(id, peer), EMPTY_MANIFEST, float(number))
     full = refusal(places, "three")
     with pytest.raises(TooManySessions, match=r"^4 sessions are open already; "):
-        places.giving_way("three", 10.0, full)
-    assert places.giving_way("three", 10.1, full) == "a"
+        places.pick_evictable("three", 10.0, full)
+    assert places.pick_evictable("three", 10.1, full) == "a"
     for id in ("a", "b", "c", "d"):
         places.claim(id)
     with pytest.raises(TooManySessions):
-        places.giving_way("three", 1000.0, full)
+        places.pick_evictable("three", 1000.0, full)
     for id in ("a", "b", "c", "d", "d", "unknown"):
         places.remove(id)
     assert places.refusal("one", 0) is None
 
 
 def test_what_sessions_share_is_counted_once_and_what_goes_is_counted_off() -> None:
-    places = Places(Room(sessions=9, sessions_of_a_peer=9, bytes=1000, bytes_of_a_peer=300))
-    menu, other = Menu(b"x" * 200, ()), Menu(b"y" * 200, ())
-    assert places.cost(session("a", "here"), menu) == 202
+    places = SessionQuota(SessionLimits(sessions=9, sessions_per_peer=9, bytes=1000, bytes_per_peer=300))
+    menu, other = ToolManifest(b"x" * 200, ()), ToolManifest(b"y" * 200, ())
+    assert places.added_bytes(session("a", "here"), menu) == 202
     places.add(session("a", "here"), menu, 0.0)
-    assert places.cost(session("b", "here"), menu) == 2
-    assert places.cost(session("b", "there"), menu) == 202
+    assert places.added_bytes(session("b", "here"), menu) == 2
+    assert places.added_bytes(session("b", "there"), menu) == 202
     places.add(session("b", "here"), menu, 0.0)
     assert places.refusal("here", 96) is None
     assert places.refusal("here", 97) is not None
     with pytest.raises(TooManySessions, match="from your address"):
-        places.retool(session("b", "here"), other)
+        places.replace_tools(session("b", "here"), other)
     places.remove("a")
-    places.retool(session("b", "here"), other)
+    places.replace_tools(session("b", "here"), other)
     assert places.refusal("here", 98) is None
     assert places.refusal("here", 99) is not None
     for number in range(3):
-        places.add(session(f"c{number}", f"peer {number}"), Menu(b"z" * 200, ()), 0.0)
+        places.add(session(f"c{number}", f"peer {number}"), ToolManifest(b"z" * 200, ()), 0.0)
     assert places.refusal("new", 192) is None
     full = places.refusal("new", 193)
     assert full is not None
-    assert not full.of_a_peer
+    assert not full.per_peer
     places.remove("b")
     assert places.refusal("new", 300) is None
 
 
 def test_each_menu_of_a_peer_counts() -> None:
-    places = Places(Room(sessions=9, sessions_of_a_peer=9, bytes=1000, bytes_of_a_peer=1000))
-    first, second = Menu(b"x" * 200, ()), Menu(b"y" * 300, ())
+    places = SessionQuota(SessionLimits(sessions=9, sessions_per_peer=9, bytes=1000, bytes_per_peer=1000))
+    first, second = ToolManifest(b"x" * 200, ()), ToolManifest(b"y" * 300, ())
     places.add(session("a", "here"), first, 0.0)
     places.add(session("b", "here"), second, 0.0)
     assert places.refusal("here", 496) is None
     assert places.refusal("here", 497) is not None
-    places.retool(session("b", "here"), first)
+    places.replace_tools(session("b", "here"), first)
     assert places.refusal("here", 796) is None, "it shares the first one's tools now"
     assert places.refusal("here", 797) is not None
 
 
 def test_other_tools_are_taken_to_the_last_byte_and_those_of_a_neighbour_for_nothing() -> None:
-    places = Places(Room(sessions=9, sessions_of_a_peer=9, bytes=1000, bytes_of_a_peer=506))
-    first, second, third = (Menu(letter * 250, ()) for letter in (b"x", b"y", b"z"))
+    places = SessionQuota(SessionLimits(sessions=9, sessions_per_peer=9, bytes=1000, bytes_per_peer=506))
+    first, second, third = (ToolManifest(letter * 250, ()) for letter in (b"x", b"y", b"z"))
     for id, menu in (("a", first), ("b", first), ("c", second)):
         places.add(session(id, "here"), menu, 0.0)
     assert places.refusal("here", 1) is not None, "full to the last byte"
-    places.retool(session("b", "here"), second)
-    places.retool(session("b", "here"), second)
+    places.replace_tools(session("b", "here"), second)
+    places.replace_tools(session("b", "here"), second)
     with pytest.raises(
         TooManySessions, match=r"^with this, the sessions open from your address .* \(506 now\)$"
     ) as full:
-        places.retool(session("b", "here"), third)
-    assert full.value.of_a_peer
-    places.retool(session("a", "here"), third)  # nobody else had the first
-    places.add(session("d", "there"), Menu(b"x" * 492, ()), 0.0)
+        places.replace_tools(session("b", "here"), third)
+    assert full.value.per_peer
+    places.replace_tools(session("a", "here"), third)  # nobody else had the first
+    places.add(session("d", "there"), ToolManifest(b"x" * 492, ()), 0.0)
     assert places.refusal("elsewhere", 1) is not None
     with pytest.raises(TooManySessions, match=r"^with this, the sessions open would take .* \(1000 now\)$") as full:
-        places.retool(session("d", "there"), Menu(b"y" * 493, ()))
-    assert not full.value.of_a_peer
-    places.retool(session("d", "there"), Menu(b"y" * 491, ()))
+        places.replace_tools(session("d", "there"), ToolManifest(b"y" * 493, ()))
+    assert not full.value.per_peer
+    places.replace_tools(session("d", "there"), ToolManifest(b"y" * 491, ()))
     assert places.refusal("elsewhere", 1) is None
     assert places.refusal("elsewhere", 2) is not None
-    places.retool(session("unknown", "there"), third)
+    places.replace_tools(session("unknown", "there"), third)
     assert places.refusal("elsewhere", 1) is None
 
 
 def test_what_the_last_one_let_go_costs_its_bytes_again() -> None:
-    places = Places(Room(sessions=9, sessions_of_a_peer=9))
-    menu = Menu(b"x" * 200, ())
+    places = SessionQuota(SessionLimits(sessions=9, sessions_per_peer=9))
+    menu = ToolManifest(b"x" * 200, ())
     places.add(session("a", "here"), menu, 0.0)
     places.add(session("b", "here"), menu, 0.0)
     places.remove("a")
-    assert places.cost(session("c", "here"), menu) == 2
+    assert places.added_bytes(session("c", "here"), menu) == 2
     places.remove("b")
-    assert places.cost(session("c", "here"), menu) == 202
+    assert places.added_bytes(session("c", "here"), menu) == 202
     places.add(session("c", "here"), menu, 0.0)
-    places.retool(session("c", "here"), EMPTY)
-    assert places.cost(session("d", "here"), menu) == 202
+    places.replace_tools(session("c", "here"), EMPTY_MANIFEST)
+    assert places.added_bytes(session("d", "here"), menu) == 202
 
 
 @pytest.mark.parametrize("of_a_peer", [True, False])
 def test_unless_it_is_said_otherwise_128_mebibytes_may_be_registered(of_a_peer: bool) -> None:
     more = {"bytes" if of_a_peer else "bytes_of_a_peer": 1 << 40}
-    places = Places(Room(sessions=1, sessions_of_a_peer=1, **more))
+    places = SessionQuota(SessionLimits(sessions=1, sessions_per_peer=1, **more))
     assert places.refusal("here", 134_217_728) is None
     full = places.refusal("here", 134_217_729)
     assert full is not None
-    assert full.of_a_peer is of_a_peer
+    assert full.per_peer is of_a_peer
 
 
 def tools(size: int) -> Any:
@@ -266,7 +266,7 @@ def test_on_every_engine_one_address_does_not_fill_the_proxy_with_bytes(proxies:
             assert [answer.status for answer in made] == [200] * 3 + [429] * 3
             assert "from your address" in made[-1].json["detail"]
             assert "OPENCLAW_PROXY_MAX_REGISTERED_BYTES" in made[-1].json["detail"]
-            await proxy.house.register(b"{}", client=ELSEWHERE)
+            await proxy.state.register(b"{}", client=ELSEWHERE)
             id = made[0].json["mcpSessionId"]
             more = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", {"tools": tools(150_000)})
             assert more.status == 429
@@ -319,9 +319,9 @@ def test_on_every_engine_a_session_no_app_came_for_gives_way(proxies: Start) -> 
                 assert (await proxy.send("GET", f"/v1/chat/sessions/{first}")).status == 404
                 async with proxy.app(second):
                     assert (await register(proxy)).status == 429
-                    made = await proxy.house.register(b"{}", client=ELSEWHERE)
-                    again = await proxy.house.register(b"{}", client=("192.0.2.8", 1))
-                    assert (await proxy.send("GET", f"/v1/chat/sessions/{made.session.id}")).status == 404
-                    assert (await proxy.send("GET", f"/v1/chat/sessions/{again.session.id}")).status == 200
+                    made = await proxy.state.register(b"{}", client=ELSEWHERE)
+                    again = await proxy.state.register(b"{}", client=("192.0.2.8", 1))
+                    assert (await proxy.send("GET", f"/v1/chat/sessions/{made.registration.id}")).status == 404
+                    assert (await proxy.send("GET", f"/v1/chat/sessions/{again.registration.id}")).status == 200
 
     asyncio.run(main())

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_mcp.core.errors import OpenClawError
-from openclaw_mcp.core.model import LOCAL, ToolCall
-from openclaw_mcp.core.ports import SILENCE
-from openclaw_mcp.core.rpc import Fault
-from openclaw_mcp.mcp.client.server_pool import Roster
-from openclaw_mcp.proxy.engine.app_session import Session
-from openclaw_mcp.proxy.engine.tool_list import Menu
-from openclaw_mcp.proxy.settings import Settings
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.core.model import LOCAL_CALLER, ToolCall
+from openclaw_mcp.core.ports import NULL_CONTEXT
+from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.mcp.client.server_pool import McpServerPool
+from openclaw_mcp.proxy.engine.app_session import AppRegistration
+from openclaw_mcp.proxy.engine.tool_list import ToolManifest
+from openclaw_mcp.proxy.settings import ProxySettings
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.registry import ToolRegistry
 from tests.gateway.nodes.gateways import machines
 from tests.proxy.proxies import Proxy, proxy, soon, text_of
 from tests.running import ROOT
@@ -32,7 +32,7 @@ from .bombs import BOMBS, Bomb
 
 MEMORY = 3 << 30  # bytes of address space
 PROCESSOR = 60  # seconds
-QUIET = Settings(audit="off")
+QUIET = ProxySettings(audit="off")
 
 
 def tools(bomb: Bomb) -> list[Any]:
@@ -70,12 +70,12 @@ async def told_over_the_bridge(bomb: Bomb) -> str:
 
 async def kept_in_redis(bomb: Bomb) -> str:
     """Written by an instance that did not look, asked for at one that must."""
-    settings = Settings(audit="off", redis_url=sys.argv[2])
+    settings = ProxySettings(audit="off", redis_url=sys.argv[2])
     async with proxy(settings) as first, proxy(settings) as second:
-        session = Session(id="5" * 32, created=time.time(), about=b"{}")
-        await first.house.engine.add(session, Menu(json.dumps(tools(bomb)).encode(), ()))
+        session = AppRegistration(id="5" * 32, created=time.time(), about=b"{}")
+        await first.state.engine.add(session, ToolManifest(json.dumps(tools(bomb)).encode(), ()))
         said = await called(second, session.id, bomb)
-        await first.house.engine.remove(session.id)
+        await first.state.engine.remove(session.id)
         return said
 
 
@@ -90,22 +90,24 @@ async def described_by_a_node(bomb: Bomb) -> str:
             try:
                 update = {"tools": [told | {"parameters": bomb.schema()}]}
                 await node.client.call("node.pluginTools.update", update)
-            except Fault as fault:
+            except RpcError as fault:
                 return str(fault)
-            return await ordered(house.gateway.gateway.desk, "laptop__device_info", bomb)
+            return await ordered(house.gateway.gateway.dispatcher, "laptop__device_info", bomb)
 
 
 async def offered_by_a_server(bomb: Bomb) -> str:
     entry = {"command": sys.executable, "args": ["-m", "tests.tools.schemas.server", sys.argv[1]], "cwd": str(ROOT)}
-    async with Roster({"bomb": entry}) as roster:
-        desk = Desk(Registry(roster.sources()))
-        assert await roster.ready() == {}
+    async with McpServerPool({"bomb": entry}) as roster:
+        desk = ToolDispatcher(ToolRegistry(roster.sources()))
+        assert await roster.start() == {}
         return await ordered(desk, "bomb__t", bomb)
 
 
-async def ordered(desk: Desk, name: str, bomb: Bomb) -> str:
+async def ordered(desk: ToolDispatcher, name: str, bomb: Bomb) -> str:
     try:
-        return str(await desk.call(ToolCall(caller=LOCAL, name=name, arguments=bomb.arguments(), line=SILENCE)))
+        return str(
+            await desk.call(ToolCall(caller=LOCAL_CALLER, name=name, arguments=bomb.arguments(), context=NULL_CONTEXT))
+        )
     except OpenClawError as exc:
         return str(exc)
 

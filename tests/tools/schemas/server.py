@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from openclaw_mcp.core.model import ToolCall, ToolResult, ToolSpec, said
+from openclaw_mcp.core.model import ToolCall, ToolResult, ToolSpec, text_result
 from openclaw_mcp.mcp.server.stdio import serve
 from tests.conversation import Tools, serving
 
@@ -11,7 +11,7 @@ from .bombs import BOMBS
 
 
 async def answer(call: ToolCall) -> ToolResult:
-    return said("called")
+    return text_result("called")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from openclaw_mcp.core.model import ToolSpec
 from openclaw_mcp.gateway.agents.subagents.tool_specs import SPECS
 from openclaw_mcp.node import system
 from openclaw_mcp.tools import schema as schemas
-from openclaw_mcp.tools.registry import Offer
-from openclaw_mcp.tools.schema import Together, form_of
+from openclaw_mcp.tools.registry import RegisteredTool
+from openclaw_mcp.tools.schema import SchemaListBudget, validator_for
 from tests.conversation import Tools
 from tests.proxy.proxies import proxy
 
@@ -92,9 +92,9 @@ ORDINARY: dict[str, tuple[Json, Json, Json]] = {
 @pytest.mark.parametrize("name", ORDINARY)
 def test_an_ordinary_schema_is_checked_as_it_says(name: str) -> None:
     schema, fits, misfits = ORDINARY[name]
-    form_of(schema).check(fits)
+    validator_for(schema).check(fits)
     with pytest.raises(ToolArguments, match="do not fit the tool's schema: "):
-        form_of(schema).check(misfits)
+        validator_for(schema).check(misfits)
 
 
 @pytest.mark.parametrize(
@@ -118,33 +118,33 @@ def test_an_ordinary_schema_is_checked_as_it_says(name: str) -> None:
 )
 def test_a_schema_that_cant_be_used_is_refused_with_what_to_change(schema: Json, says: str) -> None:
     with pytest.raises(ToolUnavailable) as refused:
-        form_of(schema)
+        validator_for(schema)
     assert says in str(refused.value)
 
 
 def test_compiled_schemas_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = schemas._Kept()
-    monkeypatch.setattr(schemas, "kept", kept)
+    kept = schemas._ValidatorCache()
+    monkeypatch.setattr(schemas, "validator_cache", kept)
     monkeypatch.setattr(schemas, "KEPT_BYTES", 4 << 20)
-    first = weakref.ref(form_of(fields(a={"pattern": costly(0)})))
+    first = weakref.ref(validator_for(fields(a={"pattern": costly(0)})))
     for number in range(1, 30):
-        form_of(fields(a={"pattern": costly(number)}))
+        validator_for(fields(a={"pattern": costly(number)}))
         assert kept.bytes <= 4 << 20
     gc.collect()
     assert first() is None
 
 
 def test_a_tool_that_was_called_does_not_hold_its_compiled_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer = Offer("a", Tools(), Tools(t=None).specs()[0])
-    first = offer.form
-    assert offer.form is first
+    offer = RegisteredTool("a", Tools(), Tools(t=None).specs()[0])
+    first = offer.validator
+    assert offer.validator is first
     held = weakref.ref(first)
     del first
     monkeypatch.setattr(schemas, "KEPT_BYTES", 1)
-    form_of(fields(other={}))
+    validator_for(fields(other={}))
     gc.collect()
     assert held() is None
-    offer.form.check({})
+    offer.validator.check({})
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_tool_that_was_called_does_not_hold_its_compiled_schema(monkeypatch: p
     ],
 )  # fmt: skip
 def test_what_a_list_of_tools_costs_is_bounded_as_a_whole(schema: Any, says: str) -> None:
-    together = Together()
+    together = SchemaListBudget()
     with pytest.raises(ToolUnavailable) as refused:
         for number in range(512):
             together.check(schema(number))
@@ -178,7 +178,7 @@ def test_a_registration_of_many_costly_tools_is_refused_at_the_one_too_many() ->
 def test_a_long_wrong_list_is_refused_by_our_own_tools_before_it_is_looked_at(spec: ToolSpec) -> None:
     for name in spec.input_schema.get("properties", {}):
         with pytest.raises(ToolArguments, match="take too long to check"):
-            form_of(spec.input_schema).check({name: [1] * 700_000})
+            validator_for(spec.input_schema).check({name: [1] * 700_000})
 
 
 SENT = "x" * 3_900_000
@@ -200,7 +200,7 @@ OPTIONAL = {**FILE, "properties": {**FILE["properties"], **wide(20)["properties"
 )
 def test_a_mistake_is_named_however_long_the_texts_beside_it_are(schema: Json, arguments: Json, says: str) -> None:
     with pytest.raises(ToolArguments) as refused:
-        form_of(schema).check(arguments)
+        validator_for(schema).check(arguments)
     assert f"do not fit the tool's schema{says}" in str(refused.value)
 
 
@@ -215,7 +215,7 @@ def test_a_mistake_is_named_however_long_the_texts_beside_it_are(schema: Json, a
 )
 def test_a_refusal_is_short_however_long_the_names_and_texts_in_it_are(schema: Json, arguments: Json) -> None:
     with pytest.raises(ToolArguments, match="do not fit the tool's schema: ") as refused:
-        form_of(schema).check(arguments)
+        validator_for(schema).check(arguments)
     assert len(str(refused.value)) < 1_000
 
 

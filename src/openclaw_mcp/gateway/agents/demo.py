@@ -7,14 +7,26 @@ from typing import Any, Final
 
 import msgspec
 
-from ...core.agent import AgentEvent, Block, Failed, Media, Model, Partial, Thinking, ToolOutcome, ToolUse, Turn, Usage
-from ...core.agent import Final as Answered
+from ...core.agent import (
+    AgentEvent,
+    AnswerBlock,
+    MediaAttached,
+    ModelSelected,
+    PartialAnswer,
+    ThinkingText,
+    ToolOutcome,
+    ToolUse,
+    Turn,
+    TurnFailed,
+    Usage,
+)
+from ...core.agent import TurnCompleted as Answered
 from ...core.errors import ToolError
 from ...core.model import ToolCall
-from ...core.ports import SILENCE
+from ...core.ports import NULL_CONTEXT
 
 PROVIDER, MODEL = "demo", "demo-echo"
-LONGEST_SLEEP: Final = 3600.0  # a scripted pause is for tests and demonstrations
+MAX_SLEEP: Final = 3600.0  # a scripted pause is for tests and demonstrations
 GREETING: Final = "This is the demo agent (no model is configured). You said: "
 
 
@@ -26,21 +38,21 @@ class DemoAgent:
     """
 
     id = "demo"
-    takes: tuple[str, ...] = ("",)
+    media_types: tuple[str, ...] = ("",)
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        yield Model(PROVIDER, MODEL)
+        yield ModelSelected(PROVIDER, MODEL)
         orders = [line.strip() for line in turn.prompt.splitlines() if line.strip().startswith("!")]
         said: list[str] = []
         if not orders:
-            orders = [f"!say {GREETING}{turn.prompt}{_attached(turn)}"]
+            orders = [f"!say {GREETING}{turn.prompt}{_describe_attachments(turn)}"]
         for number, order in enumerate(orders, 1):
             name, _, rest = order.removeprefix("!").partition(" ")
             if name == "fail":
-                yield Failed(message=rest or "the demo agent was told to fail")
+                yield TurnFailed(message=rest or "the demo agent was told to fail")
                 return
-            async for event in _obey(turn, name, rest, number):
-                if isinstance(event, Partial):
+            async for event in _run_command(turn, name, rest, number):
+                if isinstance(event, PartialAnswer):
                     said.append(event.text)
                 yield event
         text = "".join(said)
@@ -49,50 +61,50 @@ class DemoAgent:
         yield Answered(text=text, usage=usage)
 
 
-def _attached(turn: Turn) -> str:
+def _describe_attachments(turn: Turn) -> str:
     if not turn.attachments:
         return ""
     names = ", ".join(f"{a.name or a.kind} ({a.mime_type}, {len(a.data or b'')} bytes)" for a in turn.attachments)
     return f"\nAttached: {names}"
 
 
-async def _obey(turn: Turn, name: str, rest: str, number: int) -> AsyncIterator[AgentEvent]:
+async def _run_command(turn: Turn, name: str, rest: str, number: int) -> AsyncIterator[AgentEvent]:
     match name:
         case "say":
-            for word in _words(rest):
-                yield Partial(word)
+            for word in _split_words(rest):
+                yield PartialAnswer(word)
                 await asyncio.sleep(0)
         case "think":
-            yield Thinking(rest)
+            yield ThinkingText(rest)
         case "block":
-            yield Partial(rest)
-            yield Block(rest)
+            yield PartialAnswer(rest)
+            yield AnswerBlock(rest)
         case "sleep":
-            await asyncio.sleep(_seconds(rest))
+            await asyncio.sleep(_parse_seconds(rest))
         case "return":
             for attachment in turn.attachments:
-                yield Media(attachment)
+                yield MediaAttached(attachment)
         case "tool":
-            async for event in _use(turn, rest, number):
+            async for event in _use_tool(turn, rest, number):
                 yield event
         case _:
-            yield Partial(f"There is no demo order !{name}. ")
+            yield PartialAnswer(f"There is no demo order !{name}. ")
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     """`text` in pieces of a word, so that it streams."""
     words = text.split(" ")
     return [word if index == 0 else f" {word}" for index, word in enumerate(words)]
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
-        return min(max(float(text), 0.0), LONGEST_SLEEP)
+        return min(max(float(text), 0.0), MAX_SLEEP)
     except ValueError:
         return 0.0
 
 
-async def _use(turn: Turn, rest: str, number: int) -> AsyncIterator[AgentEvent]:
+async def _use_tool(turn: Turn, rest: str, number: int) -> AsyncIterator[AgentEvent]:
     tool, _, written = rest.partition(" ")
     id = f"call_{number}"
     try:
@@ -100,17 +112,17 @@ async def _use(turn: Turn, rest: str, number: int) -> AsyncIterator[AgentEvent]:
     except ValueError:
         arguments = None
     yield ToolUse(id, tool, arguments if isinstance(arguments, dict) else {})
-    content, failed = await _call(turn, tool, arguments)
+    content, failed = await _call_tool(turn, tool, arguments)
     yield ToolOutcome(id, tool, content, failed)
-    yield Partial(" ".join(str(block.get("text", block["type"])) for block in content))
+    yield PartialAnswer(" ".join(str(block.get("text", block["type"])) for block in content))
 
 
-async def _call(turn: Turn, tool: str, arguments: Any) -> tuple[tuple[dict[str, Any], ...], bool]:
+async def _call_tool(turn: Turn, tool: str, arguments: Any) -> tuple[tuple[dict[str, Any], ...], bool]:
     if not isinstance(arguments, dict):
         return ({"type": "text", "text": "the arguments are no JSON object"},), True
     if turn.tools is None:
         return ({"type": "text", "text": f"Unknown tool: {tool}"},), True
-    call = ToolCall(caller=turn.caller, name=tool, arguments=arguments, line=SILENCE)
+    call = ToolCall(caller=turn.caller, name=tool, arguments=arguments, context=NULL_CONTEXT)
     try:
         result = await turn.tools.call(call)
     except ToolError as exc:

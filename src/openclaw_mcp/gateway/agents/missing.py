@@ -2,18 +2,18 @@
 
 from collections.abc import AsyncGenerator, Iterable
 
-from ...core.agent import AgentEvent, Failed, Turn
+from ...core.agent import AgentEvent, Turn, TurnFailed
 
 
-class Missing:
+class UnconfiguredRuntime:
     """An `AgentRuntime`. The config's schema refuses such a name; a roster made otherwise may still hold one."""
 
-    takes: tuple[str, ...] = ()
+    media_types: tuple[str, ...] = ()
 
-    def __init__(self, id: str, known: Iterable[str]) -> None:
+    def __init__(self, id: str, configured: Iterable[str]) -> None:
         self.id = id
-        self._known = ", ".join(known)
+        self._configured = ", ".join(configured)
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent, None]:
-        words = f"has the runtime {self.id!r}, which nobody set up; choose one of {self._known}"
-        yield Failed(message=f"The agent {turn.agent_id} {words}.")
+        words = f"has the runtime {self.id!r}, which nobody set up; choose one of {self._configured}"
+        yield TurnFailed(message=f"The agent {turn.agent_id} {words}.")

@@ -8,55 +8,55 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
-from ...core.channel import Address, Channel, ChannelError, ChannelRefused, Heard
+from ...core.channel import Channel, ChannelError, ChannelRefused, ChatAddress, InboundMessage
 from ...core.model import Json
 from ...core.sessions import now_ms
-from .settings import Account
+from .settings import ChannelAccount
 
 logger = logging.getLogger(__name__)
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 300.0  # seconds before a channel that broke is started again; doubled each time
-STEADY: Final = 5.0  # seconds a channel must have run for us to believe that it is connected
-GOOD_RUN: Final = 60.0  # seconds a channel must have run for its failures before to be forgotten
+STABLE_AFTER: Final = 5.0  # seconds a channel must have run for us to believe that it is connected
+FAILURE_RESET_AFTER: Final = 60.0  # seconds a channel must have run for its failures before to be forgotten
 STOP_WAIT: Final = 10.0  # seconds a channel has to let go of its connection
 STATUS_WAIT: Final = 5.0  # seconds a channel has to say how it is
 
 
-class Maker(Protocol):
+class ChannelFactory(Protocol):
     def __call__(self, account: str, settings: Json, folder: Path) -> Channel:
         """A channel for one account. `folder` is its own, to keep state in. Raises ChannelRefused for bad settings."""
 
 
 @runtime_checkable
-class Closing(Protocol):
+class ClosableChannel(Protocol):
     """A channel that holds something to let go of."""
 
     async def aclose(self) -> None: ...
 
 
 @runtime_checkable
-class Answering(Protocol):
+class WebhookChannel(Protocol):
     """A channel that is called over HTTP, at `/channels/<channel>/<account>`: an ASGI application."""
 
     async def http(self, scope: Any, receive: Any, send: Any) -> None: ...
 
 
-class Station:
+class AccountRunner:
     """One account's channel and how it fares."""
 
-    def __init__(self, account: Account, channel: Channel) -> None:
+    def __init__(self, account: ChannelAccount, channel: Channel) -> None:
         self.account = account
         self.channel = channel
         self.state: Literal["starting", "running", "waiting", "refused", "stopped"] = "starting"
         self.error: str | None = None
         self.started_at: int | None = None
-        self.heard_at: int | None = None
-        self.sent_at: int | None = None
+        self.last_inbound_at: int | None = None
+        self.last_outbound_at: int | None = None
         self.failures = 0
         self.task: asyncio.Task[None] | None = None
 
     @property
-    def steady(self) -> bool:
+    def is_stable(self) -> bool:
         """Whether it works, as far as we know: a letter it fails to send then is the letter's own trouble."""
         return self.state == "running" and self.failures == 0
 
@@ -64,7 +64,7 @@ class Station:
         if self.task is not None:
             self.task.cancel()
             await asyncio.wait({self.task}, timeout=STOP_WAIT)
-        if isinstance(self.channel, Closing):
+        if isinstance(self.channel, ClosableChannel):
             with suppress(ChannelError, TimeoutError):
                 async with asyncio.timeout(STOP_WAIT):
                     await self.channel.aclose()
@@ -84,8 +84,8 @@ class Station:
         for name, value in (
             ("lastError", self.error),
             ("lastStartAt", self.started_at),
-            ("lastInboundAt", self.heard_at),
-            ("lastOutboundAt", self.sent_at),
+            ("lastInboundAt", self.last_inbound_at),
+            ("lastOutboundAt", self.last_outbound_at),
         ):
             if value is not None:
                 row[name] = value
@@ -93,54 +93,54 @@ class Station:
         return row
 
 
-class Stations:
+class AccountRunners:
     """Every account's station. `apply` makes them what the config says; those it does not touch go on undisturbed."""
 
     def __init__(
-        self, kinds: Mapping[str, Maker], folder: Path, hear: Callable[[Heard], Awaitable[None]],
-        *, back: Callable[[str, str], None],
+        self, factories: Mapping[str, ChannelFactory], folder: Path, on_message: Callable[[InboundMessage], Awaitable[None]],
+        *, on_available: Callable[[str, str], None],
     ) -> None:  # fmt: skip
-        self._kinds = kinds
+        self._factories = factories
         self._folder = folder
-        self._hear = hear
-        self._back = back
-        self._stations: dict[tuple[str, str], Station] = {}
+        self._on_message = on_message
+        self._on_available = on_available
+        self._runners: dict[tuple[str, str], AccountRunner] = {}
         self.issues: dict[tuple[str, str], str] = {}
         """Accounts that can't be started, and why."""
-        self._applying = asyncio.Lock()
+        self._apply_lock = asyncio.Lock()
 
     @property
-    def all(self) -> Sequence[Station]:
-        return tuple(self._stations.values())
+    def all(self) -> Sequence[AccountRunner]:
+        return tuple(self._runners.values())
 
     @property
     def names(self) -> list[str]:
-        return list(dict.fromkeys(name for name, _ in self._stations))
+        return list(dict.fromkeys(name for name, _ in self._runners))
 
-    def known(self, channel: str) -> bool:
-        return channel in self._kinds
+    def has_factory(self, channel: str) -> bool:
+        return channel in self._factories
 
-    def get(self, channel: str, account: str) -> Station | None:
-        return self._stations.get((channel, account))
+    def get(self, channel: str, account: str) -> AccountRunner | None:
+        return self._runners.get((channel, account))
 
-    def find(self, address: Address) -> Channel | None:
+    def find_channel(self, address: ChatAddress) -> Channel | None:
         station = self.get(address.channel, address.account)
         return None if station is None or station.state == "refused" else station.channel
 
-    async def apply(self, accounts: Sequence[Account]) -> None:
-        async with self._applying:
+    async def apply(self, accounts: Sequence[ChannelAccount]) -> None:
+        async with self._apply_lock:
             wanted = {(account.channel, account.id): account for account in accounts}
             self.issues.clear()
-            for place in [place for place in self._stations if place not in wanted]:
-                await self._stations.pop(place).stop()
+            for place in [place for place in self._runners if place not in wanted]:
+                await self._runners.pop(place).stop()
             for place, account in wanted.items():
-                present = self._stations.get(place)
+                present = self._runners.get(place)
                 if present is None or present.account.settings != account.settings:
                     await self._replace(present, account)
 
-    async def restart(self, channel: str, account: str) -> Station | None:
+    async def restart(self, channel: str, account: str) -> AccountRunner | None:
         """Begin anew, as a person asked."""
-        async with self._applying:
+        async with self._apply_lock:
             station = self.get(channel, account)
             if station is None:
                 return None
@@ -149,68 +149,68 @@ class Stations:
 
     async def aclose(self) -> None:
         """They stop, and stay known: what is in hand is still judged by their rules."""
-        await asyncio.gather(*(station.stop() for station in self._stations.values()))
+        await asyncio.gather(*(station.stop() for station in self._runners.values()))
 
-    async def _replace(self, present: Station | None, account: Account) -> None:
+    async def _replace(self, previous: AccountRunner | None, account: ChannelAccount) -> None:
         """The account is known all the while: a message that comes to be judged now must not find it gone."""
-        if present is not None:
-            await present.stop()
+        if previous is not None:
+            await previous.stop()
         self._start(account)
 
-    def _start(self, account: Account) -> None:
-        make = self._kinds.get(account.channel)
+    def _start(self, account: ChannelAccount) -> None:
+        make = self._factories.get(account.channel)
         if make is None:
-            words = f"there is no channel {account.channel}; there are {', '.join(sorted(self._kinds))}"
-            self._cannot(account, words)
+            words = f"there is no channel {account.channel}; there are {', '.join(sorted(self._factories))}"
+            self._record_issue(account, words)
             return
         try:
             channel = make(account.id, account.settings, self._folder / account.channel / account.id)
         except (ChannelError, ImportError) as exc:
-            self._cannot(account, str(exc))
+            self._record_issue(account, str(exc))
             return
-        station = Station(account, channel)
-        station.task = asyncio.get_running_loop().create_task(self._keep(station))
-        self._stations[account.channel, account.id] = station
+        station = AccountRunner(account, channel)
+        station.task = asyncio.get_running_loop().create_task(self._supervise(station))
+        self._runners[account.channel, account.id] = station
 
-    def _cannot(self, account: Account, words: str) -> None:
-        self._stations.pop((account.channel, account.id), None)
-        self.issues[account.channel, account.id] = words
-        logger.error("channel %s, account %s: %s", account.channel, account.id, words)
+    def _record_issue(self, account: ChannelAccount, message: str) -> None:
+        self._runners.pop((account.channel, account.id), None)
+        self.issues[account.channel, account.id] = message
+        logger.error("channel %s, account %s: %s", account.channel, account.id, message)
 
-    async def _keep(self, station: Station) -> None:
+    async def _supervise(self, runner: AccountRunner) -> None:
         """Run the channel until it is stopped or refused; after a failure, again after a while."""
         loop = asyncio.get_running_loop()
-        where = station.channel.name, station.channel.account
+        where = runner.channel.name, runner.channel.account
         while True:
             begun = loop.time()
-            station.state, station.started_at = "running", now_ms()
-            steady = loop.call_later(STEADY, self._steady, station)
+            runner.state, runner.started_at = "running", now_ms()
+            steady = loop.call_later(STABLE_AFTER, self._mark_stable, runner)
             try:
-                await station.channel.run(lambda heard: self._heard(station, heard))
-                station.error = "it ended by itself"
+                await runner.channel.run(lambda heard: self._receive(runner, heard))
+                runner.error = "it ended by itself"
             except ChannelRefused as exc:
-                station.state, station.error = "refused", str(exc)
+                runner.state, runner.error = "refused", str(exc)
                 logger.error("channel %s, account %s: a person must act: %s", *where, exc)  # noqa: TRY400  (a sentence)
                 return
             except ChannelError as exc:
-                station.error = str(exc)
+                runner.error = str(exc)
             except Exception as exc:
-                station.error = f"an internal error ({type(exc).__name__}); see the log"
+                runner.error = f"an internal error ({type(exc).__name__}); see the log"
                 logger.exception("channel %s, account %s failed", *where)
             finally:
                 steady.cancel()
-            station.failures = 1 if loop.time() - begun > GOOD_RUN else station.failures + 1
-            wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(station.failures, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
-            logger.warning("channel %s, account %s: %s; again in %.0f s", *where, station.error, wait)
-            station.state = "waiting"
+            runner.failures = 1 if loop.time() - begun > FAILURE_RESET_AFTER else runner.failures + 1
+            wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(runner.failures, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
+            logger.warning("channel %s, account %s: %s; again in %.0f s", *where, runner.error, wait)
+            runner.state = "waiting"
             await asyncio.sleep(wait)
 
-    def _steady(self, station: Station) -> None:
-        station.failures, station.error = 0, None
-        self._back(station.channel.name, station.channel.account)
+    def _mark_stable(self, runner: AccountRunner) -> None:
+        runner.failures, runner.error = 0, None
+        self._on_available(runner.channel.name, runner.channel.account)
 
-    async def _heard(self, station: Station, heard: Heard) -> None:
-        await self._hear(heard)
-        station.heard_at = now_ms()
-        if not station.steady and station.state == "running":
-            self._steady(station)
+    async def _receive(self, runner: AccountRunner, message: InboundMessage) -> None:
+        await self._on_message(message)
+        runner.last_inbound_at = now_ms()
+        if not runner.is_stable and runner.state == "running":
+            self._mark_stable(runner)

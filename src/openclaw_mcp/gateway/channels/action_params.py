@@ -7,14 +7,14 @@ from msgspec import Struct
 
 from ...core.channel import ChannelRefused
 from ...core.model import Json
-from ...core.numbers import whole
+from ...core.numbers import parse_whole_number
 
-MOST_TARGETS: Final = 100  # conversations of one broadcast
-LONGEST_ID: Final = 256  # characters of a thread's id; no messenger's is as long
-MOST_READ: Final = 200  # messages of one read
-EXTRAS: Final = ("buttons", "card", "components", "presentation")
+MAX_TARGETS: Final = 100  # conversations of one broadcast
+MAX_ID_LENGTH: Final = 256  # characters of a thread's id; no messenger's is as long
+MAX_READ: Final = 200  # messages of one read
+EXTRA_PARAMS: Final = ("buttons", "card", "components", "presentation")
 
-NAMES: Final = {
+ACTION_ALIASES: Final = {
     "send": "send", "reply": "reply", "thread-reply": "thread-reply", "threadreply": "thread-reply",
     "broadcast": "broadcast", "react": "react", "delete": "delete", "unsend": "delete",
     "sendattachment": "sendAttachment", "sendwitheffect": "sendWithEffect", "pin": "pin", "unpin": "unpin",
@@ -23,7 +23,7 @@ NAMES: Final = {
 """An action as clients write it, in lower case, to the name it goes by here."""
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ActionRequest(Struct, frozen=True, kw_only=True):
     """One message action, read."""
 
     action: str
@@ -50,78 +50,80 @@ class Wanted(Struct, frozen=True, kw_only=True):
     extra: Json = {}
 
 
-def read(action: str, given: Json) -> Wanted:
+def parse_action(action: str, params: Json) -> ActionRequest:
     """Raises ChannelRefused naming the parameter that is wrong or missing."""
-    name = NAMES.get(action.strip().removeprefix("message:").lower())
+    name = ACTION_ALIASES.get(action.strip().removeprefix("message:").lower())
     if name is None:
-        raise ChannelRefused(f"unknown message action {action!r}; there are {', '.join(sorted(set(NAMES.values())))}")
-    text = _text(given, "message", "text", "content") or _text(given, "caption") or ""
-    target = _text(given, "target", "to", "channelId", "chatId")
-    wanted = Wanted(
+        raise ChannelRefused(
+            f"unknown message action {action!r}; there are {', '.join(sorted(set(ACTION_ALIASES.values())))}"
+        )
+    text = _text(params, "message", "text", "content") or _text(params, "caption") or ""
+    target = _text(params, "target", "to", "channelId", "chatId")
+    wanted = ActionRequest(
         action=name,
-        channel=_text(given, "channel"),
-        account=_text(given, "accountId", "account"),
+        channel=_text(params, "channel"),
+        account=_text(params, "accountId", "account"),
         target=target,
-        targets=_several(given, "targets"),
+        targets=_text_list(params, "targets"),
         text=text.replace("\\n", "\n"),
-        media=_media(given),
-        file_name=_text(given, "filename", "fileName"),
-        reply_to=_text(given, "replyTo", "replyToId"),
-        thread=_text(given, "threadId"),
-        message_id=_text(given, "messageId"),
-        emoji=_text(given, "emoji"),
-        effect=_text(given, "effectId", "effect"),
-        remove=given.get("remove") is True or name == "unpin",
-        silent=given.get("silent") is True,
-        limit=_number(given, "limit", 20, most=MOST_READ),
-        before=_text(given, "before"),
-        question=_text(given, "pollQuestion", "question"),
-        options=_several(given, "pollOption", "options"),
-        many=given.get("pollMulti") is True or _number(given, "maxSelections", 1, most=12) > 1,
-        dry_run=_switch(given, "dryRun"),
-        extra={key: _parsed(key, given[key]) for key in EXTRAS if given.get(key) is not None},
+        media=_media(params),
+        file_name=_text(params, "filename", "fileName"),
+        reply_to=_text(params, "replyTo", "replyToId"),
+        thread=_text(params, "threadId"),
+        message_id=_text(params, "messageId"),
+        emoji=_text(params, "emoji"),
+        effect=_text(params, "effectId", "effect"),
+        remove=params.get("remove") is True or name == "unpin",
+        silent=params.get("silent") is True,
+        limit=_number(params, "limit", 20, maximum=MAX_READ),
+        before=_text(params, "before"),
+        question=_text(params, "pollQuestion", "question"),
+        options=_text_list(params, "pollOption", "options"),
+        many=params.get("pollMulti") is True or _number(params, "maxSelections", 1, maximum=12) > 1,
+        dry_run=_boolean(params, "dryRun"),
+        extra={key: _parse_json(key, params[key]) for key in EXTRA_PARAMS if params.get(key) is not None},
     )
-    _complete(wanted)
+    _check_required_params(wanted)
     return wanted
 
 
-def _complete(wanted: Wanted) -> None:
-    action = wanted.action
+def _check_required_params(request: ActionRequest) -> None:
+    action = request.action
     if action in ("send", "reply", "thread-reply", "broadcast", "sendWithEffect") and not (
-        wanted.text.strip() or wanted.media or wanted.extra
+        request.text.strip() or request.media or request.extra
     ):
         raise ChannelRefused("message required")
     needs = {
-        "sendAttachment": ("file", wanted.media),
-        "sendWithEffect": ("effectId", wanted.effect),
-        "thread-reply": ("threadId", wanted.thread),
-        "react": ("messageId", wanted.message_id),
-        "delete": ("messageId", wanted.message_id),
-        "pin": ("messageId", wanted.message_id),
-        "unpin": ("messageId", wanted.message_id),
-        "edit": ("messageId", wanted.message_id),
-        "broadcast": ("targets", wanted.targets),
-        "poll": ("question", wanted.question),
+        "sendAttachment": ("file", request.media),
+        "sendWithEffect": ("effectId", request.effect),
+        "thread-reply": ("threadId", request.thread),
+        "react": ("messageId", request.message_id),
+        "delete": ("messageId", request.message_id),
+        "pin": ("messageId", request.message_id),
+        "unpin": ("messageId", request.message_id),
+        "edit": ("messageId", request.message_id),
+        "broadcast": ("targets", request.targets),
+        "poll": ("question", request.question),
     }
     name, value = needs.get(action, ("", True))
     if not value:
         raise ChannelRefused(f"{name} required for {action}")
-    if action == "react" and not wanted.emoji:
+    if action == "react" and not request.emoji:
         raise ChannelRefused("emoji required for react")
-    if action == "edit" and not wanted.text.strip():
+    if action == "edit" and not request.text.strip():
         raise ChannelRefused("message required")
-    if action == "poll" and not 2 <= len(wanted.options) <= 12:
+    if action == "poll" and not 2 <= len(request.options) <= 12:
         raise ChannelRefused("a poll has 2 to 12 options")
-    if len(wanted.thread or "") > LONGEST_ID:
-        raise ChannelRefused(f"threadId has at most {LONGEST_ID} characters")
-    if len(wanted.targets) > MOST_TARGETS:
-        raise ChannelRefused(f"a broadcast has at most {MOST_TARGETS} targets")
+    if len(request.thread or "") > MAX_ID_LENGTH:
+        raise ChannelRefused(f"threadId has at most {MAX_ID_LENGTH} characters")
+    if len(request.targets) > MAX_TARGETS:
+        raise ChannelRefused(f"a broadcast has at most {MAX_TARGETS} targets")
 
 
-def _text(given: Json, *names: str) -> str | None:
+def _text(params: Json, *names: str) -> str | None:
     """The first of these parameters that says something; models like to write numbers for ids."""
     for name in names:
-        value = given.get(name)
+        value = params.get(name)
         if isinstance(value, bool) or value is None:
             continue
         if isinstance(value, int | float):
@@ -133,9 +135,9 @@ def _text(given: Json, *names: str) -> str | None:
     return None
 
 
-def _several(given: Json, *names: str) -> tuple[str, ...]:
+def _text_list(params: Json, *names: str) -> tuple[str, ...]:
     for name in names:
-        value = given.get(name)
+        value = params.get(name)
         if isinstance(value, str) and value.strip():
             return (value,)
         if isinstance(value, list) and value:
@@ -145,32 +147,32 @@ def _several(given: Json, *names: str) -> tuple[str, ...]:
     return ()
 
 
-def _media(given: Json) -> tuple[str, ...]:
-    one = _text(given, "media", "mediaUrl", "file", "path", "filePath", "buffer")
-    several = _several(given, "mediaUrls")
+def _media(params: Json) -> tuple[str, ...]:
+    one = _text(params, "media", "mediaUrl", "file", "path", "filePath", "buffer")
+    several = _text_list(params, "mediaUrls")
     return tuple(dict.fromkeys((*((one,) if one else ()), *several)))
 
 
-def _number(given: Json, name: str, default: int, *, most: int) -> int:
-    value = given.get(name)
+def _number(params: Json, name: str, default: int, *, maximum: int) -> int:
+    value = params.get(name)
     if isinstance(value, str):
-        value = whole(value.strip()) or 0
+        value = parse_whole_number(value.strip()) or 0
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 1:
-        raise ChannelRefused(f"{name} must be a number from 1 to {most}")
-    return min(int(value), most)
+        raise ChannelRefused(f"{name} must be a number from 1 to {maximum}")
+    return min(int(value), maximum)
 
 
-def _switch(given: Json, name: str) -> bool:
+def _boolean(params: Json, name: str) -> bool:
     """Only what is plainly true or false: a trial that was misread would be the deed itself."""
-    value = given.get(name)
+    value = params.get(name)
     if value is None or isinstance(value, bool):
         return value is True
     raise ChannelRefused(f"{name} must be true or false")
 
 
-def _parsed(name: str, value: Any) -> Any:
+def _parse_json(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:

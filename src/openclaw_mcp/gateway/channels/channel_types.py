@@ -6,21 +6,21 @@ from typing import Final
 
 from ...core.channel import Channel
 from ...core.model import Json
-from .account_runner import Maker
+from .account_runner import ChannelFactory
 
 
-def matrix(account: str, settings: Json, folder: Path) -> Channel:
+def create_matrix(account: str, settings: Json, folder: Path) -> Channel:
     # Imported here for start-up: an HTTP client and a Markdown reader that most gateways never need.
-    from .matrix import Matrix, MatrixSettings
+    from .matrix import MatrixChannel, MatrixSettings
 
-    return Matrix(MatrixSettings.read(settings), account=account, folder=folder)
+    return MatrixChannel(MatrixSettings.read(settings), account=account, folder=folder)
 
 
-def telegram(account: str, settings: Json, folder: Path) -> Channel:
+def create_telegram(account: str, settings: Json, folder: Path) -> Channel:
     # Imported here for start-up, as above. A bot keeps nothing: Telegram remembers what was fetched.
-    from .telegram import Telegram, TelegramSettings
+    from .telegram import TelegramChannel, TelegramSettings
 
-    return Telegram(TelegramSettings.read(settings), account=account)
+    return TelegramChannel(TelegramSettings.read(settings), account=account)
 
 
-KINDS: Final[Mapping[str, Maker]] = {"matrix": matrix, "telegram": telegram}
+CHANNEL_FACTORIES: Final[Mapping[str, ChannelFactory]] = {"matrix": create_matrix, "telegram": create_telegram}

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 FENCE: Final = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>[^\n]*)")
-LEAST: Final = 0.5  # of the limit: a nicer place to break is not worth a part smaller than this
+MIN_CHUNK_FRACTION: Final = 0.5  # of the limit: a nicer place to break is not worth a part smaller than this
 
 
 class Fence(Struct, frozen=True):
@@ -17,35 +17,35 @@ class Fence(Struct, frozen=True):
     line: str
 
 
-def split(text: str, limit: int) -> list[str]:
+def split_text(text: str, limit: int) -> list[str]:
     """`text` in parts of at most `limit` characters, broken where it hurts least: a blank line, a line, a word."""
     parts = []
     rest = text.strip("\n")
     while len(rest) > limit:
-        part, rest = _first(rest, limit)
+        part, rest = _split_first(rest, limit)
         if part.strip():
             parts.append(part)
     return [*parts, rest] if rest.strip() else parts
 
 
-def _first(text: str, limit: int) -> tuple[str, str]:
-    at = _break(text, limit)
-    fence = _open_at(text, at)
+def _split_first(text: str, limit: int) -> tuple[str, str]:
+    at = _break_position(text, limit)
+    fence = _open_fence_at(text, at)
     if fence is None:
         return text[:at].rstrip(), text[at:].lstrip("\n") if text[at : at + 1] == "\n" else text[at:].lstrip(" ")
     if text[: fence.start].strip():
         return text[: fence.start].rstrip(), text[fence.start :]
     closing = f"\n{fence.marks}"
     begin, room = fence.start + len(fence.line) + 1, limit - len(closing)
-    if begin >= room * (1 - LEAST):  # the fence's own line leaves no room: it can't be kept
+    if begin >= room * (1 - MIN_CHUNK_FRACTION):  # the fence's own line leaves no room: it can't be kept
         return text[:limit], text[limit:]
-    at = _break(text, room, lines_only=True, after=begin)
+    at = _break_position(text, room, lines_only=True, after=begin)
     code = text[at:].removeprefix("\n")
     return text[:at].rstrip("\n") + closing, f"{fence.line}\n{code}"
 
 
-def _break(text: str, limit: int, *, lines_only: bool = False, after: int = 0) -> int:
-    least = max(after + 1, int(limit * LEAST))
+def _break_position(text: str, limit: int, *, lines_only: bool = False, after: int = 0) -> int:
+    least = max(after + 1, int(limit * MIN_CHUNK_FRACTION))
     for mark in ("\n\n", "\n") if lines_only else ("\n\n", "\n", " "):
         at = text.rfind(mark, least, limit + 1)
         if at > 0:
@@ -53,7 +53,7 @@ def _break(text: str, limit: int, *, lines_only: bool = False, after: int = 0) -
     return limit
 
 
-def _open_at(text: str, end: int) -> Fence | None:
+def _open_fence_at(text: str, end: int) -> Fence | None:
     """The block of code that is open where `text` is cut."""
     fence: Fence | None = None
     start = 0

@@ -5,40 +5,40 @@ from typing import Any, Final
 
 import msgspec
 
-from ...core.channel import Heard
+from ...core.channel import InboundMessage
 from ...core.model import Json
 from . import commands
 
-MOST_JOINED: Final = 20  # messages of one turn; somebody who writes on and on is answered now and then
-MOST_SECONDS: Final = 60.0
+MAX_COALESCED: Final = 20  # messages of one turn; somebody who writes on and on is answered now and then
+MAX_DEBOUNCE_SECONDS: Final = 60.0
 
 
-def patience(config: Json, channel: str) -> float:
+def debounce_seconds(config: Json, channel: str) -> float:
     """Seconds to wait for the next message on this channel; 0: each is a turn of its own."""
     inbound: Any = config.get("messages", {}).get("inbound", {})
     own = inbound.get("byChannel", {}).get(channel, inbound.get("debounceMs", 0))
-    return min(max(0, own) / 1000, MOST_SECONDS) if isinstance(own, int) else 0.0
+    return min(max(0, own) / 1000, MAX_DEBOUNCE_SECONDS) if isinstance(own, int) else 0.0
 
 
-def opens(heard: Heard) -> bool:
+def accepts_more(message: InboundMessage) -> bool:
     """Whether more may follow it: an order is obeyed at once."""
-    return commands.read(heard.text) is None
+    return commands.parse_command(message.text) is None
 
 
-def follows(first: Heard, heard: Heard) -> bool:
+def is_continuation(first: InboundMessage, message: InboundMessage) -> bool:
     """The same person, in the same place, and no order."""
-    same = heard.sender.id == first.sender.id and heard.vouched == first.vouched
-    return heard.address == first.address and same and opens(heard)
+    same = message.sender.id == first.sender.id and message.vouched == first.vouched
+    return message.address == first.address and same and accepts_more(message)
 
 
-def joined(parts: Sequence[Heard]) -> Heard:
+def coalesce_messages(messages: Sequence[InboundMessage]) -> InboundMessage:
     """One message under the first one's name."""
     return msgspec.structs.replace(
-        parts[0],
-        text="\n".join(part.text for part in parts if part.text),
-        at=parts[-1].at,
-        attachments=tuple(file for part in parts for file in part.attachments),
-        files=tuple(file for part in parts for file in part.files),
-        reply_to=next((part.reply_to for part in parts if part.reply_to is not None), None),
-        mentioned=any(part.mentioned for part in parts),
+        messages[0],
+        text="\n".join(part.text for part in messages if part.text),
+        at=messages[-1].at,
+        attachments=tuple(file for part in messages for file in part.attachments),
+        files=tuple(file for part in messages for file in part.files),
+        reply_to=next((part.reply_to for part in messages if part.reply_to is not None), None),
+        mentioned=any(part.mentioned for part in messages),
     )

@@ -5,10 +5,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from ...core.channel import Heard
-from ...core.ports import Runner
+from ...core.channel import InboundMessage
+from ...core.ports import RunExecutor
 
-WORDS: Final = {
+COMMAND_HELP: Final = {
     "/new": "begin a new conversation; words after it are its first message",
     "/reset": "the same",
     "/stop": "stop what the agent is doing",
@@ -17,43 +17,47 @@ WORDS: Final = {
     "/help": "this list",
 }
 
-OWNERS: Final = frozenset({"/new", "/reset", "/stop"})
+OWNER_COMMANDS: Final = frozenset({"/new", "/reset", "/stop"})
 """Orders about everybody's conversation: in the main session, which others may share, they are the owner's."""
-NOT_YOURS: Final = "This conversation is shared with the owner, who alone may stop it or begin it anew."
+OWNER_ONLY_REPLY: Final = "This conversation is shared with the owner, who alone may stop it or begin it anew."
 
 
-class Command(Struct, frozen=True):
+class ChatCommand(Struct, frozen=True):
     name: str
     rest: str
     """What is for the agent after all."""
 
 
-def read(text: str) -> Command | None:
+def parse_command(text: str) -> ChatCommand | None:
     """The command a message is; None: it is for the agent. `/stop@bot` is `/stop`."""
     first, _, rest = text.strip().partition(" ")
     name = first.lower().partition("@")[0]
-    if name not in WORDS or (rest.strip() and name not in ("/new", "/reset")):
+    if name not in COMMAND_HELP or (rest.strip() and name not in ("/new", "/reset")):
         return None
-    return Command(name, rest.strip())
+    return ChatCommand(name, rest.strip())
 
 
 def is_urgent(text: str) -> bool:
-    command = read(text)
+    command = parse_command(text)
     return command is not None and command.name == "/stop"
 
 
-async def obey(
-    command: Command, heard: Heard, session: str, runner: Runner, reset: Callable[[str], Awaitable[object]]
+async def execute_command(
+    command: ChatCommand,
+    message: InboundMessage,
+    session: str,
+    runner: RunExecutor,
+    reset_session: Callable[[str], Awaitable[object]],
 ) -> str:
     """Do it; what to answer."""
     match command.name:
         case "/stop":
             return "Stopped." if await runner.abort(session) else "Nothing was going on."
         case "/new" | "/reset":
-            await reset(session)
+            await reset_session(session)
             return "A new conversation begins."
         case "/status":
-            return f"Session {session} on {heard.address.channel}."
+            return f"Session {session} on {message.address.channel}."
         case "/whoami":
-            return f"You are {heard.sender.id} on {heard.address.channel}, account {heard.address.account}."
-    return "\n".join(f"{name}  {meaning}" for name, meaning in WORDS.items())
+            return f"You are {message.sender.id} on {message.address.channel}, account {message.address.account}."
+    return "\n".join(f"{name}  {meaning}" for name, meaning in COMMAND_HELP.items())

@@ -13,398 +13,423 @@ import msgspec
 from msgspec import Struct
 
 from ...core.agent import Attachment
-from ...core.agents import Roster
-from ...core.channel import Address, ChannelError, ChannelRefused, Heard
+from ...core.agents import AgentRoster
+from ...core.channel import ChannelError, ChannelRefused, ChatAddress, InboundMessage
 from ...core.errors import StoreError
-from ...core.mail import Acquaintance, Arrival, Inbox, People
+from ...core.mail import Inbox, InboxEntry, SenderApproval, SenderApprovalRepository
 from ...core.model import Grant, Json
 from ...core.owner import is_owner
-from ...core.ports import Runner
-from ...core.repositories import SessionBook
-from ...core.rpc import Fault
+from ...core.ports import RunExecutor
+from ...core.repositories import SessionRepository
+from ...core.rpc import RpcError
 from ...core.sessions import NewSession, QueueMode, RunRequest, now_ms
-from ...core.transcript import ANSWERS_THERE
+from ...core.transcript import ANSWERS_IN_CONVERSATION
 from . import access, coalescing, commands
 from .routing import session_for
-from .settings import Rules
+from .settings import ChannelRules
 
 logger = logging.getLogger(__name__)
 
-MOST_IN_HAND: Final = 5000  # arrivals in memory; beyond it channels wait, and what they hear is on disk already
-BUSY_WAIT: Final = 0.5  # seconds before a session whose queue is full is asked again
-DISK_WAIT: Final = 1.0  # seconds before the disk is asked again
-ROUND: Final = 3600.0  # seconds between looks at what may be forgotten
-KEPT: Final = 14 * 24 * 3600 * 1000  # milliseconds an id stays known; no messenger tells a message again that late
-CODE_LETTERS: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # none that look like another
-CODE_LENGTH: Final = 8
-CODE_AGE: Final = 3600 * 1000  # milliseconds a pairing code is good for
-MOST_ASKING: Final = 3  # unknown senders that may wait for one account: codes are not to be fished for
-LONGEST_RUN_ID: Final = 200
+MAX_IN_MEMORY: Final = 5000  # arrivals in memory; beyond it channels wait, and what they hear is on disk already
+QUEUE_RETRY_DELAY: Final = 0.5  # seconds before a session whose queue is full is asked again
+STORE_RETRY_DELAY: Final = 1.0  # seconds before the disk is asked again
+PURGE_INTERVAL: Final = 3600.0  # seconds between looks at what may be forgotten
+RETENTION_MS: Final = (
+    14 * 24 * 3600 * 1000
+)  # milliseconds an id stays known; no messenger tells a message again that late
+PAIRING_CODE_ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # none that look like another
+PAIRING_CODE_LENGTH: Final = 8
+PAIRING_CODE_TTL_MS: Final = 3600 * 1000  # milliseconds a pairing code is good for
+MAX_PENDING_PAIRINGS: Final = 3  # unknown senders that may wait for one account: codes are not to be fished for
+MAX_RUN_ID_LENGTH: Final = 200
 
-Place = tuple[str, str, str]
+InboundKey = tuple[str, str, str]
 
 
-class Around(Struct, frozen=True, kw_only=True):
+class InboundDependencies(Struct, frozen=True, kw_only=True):
     """What the inbound path needs of the house."""
 
     inbox: Inbox
-    people: People
-    sessions: SessionBook
-    runner: Runner
-    roster: Callable[[], Roster]
+    sender_approvals: SenderApprovalRepository
+    sessions: SessionRepository
+    runner: RunExecutor
+    roster: Callable[[], AgentRoster]
     config: Callable[[], Json]
-    rules: Callable[[Address], Rules | None]
+    rules_for: Callable[[ChatAddress], ChannelRules | None]
     """What an account follows; None: it is no longer there."""
-    reset: Callable[[str], Awaitable[object]]
+    reset_session: Callable[[str], Awaitable[object]]
     """Begin a session anew."""
-    tell: Callable[[Address, str, str], Awaitable[None]]
+    send_notice: Callable[[ChatAddress, str, str], Awaitable[None]]
     """Send a text of our own: address, text, idempotency key."""
-    answer: Callable[[Arrival, asyncio.Event | None], Awaitable[None]]
+    send_reply: Callable[[InboxEntry, asyncio.Event | None], Awaitable[None]]
     """Wait for an asked run and send its answer, not before the event; returns when that is in the outbox."""
-    fetch: Callable[[Heard], Awaitable[tuple[Attachment, ...]]]
+    fetch_attachments: Callable[[InboundMessage], Awaitable[tuple[Attachment, ...]]]
     """The files a message named; asked for only once its sender was let in."""
-    routed: Callable[[str, Address], Awaitable[None]]
+    save_route: Callable[[str, ChatAddress], Awaitable[None]]
     """Remember where the person behind a session is."""
 
 
-def run_id_of(heard: Heard) -> str:
+def run_id_of(message: InboundMessage) -> str:
     """The run that answers a message: the same however often it is told."""
-    id = f"{heard.address.channel}:{heard.address.account}:{heard.id}"
-    return id if len(id) <= LONGEST_RUN_ID else f"{heard.address.channel}:{hashlib.sha256(id.encode()).hexdigest()}"
+    id = f"{message.address.channel}:{message.address.account}:{message.id}"
+    return (
+        id if len(id) <= MAX_RUN_ID_LENGTH else f"{message.address.channel}:{hashlib.sha256(id.encode()).hexdigest()}"
+    )
 
 
-class _Lane:
+class _ConversationQueue:
     """What waits in one conversation."""
 
     def __init__(self) -> None:
-        self.waiting: deque[Arrival] = deque()
-        self._came = asyncio.Event()
+        self.entries: deque[InboxEntry] = deque()
+        self._available = asyncio.Event()
 
-    def add(self, arrival: Arrival) -> None:
-        self.waiting.append(arrival)
-        self._came.set()
+    def add(self, entry: InboxEntry) -> None:
+        self.entries.append(entry)
+        self._available.set()
 
-    async def comes(self, seconds: float) -> bool:
+    async def wait_for_entry(self, seconds: float) -> bool:
         """Whether something waits, now or within these seconds."""
-        if not self.waiting:
-            self._came.clear()
+        if not self.entries:
+            self._available.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._came.wait(), seconds)
-        return bool(self.waiting)
+                await asyncio.wait_for(self._available.wait(), seconds)
+        return bool(self.entries)
 
 
-class Receiving:
+class InboundProcessor:
     """`async with` it: what a crash left is taken up first."""
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
-        self._lanes: dict[Place, _Lane] = {}
-        self._room = asyncio.Semaphore(MOST_IN_HAND)
+    def __init__(self, dependencies: InboundDependencies) -> None:
+        self._dependencies = dependencies
+        self._queues: dict[InboundKey, _ConversationQueue] = {}
+        self._capacity = asyncio.Semaphore(MAX_IN_MEMORY)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._finished: list[int] = []
-        self._finish = asyncio.Event()
-        self._approved: dict[tuple[str, str], set[str]] = {}
-        self._answering: dict[str, asyncio.Event] = {}
-        self._resuming, self._resumed_to, self._came = True, 0, False
+        self._done_ids: list[int] = []
+        self._flush_due = asyncio.Event()
+        self._approved_senders: dict[tuple[str, str], set[str]] = {}
+        self._pending_replies: dict[str, asyncio.Event] = {}
+        self._is_resuming, self._resume_position, self._has_new_entries = True, 0, False
 
     async def __aenter__(self) -> Self:
-        await self.look_at_people()
-        self._own(self._resume())
-        self._own(self._finishing())
-        self._own(self._rounds())
+        await self.reload_approved_senders()
+        self._start_task(self._resume())
+        self._start_task(self._flush_done_ids())
+        self._start_task(self._purge_periodically())
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
         """What is not done stays on disk for the next start."""
-        self._resuming = True  # from here on what is heard is stored and no more
+        self._is_resuming = True  # from here on what is heard is stored and no more
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._finished:
+        if self._done_ids:
             try:
-                await self._around.inbox.done(self._finished)
+                await self._dependencies.inbox.mark_complete(self._done_ids)
             except StoreError as exc:  # they are judged again at the next start, to the same end
                 logger.warning("inbox: what is done can't be noted: %s", exc)
 
-    async def look_at_people(self) -> None:
+    async def reload_approved_senders(self) -> None:
         """Read anew who was let in."""
         approved: dict[tuple[str, str], set[str]] = {}
-        for person in await self._around.people.all():
+        for person in await self._dependencies.sender_approvals.all():
             if person.approved:
                 approved.setdefault((person.channel, person.account), set()).add(person.sender)
-        self._approved = approved
+        self._approved_senders = approved
 
-    async def hear(self, heard: Heard) -> None:
+    async def receive(self, message: InboundMessage) -> None:
         """A channel's `Hear`."""
-        arrival = await self._around.inbox.hear(heard)
+        arrival = await self._dependencies.inbox.add(message)
         if arrival is None:
-            logger.debug("%s told message %s again", heard.address.channel, heard.id)
+            logger.debug("%s told message %s again", message.address.channel, message.id)
             return
-        if self._resuming or arrival.id <= self._resumed_to:  # older ones have their turn first; then it is read back
-            self._came = True
+        if (
+            self._is_resuming or arrival.id <= self._resume_position
+        ):  # older ones have their turn first; then it is read back
+            self._has_new_entries = True
             return
-        await self._room.acquire()
-        if commands.is_urgent(heard.text):  # must not wait behind what it is to stop
-            self._own(self._work_off(arrival))
+        await self._capacity.acquire()
+        if commands.is_urgent(message.text):  # must not wait behind what it is to stop
+            self._start_task(self._process(arrival))
         else:
             self._enqueue(arrival)
 
     async def _resume(self) -> None:
         """Take up what the last process left, in order, as fast as it is worked off."""
-        while self._resuming:
-            self._came = False
+        while self._is_resuming:
+            self._has_new_entries = False
             try:
-                page = await self._around.inbox.pending(after=self._resumed_to)
+                page = await self._dependencies.inbox.pending(after=self._resume_position)
             except StoreError as exc:
                 logger.warning("inbox: can't be read now: %s", exc)
-                await asyncio.sleep(DISK_WAIT)
+                await asyncio.sleep(STORE_RETRY_DELAY)
                 continue
             for arrival in page:
-                await self._room.acquire()
-                self._resumed_to = arrival.id
+                await self._capacity.acquire()
+                self._resume_position = arrival.id
                 self._enqueue(arrival)
-            self._resuming = bool(page) or self._came
+            self._is_resuming = bool(page) or self._has_new_entries
 
     # ---- lanes ---------------------------------------------------------------------------------------------------
 
-    def _own(self, work: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start_task(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _enqueue(self, arrival: Arrival) -> None:
-        address = arrival.heard.address
+    def _enqueue(self, entry: InboxEntry) -> None:
+        address = entry.message.address
         place = address.channel, address.account, address.to
-        if place in self._lanes:
-            self._lanes[place].add(arrival)
+        if place in self._queues:
+            self._queues[place].add(entry)
             return
-        self._lanes[place] = _Lane()
-        self._lanes[place].add(arrival)
-        self._own(self._drive(place))
+        self._queues[place] = _ConversationQueue()
+        self._queues[place].add(entry)
+        self._start_task(self._process_queue(place))
 
-    async def _drive(self, place: Place) -> None:
-        lane = self._lanes[place]
-        while lane.waiting:
-            await self._work_off(await self._gathered(lane))
-        del self._lanes[place]
+    async def _process_queue(self, key: InboundKey) -> None:
+        lane = self._queues[key]
+        while lane.entries:
+            await self._process(await self._coalesce_next(lane))
+        del self._queues[key]
 
-    async def _gathered(self, lane: "_Lane") -> Arrival:
+    async def _coalesce_next(self, queue: "_ConversationQueue") -> InboxEntry:
         """The next one, with what the same person adds before they pause, and before an order or somebody else."""
-        waiting = lane.waiting
+        waiting = queue.entries
         first = waiting.popleft()
-        wait = coalescing.patience(self._around.config(), first.heard.address.channel)
+        wait = coalescing.debounce_seconds(self._dependencies.config(), first.message.address.channel)
         # What a crash left may be with an agent already: nothing is added to it.
-        if not wait or first.id <= self._resumed_to or not coalescing.opens(first.heard):
+        if not wait or first.id <= self._resume_position or not coalescing.accepts_more(first.message):
             return first
         parts = [first]
-        while len(parts) < coalescing.MOST_JOINED and await lane.comes(wait):
-            if not coalescing.follows(first.heard, waiting[0].heard):
+        while len(parts) < coalescing.MAX_COALESCED and await queue.wait_for_entry(wait):
+            if not coalescing.is_continuation(first.message, waiting[0].message):
                 break
             parts.append(waiting.popleft())
-        return await self._one(parts, waiting)
+        return await self._join_entries(parts, waiting)
 
-    async def _one(self, parts: Sequence[Arrival], waiting: deque[Arrival]) -> Arrival:
+    async def _join_entries(self, parts: Sequence[InboxEntry], waiting: deque[InboxEntry]) -> InboxEntry:
         """Joined, on disk too."""
         first, *others = parts
         if not others:
             return first
-        whole = coalescing.joined([part.heard for part in parts])
+        whole = coalescing.coalesce_messages([part.message for part in parts])
         try:
-            await self._around.inbox.join(first.id, whole, others=[part.id for part in others])
+            await self._dependencies.inbox.merge(first.id, whole, others=[part.id for part in others])
         except StoreError as exc:
             logger.warning("inbox: messages can't be joined now, each is taken by itself: %s", exc)
             waiting.extendleft(reversed(others))
             return first
         for _ in others:
-            self._room.release()
-        return Arrival(id=first.id, heard=whole, status="new")
+            self._capacity.release()
+        return InboxEntry(id=first.id, message=whole, status="new")
 
-    async def _work_off(self, arrival: Arrival) -> None:
+    async def _process(self, entry: InboxEntry) -> None:
         """Judge it and hand it on; whatever is wrong with one message, the next has its turn."""
         try:
             while True:
                 try:
-                    await self._take(arrival)
+                    await self._handle(entry)
                 except StoreError as exc:
-                    logger.warning("inbox %d: can't be worked on now: %s", arrival.id, exc)
-                    await asyncio.sleep(DISK_WAIT)
+                    logger.warning("inbox %d: can't be worked on now: %s", entry.id, exc)
+                    await asyncio.sleep(STORE_RETRY_DELAY)
                 else:
                     return
         except Exception:
             # Kept as it is: the next start tries again.
-            logger.exception("inbox %d: could not be worked on", arrival.id)
+            logger.exception("inbox %d: could not be worked on", entry.id)
         finally:
-            self._room.release()
+            self._capacity.release()
 
-    def _done(self, arrival: Arrival) -> None:
-        self._finished.append(arrival.id)
-        self._finish.set()
+    def _mark_done(self, entry: InboxEntry) -> None:
+        self._done_ids.append(entry.id)
+        self._flush_due.set()
 
-    async def _finishing(self) -> None:
+    async def _flush_done_ids(self) -> None:
         """Note what is done, as many as there are by now in one write."""
         while True:
-            await self._finish.wait()
-            self._finish.clear()
-            ids, self._finished = self._finished, []
+            await self._flush_due.wait()
+            self._flush_due.clear()
+            ids, self._done_ids = self._done_ids, []
             try:
-                await self._around.inbox.done(ids)
+                await self._dependencies.inbox.mark_complete(ids)
             except StoreError as exc:
                 logger.warning("inbox: what is done can't be noted now: %s", exc)
-                self._finished = ids + self._finished
-                self._finish.set()
-                await asyncio.sleep(DISK_WAIT)
+                self._done_ids = ids + self._done_ids
+                self._flush_due.set()
+                await asyncio.sleep(STORE_RETRY_DELAY)
 
-    async def _rounds(self) -> None:
+    async def _purge_periodically(self) -> None:
         while True:
             try:
-                await self._around.inbox.forget(before=now_ms() - KEPT)
+                await self._dependencies.inbox.prune(before=now_ms() - RETENTION_MS)
             except StoreError as exc:
                 logger.warning("inbox: can't be looked after now: %s", exc)
-            await asyncio.sleep(ROUND)
+            await asyncio.sleep(PURGE_INTERVAL)
 
     # ---- one message ---------------------------------------------------------------------------------------------
 
-    async def _take(self, arrival: Arrival) -> None:
-        heard = arrival.heard
-        if arrival.status == "asked":
-            self._expect(arrival)
+    async def _handle(self, entry: InboxEntry) -> None:
+        heard = entry.message
+        if entry.status == "asked":
+            self._schedule_reply(entry)
             return
-        rules = self._around.rules(heard.address)
+        rules = self._dependencies.rules_for(heard.address)
         if rules is None:
             logger.info("a message for %s, which is no longer configured", heard.address.channel)
-            self._done(arrival)
+            self._mark_done(entry)
             return
-        owners = self._around.config().get("commands", {}).get("ownerAllowFrom")
+        owners = self._dependencies.config().get("commands", {}).get("ownerAllowFrom")
         owner = is_owner(heard.sender, owners, channel=heard.address.channel, vouched=heard.vouched)
-        approved = self._approved.get((heard.address.channel, heard.address.account), set())
-        verdict = access.judged(heard, rules, owner=owner, approved=approved)
+        approved = self._approved_senders.get((heard.address.channel, heard.address.account), set())
+        verdict = access.check_access(heard, rules, owner=owner, approved=approved)
         if verdict.outcome == "in":
-            await self._give(arrival, owner=owner)
+            await self._submit_to_agent(entry, owner=owner)
             return
         if verdict.outcome == "pair":
-            await self._ask_to_pair(heard)
+            await self._send_pairing_code(heard)
         if verdict.outcome != "listen":
             logger.info("%s message not taken: %s", heard.address.channel, verdict.reason)
-        self._done(arrival)
+        self._mark_done(entry)
 
-    async def _give(self, arrival: Arrival, *, owner: bool) -> None:
-        heard = arrival.heard
-        session = session_for(heard, self._around.config(), self._around.roster(), owner=owner)
+    async def _submit_to_agent(self, entry: InboxEntry, *, owner: bool) -> None:
+        heard = entry.message
+        session = session_for(heard, self._dependencies.config(), self._dependencies.roster(), owner=owner)
         run_id = run_id_of(heard)
-        command = commands.read(heard.text)
-        if command is not None and command.name in commands.OWNERS and _is_shared(heard, session, owner=owner):
-            await self._around.tell(heard.address, commands.NOT_YOURS, f"command:{run_id}")
-            self._done(arrival)
+        command = commands.parse_command(heard.text)
+        if (
+            command is not None
+            and command.name in commands.OWNER_COMMANDS
+            and _is_shared_session(heard, session, owner=owner)
+        ):
+            await self._dependencies.send_notice(heard.address, commands.OWNER_ONLY_REPLY, f"command:{run_id}")
+            self._mark_done(entry)
             return
         if command is not None:
-            said = await commands.obey(command, heard, session.key, self._around.runner, self._around.reset)
-            await self._around.tell(heard.address, said, f"command:{run_id}")
+            said = await commands.execute_command(
+                command, heard, session.key, self._dependencies.runner, self._dependencies.reset_session
+            )
+            await self._dependencies.send_notice(heard.address, said, f"command:{run_id}")
             if not command.rest:
-                self._done(arrival)
+                self._mark_done(entry)
                 return
         text = heard.text if command is None else command.rest
         if not text.strip() and not heard.attachments and not heard.files:
-            self._done(arrival)
+            self._mark_done(entry)
             return
-        run_id = await self._submit(heard, session, text, run_id, owner=owner)
-        await self._around.routed(session.key, heard.address)
-        await self._around.inbox.asked(arrival.id, run_id=run_id, session=session.key)
-        asked = Arrival(id=arrival.id, heard=heard, status="asked", run_id=run_id, session=session.key)
-        self._expect(asked)
+        run_id = await self._submit_run(heard, session, text, run_id, owner=owner)
+        await self._dependencies.save_route(session.key, heard.address)
+        await self._dependencies.inbox.link_run(entry.id, run_id=run_id, session=session.key)
+        asked = InboxEntry(id=entry.id, message=heard, status="asked", run_id=run_id, session=session.key)
+        self._schedule_reply(asked)
 
-    async def _submit(self, heard: Heard, session: NewSession, text: str, run_id: str, *, owner: bool) -> str:
+    async def _submit_run(
+        self, message: InboundMessage, session: NewSession, text: str, run_id: str, *, owner: bool
+    ) -> str:
         """Once: the run's id, returned, is the message's. While the session's queue is full, all behind waits too."""
-        mode = self._around.config().get("messages", {}).get("queue", {}).get("mode", "collect")
+        mode = self._dependencies.config().get("messages", {}).get("queue", {}).get("mode", "collect")
         sent_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
-        options: Json = {"sender": heard.sender.name or heard.sender.id, "grant": granted(heard, owner=owner)}
-        options[ANSWERS_THERE] = True
-        files = (*heard.attachments, *await self._around.fetch(heard)) if heard.files else heard.attachments
+        options: Json = {
+            "sender": message.sender.name or message.sender.id,
+            "grant": grant_options(message, owner=owner),
+        }
+        options[ANSWERS_IN_CONVERSATION] = True
+        files = (
+            (*message.attachments, *await self._dependencies.fetch_attachments(message))
+            if message.files
+            else message.attachments
+        )
         request = RunRequest(
             run_id=run_id, session=session, attachments=files, mode=sent_mode, options=options,
-            message=_worded(heard, text, shared=_is_shared(heard, session, owner=owner)),
+            message=_with_sender_name(message, text, shared=_is_shared_session(message, session, owner=owner)),
         )  # fmt: skip
         while True:
             try:
-                admission = await self._around.runner.submit(request)
-            except Fault as fault:
+                admission = await self._dependencies.runner.submit(request)
+            except RpcError as fault:
                 if not fault.retryable:
                     raise
-                await asyncio.sleep(BUSY_WAIT)
+                await asyncio.sleep(QUEUE_RETRY_DELAY)
                 continue
             if admission.run.session_key == session.key:
                 return request.run_id
             # Somebody else's run has the id: the message is answered all the same.
-            request = msgspec.structs.replace(request, run_id=f"{run_id[:LONGEST_RUN_ID]}:{secrets.token_hex(8)}")
+            request = msgspec.structs.replace(request, run_id=f"{run_id[:MAX_RUN_ID_LENGTH]}:{secrets.token_hex(8)}")
 
-    def _expect(self, arrival: Arrival) -> None:
+    def _schedule_reply(self, entry: InboxEntry) -> None:
         """Have it answered. Answers of one session leave in the order of the questions."""
-        session = arrival.session or ""
-        before, mine = self._answering.get(session), asyncio.Event()
-        self._answering[session] = mine
-        self._own(self._answered_in_turn(arrival, before, mine))
+        session = entry.session or ""
+        before, mine = self._pending_replies.get(session), asyncio.Event()
+        self._pending_replies[session] = mine
+        self._start_task(self._reply_in_order(entry, before, mine))
 
-    async def _answered_in_turn(self, arrival: Arrival, before: asyncio.Event | None, mine: asyncio.Event) -> None:
+    async def _reply_in_order(
+        self, entry: InboxEntry, previous_reply: asyncio.Event | None, this_reply: asyncio.Event
+    ) -> None:
         try:
-            await self._answered(arrival, before)
+            await self._reply(entry, previous_reply)
         finally:
-            mine.set()
-            if self._answering.get(arrival.session or "") is mine:
-                del self._answering[arrival.session or ""]
+            this_reply.set()
+            if self._pending_replies.get(entry.session or "") is this_reply:
+                del self._pending_replies[entry.session or ""]
 
-    async def _answered(self, arrival: Arrival, before: asyncio.Event | None) -> None:
+    async def _reply(self, entry: InboxEntry, previous_reply: asyncio.Event | None) -> None:
         while True:
             try:
-                await self._around.answer(arrival, before)
+                await self._dependencies.send_reply(entry, previous_reply)
             except ChannelRefused as exc:
-                logger.error("inbox %d: its answer can't be sent: %s", arrival.id, exc)  # noqa: TRY400  (a sentence)
-                self._done(arrival)
+                logger.error("inbox %d: its answer can't be sent: %s", entry.id, exc)  # noqa: TRY400  (a sentence)
+                self._mark_done(entry)
                 return
             except (StoreError, ChannelError) as exc:
-                logger.warning("inbox %d: its answer can't be stored now: %s", arrival.id, exc)
-                await asyncio.sleep(DISK_WAIT)
+                logger.warning("inbox %d: its answer can't be stored now: %s", entry.id, exc)
+                await asyncio.sleep(STORE_RETRY_DELAY)
             except Exception:
-                logger.exception("inbox %d: could not be answered", arrival.id)
+                logger.exception("inbox %d: could not be answered", entry.id)
                 return
             else:
-                self._done(arrival)
+                self._mark_done(entry)
                 return
 
-    async def _ask_to_pair(self, heard: Heard) -> None:
-        if heard.sender.id is None:
+    async def _send_pairing_code(self, message: InboundMessage) -> None:
+        if message.sender.id is None:
             return
-        code = "".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH))
-        where = heard.address
-        who = Acquaintance(
-            channel=where.channel, account=where.account, sender=heard.sender.id,
-            name=heard.sender.name or heard.sender.username, code=code, at=now_ms(),
+        code = "".join(secrets.choice(PAIRING_CODE_ALPHABET) for _ in range(PAIRING_CODE_LENGTH))
+        where = message.address
+        who = SenderApproval(
+            channel=where.channel, account=where.account, sender=message.sender.id,
+            name=message.sender.name or message.sender.username, code=code, at=now_ms(),
         )  # fmt: skip
-        stands, fresh = await self._around.people.ask(who, most=MOST_ASKING, since=now_ms() - CODE_AGE)
+        stands, fresh = await self._dependencies.sender_approvals.request(
+            who, max_pending=MAX_PENDING_PAIRINGS, since=now_ms() - PAIRING_CODE_TTL_MS
+        )
         if stands is not None and fresh:
             words = (
                 f"I don't know you yet. Your pairing code is {stands.code}. The owner lets you in with\n"
                 f"openclaw channels pairing approve {where.channel} {stands.code}"
             )
-            await self._around.tell(where, words, f"pairing:{where.channel}:{where.account}:{stands.code}")
+            await self._dependencies.send_notice(where, words, f"pairing:{where.channel}:{where.account}:{stands.code}")
 
 
-def granted(heard: Heard, *, owner: bool) -> Json:
+def grant_options(message: InboundMessage, *, owner: bool) -> Json:
     """For whom and where a run answers, as its options keep it."""
-    where = heard.address
+    where = message.address
     return msgspec.to_builtins(  # type: ignore[no-any-return]  # a struct becomes an object
         Grant(
-            channel=where.channel, account=where.account, to=where.to, thread=where.thread, space=heard.space,
-            group=None if heard.chat == "direct" else where.to, sender=heard.sender, owner=owner,
+            channel=where.channel, account=where.account, to=where.to, thread=where.thread, space=message.space,
+            group=None if message.chat == "direct" else where.to, sender=message.sender, owner=owner,
         )
     )  # fmt: skip
 
 
-def _is_shared(heard: Heard, session: NewSession, *, owner: bool) -> bool:
+def _is_shared_session(message: InboundMessage, session: NewSession, *, owner: bool) -> bool:
     """Whether somebody else speaks in the owner's own session."""
-    return not owner and heard.chat == "direct" and ":direct:" not in session.key
+    return not owner and message.chat == "direct" and ":direct:" not in session.key
 
 
-def _worded(heard: Heard, text: str, *, shared: bool) -> str:
+def _with_sender_name(message: InboundMessage, text: str, *, shared: bool) -> str:
     """In a group, and in a session `shared` with the owner, the agent must know who speaks."""
-    if heard.chat == "direct" and not shared:
+    if message.chat == "direct" and not shared:
         return text
-    return f"{heard.sender.name or heard.sender.username or heard.sender.id or 'somebody'}: {text}"
+    return f"{message.sender.name or message.sender.username or message.sender.id or 'somebody'}: {text}"

@@ -7,13 +7,13 @@ from typing import Final
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-READER: Final = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
+PARSER: Final = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
 """Raw HTML is text here: what an agent quotes must not become markup. Links with a script in them stay text too."""
 
 
-def rich(markdown: str) -> str | None:
+def to_html(markdown: str) -> str | None:
     """HTML with paragraphs, lists and tables; None when plain text says the same."""
-    html = READER.render(markdown).strip()
+    html = PARSER.render(markdown).strip()
     inner = html.removeprefix("<p>").removesuffix("</p>")
     if html.count("<p>") == 1 and html.startswith("<p>") and html.endswith("</p>"):
         html = inner
@@ -21,22 +21,22 @@ def rich(markdown: str) -> str | None:
     return None if html.replace("&quot;", '"').replace("<br />\n", "\n").replace("<br>\n", "\n") == plain else html
 
 
-def flat(markdown: str) -> str:
+def to_inline_html(markdown: str) -> str:
     """HTML of inline tags alone, blocks set apart by line breaks: what Telegram takes."""
     out: list[str] = []
     lists: list[int | None] = []
-    for token in READER.parse(markdown):
-        _block(token, out, lists)
+    for token in PARSER.parse(markdown):
+        _render_block(token, out, lists)
     return "".join(out).strip("\n")
 
 
-INLINE: Final = {"strong": "b", "em": "i", "s": "s"}
+INLINE_TAGS: Final = {"strong": "b", "em": "i", "s": "s"}
 
 
-def _block(token: Token, out: list[str], lists: list[int | None]) -> None:
+def _render_block(token: Token, out: list[str], lists: list[int | None]) -> None:
     match token.type:
         case "inline":
-            out.append(_inline(token.children or ()))
+            out.append(_render_inline(token.children or ()))
         case "fence" | "code_block":
             language = token.info.split()[0] if token.info.split() else ""
             name = f' class="language-{escape(language)}"' if language else ""
@@ -48,14 +48,14 @@ def _block(token: Token, out: list[str], lists: list[int | None]) -> None:
         case "bullet_list_close" | "ordered_list_close":
             lists.pop()
             if not lists:
-                _gap(out)
+                _ensure_blank_line(out)
         case "list_item_open":
             out.append(_bullet(lists))
         case _:
-            _edge(token, out, inside=bool(lists))
+            _render_boundary(token, out, in_list=bool(lists))
 
 
-def _edge(token: Token, out: list[str], *, inside: bool) -> None:
+def _render_boundary(token: Token, out: list[str], *, in_list: bool) -> None:
     """Where a paragraph, heading, quotation or table begins and ends."""
     match token.type:
         case "heading_open":
@@ -63,7 +63,7 @@ def _edge(token: Token, out: list[str], *, inside: bool) -> None:
         case "heading_close":
             out.append("</b>\n\n")
         case "paragraph_close":
-            out.append("\n" if inside or token.hidden else "\n\n")
+            out.append("\n" if in_list or token.hidden else "\n\n")
         case "blockquote_open":
             out.append("<blockquote>")
         case "blockquote_close":
@@ -75,10 +75,10 @@ def _edge(token: Token, out: list[str], *, inside: bool) -> None:
         case "tr_close":
             out[-1] = "\n"
         case "table_close":
-            _gap(out)
+            _ensure_blank_line(out)
 
 
-def _gap(out: list[str]) -> None:
+def _ensure_blank_line(out: list[str]) -> None:
     if out and not out[-1].endswith("\n\n"):
         out.append("\n")
 
@@ -91,12 +91,12 @@ def _bullet(lists: list[int | None]) -> str:
     return f"{indent}{number}. "
 
 
-def _inline(tokens: Sequence[Token]) -> str:
+def _render_inline(tokens: Sequence[Token]) -> str:
     out: list[str] = []
     for token in tokens:
         kind, _, edge = token.type.rpartition("_")
-        if kind in INLINE:
-            out.append(f"<{'/' if edge == 'close' else ''}{INLINE[kind]}>")
+        if kind in INLINE_TAGS:
+            out.append(f"<{'/' if edge == 'close' else ''}{INLINE_TAGS[kind]}>")
         elif token.type == "link_open":
             out.append(f'<a href="{escape(str(token.attrs.get("href", "")))}">')
         elif token.type == "link_close":

@@ -7,13 +7,13 @@ from typing import Final
 import msgspec
 
 from ...core.channel import ChannelError
-from ...core.claw_methods import FAMILY_ACTIONS
+from ...core.claw_methods import TOOLS_BY_ACTION
 from ...core.errors import ToolError, ToolNotFound
 from ...core.model import Json, Text, ToolCall, ToolResult, ToolSpec
-from ...core.signal import Bell
-from .message_actions import Actions, Context
+from ...core.signal import Signal
+from .message_actions import ActionContext, MessageActions
 from .rpc_methods import agent_context
-from .service import Mailroom
+from .service import ChannelService
 
 TEXT: Final[Json] = {"type": "string"}
 SCHEMA: Final[Json] = {
@@ -56,7 +56,7 @@ SPEC: Final = ToolSpec(
     ),
     input_schema=SCHEMA,
     effect="send",
-    actions=FAMILY_ACTIONS["message"],
+    actions=TOOLS_BY_ACTION["message"],
     parameter_tools={
         "media": "message_send_attachment", "effectId": "message_send_with_effect", "replyTo": "message_reply",
     },
@@ -66,9 +66,9 @@ SPEC: Final = ToolSpec(
 class MessageTool:
     """A `ToolSource`."""
 
-    def __init__(self, mailroom: Mailroom, actions: Actions) -> None:
-        self.changed: Bell[None] = Bell()
-        self._mailroom = mailroom
+    def __init__(self, channels: ChannelService, actions: MessageActions) -> None:
+        self.changed: Signal[None] = Signal()
+        self._channels = channels
         self._actions = actions
 
     def specs(self) -> Sequence[ToolSpec]:
@@ -89,12 +89,17 @@ class MessageTool:
         payload = done["payload"]
         return ToolResult((Text(msgspec.json.encode(payload).decode()),), structured=payload)
 
-    async def _context(self, call: ToolCall) -> Context:
+    async def _context(self, call: ToolCall) -> ActionContext:
         if call.caller.kind == "agent" or call.caller.grant is not None:
-            return await agent_context(self._mailroom, call.caller)
+            return await agent_context(self._channels, call.caller)
         session = call.caller.session
-        address = None if session is None else await self._mailroom.route(session)
+        address = None if session is None else await self._channels.find_address(session)
         own = () if address is None else (address,)
-        return Context(
-            session=session, address=address, origin="tool", owner=call.caller.owner, judged=call.caller, own=own
+        return ActionContext(
+            session=session,
+            address=address,
+            origin="tool",
+            owner=call.caller.is_owner,
+            policy_caller=call.caller,
+            own_addresses=own,
         )

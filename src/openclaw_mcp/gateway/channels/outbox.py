@@ -10,58 +10,58 @@ from typing import Final, Self
 
 import msgspec
 
-from ...core.channel import Address, Channel, ChannelBusy, ChannelError, ChannelRefused, Receipt
+from ...core.channel import Channel, ChannelBusy, ChannelError, ChannelRefused, ChatAddress, DeliveryReceipt
 from ...core.errors import OpenClawError, StoreError
-from ...core.mail import Mail, NewMail, Outbox
+from ...core.mail import NewOutboxMessage, Outbox, OutboxMessage
 from ...core.sessions import now_ms
-from ...core.signal import Bell
+from ...core.signal import Signal
 
 logger = logging.getLogger(__name__)
 
-BACK_OFF: Final = (5.0, 25.0, 120.0, 600.0)  # seconds before the second and later tries
-MOST_TRIES: Final = len(BACK_OFF) + 1
-OLDEST: Final = 24 * 3600 * 1000  # milliseconds: a message a day late confuses more than one that failed
-MOST_WAITING: Final = 5000  # letters in memory; beyond it the channels are down and a person must look
-SEND_LIMIT: Final = 120.0  # seconds one part may take; a wedged connection must not hold a conversation
-AT_ONCE: Final = 16  # conversations of one account that are sent to at the same time
-REFILLED: Final = 1000  # places free in memory before more is read from disk: one by one would be a look each
-ROUND: Final = 30.0  # seconds between looks for what a dead process left
-KEPT: Final = 30 * 24 * 3600 * 1000  # milliseconds what has ended, and its key, are remembered
-DISK_WAIT: Final = 1.0  # seconds before the disk is asked again
+RETRY_DELAYS: Final = (5.0, 25.0, 120.0, 600.0)  # seconds before the second and later tries
+MAX_ATTEMPTS: Final = len(RETRY_DELAYS) + 1
+MAX_AGE_MS: Final = 24 * 3600 * 1000  # milliseconds: a message a day late confuses more than one that failed
+MAX_QUEUED: Final = 5000  # letters in memory; beyond it the channels are down and a person must look
+SEND_TIMEOUT: Final = 120.0  # seconds one part may take; a wedged connection must not hold a conversation
+MAX_CONCURRENT_CONVERSATIONS: Final = 16  # conversations of one account that are sent to at the same time
+REFILL_THRESHOLD: Final = 1000  # places free in memory before more is read from disk: one by one would be a look each
+SWEEP_INTERVAL: Final = 30.0  # seconds between looks for what a dead process left
+RETENTION_MS: Final = 30 * 24 * 3600 * 1000  # milliseconds what has ended, and its key, are remembered
+STORE_RETRY_DELAY: Final = 1.0  # seconds before the disk is asked again
 
-Find = Callable[[Address], Channel | None]
-Lane = tuple[str, str, str]
+FindChannel = Callable[[ChatAddress], Channel | None]
+OutboundKey = tuple[str, str, str]
 
 
-class Sending:
+class OutboxSender:
     """`async with` it: what a crash left is taken up first. `over` rings with each letter that was sent or failed."""
 
     def __init__(
-        self, book: Outbox, find: Find, *, steady: Callable[[Address], bool] = lambda address: True,
-        sent: Callable[[Mail], Awaitable[None]] | None = None,
+        self, repository: Outbox, find_channel: FindChannel, *, is_stable: Callable[[ChatAddress], bool] = lambda address: True,
+        on_sent: Callable[[OutboxMessage], Awaitable[None]] | None = None,
     ) -> None:  # fmt: skip
         """`steady` tells whether a channel works: while it does not, failing to send uses up no try."""
-        self._book = book
-        self._find = find
-        self._steady = steady
-        self._sent = sent
-        self.over: Bell[Mail] = Bell()
-        self._lanes: dict[Lane, deque[Mail]] = {}
-        self._known: set[str] = set()
-        self._behind = True
+        self._repository = repository
+        self._find_channel = find_channel
+        self._is_stable = is_stable
+        self._on_sent = on_sent
+        self.completed: Signal[OutboxMessage] = Signal()
+        self._queues: dict[OutboundKey, deque[OutboxMessage]] = {}
+        self._queued_uids: set[str] = set()
+        self._has_backlog = True
         """There may be letters on disk that are not in their lanes: a newer one must not overtake them."""
-        self._left = 0
+        self._deferred_count = 0
         """Letters put since the last look began that were left on disk for that reason."""
-        self._room = asyncio.Event()
+        self._refill_due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._hurry: dict[Lane, asyncio.Event] = {}
-        self._paused: dict[tuple[str, str], float] = {}
+        self._retry_now: dict[OutboundKey, asyncio.Event] = {}
+        self._paused_until: dict[tuple[str, str], float] = {}
         self._slots: dict[tuple[str, str], asyncio.Semaphore] = {}
-        self._waiters: dict[str, set[asyncio.Future[Mail]]] = {}
+        self._waiters: dict[str, set[asyncio.Future[OutboxMessage]]] = {}
 
     async def __aenter__(self) -> Self:
-        await self._look()
-        self._own(self._rounds())
+        await self._load_backlog()
+        self._start_task(self._sweep_periodically())
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -71,125 +71,125 @@ class Sending:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
-    def waiting(self) -> int:
-        return len(self._known) + self._left
+    def queue_length(self) -> int:
+        return len(self._queued_uids) + self._deferred_count
 
-    async def put(self, new: NewMail) -> tuple[Mail, bool]:
+    async def put(self, new: NewOutboxMessage) -> tuple[OutboxMessage, bool]:
         """Keep a letter and have it sent. Raises ChannelError when too many wait."""
-        if self.waiting >= MOST_WAITING:
-            raise ChannelError(f"{MOST_WAITING} messages wait to be sent; see openclaw outbox")
-        mail, fresh = await self._book.put(new)
+        if self.queue_length >= MAX_QUEUED:
+            raise ChannelError(f"{MAX_QUEUED} messages wait to be sent; see openclaw outbox")
+        mail, fresh = await self._repository.put(new)
         if not fresh:  # in its lane already, or another process's
             return mail, fresh
-        if self._behind:
-            self._left += 1
+        if self._has_backlog:
+            self._deferred_count += 1
         else:
             self._enqueue(mail)
         return mail, fresh
 
-    async def settled(self, mail: Mail, *, seconds: float) -> Mail:
+    async def wait_for_outcome(self, message: OutboxMessage, *, seconds: float) -> OutboxMessage:
         """The letter once it is sent, failed or put off; as it is when the time is up."""
-        if mail.status != "queued" or seconds <= 0:
-            return mail
-        future: asyncio.Future[Mail] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(mail.uid, set()).add(future)
+        if message.status != "queued" or seconds <= 0:
+            return message
+        future: asyncio.Future[OutboxMessage] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(message.uid, set()).add(future)
         try:
-            current = await self._book.get(mail.uid)
+            current = await self._repository.get(message.uid)
             # What is in our hands yet is over only when its transcript tells of it too.
-            if current is None or (current.status != "queued" and mail.uid not in self._known):
-                return current or mail
+            if current is None or (current.status != "queued" and message.uid not in self._queued_uids):
+                return current or message
             await asyncio.wait({future}, timeout=seconds)
-            return future.result() if future.done() else mail
+            return future.result() if future.done() else message
         finally:
-            waiting = self._waiters.get(mail.uid, set())
+            waiting = self._waiters.get(message.uid, set())
             waiting.discard(future)
             if not waiting:
-                self._waiters.pop(mail.uid, None)
+                self._waiters.pop(message.uid, None)
 
-    async def retry(self, uid: str) -> Mail | None:
+    async def retry(self, uid: str) -> OutboxMessage | None:
         """Try again now, with all its tries before it. None: there is no such letter, or it is sent."""
-        mail = await self._book.get(uid)
+        mail = await self._repository.get(uid)
         if mail is None or mail.status == "sent":
             return None
-        for lane in self._lanes.values():
+        for lane in self._queues.values():
             if any(waiting.uid == uid for waiting in lane):
-                self._hurry[_lane(mail)].set()
+                self._retry_now[_conversation_key(mail)].set()
                 return mail
-        if self._behind and mail.status == "queued":
+        if self._has_backlog and mail.status == "queued":
             return mail  # on disk yet, behind others of its conversation
         again = msgspec.structs.replace(mail, status="queued", tries=0, due_at=now_ms(), error=None)
         again = msgspec.structs.replace(again, created_at=now_ms())
-        await self._book.note(again)
+        await self._repository.update(again)
         self._enqueue(again)
         return again
 
     async def drop(self, uid: str) -> bool:
-        for lane in self._lanes.values():
+        for lane in self._queues.values():
             for mail in lane:
                 if mail.uid == uid and mail is not lane[0]:
                     lane.remove(mail)
-                    self._known.discard(uid)
+                    self._queued_uids.discard(uid)
                     break
-        return await self._book.drop(uid)
+        return await self._repository.drop(uid)
 
-    def hurry(self, channel: str, account: str) -> None:
+    def retry_account(self, channel: str, account: str) -> None:
         """The channel is back: what was put off is tried now."""
-        self._paused.pop((channel, account), None)
-        for lane, event in self._hurry.items():
+        self._paused_until.pop((channel, account), None)
+        for lane, event in self._retry_now.items():
             if lane[:2] == (channel, account):
                 event.set()
 
     # ---- lanes ---------------------------------------------------------------------------------------------------
 
-    def _own(self, work: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start_task(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _enqueue(self, mail: Mail) -> None:
-        if mail.uid in self._known:
+    def _enqueue(self, message: OutboxMessage) -> None:
+        if message.uid in self._queued_uids:
             return
-        self._known.add(mail.uid)
-        lane = _lane(mail)
-        if lane in self._lanes:
-            self._lanes[lane].append(mail)
+        self._queued_uids.add(message.uid)
+        lane = _conversation_key(message)
+        if lane in self._queues:
+            self._queues[lane].append(message)
             return
-        self._lanes[lane] = deque([mail])
-        self._hurry[lane] = asyncio.Event()
-        self._own(self._drive(lane))
+        self._queues[lane] = deque([message])
+        self._retry_now[lane] = asyncio.Event()
+        self._start_task(self._process_queue(lane))
 
-    async def _drive(self, lane: Lane) -> None:
+    async def _process_queue(self, key: OutboundKey) -> None:
         """Send what waits for one conversation, first in first; the next only when the one before has ended."""
-        waiting = self._lanes[lane]
-        slot = self._slots.setdefault(lane[:2], asyncio.Semaphore(AT_ONCE))
+        waiting = self._queues[key]
+        slot = self._slots.setdefault(key[:2], asyncio.Semaphore(MAX_CONCURRENT_CONVERSATIONS))
         while waiting:
             mail = waiting[0]
-            await self._until_due(lane, mail)
+            await self._wait_until_due(key, mail)
             try:
                 async with slot:
-                    tried = await self._try(mail)
+                    tried = await self._attempt(mail)
             except StoreError as exc:
                 logger.warning("outbox %s: can't be worked on now: %s", mail.uid, exc)
-                await asyncio.sleep(DISK_WAIT)
+                await asyncio.sleep(STORE_RETRY_DELAY)
                 continue
             if tried is not None and tried.status == "queued":
                 waiting[0] = tried
-                self._wake(tried)
+                self._notify_waiters(tried)
                 continue
             waiting.popleft()
-            self._known.discard(mail.uid)
-            if self._behind and len(self._known) <= MOST_WAITING - REFILLED:
-                self._room.set()
+            self._queued_uids.discard(mail.uid)
+            if self._has_backlog and len(self._queued_uids) <= MAX_QUEUED - REFILL_THRESHOLD:
+                self._refill_due.set()
             if tried is not None:
-                self.over.ring(tried)
-                self._wake(tried)
-        del self._lanes[lane], self._hurry[lane]
+                self.completed.emit(tried)
+                self._notify_waiters(tried)
+        del self._queues[key], self._retry_now[key]
 
-    async def _until_due(self, lane: Lane, mail: Mail) -> None:
+    async def _wait_until_due(self, key: OutboundKey, message: OutboxMessage) -> None:
         loop = asyncio.get_running_loop()
-        hurry = self._hurry[lane]
+        hurry = self._retry_now[key]
         hurry.clear()
-        wait = max((mail.due_at - now_ms()) / 1000, self._paused.get(lane[:2], 0.0) - loop.time())
+        wait = max((message.due_at - now_ms()) / 1000, self._paused_until.get(key[:2], 0.0) - loop.time())
         if wait > 0:
             try:
                 async with asyncio.timeout(wait):
@@ -197,126 +197,135 @@ class Sending:
             except TimeoutError:
                 return
 
-    def _wake(self, mail: Mail) -> None:
-        for future in self._waiters.get(mail.uid, ()):
+    def _notify_waiters(self, message: OutboxMessage) -> None:
+        for future in self._waiters.get(message.uid, ()):
             if not future.done():
-                future.set_result(mail)
+                future.set_result(message)
 
     # ---- one letter ----------------------------------------------------------------------------------------------
 
-    async def _try(self, mail: Mail) -> Mail | None:
+    async def _attempt(self, message: OutboxMessage) -> OutboxMessage | None:
         """The letter as it is now. None: it was dropped meanwhile."""
-        if mail.tries and await self._book.get(mail.uid) is None:
+        if message.tries and await self._repository.get(message.uid) is None:
             return None
-        parts = 1 if mail.poll is not None else len(mail.letters)
+        parts = 1 if message.poll is not None else len(message.parts)
         try:
-            while len(mail.receipts) < parts:
-                receipt = await self._deliver(mail, len(mail.receipts))
-                mail = msgspec.structs.replace(mail, receipts=(*mail.receipts, receipt))
-                if len(mail.receipts) < parts:
-                    await self._note(mail)
-            mail = msgspec.structs.replace(mail, status="sent", error=None)
+            while len(message.receipts) < parts:
+                receipt = await self._deliver_part(message, len(message.receipts))
+                message = msgspec.structs.replace(message, receipts=(*message.receipts, receipt))
+                if len(message.receipts) < parts:
+                    await self._save_progress(message)
+            message = msgspec.structs.replace(message, status="sent", error=None)
         except ChannelBusy as exc:
-            pause = asyncio.get_running_loop().time() + exc.seconds
-            self._paused[mail.address.channel, mail.address.account] = pause
-            mail = self._put_off(mail, str(exc), seconds=exc.seconds, counts=False)
+            pause = asyncio.get_running_loop().time() + exc.retry_after
+            self._paused_until[message.address.channel, message.address.account] = pause
+            message = self._postpone(message, str(exc), seconds=exc.retry_after, counts_as_attempt=False)
         except ChannelRefused as exc:
-            mail = _failed(mail, str(exc))
+            message = _give_up(message, str(exc))
         except Exception as exc:  # noqa: BLE001  (a channel's bug must not stop the others' letters)
-            mail = self._put_off(mail, _words(exc), seconds=_back_off(mail.tries), counts=self._steady(mail.address))
-        await self._note(mail)
-        if mail.status == "sent" and self._sent is not None:
+            message = self._postpone(
+                message,
+                _error_text(exc),
+                seconds=_retry_delay(message.tries),
+                counts_as_attempt=self._is_stable(message.address),
+            )
+        await self._save_progress(message)
+        if message.status == "sent" and self._on_sent is not None:
             try:
-                await self._sent(mail)
+                await self._on_sent(message)
             except OpenClawError as exc:  # delivered it is, whatever the transcript knows of it
-                logger.warning("outbox %s: sent, but not mirrored: %s", mail.uid, exc)
-        return mail
+                logger.warning("outbox %s: sent, but not mirrored: %s", message.uid, exc)
+        return message
 
-    async def _deliver(self, mail: Mail, number: int) -> Receipt:
-        channel = self._find(mail.address)
+    async def _deliver_part(self, message: OutboxMessage, number: int) -> DeliveryReceipt:
+        channel = self._find_channel(message.address)
         if channel is None:
-            raise ChannelError(f"channel {mail.address.channel}, account {mail.address.account}, is not running")
-        async with asyncio.timeout(SEND_LIMIT):
-            return await self._hand_over(channel, mail, number)
+            raise ChannelError(f"channel {message.address.channel}, account {message.address.account}, is not running")
+        async with asyncio.timeout(SEND_TIMEOUT):
+            return await self._send_part(channel, message, number)
 
-    async def _hand_over(self, channel: Channel, mail: Mail, number: int) -> Receipt:
-        key = f"{mail.uid}.{number}"
-        if mail.poll is not None:
-            poll = mail.poll
-            return await channel.poll(mail.address, poll["question"], poll["options"], many=poll["many"], key=key)
-        return await channel.send(mail.address, mail.letters[number], key=key)
+    async def _send_part(self, channel: Channel, message: OutboxMessage, number: int) -> DeliveryReceipt:
+        key = f"{message.uid}.{number}"
+        if message.poll is not None:
+            poll = message.poll
+            return await channel.send_poll(
+                message.address, poll["question"], poll["options"], many=poll["many"], key=key
+            )
+        return await channel.send(message.address, message.parts[number], key=key)
 
-    def _put_off(self, mail: Mail, why: str, *, seconds: float, counts: bool) -> Mail:
-        tries = mail.tries + counts
-        if tries >= MOST_TRIES:
-            return _failed(mail, f"{why} (tried {tries} times)")
-        if now_ms() - mail.created_at > OLDEST:
-            return _failed(mail, f"{why} (a day old)")
-        logger.info("outbox %s: put off: %s", mail.uid, why)
+    def _postpone(
+        self, message: OutboxMessage, reason: str, *, seconds: float, counts_as_attempt: bool
+    ) -> OutboxMessage:
+        tries = message.tries + counts_as_attempt
+        if tries >= MAX_ATTEMPTS:
+            return _give_up(message, f"{reason} (tried {tries} times)")
+        if now_ms() - message.created_at > MAX_AGE_MS:
+            return _give_up(message, f"{reason} (a day old)")
+        logger.info("outbox %s: put off: %s", message.uid, reason)
         due = now_ms() + int(seconds * 1000)
-        return msgspec.structs.replace(mail, tries=tries, due_at=due, error=why)
+        return msgspec.structs.replace(message, tries=tries, due_at=due, error=reason)
 
-    async def _note(self, mail: Mail) -> None:
+    async def _save_progress(self, message: OutboxMessage) -> None:
         """Nothing goes on before it is on disk: the next part, or the next letter, would be lost sight of."""
         while True:
             try:
-                await self._book.note(mail)
+                await self._repository.update(message)
             except StoreError as exc:
-                logger.warning("outbox %s: can't be noted now: %s", mail.uid, exc)
-                await asyncio.sleep(DISK_WAIT)
+                logger.warning("outbox %s: can't be noted now: %s", message.uid, exc)
+                await asyncio.sleep(STORE_RETRY_DELAY)
             else:
                 return
 
-    async def _rounds(self) -> None:
+    async def _sweep_periodically(self) -> None:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(ROUND):
-                    await self._room.wait()
+                async with asyncio.timeout(SWEEP_INTERVAL):
+                    await self._refill_due.wait()
             try:
-                await self._look()
-                await self._book.forget(before=now_ms() - KEPT)
+                await self._load_backlog()
+                await self._repository.prune(before=now_ms() - RETENTION_MS)
             except StoreError as exc:
                 logger.warning("outbox: can't be looked after now: %s", exc)
-                await asyncio.sleep(DISK_WAIT)
-                self._room.set()
+                await asyncio.sleep(STORE_RETRY_DELAY)
+                self._refill_due.set()
 
-    async def _look(self) -> None:
+    async def _load_backlog(self) -> None:
         """Read what waits on disk, as far as there is room; until all is read, what is new waits there as well."""
-        self._room.clear()
+        self._refill_due.clear()
         after = 0
         while True:
-            self._left = 0
-            page = await self._book.adopt(after=after)
+            self._deferred_count = 0
+            page = await self._repository.adopt(after=after)
             for mail in page:
                 self._enqueue(mail)
                 after = mail.id
-            if len(self._known) >= MOST_WAITING:
-                self._behind = True
+            if len(self._queued_uids) >= MAX_QUEUED:
+                self._has_backlog = True
                 return
-            if not page and not self._left:
-                self._behind = False
-                self._room.clear()
+            if not page and not self._deferred_count:
+                self._has_backlog = False
+                self._refill_due.clear()
                 return
 
 
-def _lane(mail: Mail) -> Lane:
-    return mail.address.channel, mail.address.account, mail.address.to
+def _conversation_key(message: OutboxMessage) -> OutboundKey:
+    return message.address.channel, message.address.account, message.address.to
 
 
-def _failed(mail: Mail, why: str) -> Mail:
-    logger.warning("outbox %s: given up: %s", mail.uid, why)
-    return msgspec.structs.replace(mail, status="failed", tries=mail.tries + 1, error=why)
+def _give_up(message: OutboxMessage, reason: str) -> OutboxMessage:
+    logger.warning("outbox %s: given up: %s", message.uid, reason)
+    return msgspec.structs.replace(message, status="failed", tries=message.tries + 1, error=reason)
 
 
-def _back_off(tries: int) -> float:
-    wait = BACK_OFF[min(tries, len(BACK_OFF) - 1)]
+def _retry_delay(tries: int) -> float:
+    wait = RETRY_DELAYS[min(tries, len(RETRY_DELAYS) - 1)]
     return wait * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load, guards nothing
 
 
-def _words(exc: Exception) -> str:
+def _error_text(exc: Exception) -> str:
     if isinstance(exc, ChannelError):
         return str(exc)
     if isinstance(exc, TimeoutError):
-        return f"no answer within {SEND_LIMIT:g} s"
+        return f"no answer within {SEND_TIMEOUT:g} s"
     logger.error("a channel failed to send", exc_info=exc)
     return f"an internal error of the channel ({type(exc).__name__}); see the log"

@@ -5,23 +5,23 @@ from pathlib import Path
 
 from ...core.channel import ChannelRefused
 
-DEFAULT = "default"  # the account there is without naming one
-LARGEST = 64 * 1024  # bytes; a file beyond this holds something else than a token
+DEFAULT_ACCOUNT = "default"  # the account there is without naming one
+MAX_SECRET_BYTES = 64 * 1024  # bytes; a file beyond this holds something else than a token
 
 
-def secret(value: str | None, file: str | None, variable: str | None) -> str | None:
+def read_secret(value: str | None, file: str | None, variable: str | None) -> str | None:
     """The secret, or None where none of the three says one. A file that is named must be readable and not empty."""
     if value:
         return value
     if file:
-        return _from(Path(file).expanduser())
+        return _read_secret_file(Path(file).expanduser())
     return (os.environ.get(variable) if variable else None) or None
 
 
-def _from(path: Path) -> str:
+def _read_secret_file(path: Path) -> str:
     try:
         with path.open("rb") as opened:
-            text = opened.read(LARGEST).decode().strip()
+            text = opened.read(MAX_SECRET_BYTES).decode().strip()
     except (OSError, UnicodeDecodeError) as exc:
         raise ChannelRefused(f"the secret in {path} can't be read: make it a readable text file") from exc
     if not text:

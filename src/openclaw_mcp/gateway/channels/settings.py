@@ -9,7 +9,7 @@ from msgspec import Struct
 from ...core.errors import BadRequest
 from ...core.model import Json
 
-DEFAULT = "default"
+DEFAULT_ACCOUNT = "default"
 DmPolicy = Literal["pairing", "allowlist", "open", "disabled"]
 GroupPolicy = Literal["allowlist", "open", "disabled"]
 
@@ -20,7 +20,7 @@ class GroupRules(Struct, frozen=True, kw_only=True, rename="camel"):
     allow_from: list[str | int] | None = None
 
 
-class Rules(Struct, frozen=True, kw_only=True, rename="camel"):
+class ChannelRules(Struct, frozen=True, kw_only=True, rename="camel"):
     """What an account follows. An empty list lets nobody in; `*` lets everybody in."""
 
     enabled: bool = True
@@ -38,16 +38,16 @@ class Rules(Struct, frozen=True, kw_only=True, rename="camel"):
     """Abilities switched off here."""
 
 
-class Account(Struct, frozen=True, kw_only=True):
+class ChannelAccount(Struct, frozen=True, kw_only=True):
     """One account of a channel, as configured. `settings` is what the channel itself reads."""
 
     channel: str
     id: str
-    rules: Rules
+    rules: ChannelRules
     settings: Json
 
 
-def accounts(config: Json) -> list[Account]:
+def read_accounts(config: Json) -> list[ChannelAccount]:
     """Every enabled account. `local` is there without being named. Raises BadRequest with the path of what is wrong."""
     channels: Mapping[str, Any] = config.get("channels", {})
     found = []
@@ -56,18 +56,20 @@ def accounts(config: Json) -> list[Account]:
         if not isinstance(section, dict):
             raise BadRequest(f"channels.{name} must be an object")
         if section.get("enabled", True):
-            found += _of_channel(name, section, channels.get("defaults", {}))
+            found += _channel_accounts(name, section, channels.get("defaults", {}))
     return found
 
 
-def _of_channel(name: str, section: Json, defaults: Json) -> list[Account]:
+def _channel_accounts(name: str, section: Json, defaults: Json) -> list[ChannelAccount]:
     common = {key: value for key, value in section.items() if key not in ("accounts", "defaultAccount")}
-    named = section.get("accounts") or {DEFAULT: {}}
+    named = section.get("accounts") or {DEFAULT_ACCOUNT: {}}
     accounts = []
     for id, own in named.items():
         settings = {**defaults, **common, **(own or {})}
         if settings.get("enabled", True):
-            accounts.append(Account(channel=name, id=id, rules=_rules(name, id, settings), settings=settings))
+            accounts.append(
+                ChannelAccount(channel=name, id=id, rules=_read_rules(name, id, settings), settings=settings)
+            )
     return accounts
 
 
@@ -77,11 +79,11 @@ def default_account(config: Json, channel: str) -> str:
     chosen = section.get("defaultAccount")
     if isinstance(chosen, str):
         return chosen
-    return DEFAULT if DEFAULT in named or not named else str(next(iter(named)))
+    return DEFAULT_ACCOUNT if DEFAULT_ACCOUNT in named or not named else str(next(iter(named)))
 
 
-def _rules(channel: str, account: str, settings: Json) -> Rules:
+def _read_rules(channel: str, account: str, settings: Json) -> ChannelRules:
     try:
-        return msgspec.convert(settings, Rules)
+        return msgspec.convert(settings, ChannelRules)
     except msgspec.ValidationError as exc:
         raise BadRequest(f"channels.{channel}, account {account}: {exc}") from None

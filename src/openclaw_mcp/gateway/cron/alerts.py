@@ -3,21 +3,23 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from ...core.jobs import Firing
+from ...core.jobs import JobFiring
 from . import views
-from .delivery import Post, target_of
-from .job_state import Result
-from .settings import Settings
+from .delivery import ResultDelivery, delivery_target
+from .job_state import FiringResult
+from .settings import CronSettings
 
 ALERT_AFTER: Final = 2  # failures in a row
 ALERT_COOLDOWN_MS: Final = 3_600_000
 
 
-class Alerts:
-    def __init__(self, post: Post, *, settings: Callable[[], Settings], now: Callable[[], int]) -> None:
-        self._post, self._settings, self._now = post, settings, now
+class FailureAlerts:
+    def __init__(
+        self, delivery: ResultDelivery, *, settings: Callable[[], CronSettings], now: Callable[[], int]
+    ) -> None:
+        self._delivery, self._settings, self._now = delivery, settings, now
 
-    async def told(self, firing: Firing, result: Result, *, home: str) -> Result:
+    async def send_alert(self, firing: JobFiring, result: FiringResult, *, main_session: str) -> FiringResult:
         """Tell somebody of a job that keeps failing, now and then."""
         spec, state, own = firing.job.spec, firing.job.state, firing.job.spec.failure_alert
         alert = None if isinstance(own, bool) else own
@@ -37,12 +39,14 @@ class Alerts:
         where = where or spec.delivery
         text = f"The job {spec.name!r} failed {streak} times in a row: {result.error}"
         if getattr(where, "mode", None) == "webhook" and where.to:
-            body = views.finished(firing, result, self._now(), None) | {"alert": text}
+            body = views.finish_event(firing, result, self._now(), None) | {"alert": text}
             chosen = firing.job.origin is None or where is wide
-            report = await self._post.webhook(where.to, body, key=f"{firing.run_id}:alert", chosen=chosen)
+            report = await self._delivery.post_webhook(where.to, body, key=f"{firing.run_id}:alert", by_operator=chosen)
         else:
-            sessions = tuple(k for k in (spec.session_key, home) if k)
+            sessions = tuple(k for k in (spec.session_key, main_session) if k)
             key = f"{firing.run_id}:alert"
-            report = await self._post.announce(target_of(where), text, key=key, sessions=sessions, mirror=None)
+            report = await self._delivery.announce(
+                delivery_target(where), text, key=key, sessions=sessions, mirror_session=None
+            )
         told = {"delivered": bool(report.delivered), "status": report.status}
         return views.with_alert(result, told | ({"error": report.error} if report.error else {}))

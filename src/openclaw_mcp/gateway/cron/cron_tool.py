@@ -5,19 +5,19 @@ from typing import Any, Final
 
 import msgspec
 
-from ...core.claw_methods import FAMILY_ACTIONS
+from ...core.claw_methods import TOOLS_BY_ACTION
 from ...core.errors import ToolArguments, ToolError
-from ...core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, said
-from ...core.repositories import SessionBook
-from ...core.rpc import Fault
-from ...core.signal import Bell
-from .rpc_methods import CronRoom
+from ...core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, text_result
+from ...core.repositories import SessionRepository
+from ...core.rpc import RpcError
+from ...core.signal import Signal
+from .rpc_methods import CronMethods
 
-MOST_CONTEXT: Final = 10  # lines of the conversation that may go with a reminder
+MAX_CONTEXT: Final = 10  # lines of the conversation that may go with a reminder
 CONTEXT_LINE: Final = 220  # characters of each
-CONTEXT_ALL: Final = 700
+CONTEXT_LENGTH: Final = 700
 _ACTIONS: Final = ("status", "list", "add", "update", "remove", "run", "runs", "wake")
-_NOT_THE_JOB: Final = frozenset({"action", "job", "jobId", "id", "patch", "contextMessages", "runMode", "mode", "limit",
+_NOT_JOB_FIELDS: Final = frozenset({"action", "job", "jobId", "id", "patch", "contextMessages", "runMode", "mode", "limit",
                                  "includeDisabled", "query"})  # fmt: skip
 
 DESCRIPTION: Final = """\
@@ -46,7 +46,7 @@ SCHEMA: Final[Json] = {
         "includeDisabled": {"type": "boolean"},
         "query": {"type": "string", "description": "with list: words to look for"},
         "limit": {"type": "integer", "minimum": 1, "maximum": 200},
-        "contextMessages": {"type": "integer", "minimum": 0, "maximum": MOST_CONTEXT},
+        "contextMessages": {"type": "integer", "minimum": 0, "maximum": MAX_CONTEXT},
     },
     "required": ["action"],
     "additionalProperties": True,
@@ -56,79 +56,79 @@ SCHEMA: Final[Json] = {
 class CronTool:
     """A `ToolSource`."""
 
-    def __init__(self, room: CronRoom, sessions: SessionBook) -> None:
-        self._room, self._sessions = room, sessions
-        self.changed: Bell[None] = Bell()
+    def __init__(self, cron: CronMethods, sessions: SessionRepository) -> None:
+        self._cron, self._sessions = cron, sessions
+        self.changed: Signal[None] = Signal()
 
     def specs(self) -> Sequence[ToolSpec]:
         return (
             ToolSpec(
                 name="cron", title="Scheduled jobs", description=DESCRIPTION, input_schema=SCHEMA, effect="write",
-                owner_only=True, actions=FAMILY_ACTIONS["cron"],
+                owner_only=True, actions=TOOLS_BY_ACTION["cron"],
             ),
         )  # fmt: skip
 
     async def call(self, call: ToolCall) -> ToolResult:
         try:
-            told = await self._done(call.arguments, call.caller)
-        except Fault as fault:
+            told = await self._dispatch(call.arguments, call.caller)
+        except RpcError as fault:
             raise ToolError(str(fault)) from fault
-        return ToolResult(content=said(msgspec.json.encode(told).decode()).content, structured=told)
+        return ToolResult(content=text_result(msgspec.json.encode(told).decode()).content, structured=told)
 
-    async def _done(self, given: Json, caller: Caller) -> Any:
-        action, room = given.get("action"), self._room
+    async def _dispatch(self, arguments: Json, caller: Caller) -> Any:
+        action, room = arguments.get("action"), self._cron
         if action == "status":
             return await room.status({}, caller)
         if action == "list":
-            return await room.list(_only(given, "includeDisabled", "query", "limit", "agentId"), caller)
+            return await room.list(_pick_fields(arguments, "includeDisabled", "query", "limit", "agentId"), caller)
         if action == "add":
-            return await room.add(await self._job(given, caller), caller, judged=caller)
+            return await room.add(await self._build_job(arguments, caller), caller, policy_caller=caller)
         if action == "wake":
-            if not given.get("text"):
+            if not arguments.get("text"):
                 raise ToolArguments("wake needs text: what the agent is to hear")
             session = {"sessionKey": caller.session} if caller.session else {}
-            return await room.wake({"mode": given.get("mode", "now"), "text": given["text"], **session}, caller)
-        job_id = given.get("jobId") or given.get("id")
+            return await room.wake({"mode": arguments.get("mode", "now"), "text": arguments["text"], **session}, caller)
+        job_id = arguments.get("jobId") or arguments.get("id")
         if action == "runs":
             scope = {"id": job_id} if job_id else {"scope": "all"}
-            return await room.runs(scope | _only(given, "limit", "query"), caller)
+            return await room.runs(scope | _pick_fields(arguments, "limit", "query"), caller)
         if not isinstance(job_id, str) or not job_id:
             raise ToolArguments(f"{action} needs jobId; action list names the jobs")
-        return await self._with_job(str(action), job_id, given, caller)
+        return await self._run_job_action(str(action), job_id, arguments, caller)
 
-    async def _with_job(self, action: str, job_id: str, given: Json, caller: Caller) -> Any:
-        room = self._room
+    async def _run_job_action(self, action: str, job_id: str, arguments: Json, caller: Caller) -> Any:
+        room = self._cron
         if action == "update":
-            patch = given.get("patch") or given.get("job") or _flat(given)
+            patch = arguments.get("patch") or arguments.get("job") or _flat_job(arguments)
             if not patch:
                 raise ToolArguments("update needs patch: what is to change")
-            return await room.update({"id": job_id, "patch": patch}, caller, judged=caller)
+            return await room.update({"id": job_id, "patch": patch}, caller, policy_caller=caller)
         if action == "remove":
             return await room.remove({"id": job_id}, caller)
         if action == "run":
-            return await room.run({"id": job_id, "mode": given.get("runMode", "force")}, caller)
+            return await room.run({"id": job_id, "mode": arguments.get("runMode", "force")}, caller)
         raise ToolArguments(f"action must be one of {', '.join(_ACTIONS)}")
 
-    async def _job(self, given: Json, caller: Caller) -> Json:
+    async def _build_job(self, arguments: Json, caller: Caller) -> Json:
         """The job of an `add`, also when it was written without its wrapper."""
-        job = given.get("job")
-        job = dict(job) if isinstance(job, dict) and job else _flat(given)
+        job = arguments.get("job")
+        job = dict(job) if isinstance(job, dict) and job else _flat_job(arguments)
         if not job:
             raise ToolArguments("add needs job: {schedule, payload}; see the tool's description")
-        wanted = given.get("contextMessages", 0)
+        wanted = arguments.get("contextMessages", 0)
         payload = job.get("payload")
         if isinstance(wanted, int) and wanted > 0 and caller.session and isinstance(payload, dict):
             name = "text" if "text" in payload else "message"
-            lines = await self._context(caller.session, min(wanted, MOST_CONTEXT))
+            lines = await self._recent_lines(caller.session, min(wanted, MAX_CONTEXT))
             if lines and isinstance(payload.get(name), str):
                 job["payload"] = {**payload, name: f"{payload[name]}\n\nRecent context:\n{lines}"}
         return job
 
-    async def _context(self, session: str, most: int) -> str:
+    async def _recent_lines(self, session: str, most: int) -> str:
         page = await self._sessions.history(session, limit=most)
-        lines, room = [], CONTEXT_ALL
+        lines, room = [], CONTEXT_LENGTH
         for message in reversed(page.messages):
-            line = f"- {message.role}: {_words(message.body)[:CONTEXT_LINE]}"
+            line = f"- {message.role}: {_message_text(message.body)[:CONTEXT_LINE]}"
             room -= len(line)
             if room < 0:
                 break
@@ -137,15 +137,15 @@ class CronTool:
         return "\n".join(reversed(lines))
 
 
-def _only(given: Json, *names: str) -> Json:
-    return {name: given[name] for name in names if given.get(name) is not None}
+def _pick_fields(arguments: Json, *names: str) -> Json:
+    return {name: arguments[name] for name in names if arguments.get(name) is not None}
 
 
-def _flat(given: Json) -> Json:
-    return {name: value for name, value in given.items() if name not in _NOT_THE_JOB}
+def _flat_job(arguments: Json) -> Json:
+    return {name: value for name, value in arguments.items() if name not in _NOT_JOB_FIELDS}
 
 
-def _words(body: Json) -> str:
+def _message_text(body: Json) -> str:
     content = body.get("content")
     if isinstance(content, list):
         content = " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))

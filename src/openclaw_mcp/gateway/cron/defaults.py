@@ -2,43 +2,43 @@
 
 from typing import Any, Final
 
-from ...core.channel import Address
-from ...core.jobs import Job, Spec
+from ...core.channel import ChatAddress
+from ...core.jobs import CronJob, JobSpec
 from ...core.model import Caller, Grant, Json
-from ...core.providers import asked_model
-from ...core.repositories import SessionBook
-from ...core.rpc import Fault
-from ...core.session_target import began_in
-from .parsing import unwrapped
+from ...core.providers import model_from_settings
+from ...core.repositories import SessionRepository
+from ...core.rpc import RpcError
+from ...core.session_target import find_root_session
+from .parsing import unwrap_job
 
 EVERY_TOOL: Final = ["*"]
-_INSIDE: Final = ("webchat", "local-agent", "internal")
+_INTERNAL_CHANNELS: Final = ("webchat", "local-agent", "internal")
 """What is called a channel and leads nowhere outside."""
 
 
-def filled(given: Any, caller: Caller, method: str = "cron.add") -> Json:
+def fill_defaults(params: Any, caller: Caller, method: str = "cron.add") -> Json:
     """The job as written, with what its maker left open. A field given as null stays empty."""
-    said = unwrapped(given, method)
+    said = unwrap_job(params, method)
     payload = said.get("payload")
-    if not caller.bound:
+    if not caller.acts_in_session:
         if isinstance(payload, dict) and payload.get("message"):
             said["payload"] = {"toolsAllow": EVERY_TOOL, **payload}
         return said
-    grant = caller.acting or caller.grant
+    grant = caller.session_grant or caller.grant
     if "sessionKey" not in said and caller.session:
         said["sessionKey"] = caller.session
-    agent = (grant and grant.agent) or _agent_of(caller.session)
+    agent = (grant and grant.agent) or _agent_id(caller.session)
     if "agentId" not in said and agent:
         said["agentId"] = agent
     if isinstance(payload, dict) and "text" not in payload:
-        said["payload"] = {**payload, "toolsAllow": capped(payload.get("toolsAllow"), caller)}
-    return said | _delivery(said, caller)
+        said["payload"] = {**payload, "toolsAllow": cap_tools(payload.get("toolsAllow"), caller)}
+    return said | _default_delivery(said, caller)
 
 
-def capped(wanted: Any, caller: Caller) -> list[str]:
+def cap_tools(wanted: Any, caller: Caller) -> list[str]:
     """What the job's turns may use: what was asked for, and no more than its maker may use itself."""
     asked = [str(name) for name in wanted] if isinstance(wanted, list) else None
-    grant = caller.acting or caller.grant
+    grant = caller.session_grant or caller.grant
     own = None if grant is None else grant.tools
     if own is None:
         return asked if asked is not None else EVERY_TOOL
@@ -47,53 +47,53 @@ def capped(wanted: Any, caller: Caller) -> list[str]:
     return asked if "*" in own else [name for name in asked if name in own]
 
 
-def _delivery(said: Json, caller: Caller) -> Json:
-    grant, delivery = caller.acting or caller.grant, said.get("delivery")
-    if grant is None or grant.channel is None or grant.to is None or grant.channel in _INSIDE:
+def _default_delivery(fields: Json, caller: Caller) -> Json:
+    grant, delivery = caller.session_grant or caller.grant, fields.get("delivery")
+    if grant is None or grant.channel is None or grant.to is None or grant.channel in _INTERNAL_CHANNELS:
         return {}
-    if delivery is None and "delivery" in said:
+    if delivery is None and "delivery" in fields:
         return {}
     asked = delivery if isinstance(delivery, dict) else {}
     named = asked.get("channel") not in (None, "last") or asked.get("to")
     if str(asked.get("mode", "announce")).lower() != "announce" or named:
         return {}
-    payload = said.get("payload")
+    payload = fields.get("payload")
     if isinstance(payload, dict) and (payload.get("kind") == "systemEvent" or "text" in payload):
         return {}
     where = {"channel": grant.channel, "to": grant.to, "accountId": grant.account, "threadId": grant.thread}
     return {"delivery": {**asked, "mode": "announce", **{n: v for n, v in where.items() if v is not None}}}
 
 
-async def granted(job: Job, there: Address | None, sessions: SessionBook) -> Grant:
+async def build_grant(job: CronJob, address: ChatAddress | None, sessions: SessionRepository) -> Grant:
     """For whom a job's run acts: nobody, under the rules of the group it was made in and of the model that made it.
     `there`: its conversation."""
-    parts = (await began_in(job.origin, sessions) if job.origin else "").split(":", 4)
+    parts = (await find_root_session(job.origin, sessions) if job.origin else "").split(":", 4)
     channel, group = (parts[2], parts[4]) if len(parts) == 5 and parts[3] in ("group", "channel") else (None, None)
     return Grant(
         channel=channel,
         group=group,
-        led_by=await _made_by(job.origin, sessions) if job.origin else (),
-        delivers_to=None if there is None else (there.channel, there.account, there.to),
+        led_by=await _maker_models(job.origin, sessions) if job.origin else (),
+        delivers_to=None if address is None else (address.channel, address.account, address.to),
         sends_anywhere=job.origin is None,
     )
 
 
-async def _made_by(origin: str, sessions: SessionBook) -> tuple[str, ...]:
+async def _maker_models(origin: str, sessions: SessionRepository) -> tuple[str, ...]:
     """As in `Grant.led_by`."""
     session = await sessions.get(origin)
-    agent, asked = _agent_of(origin), None if session is None else asked_model(session.entry)
+    agent, asked = _agent_id(origin), None if session is None else model_from_settings(session.entry)
     return (f"@{agent}:{asked}" if asked else f"@{agent}",) if agent else ()
 
 
-def same_hooks(job: Job, spec: Spec, caller: Caller) -> Spec:
+def check_webhooks(job: CronJob, spec: JobSpec, caller: Caller) -> JobSpec:
     """The new spec of a job. An operator's is posted with `cron.webhookToken`: an agent names no address for that."""
-    if caller.bound and job.origin is None and _hooks(spec) - _hooks(job.spec):
+    if caller.acts_in_session and job.origin is None and _webhook_urls(spec) - _webhook_urls(job.spec):
         words = "where an operator's job posts its results is changed by operators; make a job of your own"
-        raise Fault(words, kind="FORBIDDEN")
+        raise RpcError(words, kind="FORBIDDEN")
     return spec
 
 
-def _hooks(spec: Spec) -> set[str]:
+def _webhook_urls(spec: JobSpec) -> set[str]:
     """Every address this job may post to."""
     delivery, alert = spec.delivery, spec.failure_alert
     places: list[Any] = [delivery, alert]
@@ -102,7 +102,7 @@ def _hooks(spec: Spec) -> set[str]:
     return {place.to for place in places if getattr(place, "mode", None) == "webhook" and place.to}
 
 
-def _agent_of(session: str | None) -> str | None:
+def _agent_id(session: str | None) -> str | None:
     """`agent:<id>:…` names it."""
     parts = (session or "").split(":")
     return parts[1] if len(parts) > 2 and parts[0] == "agent" else None

@@ -16,27 +16,27 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 
 from ...core.errors import BadRequest
-from ...core.numbers import whole
+from ...core.numbers import parse_whole_number
 
 NICKNAMES: Final = {
     "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
     "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }  # fmt: skip
 FIRST_YEAR, LAST_YEAR = 1970, 2199
-LONGEST: Final = 256  # characters; what people write has twenty
+LONGEST_EXPRESSION: Final = 256  # characters; what people write has twenty
 SECOND: Final = timedelta(seconds=1)
 EXAMPLE: Final = 'such as "0 9 * * 1-5", or six with seconds first, or seven with the year last'
 
 
-class Expression:
+class CronExpression:
     """Raises BadRequest, saying which field is wrong."""
 
     def __init__(self, expr: str, zone: ZoneInfo) -> None:
         self._zone = zone
-        fields = NICKNAMES.get(expr.strip().lower(), expr)[:LONGEST].replace("?", "*").split()
+        fields = NICKNAMES.get(expr.strip().lower(), expr)[:LONGEST_EXPRESSION].replace("?", "*").split()
         if len(fields) not in (5, 6, 7):
             raise BadRequest(f"{expr[:80]!r} has {len(fields)} fields; a cron expression has five, {EXAMPLE}")
-        self._years = _years(fields.pop()) if len(fields) == 7 else None
+        self._years = _parse_years(fields.pop()) if len(fields) == 7 else None
         if len(fields) == 5:
             fields.insert(0, "0")
         try:
@@ -45,36 +45,36 @@ class Expression:
             raise BadRequest(
                 f"{expr[:80]!r} is no cron expression ({str(exc).lower()}); write five fields, {EXAMPLE}"
             ) from None
-        self.every_hour = len(read.hours) == 24
-        self.on_the_hour = read.minutes == {0} and read.seconds == {0} and "*" in fields[2]
+        self.is_every_hour = len(read.hours) == 24
+        self.is_on_the_hour = read.minutes == {0} and read.seconds == {0} and "*" in fields[2]
         self._fields = " ".join(fields)
 
-    def after(self, moment: datetime) -> datetime | None:
+    def next_after(self, moment: datetime) -> datetime | None:
         """The first time later than `moment`, in UTC; None when there is none in fifty years."""
         moment = moment.astimezone(UTC)
-        return self._by_time(moment) if self.every_hour else self._by_wall(moment)
+        return self._next_by_elapsed_time(moment) if self.is_every_hour else self._next_by_wall_clock(moment)
 
-    def _by_wall(self, moment: datetime) -> datetime | None:
+    def _next_by_wall_clock(self, moment: datetime) -> datetime | None:
         local = moment.astimezone(self._zone).replace(tzinfo=None)
-        for wall in self._calendar(local):
-            found = self._instant(wall)
+        for wall in self._calendar_times(local):
+            found = self._to_instant(wall)
             if found > moment:  # else it was its first time already, before the clocks were turned back
                 return found
         return None
 
-    def _by_time(self, moment: datetime) -> datetime | None:
+    def _next_by_elapsed_time(self, moment: datetime) -> datetime | None:
         offset = self._offset(moment)
         while True:
-            wall = next(self._calendar((moment + offset).replace(tzinfo=None)), None)
+            wall = next(self._calendar_times((moment + offset).replace(tzinfo=None)), None)
             if wall is None:
                 return None
             found = wall.replace(tzinfo=UTC) - offset
             if self._offset(found) == offset:
                 return found
-            change = self._change(moment, found)
+            change = self._find_clock_change(moment, found)
             offset, moment = self._offset(change), change - SECOND
 
-    def _calendar(self, after: datetime) -> Iterator[datetime]:
+    def _calendar_times(self, after: datetime) -> Iterator[datetime]:
         walk = CronSim(self._fields, after)
         while True:
             try:
@@ -89,18 +89,18 @@ class Expression:
                 return
             walk = CronSim(self._fields, datetime(year, 1, 1) - SECOND)  # noqa: DTZ001  (as above)
 
-    def _instant(self, wall: datetime) -> datetime:
+    def _to_instant(self, wall: datetime) -> datetime:
         """A wall time as a moment: the first of two, or the end of the gap it lies in."""
         early = wall.replace(tzinfo=self._zone, fold=0).astimezone(UTC)
         if early.astimezone(self._zone).replace(tzinfo=None, fold=0) == wall:
             return early
         late = wall.replace(tzinfo=self._zone, fold=1).astimezone(UTC)
-        return self._change(min(early, late), max(early, late))
+        return self._find_clock_change(min(early, late), max(early, late))
 
     def _offset(self, moment: datetime) -> timedelta:
         return moment.astimezone(self._zone).utcoffset() or timedelta(0)
 
-    def _change(self, before: datetime, after: datetime) -> datetime:
+    def _find_clock_change(self, before: datetime, after: datetime) -> datetime:
         """The second at which the clocks change, somewhere after `before` and not after `after`."""
         offset, low, high = self._offset(before), 0, int((after - before).total_seconds())
         while high - low > 1:
@@ -109,7 +109,7 @@ class Expression:
         return before + high * SECOND
 
 
-def _years(field: str) -> frozenset[int] | None:
+def _parse_years(field: str) -> frozenset[int] | None:
     """`*`, `2027`, `2027,2029`, `2027-2030`, `2027/2`."""
     if field == "*":
         return None
@@ -119,7 +119,7 @@ def _years(field: str) -> frozenset[int] | None:
         first, dash, last = span.partition("-")
         first = str(FIRST_YEAR) if first == "*" else first
         last = last if dash else (str(LAST_YEAR) if step else first)
-        begin, end, every = whole(first), whole(last), whole(step or "1")
+        begin, end, every = parse_whole_number(first), parse_whole_number(last), parse_whole_number(step or "1")
         if begin is None or end is None or not every:
             raise BadRequest(f"the year field {field!r} is wrong; write 2027, 2027-2030 or 2027,2029")
         if not FIRST_YEAR <= begin <= end <= LAST_YEAR:
@@ -129,11 +129,11 @@ def _years(field: str) -> frozenset[int] | None:
 
 
 @lru_cache(maxsize=1024)
-def expression(expr: str, tz: str | None) -> Expression:
-    return Expression(expr, zone(tz))
+def parse_expression(expr: str, tz: str | None) -> CronExpression:
+    return CronExpression(expr, find_zone(tz))
 
 
-def zone(name: str | None) -> ZoneInfo:
+def find_zone(name: str | None) -> ZoneInfo:
     """Raises BadRequest for a zone nobody knows. None is this machine's own."""
     if not name:
         return host_zone()

@@ -7,10 +7,19 @@ import msgspec
 from msgspec import Struct
 
 from ...core.errors import BadRequest
-from ...core.jobs import At, DeliveryStatus, Firing, Job, OnExit, Status, Stream, replaced
+from ...core.jobs import (
+    AtSchedule,
+    CronJob,
+    DeliveryStatus,
+    FiringStatus,
+    JobFiring,
+    OnExitSchedule,
+    StreamSchedule,
+    replace_job,
+)
 from ...core.model import Json
 from ...core.sessions import Run
-from .schedule import at_ms, next_due, recurring
+from .schedule import is_recurring, next_due, parse_at
 
 logger = logging.getLogger(__name__)
 
@@ -19,10 +28,10 @@ STREAM_GAP_MS: Final = 30_000  # between two firings of a stream, as the referen
 REFIRE_GAP_MS: Final = 2000  # between two firings of one job: a schedule of every millisecond must not be a busy loop
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class FiringResult(Struct, frozen=True, kw_only=True):
     """How a firing ended."""
 
-    status: Status
+    status: FiringStatus
     error: str | None = None
     summary: str | None = None
     completion: Literal["succeeded", "failed", "unknown"] = "succeeded"
@@ -42,74 +51,74 @@ class Result(Struct, frozen=True, kw_only=True):
     """The agent's, where it was an agent's work."""
 
 
-def planned(job: Job, now: int) -> int | None:
+def plan_next(job: CronJob, now: int) -> int | None:
     """When a job claimed now is due next. A schedule that can't be computed is settled after the run."""
     try:
-        due = _following(job, now) if recurring(job.spec.schedule) else None
+        due = _next_due_after(job, now) if is_recurring(job.spec.schedule) else None
     except BadRequest:
         logger.exception("cron job %s: its schedule can't be computed", job.id)
         return None
     return None if due is None else max(due, now + REFIRE_GAP_MS)
 
 
-def armed(job: Job, now: int, *, activated: bool) -> Job:
+def schedule_next(job: CronJob, now: int, *, activated: bool) -> CronJob:
     """The job with its next time worked out anew; `activated` because its schedule or its being enabled changed."""
-    due = _first(job, now) if job.spec.enabled else None
+    due = _first_due(job, now) if job.spec.enabled else None
     state: dict[str, Any] = {"next_run_at_ms": due}
     if activated:
         state |= {"schedule_activated_at_ms": now, "auto_disabled": None}
         if job.spec.enabled:
             state |= {"consecutive_errors": 0}
-    return replaced(job, **state)
+    return replace_job(job, **state)
 
 
-def _first(job: Job, now: int) -> int | None:
-    if isinstance(job.spec.schedule, At):
-        due = at_ms(job.spec.schedule.at)
+def _first_due(job: CronJob, now: int) -> int | None:
+    if isinstance(job.spec.schedule, AtSchedule):
+        due = parse_at(job.spec.schedule.at)
         return None if (job.state.last_run_at_ms or -1) >= due else due
-    if isinstance(job.spec.schedule, OnExit | Stream):
+    if isinstance(job.spec.schedule, OnExitSchedule | StreamSchedule):
         return now  # its command is to be started, and waited for
     return next_due(job.spec.schedule, now, job_id=job.id)
 
 
-def _following(job: Job, now: int) -> int | None:
-    if isinstance(job.spec.schedule, Stream):
+def _next_due_after(job: CronJob, now: int) -> int | None:
+    if isinstance(job.spec.schedule, StreamSchedule):
         return now + STREAM_GAP_MS
     return next_due(job.spec.schedule, now, job_id=job.id)
 
 
-def settled(job: Job, firing: Firing, result: Result, now: int) -> Job | None:
+def apply_result(job: CronJob, firing: JobFiring, result: FiringResult, now: int) -> CronJob | None:
     """The job after a firing of it; None when it has done what it was for and is to go."""
     job = msgspec.structs.replace(
-        replaced(job, **_history(job, firing, result, now)), updated_at=max(now, job.updated_at + 1)
+        replace_job(job, **_history_fields(job, firing, result, now)), updated_at=max(now, job.updated_at + 1)
     )
-    if isinstance(job.spec.schedule, At | OnExit):
+    if isinstance(job.spec.schedule, AtSchedule | OnExitSchedule):
         expected = firing.job.state.next_run_at_ms if firing.manual else None
         if job.state.next_run_at_ms != expected or not job.spec.enabled:
             return job  # it was given another time meanwhile, or was off and only tried
         if job.spec.delete_after_run and result.status == "ok" and result.completion == "succeeded":
             return None
-        return replaced(job, {"enabled": False}, next_run_at_ms=None)
-    if not recurring(job.spec.schedule) or not job.spec.enabled:
+        return replace_job(job, {"enabled": False}, next_run_at_ms=None)
+    if not is_recurring(job.spec.schedule) or not job.spec.enabled:
         return job
-    return _rescheduled(job, firing, result, now)
+    return _reschedule(job, firing, result, now)
 
 
-def _rescheduled(job: Job, firing: Firing, result: Result, now: int) -> Job:
+def _reschedule(job: CronJob, firing: JobFiring, result: FiringResult, now: int) -> CronJob:
     due = job.state.next_run_at_ms
     if due is None or due <= now:
         try:
-            due = _following(job, now)
+            due = _next_due_after(job, now)
         except BadRequest as exc:
             gave_up = {"reason": "schedule-errors", "atMs": now, "consecutiveErrors": 1}
-            return replaced(job, {"enabled": False}, next_run_at_ms=None, auto_disabled=gave_up, last_error=str(exc))
+            return replace_job(job, {"enabled": False}, next_run_at_ms=None, auto_disabled=gave_up, last_error=str(exc))
     if due is not None and result.status == "error" and not firing.manual:
         streak = job.state.consecutive_errors or 1
         due = max(due, now + BACK_OFF_MS[min(streak, len(BACK_OFF_MS)) - 1])
-    return replaced(job, next_run_at_ms=None if due is None else max(due, firing.at + REFIRE_GAP_MS))
+    return replace_job(job, next_run_at_ms=None if due is None else max(due, firing.at + REFIRE_GAP_MS))
 
 
-def _history(job: Job, firing: Firing, result: Result, now: int) -> dict[str, Any]:
+def _history_fields(job: CronJob, firing: JobFiring, result: FiringResult, now: int) -> dict[str, Any]:
     state = job.state
     failed, skipped = result.status == "error", result.status == "skipped"
     errors = state.consecutive_errors or 0

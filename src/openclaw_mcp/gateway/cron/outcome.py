@@ -5,32 +5,32 @@ from typing import Any, Final
 
 from ...core.sessions import Run
 from . import views
-from .delivery import Report
-from .job_state import Result
-from .programs import Ran
+from .delivery import DeliveryReport
+from .job_state import FiringResult
+from .programs import JobProgramResult
 
-SUMMARY: Final = 20_000  # characters of a result kept in the log
-SILENT: Final = ("NO_REPLY", "HEARTBEAT_OK")
+SUMMARY_LENGTH: Final = 20_000  # characters of a result kept in the log
+SILENT_REPLIES: Final = ("NO_REPLY", "HEARTBEAT_OK")
 
 
-def end_of(ran: Ran) -> str:
-    if ran.stopped is not None:
-        return f"was stopped: {ran.stopped}"
-    code = ran.code or 0
+def describe_exit(result: JobProgramResult) -> str:
+    if result.stop_reason is not None:
+        return f"was stopped: {result.stop_reason}"
+    code = result.exit_code or 0
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit status {code}"
 
 
-def silence(text: str | None) -> str | None:
+def suppression_reason(text: str | None) -> str | None:
     """Why a result that went well is nobody's business."""
     plain = (text or "").strip()
     if not plain:
         return "empty"
-    if plain.upper() in SILENT:
-        return "silent" if plain.upper() == SILENT[0] else "heartbeat"
+    if plain.upper() in SILENT_REPLIES:
+        return "silent" if plain.upper() == SILENT_REPLIES[0] else "heartbeat"
     return None
 
 
-def result_of(run: Run) -> Result:
+def result_from_run(run: Run) -> FiringResult:
     told: Mapping[str, Any] = run.result or {}
     usage = told.get("usage") or {}
     counts = {"input_tokens": usage.get("input", 0), "output_tokens": usage.get("output", 0)}
@@ -40,14 +40,14 @@ def result_of(run: Run) -> Result:
     common: dict[str, Any] = {"session_key": run.session_key, "session_id": run.session_id, "more": more}
     common["run"] = run
     if run.status == "ok":
-        return Result(status="ok", summary=str(told.get("text") or "")[:SUMMARY], **common)
+        return FiringResult(status="ok", summary=str(told.get("text") or "")[:SUMMARY_LENGTH], **common)
     error = run.error or f"the run ended as {run.status} ({run.stop_reason})"
-    return Result(status="error", error=error, completion="failed", **common)
+    return FiringResult(status="error", error=error, completion="failed", **common)
 
 
-def judged(result: Result, report: Report, *, lenient: bool) -> Result:
+def apply_delivery_report(result: FiringResult, report: DeliveryReport, *, best_effort: bool) -> FiringResult:
     """A result that had to arrive and did not is not a success, though the work was done."""
-    if result.status == "error" or report.status == "delivered" or lenient:
+    if result.status == "error" or report.status == "delivered" or best_effort:
         return views.with_report(result, report)
     if report.status == "unknown":  # on its way, as far as anybody knows
         return views.with_report(result, report, completion="unknown")

@@ -5,16 +5,25 @@ from typing import Any, Final
 import msgspec
 
 from ...core.errors import BadRequest
-from ...core.jobs import At, Command, Cron, Every, Job, Spec, Stream, SystemEvent
+from ...core.jobs import (
+    AtSchedule,
+    CommandPayload,
+    CronJob,
+    CronSchedule,
+    IntervalSchedule,
+    JobSpec,
+    StreamSchedule,
+    SystemEventPayload,
+)
 from ...core.model import Json
 from ...core.model_name import check_model_name
-from ...core.rpc import Fault, in_schema_words
+from ...core.rpc import RpcError, schema_message
 from .redaction import MASK
-from .schedule import checked, iso
+from .schedule import to_iso, validate_schedule
 
-LONGEST_NAME: Final = 200
-LONGEST_TEXT: Final = 100_000  # characters of a message or event; more belongs in a file the agent reads
-NAMED_AFTER: Final = 60  # characters of the message a job without a name is called by
+MAX_NAME_LENGTH: Final = 200
+MAX_TEXT_LENGTH: Final = 100_000  # characters of a message or event; more belongs in a file the agent reads
+DEFAULT_NAME_LENGTH: Final = 60  # characters of the message a job without a name is called by
 
 _SCHEDULES: Final = {"at": "at", "every": "every", "cron": "cron", "on-exit": "on-exit", "onexit": "on-exit",
                      "on_exit": "on-exit", "stream": "stream"}  # fmt: skip
@@ -22,162 +31,164 @@ _PAYLOADS: Final = {"systemevent": "systemEvent", "system_event": "systemEvent",
                     "agentturn": "agentTurn", "agent_turn": "agentTurn", "agent-turn": "agentTurn",
                     "command": "command", "script": "script", "heartbeat": "heartbeat"}  # fmt: skip
 _MODES: Final = ("none", "announce", "webhook")
-_FLAT: Final = ("at", "atMs", "every", "everyMs", "anchorMs", "cron", "expr", "tz", "staggerMs")
+_FLAT_SCHEDULE: Final = ("at", "atMs", "every", "everyMs", "anchorMs", "cron", "expr", "tz", "staggerMs")
 _FLAT_PAYLOAD: Final = ("message", "text", "model", "thinking", "timeoutSeconds", "fallbacks", "lightContext",
                         "toolsAllow", "argv")  # fmt: skip
-_NOT_SERVED: Final = {
+_UNSUPPORTED: Final = {
     "trigger": "have the agent, or a command, check the condition",
     "pacing": "use an every or cron schedule, and let the agent change it",
 }
-_TO_CLEAR: Final = ("agentId", "sessionKey", "displayName", "failureAlert", "description")
+_CLEARABLE: Final = ("agentId", "sessionKey", "displayName", "failureAlert", "description")
 
 
-def spec_of(given: Any, now: int, *, job_id: str, method: str = "cron.add") -> Spec:
+def parse_spec(params: Any, now: int, *, job_id: str, method: str = "cron.add") -> JobSpec:
     """A new job."""
-    said = unwrapped(given, method)
+    said = unwrap_job(params, method)
     said = {name: value for name, value in said.items() if value is not None}
-    said["schedule"] = _schedule(said, method)
-    said["payload"] = _payload(said, method)
+    said["schedule"] = _parse_schedule(said, method)
+    said["payload"] = _parse_payload(said, method)
     target = str(said.get("sessionTarget") or ("main" if said["payload"].get("kind") == "systemEvent" else "isolated"))
     said["sessionTarget"] = target.strip() if target.strip().lower().startswith("session:") else target.strip().lower()
     if said["sessionTarget"] == "current" and not said.get("sessionKey"):
         said["sessionTarget"] = "isolated"
     said["wakeMode"] = str(said.get("wakeMode", "now")).strip().lower()
     said.setdefault("enabled", True)
-    said["name"] = _name(said)
+    said["name"] = _job_name(said)
     if said["schedule"].get("kind") == "at":
         said.setdefault("deleteAfterRun", True)
-    said["delivery"] = _delivery(said)
-    return _checked({name: value for name, value in said.items() if value is not None}, now, job_id, method)
+    said["delivery"] = _parse_delivery(said)
+    return _validate_spec({name: value for name, value in said.items() if value is not None}, now, job_id, method)
 
 
-def patched(job: Job, patch: Any, now: int, *, method: str = "cron.update") -> Spec:
+def apply_patch(job: CronJob, patch: Any, now: int, *, method: str = "cron.update") -> JobSpec:
     """The job as changed. Payload and delivery change field by field, null clears a field; a schedule is replaced."""
-    said = unwrapped(patch, method)
+    said = unwrap_job(patch, method)
     spec: Json = msgspec.to_builtins(job.spec)
     for name, value in said.items():
-        if value is None and name in _TO_CLEAR:
+        if value is None and name in _CLEARABLE:
             spec.pop(name, None)
         elif name == "schedule" and isinstance(value, dict):
-            spec["schedule"] = _schedule({"schedule": value}, method)
+            spec["schedule"] = _parse_schedule({"schedule": value}, method)
         elif name == "payload" and isinstance(value, dict):
-            new = _payload({"payload": value}, method)
+            new = _parse_payload({"payload": value}, method)
             same = spec["payload"]["kind"] == new.get("kind")
-            spec["payload"] = _merged(spec["payload"] if same else {}, new)
+            spec["payload"] = _merge(spec["payload"] if same else {}, new)
         elif name == "delivery" and isinstance(value, dict):
-            spec["delivery"] = _merged(spec.get("delivery") or {"mode": "announce"}, value)
+            spec["delivery"] = _merge(spec.get("delivery") or {"mode": "announce"}, value)
         elif name == "failureAlert" and isinstance(value, dict):
             before = spec.get("failureAlert")
-            spec["failureAlert"] = _merged(before if isinstance(before, dict) else {}, value)
+            spec["failureAlert"] = _merge(before if isinstance(before, dict) else {}, value)
         elif name not in ("id", "state", "declarationKey", "owner") and value is not None:
             spec[name] = value
     unchanged = "schedule" not in said or spec["schedule"] == msgspec.to_builtins(job.spec.schedule)
-    return _checked(spec, now, job.id, method, schedule_as_it_was=unchanged)
+    return _validate_spec(spec, now, job.id, method, keep_schedule=unchanged)
 
 
-def _checked(said: Json, now: int, job_id: str, method: str, *, schedule_as_it_was: bool = False) -> Spec:
+def _validate_spec(fields: Json, now: int, job_id: str, method: str, *, keep_schedule: bool = False) -> JobSpec:
     try:
-        spec = msgspec.convert(said, Spec)
+        spec = msgspec.convert(fields, JobSpec)
     except msgspec.ValidationError as exc:
-        raise Fault(f"invalid {method} params: {in_schema_words(str(exc))}") from None
-    _fits(spec, method)
+        raise RpcError(f"invalid {method} params: {schema_message(str(exc))}") from None
+    _check_combination(spec, method)
     for model in (getattr(spec.payload, "model", None), *(getattr(spec.payload, "fallbacks", None) or ())):
         check_model_name(model)
-    if schedule_as_it_was:
+    if keep_schedule:
         return spec
     try:
-        schedule = checked(spec.schedule, now, job_id=job_id)
+        schedule = validate_schedule(spec.schedule, now, job_id=job_id)
     except BadRequest as exc:
-        wrong_at = isinstance(spec.schedule, At)
-        raise Fault(str(exc) if wrong_at else f"invalid {method} params: {exc}") from None
+        wrong_at = isinstance(spec.schedule, AtSchedule)
+        raise RpcError(str(exc) if wrong_at else f"invalid {method} params: {exc}") from None
     return msgspec.structs.replace(spec, schedule=schedule)
 
 
-def _fits(spec: Spec, method: str) -> None:
+def _check_combination(spec: JobSpec, method: str) -> None:
     """The rules that say which goes with which."""
-    event = isinstance(spec.payload, SystemEvent)
+    event = isinstance(spec.payload, SystemEventPayload)
     if spec.session_target == "main" and not event:
-        raise Fault(f'invalid {method} params: main cron jobs require payload.kind="systemEvent"')
+        raise RpcError(f'invalid {method} params: main cron jobs require payload.kind="systemEvent"')
     if spec.session_target != "main" and event:
         words = 'isolated cron jobs require payload.kind="agentTurn" or "command"'
-        raise Fault(f"invalid {method} params: {words}; a systemEvent goes to sessionTarget main")
-    if isinstance(spec.schedule, Stream) and isinstance(spec.payload, Command):
-        raise Fault(f"invalid {method} params: a stream tells an agent; use payload agentTurn or systemEvent")
+        raise RpcError(f"invalid {method} params: {words}; a systemEvent goes to sessionTarget main")
+    if isinstance(spec.schedule, StreamSchedule) and isinstance(spec.payload, CommandPayload):
+        raise RpcError(f"invalid {method} params: a stream tells an agent; use payload agentTurn or systemEvent")
     text = getattr(spec.payload, "message", None) or getattr(spec.payload, "text", None) or ""
-    if len(text) > LONGEST_TEXT:
-        raise Fault(f"the payload's text is longer than {LONGEST_TEXT} characters; put it in a file and name that")
+    if len(text) > MAX_TEXT_LENGTH:
+        raise RpcError(
+            f"the payload's text is longer than {MAX_TEXT_LENGTH} characters; put it in a file and name that"
+        )
     if spec.failure_alert is True:
-        raise Fault(f"invalid {method} params: at /failureAlert: must be false or an object")
+        raise RpcError(f"invalid {method} params: at /failureAlert: must be false or an object")
     hooks = [spec.delivery.to or ""] if spec.delivery and spec.delivery.mode == "webhook" else []
     if spec.delivery and spec.delivery.completion_destination:
         hooks.append(spec.delivery.completion_destination.to)
     for hook in hooks:
         if not hook.startswith(("http://", "https://")) or "@" in hook.split("/")[2]:
-            raise Fault(f"invalid {method} params: a webhook's `to` is an http(s) URL without user and password")
+            raise RpcError(f"invalid {method} params: a webhook's `to` is an http(s) URL without user and password")
         if hook.endswith(f"/{MASK}"):
-            raise Fault(f"a webhook's address is shown with {MASK}; leave it out to keep it, or write all of it")
+            raise RpcError(f"a webhook's address is shown with {MASK}; leave it out to keep it, or write all of it")
 
 
 # ---- one form --------------------------------------------------------------------------------------------------------
 
 
-def unwrapped(given: Any, method: str) -> Json:
-    if not isinstance(given, dict):
-        raise Fault(f"invalid {method} params: must be object")
+def unwrap_job(params: Any, method: str) -> Json:
+    if not isinstance(params, dict):
+        raise RpcError(f"invalid {method} params: must be object")
     for wrapper in ("job", "data"):
-        inner = given.get(wrapper)
-        if isinstance(inner, dict) and "schedule" not in given:
-            given = inner
-    said = dict(given)
+        inner = params.get(wrapper)
+        if isinstance(inner, dict) and "schedule" not in params:
+            params = inner
+    said = dict(params)
     for name in ("agentId", "sessionKey", "name", "declarationKey"):
         if isinstance(said.get(name), str):
             said[name] = said[name].strip() or None
-    for name, instead in _NOT_SERVED.items():
+    for name, instead in _UNSUPPORTED.items():
         if said.get(name) is not None:
-            raise Fault(f"{name} is not served here; {instead}")
+            raise RpcError(f"{name} is not served here; {instead}")
     return said
 
 
-def _schedule(said: Json, method: str) -> Json:
-    found = said.get("schedule")
+def _parse_schedule(fields: Json, method: str) -> Json:
+    found = fields.get("schedule")
     if isinstance(found, str):
         found = {"kind": "cron", "expr": found}
     if not isinstance(found, dict):
-        flat = {name: said.pop(name) for name in _FLAT if said.get(name) is not None}
+        flat = {name: fields.pop(name) for name in _FLAT_SCHEDULE if fields.get(name) is not None}
         if not flat:
-            raise Fault(f"invalid {method} params: must have required property 'schedule'")
+            raise RpcError(f"invalid {method} params: must have required property 'schedule'")
         found = flat
     found = {name: value for name, value in found.items() if value is not None}
-    found = _spelled(found)
+    found = _normalize_keys(found)
     kind = _SCHEDULES.get(str(found.get("kind", "")).strip().lower())
     if kind == "stream" and (found.get("mode") == "match" or found.get("match")):
-        raise Fault("a stream's match is not served here; have its program say only what counts, as with grep")
+        raise RpcError("a stream's match is not served here; have its program say only what counts, as with grep")
     if kind is None and "kind" not in found:
         kind = next((k for k, key in (("at", "at"), ("every", "everyMs"), ("cron", "expr")) if key in found), None)
     if kind is None:
-        raise Fault(f"invalid {method} params: at /schedule/kind: must be one of at, every, cron, on-exit, stream")
+        raise RpcError(f"invalid {method} params: at /schedule/kind: must be one of at, every, cron, on-exit, stream")
     return found | {"kind": kind}
 
 
-def _spelled(found: Json) -> Json:
+def _normalize_keys(schedule: Json) -> Json:
     """Older spellings of the same."""
     for old, new in (("cron", "expr"), ("every", "everyMs")):
-        if old in found and new not in found:
-            found[new] = found.pop(old)
-    if "atMs" in found:
-        found["at"] = found.pop("atMs")
-    at = found.get("at")
+        if old in schedule and new not in schedule:
+            schedule[new] = schedule.pop(old)
+    if "atMs" in schedule:
+        schedule["at"] = schedule.pop("atMs")
+    at = schedule.get("at")
     if isinstance(at, int | float) and not isinstance(at, bool):
-        found["at"] = iso(int(at))
-    return found
+        schedule["at"] = to_iso(int(at))
+    return schedule
 
 
-def _payload(said: Json, method: str) -> Json:
-    found = said.get("payload")
+def _parse_payload(fields: Json, method: str) -> Json:
+    found = fields.get("payload")
     if not isinstance(found, dict):
-        flat = {name: said.pop(name) for name in _FLAT_PAYLOAD if said.get(name) is not None}
+        flat = {name: fields.pop(name) for name in _FLAT_PAYLOAD if fields.get(name) is not None}
         if not flat:
-            raise Fault(f"invalid {method} params: must have required property 'payload'")
+            raise RpcError(f"invalid {method} params: must have required property 'payload'")
         found = flat
     found = dict(found)
     kind = _PAYLOADS.get(str(found.get("kind", "")).strip().lower())
@@ -185,9 +196,9 @@ def _payload(said: Json, method: str) -> Json:
         kinds = (("agentTurn", "message"), ("systemEvent", "text"), ("command", "argv"))
         kind = next((kind for kind, key in kinds if key in found), None)
     if kind in ("script", "heartbeat"):
-        raise Fault(f"{kind} payloads are not served here; use agentTurn, systemEvent or command")
+        raise RpcError(f"{kind} payloads are not served here; use agentTurn, systemEvent or command")
     if kind is None:
-        raise Fault(f"invalid {method} params: at /payload/kind: must be one of systemEvent, agentTurn, command")
+        raise RpcError(f"invalid {method} params: at /payload/kind: must be one of systemEvent, agentTurn, command")
     if kind == "agentTurn" and "text" in found and "message" not in found:
         found["message"] = found.pop("text")
     if kind == "systemEvent" and "message" in found and "text" not in found:
@@ -195,9 +206,9 @@ def _payload(said: Json, method: str) -> Json:
     return found | {"kind": kind}
 
 
-def _delivery(said: Json) -> Json | None:
+def _parse_delivery(fields: Json) -> Json | None:
     """What was asked, or what a job of this kind gets; older jobs said it in their payload."""
-    found, payload = said.get("delivery"), said["payload"]
+    found, payload = fields.get("delivery"), fields["payload"]
     old = {name: payload.pop(name) for name in ("deliver", "channel", "to", "bestEffortDeliver") if name in payload}
     if isinstance(found, dict) and str(found.get("mode", "announce")).strip().lower() in _MODES:
         mode = str(found.get("mode", "announce")).strip().lower()
@@ -210,16 +221,16 @@ def _delivery(said: Json) -> Json | None:
     return {"mode": "announce", **where}
 
 
-def _name(said: Json) -> str:
-    name = str(said.get("name") or "").strip()
+def _job_name(fields: Json) -> str:
+    name = str(fields.get("name") or "").strip()
     if not name:
-        payload = said["payload"]
+        payload = fields["payload"]
         text = payload.get("message") or payload.get("text") or " ".join(map(str, payload.get("argv", ()))) or "job"
-        name = " ".join(str(text).split())[:NAMED_AFTER]
-    return name[:LONGEST_NAME]
+        name = " ".join(str(text).split())[:DEFAULT_NAME_LENGTH]
+    return name[:MAX_NAME_LENGTH]
 
 
-def _merged(before: Json, change: Json) -> Json:
+def _merge(before: Json, change: Json) -> Json:
     both = {**before, **change}
     return {name: value for name, value in both.items() if value is not None}
 
@@ -227,20 +238,20 @@ def _merged(before: Json, change: Json) -> Json:
 # ---- in a person's words ---------------------------------------------------------------------------------------------
 
 
-def when(spec: Spec) -> str:
+def describe_schedule(spec: JobSpec) -> str:
     """The schedule as a person would say it."""
     match spec.schedule:
-        case At(at=at):
+        case AtSchedule(at=at):
             return f"at {at}"
-        case Every(every_ms=span):
-            return f"every {span_words(span)}"
-        case Cron(expr=expr, tz=tz):
+        case IntervalSchedule(every_ms=span):
+            return f"every {format_duration(span)}"
+        case CronSchedule(expr=expr, tz=tz):
             return f"cron {expr}" + (f" @ {tz}" if tz else "")
         case other:
             return str(other.__struct_config__.tag)
 
 
-def span_words(ms: int) -> str:
+def format_duration(ms: int) -> str:
     parts, left = [], ms
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
         count, left = divmod(left, size)

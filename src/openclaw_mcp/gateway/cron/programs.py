@@ -11,42 +11,42 @@ from typing import Final
 from msgspec import Struct
 
 from ...core.errors import OpenClawError
-from ...core.ports import Guard
+from ...core.ports import ProcessGuard
 
-MOST_OUTPUT: Final = 256 * 1024  # bytes kept of each stream: a summary for a person, not an archive
+MAX_OUTPUT: Final = 256 * 1024  # bytes kept of each stream: a summary for a person, not an archive
 END_GRACE: Final = 2.0  # seconds between asking a group of processes to end and ending it
-PIECE: Final = 64 * 1024
-_OURS: Final = ("OPENCLAW_GATEWAY_TOKEN", "OPENCLAW_STORE_URL")
+CHUNK_SIZE: Final = 64 * 1024
+_PRIVATE_VARIABLES: Final = ("OPENCLAW_GATEWAY_TOKEN", "OPENCLAW_STORE_URL")
 """What the gateway knows and a program it starts need not."""
 
 
-class CannotStart(OpenClawError):
+class ProgramStartError(OpenClawError):
     code = "cannot_start"
 
 
-class Ran(Struct, frozen=True, kw_only=True):
-    code: int | None
-    out: str
-    err: str
-    stopped: str | None = None
+class JobProgramResult(Struct, frozen=True, kw_only=True):
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    stop_reason: str | None = None
     """Why it was ended before it ended by itself."""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class ProgramLimits(Struct, frozen=True, kw_only=True):
     seconds: float
     quiet_seconds: float | None = None
     """Seconds without a word after which it is taken for stuck."""
-    bytes: int = MOST_OUTPUT
+    bytes: int = MAX_OUTPUT
 
 
 @asynccontextmanager
-async def started(
-    argv: Sequence[str], *, cwd: str | None, env: dict[str, str] | None = None, reads: bool = False,
-    guard: Guard | None = None,
+async def start_program(
+    argv: Sequence[str], *, cwd: str | None, env: dict[str, str] | None = None, has_stdin: bool = False,
+    guard: ProcessGuard | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:  # fmt: skip
     """A program in a process group of its own, which is gone when the block ends; `guard` sees to that should we be
     killed. Raises CannotStart."""
-    known = {name: value for name, value in os.environ.items() if name not in _OURS}
+    known = {name: value for name, value in os.environ.items() if name not in _PRIVATE_VARIABLES}
     if guard is not None:
         guard.prepare()
     try:
@@ -54,54 +54,54 @@ async def started(
             *argv,
             cwd=cwd,
             env={**known, **(env or {})},
-            stdin=asyncio.subprocess.PIPE if reads else asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if has_stdin else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
     except (OSError, ValueError) as exc:
         where = f" in {cwd}" if cwd else ""
-        raise CannotStart(f"{argv[0]} can't be started{where}: {getattr(exc, 'strerror', None) or exc}") from exc
+        raise ProgramStartError(f"{argv[0]} can't be started{where}: {getattr(exc, 'strerror', None) or exc}") from exc
     try:
         if guard is not None:
             guard.watch(process.pid)
         yield process
     finally:
-        await asyncio.shield(_ended(process, guard))
+        await asyncio.shield(_end_group(process, guard))
 
 
-async def _ended(process: asyncio.subprocess.Process, guard: Guard | None) -> None:
+async def _end_group(process: asyncio.subprocess.Process, guard: ProcessGuard | None) -> None:
     """The whole group: asked first, unless its leader is gone already."""
     if process.returncode is None:
-        _signal(process, signal.SIGTERM)
+        _signal_group(process, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), END_GRACE)
-    _signal(process, signal.SIGKILL)
+    _signal_group(process, signal.SIGKILL)
     await process.wait()
     if guard is not None:
-        guard.forget(process.pid)
+        guard.unwatch(process.pid)
 
 
-def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+def _signal_group(process: asyncio.subprocess.Process, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
 
-async def run(
-    argv: Sequence[str], limits: Limits, *, cwd: str | None, env: dict[str, str] | None = None, said: str | None = None,
-    guard: Guard | None = None,
-) -> Ran:  # fmt: skip
+async def run_program(
+    argv: Sequence[str], limits: ProgramLimits, *, cwd: str | None, env: dict[str, str] | None = None, stdin_text: str | None = None,
+    guard: ProcessGuard | None = None,
+) -> JobProgramResult:  # fmt: skip
     """Run it to its end, or to the limit. Raises CannotStart."""
-    async with started(argv, cwd=cwd, env=env, reads=said is not None, guard=guard) as process:
-        heard = _Ears(limits.bytes)
+    async with start_program(argv, cwd=cwd, env=env, has_stdin=stdin_text is not None, guard=guard) as process:
+        heard = _OutputCollector(limits.bytes)
         reading = [
-            asyncio.ensure_future(heard.listen(process.stdout, heard.out)),
-            asyncio.ensure_future(heard.listen(process.stderr, heard.err)),
+            asyncio.ensure_future(heard.read(process.stdout, heard.out)),
+            asyncio.ensure_future(heard.read(process.stderr, heard.err)),
         ]
         try:
-            if said is not None:
-                await _told(process, said)
-            stopped = await _finished(process, heard, limits)
+            if stdin_text is not None:
+                await _write_stdin(process, stdin_text)
+            stopped = await _wait_finish(process, heard, limits)
             if stopped is None:
                 # What it started may hold its output open; nobody waits for that.
                 await asyncio.wait(reading, timeout=END_GRACE)
@@ -109,48 +109,55 @@ async def run(
             for task in reading:
                 task.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
-    return Ran(code=process.returncode, out=_text(heard.out), err=_text(heard.err), stopped=stopped)
+    return JobProgramResult(
+        exit_code=process.returncode,
+        stdout=_decode_output(heard.out),
+        stderr=_decode_output(heard.err),
+        stop_reason=stopped,
+    )
 
 
-class _Ears:
+class _OutputCollector:
     def __init__(self, most: int) -> None:
         self.out, self.err = bytearray(), bytearray()
         self._most = most
-        self.last = asyncio.get_running_loop().time()
+        self.last_output_at = asyncio.get_running_loop().time()
 
-    async def listen(self, stream: asyncio.StreamReader | None, into: bytearray) -> None:
+    async def read(self, stream: asyncio.StreamReader | None, into: bytearray) -> None:
         assert stream is not None
-        while piece := await stream.read(PIECE):
-            self.last = asyncio.get_running_loop().time()
+        while piece := await stream.read(CHUNK_SIZE):
+            self.last_output_at = asyncio.get_running_loop().time()
             into += piece[: self._most - len(into)]  # the rest is read, so that it does not block, and dropped
 
 
-async def _told(process: asyncio.subprocess.Process, said: str) -> None:
+async def _write_stdin(process: asyncio.subprocess.Process, text: str) -> None:
     assert process.stdin is not None
     with contextlib.suppress(ConnectionError):
-        process.stdin.write(said.encode())
+        process.stdin.write(text.encode())
         process.stdin.close()
 
 
-async def _finished(process: asyncio.subprocess.Process, heard: _Ears, limits: Limits) -> str | None:
+async def _wait_finish(
+    process: asyncio.subprocess.Process, output: _OutputCollector, limits: ProgramLimits
+) -> str | None:
     """None once it has ended by itself; else why it may not go on."""
     loop = asyncio.get_running_loop()
     waiting = asyncio.ensure_future(process.wait())
     deadline = loop.time() + limits.seconds
     try:
         while True:
-            quiet = None if not limits.quiet_seconds else heard.last + limits.quiet_seconds
+            quiet = None if not limits.quiet_seconds else output.last_output_at + limits.quiet_seconds
             until = deadline if quiet is None else min(deadline, quiet)
             done, _ = await asyncio.wait({waiting}, timeout=max(0.0, until - loop.time()))
             if done:
                 return None
             if loop.time() >= deadline:
                 return f"it took longer than {limits.seconds:g} s"
-            if quiet is not None and loop.time() >= heard.last + (limits.quiet_seconds or 0):
+            if quiet is not None and loop.time() >= output.last_output_at + (limits.quiet_seconds or 0):
                 return f"it said nothing for {limits.quiet_seconds:g} s"
     finally:
         waiting.cancel()
 
 
-def _text(data: bytearray) -> str:
+def _decode_output(data: bytearray) -> str:
     return bytes(data).decode(errors="replace").strip()

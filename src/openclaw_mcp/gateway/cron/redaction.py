@@ -4,18 +4,18 @@ host of its webhooks, to admins alone. Pure."""
 from collections.abc import Callable
 from typing import Final
 
-from ...core.jobs import Command, Job, OnExit, Stream
+from ...core.jobs import CommandPayload, CronJob, OnExitSchedule, StreamSchedule
 from ...core.model import Caller, Json
-from ...core.rpc import Fault
+from ...core.rpc import RpcError
 
 MASK: Final = "***"
-Hide = Callable[[Json], Json]
+Redactor = Callable[[Json], Json]
 """A part of a job with the secrets among its arguments, its environment and its addresses hidden."""
 
 
-def hide_all(part: Json) -> Json:
+def redact_all(part: Json) -> Json:
     """For want of somebody who can tell secrets from the rest: nothing of a program but its name, of no address."""
-    shown = {name: hide_all(value) if isinstance(value, dict) else value for name, value in part.items()}
+    shown = {name: redact_all(value) if isinstance(value, dict) else value for name, value in part.items()}
     if "://" in str(part.get("to")):
         shown["to"] = MASK
     for name in ("argv", "command"):
@@ -27,26 +27,30 @@ def hide_all(part: Json) -> Json:
     return shown
 
 
-def sees_programs(caller: Caller) -> bool:
+def can_see_programs(caller: Caller) -> bool:
     """Whether this caller is shown a job's program as it is: an admin, and no session's agent."""
-    return not caller.bound and caller.grant is None and caller.owner
+    return not caller.acts_in_session and caller.grant is None and caller.is_owner
 
 
-def hidden(job: Json, hide: Hide) -> Json:
+def redact_job(job: Json, redact: Redactor) -> Json:
     """A job, or a part of one, as those see it who may not see its secrets."""
     shown = dict(job)
     for name, kinds in (("payload", ("command",)), ("schedule", ("on-exit", "stream"))):
         part = job.get(name)
         if isinstance(part, dict) and part.get("kind") in kinds:
-            shown[name] = hide(part) | ({"input": MASK} if part.get("input") else {})
+            shown[name] = redact(part) | ({"input": MASK} if part.get("input") else {})
     for name in ("delivery", "failureAlert"):
         if isinstance(job.get(name), dict):
-            shown[name] = hide(job[name])
+            shown[name] = redact(job[name])
     return shown
 
 
-def refuse_operators_program(job: Job, caller: Caller) -> None:
+def check_operator_program(job: CronJob, caller: Caller) -> None:
     """Raises Fault when a session's agent wants to start or remove a program of an operator's."""
-    is_program = isinstance(job.spec.payload, Command) or isinstance(job.spec.schedule, OnExit | Stream)
-    if caller.bound and job.origin is None and is_program:
-        raise Fault("an operator's program is run and removed by operators; make a job of your own", kind="FORBIDDEN")
+    is_program = isinstance(job.spec.payload, CommandPayload) or isinstance(
+        job.spec.schedule, OnExitSchedule | StreamSchedule
+    )
+    if caller.acts_in_session and job.origin is None and is_program:
+        raise RpcError(
+            "an operator's program is run and removed by operators; make a job of your own", kind="FORBIDDEN"
+        )

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from ...core.errors import BadRequest
-from ...core.jobs import At, Cron, Every, Schedule, Stream
+from ...core.jobs import AtSchedule, CronSchedule, IntervalSchedule, Schedule, StreamSchedule
 
 HOURLY_STAGGER_MS: Final = 5 * 60_000  # jobs of every full hour spread over five minutes: not all models at once
 LATEST_AT_MS: Final = 10 * 366 * 86_400_000  # ten years: a time beyond that is a slip of the pen
@@ -19,19 +19,19 @@ def next_due(schedule: Schedule, after: int, *, job_id: str) -> int | None:
     Raises BadRequest for a schedule that makes no sense.
     """
     match schedule:
-        case At(at=at):
-            due = at_ms(at)
+        case AtSchedule(at=at):
+            due = parse_at(at)
             return due if due > after else None
-        case Every(every_ms=span, anchor_ms=anchor):
+        case IntervalSchedule(every_ms=span, anchor_ms=anchor):
             begin = anchor or 0
             return begin if after < begin else begin + ((after - begin) // span + 1) * span
-        case Cron():
-            return _cron(schedule, after, job_id)
+        case CronSchedule():
+            return _next_cron_due(schedule, after, job_id)
         case _:
             return None
 
 
-def upcoming(schedule: Schedule, after: int, *, job_id: str) -> Iterator[int]:
+def iterate_due(schedule: Schedule, after: int, *, job_id: str) -> Iterator[int]:
     """One after another, for as long as there are any."""
     due = next_due(schedule, after, job_id=job_id)
     while due is not None:
@@ -39,31 +39,31 @@ def upcoming(schedule: Schedule, after: int, *, job_id: str) -> Iterator[int]:
         due = next_due(schedule, due, job_id=job_id)
 
 
-def recurring(schedule: Schedule) -> bool:
-    return isinstance(schedule, Every | Cron | Stream)
+def is_recurring(schedule: Schedule) -> bool:
+    return isinstance(schedule, IntervalSchedule | CronSchedule | StreamSchedule)
 
 
-def _cron(schedule: Cron, after: int, job_id: str) -> int | None:
+def _next_cron_due(schedule: CronSchedule, after: int, job_id: str) -> int | None:
     # Here for start-up: a gateway without such jobs needs neither the calendar nor the zones.
-    from .expression import expression
+    from .expression import parse_expression
 
-    read = expression(schedule.expr, schedule.tz)
+    read = parse_expression(schedule.expr, schedule.tz)
     window = schedule.stagger_ms
     if window is None:
-        window = HOURLY_STAGGER_MS if read.on_the_hour else 0
-    delay = _share(job_id, window)
-    found = read.after(datetime.fromtimestamp((after - delay) / 1000, UTC))
+        window = HOURLY_STAGGER_MS if read.is_on_the_hour else 0
+    delay = _stagger_delay(job_id, window)
+    found = read.next_after(datetime.fromtimestamp((after - delay) / 1000, UTC))
     return None if found is None else round(found.timestamp() * 1000) + delay
 
 
-def _share(job_id: str, window: int) -> int:
+def _stagger_delay(job_id: str, window: int) -> int:
     """This job's own delay within the window: always the same, unlike any other's."""
     if not window:
         return 0
     return int.from_bytes(hashlib.sha256(job_id.encode()).digest()[:4], "big") % window
 
 
-def at_ms(text: str) -> int:
+def parse_at(text: str) -> int:
     """Raises BadRequest for what is no time."""
     try:
         moment = datetime.fromisoformat(text.strip())
@@ -72,27 +72,27 @@ def at_ms(text: str) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def iso(ms: int) -> str:
+def to_iso(ms: int) -> str:
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
 
 
-def checked(schedule: Schedule, now: int, *, job_id: str) -> Schedule:
+def validate_schedule(schedule: Schedule, now: int, *, job_id: str) -> Schedule:
     """The schedule with what it left open filled in. Raises BadRequest when it can never come true."""
     match schedule:
-        case At(at=at):
-            due = at_ms(at)
+        case AtSchedule(at=at):
+            due = parse_at(at)
             if due < now - PAST_GRACE_MS:
                 ago = (now - due) // 60_000
                 raise BadRequest(
-                    f"schedule.at is in the past: {iso(due)} ({ago} minutes ago). Current time: {iso(now)}"
+                    f"schedule.at is in the past: {to_iso(due)} ({ago} minutes ago). Current time: {to_iso(now)}"
                 )
             if due > now + LATEST_AT_MS:
-                raise BadRequest(f"schedule.at is more than ten years away: {iso(due)}")
-            return At(at=iso(due))
-        case Every(every_ms=span, anchor_ms=anchor):
-            return Every(every_ms=span, anchor_ms=now if anchor is None else anchor)
-        case Cron():
+                raise BadRequest(f"schedule.at is more than ten years away: {to_iso(due)}")
+            return AtSchedule(at=to_iso(due))
+        case IntervalSchedule(every_ms=span, anchor_ms=anchor):
+            return IntervalSchedule(every_ms=span, anchor_ms=now if anchor is None else anchor)
+        case CronSchedule():
             if next_due(schedule, now, job_id=job_id) is None:
                 raise BadRequest(f"the expression {schedule.expr[:80]!r} never comes true")
             return schedule

@@ -4,44 +4,46 @@ import uuid
 
 from msgspec import Struct
 
-from ...core.agents import Roster
-from ...core.jobs import Firing, Job
+from ...core.agents import AgentRoster
+from ...core.jobs import CronJob, JobFiring
 
 
-class Homes(Struct, frozen=True):
-    roster: Roster
+class SessionTargets(Struct, frozen=True):
+    roster: AgentRoster
 
-    def agent(self, job: Job) -> str:
+    def agent_id(self, job: CronJob) -> str:
         return job.spec.agent_id or self.roster.default_id
 
-    def main(self, job: Job) -> str:
+    def main_session(self, job: CronJob) -> str:
         """The session main jobs speak to, and where results go that find no way out."""
         if job.spec.session_target == "main" and job.spec.session_key:
-            return self._full(job, job.spec.session_key)
-        return f"agent:{self.agent(job)}:{self.roster.main_key}"
+            return self._full_key(job, job.spec.session_key)
+        return f"agent:{self.agent_id(job)}:{self.roster.main_key}"
 
-    def of_run(self, firing: Firing) -> str:
+    def run_session(self, firing: JobFiring) -> str:
         """The session an agent works in for this firing."""
         job, target = firing.job, firing.job.spec.session_target
         if target == "current" and job.spec.session_key:
-            return self._full(job, job.spec.session_key)
+            return self._full_key(job, job.spec.session_key)
         if target.startswith("session:"):
-            return self._full(job, target.removeprefix("session:"))
+            return self._full_key(job, target.removeprefix("session:"))
         own = uuid.uuid5(uuid.NAMESPACE_URL, firing.run_id)  # the same when the firing is taken up after a crash
-        return f"agent:{self.agent(job)}:cron:{job.id}:run:{own}"
+        return f"agent:{self.agent_id(job)}:cron:{job.id}:run:{own}"
 
-    def named(self, job: Job) -> list[str]:
+    def explicit_sessions(self, job: CronJob) -> list[str]:
         """Every session the job names: to work in, to speak to, or to be answered by."""
         spec, target = job.spec, job.spec.session_target
         said = [spec.session_key] if spec.session_key else []
         said += [target.removeprefix("session:")] if target.startswith("session:") else []
         return list(
-            dict.fromkeys([self._full(job, key) for key in said] + ([self.main(job)] if target == "main" else []))
+            dict.fromkeys(
+                [self._full_key(job, key) for key in said] + ([self.main_session(job)] if target == "main" else [])
+            )
         )
 
-    def _full(self, job: Job, key: str) -> str:
+    def _full_key(self, job: CronJob, key: str) -> str:
         key = key.strip().lower()
         if key.startswith("agent:"):
             return key
         main = self.roster.main_key
-        return f"agent:{self.agent(job)}:{main if key in ('main', main) else key}"
+        return f"agent:{self.agent_id(job)}:{main if key in ('main', main) else key}"

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from ...core.errors import BadRequest
-from ...core.jobs import Alert
+from ...core.jobs import FailureAlert
 from ...core.model import Json
-from ...core.numbers import LARGEST, whole
+from ...core.numbers import MAX_INT64, parse_whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ _SPAN: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(ms|s|m|h|d|w)")
 DAY_MS: Final = 86_400_000
 
 
-class HookRules(Struct, frozen=True, kw_only=True, rename="camel"):
+class WebhookRules(Struct, frozen=True, kw_only=True, rename="camel"):
     allowed_hostnames: list[str] = []
     """Hosts a webhook may reach although they are on this machine or its network."""
     blocked_hostnames: list[str] = []
@@ -27,7 +27,7 @@ class HookRules(Struct, frozen=True, kw_only=True, rename="camel"):
     dangerously_allow_private_network: bool = False
 
 
-class LogRules(Struct, frozen=True, kw_only=True, rename="camel"):
+class RunLogRules(Struct, frozen=True, kw_only=True, rename="camel"):
     keep_lines: int = 2000
     """Runs kept of each job; the reference's own limit."""
 
@@ -37,20 +37,20 @@ class TriggerRules(Struct, frozen=True, kw_only=True):
     """Whether streams may go. Scripts, which this switches too in the reference, are not served here."""
 
 
-class GlobalAlert(Alert, frozen=True, kw_only=True):
+class DefaultFailureAlert(FailureAlert, frozen=True, kw_only=True):
     enabled: bool = True
 
 
-class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
+class CronSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     enabled: bool = True
     max_concurrent_runs: int = 8
     """Agent turns and commands at once: each may hold a model or a process."""
     webhook_token: str | None = None
-    webhook_ssrf_policy: HookRules = HookRules()
+    webhook_ssrf_policy: WebhookRules = WebhookRules()
     session_retention: str | bool = "24h"
-    run_log: LogRules = LogRules()
+    run_log: RunLogRules = RunLogRules()
     skip_missed_jobs: bool = False
-    failure_alert: GlobalAlert | None = None
+    failure_alert: DefaultFailureAlert | None = None
     triggers: TriggerRules = TriggerRules()
 
     @property
@@ -59,27 +59,27 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
         if isinstance(self.session_retention, bool):
             return DAY_MS if self.session_retention else None
         text = self.session_retention.strip()
-        return span_ms(f"{text}h" if whole(text) is not None else text) or None
+        return parse_duration(f"{text}h" if parse_whole_number(text) is not None else text) or None
 
 
-def settings_of(section: Json) -> Settings:
+def parse_cron_settings(section: Json) -> CronSettings:
     """What can't be read is as if it were not there; the log says so."""
     try:
-        read = msgspec.convert(section, Settings)
+        read = msgspec.convert(section, CronSettings)
         _ = read.retention_ms
     except (msgspec.ValidationError, BadRequest) as exc:
         logger.error("the config's cron section is not understood, its defaults are used: %s", exc)  # noqa: TRY400  (the sentence is all there is)
-        return Settings(enabled=section.get("enabled") is not False)
+        return CronSettings(enabled=section.get("enabled") is not False)
     return read
 
 
-def span_ms(text: str) -> int:
+def parse_duration(text: str) -> int:
     """`90s`, `10m`, `1h30m`, `2d`; a bare number is milliseconds. Raises BadRequest."""
     text = text.strip().lower()
-    number = whole(text)
+    number = parse_whole_number(text)
     if number is not None:
         return number
     parts = _SPAN.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
         raise BadRequest(f"{text[:40]!r} is no duration; write 90s, 10m, 1h30m or 2d")
-    return min(LARGEST, round(sum(float(number) * _UNITS[unit] for number, unit in parts)))
+    return min(MAX_INT64, round(sum(float(number) * _UNITS[unit] for number, unit in parts)))

@@ -7,30 +7,30 @@ from typing import Any
 
 import msgspec
 
-from ...core.jobs import AgentTurn, Firing, Job, OnExit, Stream
+from ...core.jobs import AgentTurnPayload, CronJob, JobFiring, OnExitSchedule, StreamSchedule
 from ...core.model import Json
-from .delivery import Report
-from .job_state import Result
-from .schedule import iso
+from .delivery import DeliveryReport
+from .job_state import FiringResult
+from .schedule import to_iso
 
-NOTE = 500  # characters of a result repeated as a diagnosis
-_LIFTED = (
+DIAGNOSTIC_LENGTH = 500  # characters of a result repeated as a diagnosis
+_TOP_LEVEL_STATE = (
     "nextRunAtMs", "lastRunAtMs", "lastRunStatus", "lastDelivered", "lastDeliveryStatus", "lastDeliveryError",
     "deliverySuppressionReason", "lastFailureNotificationDelivered", "lastFailureNotificationDeliveryStatus",
     "lastFailureNotificationDeliveryError",
 )  # fmt: skip
 
 
-def job(job: Job, *, agent: str | None = None) -> Json:
+def job_view(job: CronJob, *, agent: str | None = None) -> Json:
     spec: Json = msgspec.to_builtins(job.spec)
     state: Json = msgspec.to_builtins(job.state)
-    if isinstance(job.spec.schedule, OnExit | Stream):
+    if isinstance(job.spec.schedule, OnExitSchedule | StreamSchedule):
         state.pop("nextRunAtMs", None)  # nobody knows when
     shown: Json = {"id": job.id, **spec, "createdAtMs": job.created_at, "updatedAtMs": job.updated_at, "state": state}
-    if isinstance(job.spec.payload, AgentTurn):
+    if isinstance(job.spec.payload, AgentTurnPayload):
         shown["scheduledToolPolicy"] = {"version": 1, "mode": "trusted"}
     shown["configRevision"] = revision(job)
-    shown |= {name: state[name] for name in _LIFTED if name in state}
+    shown |= {name: state[name] for name in _TOP_LEVEL_STATE if name in state}
     if "lastError" in state:
         shown["lastRunError"] = state["lastError"]
     if agent is not None:
@@ -38,18 +38,18 @@ def job(job: Job, *, agent: str | None = None) -> Json:
     return shown
 
 
-def compact(job: Job, agent: str) -> Json:
+def compact_view(job: CronJob, agent: str) -> Json:
     state, schedule = job.state, msgspec.to_builtins(job.spec.schedule)
     shown = {
         "id": job.id,
         "name": job.spec.name,
         "updatedAtMs": job.updated_at,
         "enabled": job.spec.enabled,
-        "nextRunAt": None if state.next_run_at_ms is None else iso(state.next_run_at_ms),
+        "nextRunAt": None if state.next_run_at_ms is None else to_iso(state.next_run_at_ms),
         "nextRunAtMs": state.next_run_at_ms,
         "scheduleKind": schedule["kind"],
         "schedule": schedule,
-        "lastRunAt": None if state.last_run_at_ms is None else iso(state.last_run_at_ms),
+        "lastRunAt": None if state.last_run_at_ms is None else to_iso(state.last_run_at_ms),
         "lastRunAtMs": state.last_run_at_ms,
         "lastRunStatus": state.last_run_status,
         "lastRunError": state.last_error,
@@ -60,12 +60,12 @@ def compact(job: Job, agent: str) -> Json:
     return shown
 
 
-def revision(job: Job) -> str:
+def revision(job: CronJob) -> str:
     """Another one for each definition: whoever edits says which one they read."""
     return _digest(msgspec.json.encode(job.spec, order="deterministic"))
 
 
-def snapshot(jobs: Sequence[Job]) -> str:
+def snapshot_revision(jobs: Sequence[CronJob]) -> str:
     return _digest(msgspec.json.encode([(job.id, job.updated_at, job.state) for job in jobs]))
 
 
@@ -76,7 +76,7 @@ def _digest(data: bytes) -> str:
 # ---- what came of it -------------------------------------------------------------------------------------------------
 
 
-def entry(firing: Firing, result: Result, now: int) -> Json:
+def log_entry(firing: JobFiring, result: FiringResult, now: int) -> Json:
     """A line of the log."""
     alert = result.alert and {
         name: result.alert[name] for name in ("delivered", "status", "error") if name in result.alert
@@ -110,19 +110,19 @@ def entry(firing: Firing, result: Result, now: int) -> Json:
     if trouble:
         notes.append({"ts": now, "source": source, "severity": "error", "message": trouble})
     if notes:
-        said["diagnostics"] = {"summary": trouble or (result.summary or "")[:NOTE], "entries": notes}
+        said["diagnostics"] = {"summary": trouble or (result.summary or "")[:DIAGNOSTIC_LENGTH], "entries": notes}
     return {name: value for name, value in said.items() if value is not None}
 
 
-def started(firing: Firing) -> Json:
+def start_event(firing: JobFiring) -> Json:
     return {"jobId": firing.job.id, "action": "started", "runAtMs": firing.at, "runId": firing.run_id}
 
 
-def finished(firing: Firing, result: Result, now: int, due: int | None) -> Json:
-    return entry(firing, result, now) | ({} if due is None else {"nextRunAtMs": due})
+def finish_event(firing: JobFiring, result: FiringResult, now: int, due: int | None) -> Json:
+    return log_entry(firing, result, now) | ({} if due is None else {"nextRunAtMs": due})
 
 
-def with_report(result: Result, report: Report, **more: Any) -> Result:
+def with_report(result: FiringResult, report: DeliveryReport, **more: Any) -> FiringResult:
     return msgspec.structs.replace(
         result,
         delivered=report.delivered,
@@ -133,5 +133,5 @@ def with_report(result: Result, report: Report, **more: Any) -> Result:
     )
 
 
-def with_alert(result: Result, alert: Json) -> Result:
+def with_alert(result: FiringResult, alert: Json) -> FiringResult:
     return msgspec.structs.replace(result, alert=alert)

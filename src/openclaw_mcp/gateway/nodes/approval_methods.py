@@ -6,17 +6,38 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from ...core.model import Json
-from ...core.rpc import ADMIN, APPROVALS, Event, Fault, Method, Publish, RpcCall, covers, missing_scope, read_params
-from ...core.visible_text import visible, visible_command, visible_line
-from .approval_queue import DECISIONS, SHARED, Asker, Decision, Decisions, Matter, Outcome, Question, question
-from .command_text import LONGEST_COMMAND, agreed, command_shown
+from ...core.rpc import (
+    ADMIN,
+    APPROVALS,
+    Publish,
+    RpcCall,
+    RpcError,
+    RpcEvent,
+    RpcMethod,
+    has_scope,
+    read_params,
+    scope_error,
+)
+from ...core.visible_text import escape_command, escape_line, escape_unsafe
+from .approval_queue import (
+    DECISIONS,
+    SHARED_TOKEN,
+    ApprovalRequester,
+    ExecApprovalDecision,
+    ExecApprovalOutcome,
+    ExecApprovalQueue,
+    ExecApprovalRecord,
+    ExecApprovalRequest,
+    new_approval_request,
+)
+from .command_text import MAX_COMMAND_LENGTH, display_command, reconcile
 
 DEFAULT_SECONDS: Final = 1800.0  # when the one who asks names no time
-LONGEST_MS: Final = 86_400_000  # a day; who has not answered by then will not
-MOST_HISTORY: Final = 100
+MAX_TIMEOUT_MS: Final = 86_400_000  # a day; who has not answered by then will not
+MAX_HISTORY: Final = 100
 
-Text = Annotated[str, Meta(min_length=1)]
-Id = Annotated[str, Meta(min_length=1, max_length=200)]
+_NonEmptyStr = Annotated[str, Meta(min_length=1)]
+_ApprovalId = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class _Plan(Struct, frozen=True, rename="camel"):
@@ -27,16 +48,16 @@ class _Plan(Struct, frozen=True, rename="camel"):
     session_key: str | None = None
 
 
-class _Ask(Struct, frozen=True, rename="camel"):
-    id: Id | None = None
+class _RequestParams(Struct, frozen=True, rename="camel"):
+    id: _ApprovalId | None = None
     raw_command: str | None = None
     command_text: str | None = None
     env: dict[str, str] | None = None
-    command: Annotated[str, Meta(min_length=1, max_length=LONGEST_COMMAND)] | None = None
+    command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_LENGTH)] | None = None
     command_argv: tuple[str, ...] | None = None
     system_run_plan: _Plan | None = None
     cwd: str | None = None
-    node_id: Text | None = None
+    node_id: _NonEmptyStr | None = None
     host: str | None = None
     security: str | None = None
     ask: str | None = None
@@ -47,26 +68,26 @@ class _Ask(Struct, frozen=True, rename="camel"):
     run_id: str | None = None
     tool_call_id: str | None = None
     unavailable_decisions: tuple[Literal["allow-always"], ...] = ()
-    approval_reviewer_device_ids: tuple[Text, ...] = ()
+    approval_reviewer_device_ids: tuple[_NonEmptyStr, ...] = ()
     require_delivery_route: bool = False
-    timeout_ms: Annotated[int, Meta(ge=1, le=LONGEST_MS)] | None = None
+    timeout_ms: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS)] | None = None
     two_phase: bool = False
 
 
-class _Id(Struct, frozen=True):
-    id: Text
+class _IdParams(Struct, frozen=True):
+    id: _NonEmptyStr
 
 
-class _Resolve(Struct, frozen=True):
-    id: Text
-    decision: Text
+class _ResolveParams(Struct, frozen=True):
+    id: _NonEmptyStr
+    decision: _NonEmptyStr
 
 
-class _History(Struct, frozen=True):
-    limit: Annotated[int, Meta(ge=1, le=MOST_HISTORY)] = MOST_HISTORY
+class _HistoryParams(Struct, frozen=True):
+    limit: Annotated[int, Meta(ge=1, le=MAX_HISTORY)] = MAX_HISTORY
 
 
-class Approvals:
+class ExecApprovals:
     """A `Room`. Operators who hold the scope ask and answer; a node asks about itself alone.
 
     `listeners` counts the connections that would hear a question, the given one left out; `credentials` tells what a
@@ -78,236 +99,243 @@ class Approvals:
         self,
         publish: Publish,
         *,
-        listeners: Callable[[str], int] = lambda _: 1,
+        count_reviewers: Callable[[str], int] = lambda _: 1,
         credentials: Callable[[str], tuple[str, ...]] = lambda connection: (connection,),
-        silent: Callable[[str], bool] = lambda _: False,
-        callers: Callable[[str], frozenset[str]] = lambda _: frozenset(),
+        is_silent: Callable[[str], bool] = lambda _: False,
+        callers_of: Callable[[str], frozenset[str]] = lambda _: frozenset(),
     ) -> None:
         self._publish = publish
-        self._silent = silent
-        self._listeners = listeners
+        self._is_silent = is_silent
+        self._count_reviewers = count_reviewers
         self._credentials = credentials
-        self._callers = callers
-        self._decisions = Decisions()
-        self._decisions.asked.listen(self._on_asked)
-        self._decisions.settled.listen(self._on_settled)
+        self._callers_of = callers_of
+        self._queue = ExecApprovalQueue()
+        self._queue.requested.connect(self._publish_request)
+        self._queue.settled.connect(self._publish_outcome)
 
-    def methods(self) -> Sequence[Method]:
+    def methods(self) -> Sequence[RpcMethod]:
         return (
-            Method("exec.approval.request", None, self._request, role="any"),
-            Method("exec.approval.resolve", None, self._resolve, role="any"),
-            Method("exec.approval.waitDecision", APPROVALS, self._wait),
-            Method("exec.approval.get", APPROVALS, self._get),
-            Method("exec.approval.list", APPROVALS, self._list),
-            Method("approval.get", APPROVALS, self._get_any),
-            Method("approval.resolve", APPROVALS, self._resolve_any),
-            Method("approval.history", APPROVALS, self._history),
+            RpcMethod("exec.approval.request", None, self._request, role="any"),
+            RpcMethod("exec.approval.resolve", None, self._resolve, role="any"),
+            RpcMethod("exec.approval.waitDecision", APPROVALS, self._wait),
+            RpcMethod("exec.approval.get", APPROVALS, self._get),
+            RpcMethod("exec.approval.list", APPROVALS, self._list),
+            RpcMethod("approval.get", APPROVALS, self._get_any),
+            RpcMethod("approval.resolve", APPROVALS, self._resolve_any),
+            RpcMethod("approval.history", APPROVALS, self._history),
             # Kinds we have no questions of: clients that show all kinds ask for these too.
-            Method("plugin.approval.list", APPROVALS, self._none),
-            Method("openclaw.approval.list", APPROVALS, self._none),
-            Method("exec.approval.grants.list", APPROVALS, self._no_grants),
+            RpcMethod("plugin.approval.list", APPROVALS, self._empty_list),
+            RpcMethod("openclaw.approval.list", APPROVALS, self._empty_list),
+            RpcMethod("exec.approval.grants.list", APPROVALS, self._empty_grants),
         )
 
-    def went(self, connection: str) -> None:
-        self._decisions.left(connection)
+    def on_disconnect(self, connection_id: str) -> None:
+        self._queue.on_disconnect(connection_id)
 
     def close(self) -> None:
-        self._decisions.close()
+        self._queue.close()
 
     # ---- asking ----------------------------------------------------------------------------------------------------
 
     async def _request(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, _Ask, call.method)
+        asked = read_params(call.params, _RequestParams, call.method)
         node = call.caller.kind == "node"
         if not node:
             _check_operator(call)
         if node and asked.node_id not in (None, call.caller.name):
-            raise Fault("nodeId mismatch: a node asks about itself alone")
+            raise RpcError("nodeId mismatch: a node asks about itself alone")
         if not node and asked.host == "node":
             _check_plan(asked)
-        matter = self._decisions.put(
-            question(
-                _shown(asked, node_id=call.caller.name if node else asked.node_id, host="node" if node else asked.host),
-                asker=self._asker(call),
-                behalf=self._callers(call.link.id) if node else frozenset(),
+        matter = self._queue.put(
+            new_approval_request(
+                _request_view(
+                    asked, node_id=call.caller.name if node else asked.node_id, host="node" if node else asked.host
+                ),
+                requester=self._requester(call),
+                on_behalf_of=self._callers_of(call.peer.id) if node else frozenset(),
                 seconds=(asked.timeout_ms or DEFAULT_SECONDS * 1000) / 1000,
-                always="allow-always" not in asked.unavailable_decisions,
+                allow_always="allow-always" not in asked.unavailable_decisions,
                 id=asked.id,
                 reviewers=asked.approval_reviewer_device_ids,
-                lasting=asked.two_phase,
+                outlives_connection=asked.two_phase,
             )
         )
-        if asked.require_delivery_route and not self._listeners(call.link.id):
-            self._decisions.drop(matter, "no-route")
+        if asked.require_delivery_route and not self._count_reviewers(call.peer.id):
+            self._queue.drop(matter, "no-route")
         elif asked.two_phase:
-            return {"status": "accepted", "deliveryRoute": "approval-client", **_times(matter.question)}
-        return _decided(matter.question, await matter.settled, reason=False)
+            return {"status": "accepted", "deliveryRoute": "approval-client", **_times(matter.request)}
+        return _decision_result(matter.request, await matter.outcome_future, reason=False)
 
     async def _wait(self, call: RpcCall) -> Json:
-        matter = self._decisions.find(read_params(call.params, _Id, call.method).id)
+        matter = self._queue.find(read_params(call.params, _IdParams, call.method).id)
         if matter is None:
-            raise Fault("approval expired or not found")
-        return _decided(matter.question, await matter.settled, reason=True)
+            raise RpcError("approval expired or not found")
+        return _decision_result(matter.request, await matter.outcome_future, reason=True)
 
     # ---- answering -------------------------------------------------------------------------------------------------
 
     async def _resolve(self, call: RpcCall) -> Json:
-        wanted = read_params(call.params, _Resolve, call.method)
-        decision = _decision(wanted.decision)
-        matter = self._decisions.find(wanted.id)
+        wanted = read_params(call.params, _ResolveParams, call.method)
+        decision = _parse_decision(wanted.decision)
+        matter = self._queue.find(wanted.id)
         if call.caller.kind == "node":
             # A node may take back its own question, and that is all.
-            if matter is None or decision != "deny" or not matter.question.asker.is_same(self._asker(call)):
-                raise missing_scope(APPROVALS)
+            if matter is None or decision != "deny" or not matter.request.requester.is_same(self._requester(call)):
+                raise scope_error(APPROVALS)
         else:
             _check_operator(call)
         if matter is None:
-            raise _unknown()
+            raise _unknown_approval_error()
         if matter.outcome is not None:
-            raise Fault("approval already resolved", details={"reason": "APPROVAL_ALREADY_RESOLVED"})
+            raise RpcError("approval already resolved", details={"reason": "APPROVAL_ALREADY_RESOLVED"})
         self._decide(matter, decision, call)
         return {"ok": True}
 
     async def _resolve_any(self, call: RpcCall) -> Json:
         _check_operator(call)
-        wanted = read_params(call.params, _Resolve, call.method)
-        decision = _decision(wanted.decision)
-        matter = self._decisions.find(wanted.id)
+        wanted = read_params(call.params, _ResolveParams, call.method)
+        decision = _parse_decision(wanted.decision)
+        matter = self._queue.find(wanted.id)
         if matter is None:
-            raise Fault("approval not found", details={"reason": "APPROVAL_NOT_FOUND"})
+            raise RpcError("approval not found", details={"reason": "APPROVAL_NOT_FOUND"})
         applied = matter.outcome is None
         if applied:
             self._decide(matter, decision, call)
         return {"applied": applied, "approval": _snapshot(matter)}
 
-    def _decide(self, matter: Matter, decision: Decision, call: RpcCall) -> None:
-        by = self._asker(call)
-        owner = by.credentials[:1] == (SHARED,) or covers(call.caller.scopes, ADMIN)
-        self._decisions.decide(matter, decision, by, owner=owner)
+    def _decide(self, record: ExecApprovalRecord, decision: ExecApprovalDecision, call: RpcCall) -> None:
+        by = self._requester(call)
+        owner = by.credentials[:1] == (SHARED_TOKEN,) or has_scope(call.caller.scopes, ADMIN)
+        self._queue.decide(record, decision, by, owner=owner)
 
-    def _asker(self, call: RpcCall) -> Asker:
-        link = call.link.id
-        credentials, silent = self._credentials(link), self._silent(link)
-        return Asker(connection=link, name=call.caller.name, credentials=credentials, silent=silent)
+    def _requester(self, call: RpcCall) -> ApprovalRequester:
+        link = call.peer.id
+        credentials, silent = self._credentials(link), self._is_silent(link)
+        return ApprovalRequester(connection_id=link, name=call.caller.name, credentials=credentials, is_silent=silent)
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
     async def _get(self, call: RpcCall) -> Json:
-        matter = self._decisions.find(read_params(call.params, _Id, call.method).id)
+        matter = self._queue.find(read_params(call.params, _IdParams, call.method).id)
         if matter is None or matter.outcome is not None:
-            raise _unknown()
-        view = {"id": matter.question.id, "expiresAtMs": matter.question.expires_at_ms}
-        return view | {key: value for key, value in _presentation(matter.question).items() if key != "kind"}
+            raise _unknown_approval_error()
+        view = {"id": matter.request.id, "expiresAtMs": matter.request.expires_at_ms}
+        return view | {key: value for key, value in _presentation(matter.request).items() if key != "kind"}
 
     async def _list(self, call: RpcCall) -> list[Json]:
-        return [_event(asked) for asked in self._decisions.open()]
+        return [_event_payload(asked) for asked in self._queue.open_requests()]
 
     async def _get_any(self, call: RpcCall) -> Json:
-        matter = self._decisions.find(read_params(call.params, _Id, call.method).id)
+        matter = self._queue.find(read_params(call.params, _IdParams, call.method).id)
         if matter is None:
-            raise Fault("approval not found", details={"reason": "APPROVAL_NOT_FOUND"})
+            raise RpcError("approval not found", details={"reason": "APPROVAL_NOT_FOUND"})
         return {"approval": _snapshot(matter)}
 
     async def _history(self, call: RpcCall) -> Json:
-        limit = read_params(call.params, _History, call.method).limit
-        return {"items": [_snapshot(matter) for matter in self._decisions.history()[:limit]]}
+        limit = read_params(call.params, _HistoryParams, call.method).limit
+        return {"items": [_snapshot(matter) for matter in self._queue.history()[:limit]]}
 
-    async def _none(self, call: RpcCall) -> list[Json]:
+    async def _empty_list(self, call: RpcCall) -> list[Json]:
         return []
 
-    async def _no_grants(self, call: RpcCall) -> Json:
+    async def _empty_grants(self, call: RpcCall) -> Json:
         return {"grants": []}
 
     # ---- telling ---------------------------------------------------------------------------------------------------
 
-    def _on_asked(self, asked: Question) -> None:
-        self._publish(Event(name="exec.approval.requested", payload=_event(asked), scope=APPROVALS))
+    def _publish_request(self, request: ExecApprovalRequest) -> None:
+        self._publish(RpcEvent(name="exec.approval.requested", payload=_event_payload(request), scope=APPROVALS))
 
-    def _on_settled(self, news: tuple[Question, Outcome]) -> None:
-        asked, outcome = news
+    def _publish_outcome(self, settled: tuple[ExecApprovalRequest, ExecApprovalOutcome]) -> None:
+        asked, outcome = settled
         payload = {
             "id": asked.id,
             "decision": outcome.decision or "deny",
             "resolvedBy": outcome.by,
             "reason": outcome.reason,
             "ts": outcome.at_ms,
-            "request": asked.request,
+            "request": asked.view,
         }
-        self._publish(Event(name="exec.approval.resolved", payload=payload, scope=APPROVALS))
+        self._publish(RpcEvent(name="exec.approval.resolved", payload=payload, scope=APPROVALS))
 
 
 def _check_operator(call: RpcCall) -> None:
     """A run's program never asks or answers, whatever scopes its caller has: it is what the question is about."""
     caller = call.caller
-    if caller.kind != "operator" or caller.bound or caller.grant is not None or not covers(caller.scopes, APPROVALS):
-        raise missing_scope(APPROVALS)
+    if (
+        caller.kind != "operator"
+        or caller.acts_in_session
+        or caller.grant is not None
+        or not has_scope(caller.scopes, APPROVALS)
+    ):
+        raise scope_error(APPROVALS)
 
 
-def _check_plan(asked: _Ask) -> None:
-    if asked.node_id is None:
-        raise Fault("nodeId is required for host=node")
-    if asked.system_run_plan is None:
-        raise Fault("systemRunPlan is required for host=node")
+def _check_plan(params: _RequestParams) -> None:
+    if params.node_id is None:
+        raise RpcError("nodeId is required for host=node")
+    if params.system_run_plan is None:
+        raise RpcError("systemRunPlan is required for host=node")
 
 
-def _decision(said: str) -> Decision:
+def _parse_decision(text: str) -> ExecApprovalDecision:
     for decision in DECISIONS:
-        if decision == said:
+        if decision == text:
             return decision
-    raise Fault("invalid decision")
+    raise RpcError("invalid decision")
 
 
-def _unknown() -> Fault:
+def _unknown_approval_error() -> RpcError:
     how = "Re-request the action; pending approvals are cleared after expiry or restart."
-    return Fault("unknown or expired approval id", details={"reason": "APPROVAL_NOT_FOUND", "remediation": how})
+    return RpcError("unknown or expired approval id", details={"reason": "APPROVAL_NOT_FOUND", "remediation": how})
 
 
-def _shown(asked: _Ask, *, node_id: str | None, host: str | None) -> Json:
+def _request_view(params: _RequestParams, *, node_id: str | None, host: str | None) -> Json:
     """The question as operators see it, made from what would run. Raises Fault when its parts say different things."""
-    plan = asked.system_run_plan
-    argv = agreed("commandArgv", plan.argv if plan else None, asked.command_argv)
-    texts = (asked.command, asked.raw_command, asked.command_text, plan.command_text if plan else None)
-    command = command_shown(argv, [text for text in texts if text is not None], asked.env or {})
+    plan = params.system_run_plan
+    argv = reconcile("commandArgv", plan.argv if plan else None, params.command_argv)
+    texts = (params.command, params.raw_command, params.command_text, plan.command_text if plan else None)
+    command = display_command(argv, [text for text in texts if text is not None], params.env or {})
     shown: Json = {
         "command": command,
         "commandArgv": None if argv is None else list(argv),
-        "cwd": _path(agreed("cwd", plan.cwd if plan else None, asked.cwd)),
+        "cwd": _optional_path(reconcile("cwd", plan.cwd if plan else None, params.cwd)),
         "host": host,
         "nodeId": node_id,
-        "security": asked.security,
-        "ask": asked.ask,
-        "warningText": None if asked.warning_text is None else visible(asked.warning_text),
-        "agentId": _line(agreed("agentId", plan.agent_id if plan else None, asked.agent_id)),
-        "resolvedPath": _path(asked.resolved_path),
-        "sessionKey": agreed("sessionKey", plan.session_key if plan else None, asked.session_key),
-        "runId": asked.run_id,
-        "toolCallId": asked.tool_call_id,
+        "security": params.security,
+        "ask": params.ask,
+        "warningText": None if params.warning_text is None else escape_unsafe(params.warning_text),
+        "agentId": _optional_line(reconcile("agentId", plan.agent_id if plan else None, params.agent_id)),
+        "resolvedPath": _optional_path(params.resolved_path),
+        "sessionKey": reconcile("sessionKey", plan.session_key if plan else None, params.session_key),
+        "runId": params.run_id,
+        "toolCallId": params.tool_call_id,
     }
     return shown
 
 
-def _line(text: str | None) -> str | None:
-    return None if text is None else visible_line(text)
+def _optional_line(text: str | None) -> str | None:
+    return None if text is None else escape_line(text)
 
 
-def _path(text: str | None) -> str | None:
-    return None if text is None else visible_line(visible_command(text))
+def _optional_path(text: str | None) -> str | None:
+    return None if text is None else escape_line(escape_command(text))
 
 
-def _times(asked: Question) -> Json:
-    return {"id": asked.id, "createdAtMs": asked.created_at_ms, "expiresAtMs": asked.expires_at_ms}
+def _times(approval: ExecApprovalRequest) -> Json:
+    return {"id": approval.id, "createdAtMs": approval.created_at_ms, "expiresAtMs": approval.expires_at_ms}
 
 
-def _decided(asked: Question, outcome: Outcome, *, reason: bool) -> Json:
-    return {**_times(asked), "decision": outcome.decision} | ({"terminalReason": outcome.reason} if reason else {})
+def _decision_result(approval: ExecApprovalRequest, outcome: ExecApprovalOutcome, *, reason: bool) -> Json:
+    return {**_times(approval), "decision": outcome.decision} | ({"terminalReason": outcome.reason} if reason else {})
 
 
-def _event(asked: Question) -> Json:
-    return {"approvalKind": "exec", **_times(asked), "request": asked.request}
+def _event_payload(approval: ExecApprovalRequest) -> Json:
+    return {"approvalKind": "exec", **_times(approval), "request": approval.view}
 
 
-def _presentation(asked: Question) -> Json:
-    request = asked.request
+def _presentation(approval: ExecApprovalRequest) -> Json:
+    request = approval.view
     return {
         "kind": "exec",
         "commandText": request["command"],
@@ -316,13 +344,13 @@ def _presentation(asked: Question) -> Json:
         "host": request["host"],
         "nodeId": request["nodeId"],
         "agentId": request["agentId"],
-        "allowedDecisions": list(asked.allowed),
+        "allowedDecisions": list(approval.allowed),
     }
 
 
-def _snapshot(matter: Matter) -> Json:
+def _snapshot(record: ExecApprovalRecord) -> Json:
     """In the shape of `approval.get`."""
-    asked, outcome = matter.question, matter.outcome
+    asked, outcome = record.request, record.outcome
     shot: Json = {
         **_times(asked),
         "status": "pending",

@@ -9,22 +9,22 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from ...core.model import Json
-from ...core.rpc import Fault
+from ...core.rpc import RpcError
 from ...core.sessions import now_ms
-from ...core.signal import Bell
+from ...core.signal import Signal
 
-Decision = Literal["allow-once", "allow-always", "deny"]
-Reason = Literal["user", "timeout", "no-route", "run-aborted"]
-DECISIONS: Final[tuple[Decision, ...]] = ("allow-once", "allow-always", "deny")
+ExecApprovalDecision = Literal["allow-once", "allow-always", "deny"]
+ApprovalEndReason = Literal["user", "timeout", "no-route", "run-aborted"]
+DECISIONS: Final[tuple[ExecApprovalDecision, ...]] = ("allow-once", "allow-always", "deny")
 
-MOST_OPEN: Final = 256  # questions at once; nobody answers more
-MOST_EACH: Final = 16  # of one asker: a runaway node must not crowd the others out
-MOST_SETTLED: Final = 512  # remembered, so that a late answer hears what was decided
+MAX_OPEN: Final = 256  # questions at once; nobody answers more
+MAX_OPEN_PER_REQUESTER: Final = 16  # of one asker: a runaway node must not crowd the others out
+MAX_SETTLED: Final = 512  # remembered, so that a late answer hears what was decided
 
-_DEVICE: Final = re.compile(r"[0-9a-f]{64}")
+_DEVICE_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 
-SHARED: Final = "token"
+SHARED_TOKEN: Final = "token"
 """The gateway's own token among credentials: whoever holds it is the owner, or a program of the owner's."""
 
 
@@ -33,176 +33,186 @@ def device_credential(id: str) -> str:
     return f"device {id}"
 
 
-class Asker(Struct, frozen=True, kw_only=True):
+class ApprovalRequester(Struct, frozen=True, kw_only=True):
     """Whoever put the question: it can't be the one who answers it."""
 
-    connection: str
+    connection_id: str
     name: str
     credentials: tuple[str, ...] = ()
     """What it proved itself by; what it alone holds comes first."""
-    silent: bool = False
+    is_silent: bool = False
     """Whether its key was let in on the gateway's token alone: who holds that can make as many keys as it likes."""
 
-    def may_be(self, other: "Asker") -> bool:
+    def may_be(self, other: "ApprovalRequester") -> bool:
         """Whether `other` can't show that it is somebody else: the same, or nothing but a credential this one holds."""
-        shown = SHARED if other.silent else next(iter(other.credentials), "")
+        shown = SHARED_TOKEN if other.is_silent else next(iter(other.credentials), "")
         # Whoever made a silent key held the gateway's token, whatever it comes back with.
-        held = (*self.credentials, SHARED) if self.silent else self.credentials
+        held = (*self.credentials, SHARED_TOKEN) if self.is_silent else self.credentials
         return self.is_same(other) or not shown or shown in held
 
-    def is_same(self, other: "Asker") -> bool:
+    def is_same(self, other: "ApprovalRequester") -> bool:
         """The same connection, or the same device over another one."""
-        return self.connection == other.connection or (self.name == other.name and bool(_DEVICE.fullmatch(self.name)))
+        return self.connection_id == other.connection_id or (
+            self.name == other.name and bool(_DEVICE_ID.fullmatch(self.name))
+        )
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class ExecApprovalRequest(Struct, frozen=True, kw_only=True):
     id: str
-    request: Json
+    view: Json
     """As it is shown, in the shape of `exec.approval.requested`."""
     created_at_ms: int
     expires_at_ms: int
-    allowed: tuple[Decision, ...]
-    asker: Asker
-    behalf: frozenset[str] = frozenset()
+    allowed: tuple[ExecApprovalDecision, ...]
+    requester: ApprovalRequester
+    on_behalf_of: frozenset[str] = frozenset()
     """Credentials of those a node was at work for when it asked."""
     reviewers: frozenset[str] = frozenset()
     """Devices that alone may answer; empty = whoever holds the scope."""
-    lasting: bool = False
+    outlives_connection: bool = False
     """Whether it outlives the connection it came by."""
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class ExecApprovalOutcome(Struct, frozen=True, kw_only=True):
     """`decision` None: nobody decided in time, which means no."""
 
-    decision: Decision | None
-    reason: Reason
+    decision: ExecApprovalDecision | None
+    reason: ApprovalEndReason
     by: str | None
     at_ms: int
 
 
-class Matter(Struct, kw_only=True):
+class ExecApprovalRecord(Struct, kw_only=True):
     """A question and, once settled, its outcome."""
 
-    question: Question
-    settled: asyncio.Future[Outcome]
+    request: ExecApprovalRequest
+    outcome_future: asyncio.Future[ExecApprovalOutcome]
     timer: asyncio.TimerHandle | None = None
 
     @property
-    def outcome(self) -> Outcome | None:
-        return self.settled.result() if self.settled.done() else None
+    def outcome(self) -> ExecApprovalOutcome | None:
+        return self.outcome_future.result() if self.outcome_future.done() else None
 
 
-class Decisions:
+class ExecApprovalQueue:
     """Each question is settled exactly once; the first answer stands."""
 
     def __init__(self) -> None:
-        self.asked: Bell[Question] = Bell()
-        self.settled: Bell[tuple[Question, Outcome]] = Bell()
-        self._matters: dict[str, Matter] = {}
+        self.requested: Signal[ExecApprovalRequest] = Signal()
+        self.settled: Signal[tuple[ExecApprovalRequest, ExecApprovalOutcome]] = Signal()
+        self._records: dict[str, ExecApprovalRecord] = {}
 
-    def put(self, question: Question) -> Matter:
+    def put(self, request: ExecApprovalRequest) -> ExecApprovalRecord:
         """Raises Fault when its id is taken or too many wait."""
-        if question.id in self._matters:
-            raise Fault("approval id already pending" if self._is_open(question.id) else "approval id already used")
-        waiting = self.open()
-        own = sum(asked.asker.is_same(question.asker) for asked in waiting)
-        if len(waiting) >= MOST_OPEN or own >= MOST_EACH:
+        if request.id in self._records:
+            raise RpcError("approval id already pending" if self._is_open(request.id) else "approval id already used")
+        waiting = self.open_requests()
+        own = sum(asked.requester.is_same(request.requester) for asked in waiting)
+        if len(waiting) >= MAX_OPEN or own >= MAX_OPEN_PER_REQUESTER:
             words = f"too many approvals wait already ({own} of yours, {len(waiting)} in all); answer some"
-            raise Fault(words, kind="UNAVAILABLE", retryable=True)
-        self._forget()
+            raise RpcError(words, kind="UNAVAILABLE", retryable=True)
+        self._trim_history()
         loop = asyncio.get_running_loop()
-        matter = self._matters[question.id] = Matter(question=question, settled=loop.create_future())
-        seconds = max(0.0, (question.expires_at_ms - now_ms()) / 1000)
-        matter.timer = loop.call_later(seconds, lambda: self._end(matter, None, "timeout", None))
-        self.asked.ring(question)
+        matter = self._records[request.id] = ExecApprovalRecord(request=request, outcome_future=loop.create_future())
+        seconds = max(0.0, (request.expires_at_ms - now_ms()) / 1000)
+        matter.timer = loop.call_later(seconds, lambda: self._settle(matter, None, "timeout", None))
+        self.requested.emit(request)
         return matter
 
-    def find(self, id: str) -> Matter | None:
-        return self._matters.get(id)
+    def find(self, id: str) -> ExecApprovalRecord | None:
+        return self._records.get(id)
 
-    def open(self) -> Sequence[Question]:
-        return [matter.question for matter in self._matters.values() if not matter.settled.done()]
+    def open_requests(self) -> Sequence[ExecApprovalRequest]:
+        return [matter.request for matter in self._records.values() if not matter.outcome_future.done()]
 
-    def history(self) -> Sequence[Matter]:
+    def history(self) -> Sequence[ExecApprovalRecord]:
         """The settled ones, the latest first."""
-        done = [matter for matter in self._matters.values() if matter.settled.done()]
-        return sorted(done, key=lambda matter: -matter.settled.result().at_ms)
+        done = [matter for matter in self._records.values() if matter.outcome_future.done()]
+        return sorted(done, key=lambda matter: -matter.outcome_future.result().at_ms)
 
-    def decide(self, matter: Matter, decision: Decision, by: Asker, *, owner: bool = False) -> Outcome:
+    def decide(
+        self, record: ExecApprovalRecord, decision: ExecApprovalDecision, by: ApprovalRequester, *, owner: bool = False
+    ) -> ExecApprovalOutcome:
         """Raises Fault: not allowed here, or not by this one. Settled already: the outcome that stands.
 
         `owner`: `by` may do anything here, so it may also allow what it had a node begin.
         """
-        question = matter.question
-        if question.asker.may_be(by) and decision != "deny":
+        question = record.request
+        if question.requester.may_be(by) and decision != "deny":
             words = "whoever asked can't allow it; another operator must, with an approved device or a token of its own"
-            raise Fault(words, kind="FORBIDDEN")
-        if not owner and decision != "deny" and not question.behalf.isdisjoint(by.credentials):
-            raise Fault("whoever began the command can't allow it; another operator must", kind="FORBIDDEN")
+            raise RpcError(words, kind="FORBIDDEN")
+        if not owner and decision != "deny" and not question.on_behalf_of.isdisjoint(by.credentials):
+            raise RpcError("whoever began the command can't allow it; another operator must", kind="FORBIDDEN")
         if question.reviewers and by.name not in question.reviewers and decision != "deny":
-            raise Fault("this approval is for other reviewers", kind="FORBIDDEN")
+            raise RpcError("this approval is for other reviewers", kind="FORBIDDEN")
         if decision not in question.allowed:
             allowed = ", ".join(question.allowed)
-            raise Fault(f"{decision} can't be chosen here; allowed: {allowed}")
-        withdrawn = question.asker.is_same(by)
-        self._end(matter, None if withdrawn else decision, "run-aborted" if withdrawn else "user", by.name)
-        return matter.settled.result()
+            raise RpcError(f"{decision} can't be chosen here; allowed: {allowed}")
+        withdrawn = question.requester.is_same(by)
+        self._settle(record, None if withdrawn else decision, "run-aborted" if withdrawn else "user", by.name)
+        return record.outcome_future.result()
 
-    def drop(self, matter: Matter, reason: Reason) -> None:
+    def drop(self, record: ExecApprovalRecord, reason: ApprovalEndReason) -> None:
         """Settle it without an answer."""
-        self._end(matter, None, reason, None)
+        self._settle(record, None, reason, None)
 
-    def left(self, connection: str) -> None:
+    def on_disconnect(self, connection_id: str) -> None:
         """A connection has ended: what it waited for needs no answer any more."""
-        for matter in list(self._matters.values()):
-            if matter.question.asker.connection == connection and not matter.question.lasting:
+        for matter in list(self._records.values()):
+            if matter.request.requester.connection_id == connection_id and not matter.request.outlives_connection:
                 self.drop(matter, "run-aborted")
 
     def close(self) -> None:
-        for matter in self._matters.values():
+        for matter in self._records.values():
             self.drop(matter, "run-aborted")
 
     def _is_open(self, id: str) -> bool:
-        return not self._matters[id].settled.done()
+        return not self._records[id].outcome_future.done()
 
-    def _end(self, matter: Matter, decision: Decision | None, reason: Reason, by: str | None) -> None:
-        if matter.settled.done():
+    def _settle(
+        self,
+        record: ExecApprovalRecord,
+        decision: ExecApprovalDecision | None,
+        reason: ApprovalEndReason,
+        by: str | None,
+    ) -> None:
+        if record.outcome_future.done():
             return
-        if matter.timer is not None:
-            matter.timer.cancel()
-        outcome = Outcome(decision=decision, reason=reason, by=by, at_ms=now_ms())
-        matter.settled.set_result(outcome)
-        self.settled.ring((matter.question, outcome))
+        if record.timer is not None:
+            record.timer.cancel()
+        outcome = ExecApprovalOutcome(decision=decision, reason=reason, by=by, at_ms=now_ms())
+        record.outcome_future.set_result(outcome)
+        self.settled.emit((record.request, outcome))
 
-    def _forget(self) -> None:
-        done = [id for id, matter in self._matters.items() if matter.settled.done()]
-        for id in done[: max(0, len(done) - MOST_SETTLED)]:
-            del self._matters[id]
+    def _trim_history(self) -> None:
+        done = [id for id, matter in self._records.items() if matter.outcome_future.done()]
+        for id in done[: max(0, len(done) - MAX_SETTLED)]:
+            del self._records[id]
 
 
-def question(
-    request: Json,
+def new_approval_request(
+    view: Json,
     *,
-    asker: Asker,
+    requester: ApprovalRequester,
     seconds: float,
-    always: bool,
+    allow_always: bool,
     id: str | None = None,
-    behalf: frozenset[str] = frozenset(),
+    on_behalf_of: frozenset[str] = frozenset(),
     reviewers: Sequence[str] = (),
-    lasting: bool = False,
+    outlives_connection: bool = False,
     clock: Callable[[], int] = now_ms,
-) -> Question:
+) -> ExecApprovalRequest:
     at = clock()
-    allowed = DECISIONS if always else tuple(word for word in DECISIONS if word != "allow-always")
-    refused = {} if always else {"unavailableDecisions": ["allow-always"]}
-    return Question(
+    allowed = DECISIONS if allow_always else tuple(word for word in DECISIONS if word != "allow-always")
+    refused = {} if allow_always else {"unavailableDecisions": ["allow-always"]}
+    return ExecApprovalRequest(
         id=id or str(uuid.uuid4()),
-        request=request | {"allowedDecisions": list(allowed)} | refused,
+        view=view | {"allowedDecisions": list(allowed)} | refused,
         created_at_ms=at,
         expires_at_ms=at + int(seconds * 1000),
         allowed=allowed,
-        asker=asker,
-        behalf=behalf,
+        requester=requester,
+        on_behalf_of=on_behalf_of,
         reviewers=frozenset(reviewers),
-        lasting=lasting,
+        outlives_connection=outlives_connection,
     )

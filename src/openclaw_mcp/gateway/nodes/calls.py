@@ -9,148 +9,159 @@ import msgspec
 from msgspec import Struct
 
 from ...core.model import Json
-from ...core.rpc import Fault
-from .values import Arrival
+from ...core.rpc import RpcError
+from .values import NodeConnection
 
-MOST_WAITING: Final = 64  # calls one node is at work on; our own takes eight at once and refuses more
-LONGEST_MESSAGE: Final = 4000  # characters of a node's complaint that are passed on
+MAX_PENDING_CALLS: Final = 64  # calls one node is at work on; our own takes eight at once and refuses more
+MAX_ERROR_LENGTH: Final = 4000  # characters of a node's complaint that are passed on
 
-Progress = Callable[[int, str], None]
+ProgressCallback = Callable[[int, str], None]
 """Hears a piece of progress and its number."""
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class NodeInvocation(Struct, frozen=True, kw_only=True):
     """One command for a node."""
 
     command: str
     params: Any
     seconds: float
-    key: str | None = None
+    idempotency_key: str | None = None
     """The caller's idempotency key, for the node to see."""
-    by: tuple[str, ...] = ()
+    caller_credentials: tuple[str, ...] = ()
     """What the caller proved itself by; empty: the gateway's own agents."""
 
 
-class Payload(Struct, frozen=True):
+class NodePayload(Struct, frozen=True):
     """What a node answered, and the JSON it stood in: whoever passes it on need not write it anew."""
 
     value: Any
-    text: bytes
+    raw_json: bytes
 
 
-class NodeGone(Fault):
+class NodeDisconnected(RpcError):
     def __init__(self, node_id: str) -> None:
         words = f"node {node_id[:12]} left before it answered; whether it carried the command out is unknown"
-        super().__init__(words, kind="UNAVAILABLE", details=_details("DISCONNECTED", words))
+        super().__init__(words, kind="UNAVAILABLE", details=_error_details("DISCONNECTED", words))
 
 
-class Calls:
+class NodeCalls:
     """Every call has one connection: what another one says about it is passed over."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, _Waiting] = {}
+        self._pending: dict[str, _PendingCall] = {}
 
-    async def make(self, arrival: Arrival, order: Order, progress: Progress | None = None) -> Payload:
+    async def invoke(
+        self, connection: NodeConnection, invocation: NodeInvocation, progress: ProgressCallback | None = None
+    ) -> NodePayload:
         """The node's payload. Raises Fault: its own error, out of time, gone, or too busy."""
-        if sum(waiting.connection == arrival.connection for waiting in self._waiting.values()) >= MOST_WAITING:
-            words = f"the node is at work on {MOST_WAITING} calls already; try again when some have ended"
-            raise Fault(words, kind="UNAVAILABLE", retryable=True, details=_details("BUSY", words, dispatched=False))
+        if (
+            sum(waiting.connection_id == connection.connection_id for waiting in self._pending.values())
+            >= MAX_PENDING_CALLS
+        ):
+            words = f"the node is at work on {MAX_PENDING_CALLS} calls already; try again when some have ended"
+            raise RpcError(
+                words, kind="UNAVAILABLE", retryable=True, details=_error_details("BUSY", words, dispatched=False)
+            )
         id = str(uuid.uuid4())
-        waiting = _Waiting(arrival.connection, arrival.node_id, progress, order.by)
-        self._waiting[id] = waiting
+        waiting = _PendingCall(connection.connection_id, connection.node_id, progress, invocation.caller_credentials)
+        self._pending[id] = waiting
         answered = False
         try:
-            arrival.tell("node.invoke.request", _request(id, arrival.node_id, order))
-            async with asyncio.timeout(order.seconds):
+            connection.send_event("node.invoke.request", _request_payload(id, connection.node_id, invocation))
+            async with asyncio.timeout(invocation.seconds):
                 payload = await waiting.answer
             answered = True
             return payload
         except TimeoutError:
             words = "node invoke timed out"
-            raise Fault(f"TIMEOUT: {words}", kind="UNAVAILABLE", details=_details("TIMEOUT", words)) from None
-        except Fault:
+            raise RpcError(f"TIMEOUT: {words}", kind="UNAVAILABLE", details=_error_details("TIMEOUT", words)) from None
+        except RpcError:
             answered = True
             raise
         finally:
-            del self._waiting[id]
+            del self._pending[id]
             if not answered:  # out of time, or nobody wants the answer any more
-                arrival.tell("node.invoke.cancel", {"invokeId": id, "nodeId": arrival.node_id})
+                connection.send_event("node.invoke.cancel", {"invokeId": id, "nodeId": connection.node_id})
 
-    def answered(self, connection: str, id: str, payload: Payload) -> bool:
+    def resolve(self, connection_id: str, id: str, payload: NodePayload) -> bool:
         """Take a result; False: nobody waits for it, or it is not this connection's to give."""
-        answer = self._open(connection, id)
+        answer = self._open_future(connection_id, id)
         if answer is not None:
             answer.set_result(payload)
         return answer is not None
 
-    def failed(self, connection: str, id: str, code: str, message: str) -> bool:
-        answer = self._open(connection, id)
+    def fail(self, connection_id: str, id: str, code: str, message: str) -> bool:
+        answer = self._open_future(connection_id, id)
         if answer is not None:
-            message = message[:LONGEST_MESSAGE]
-            answer.set_exception(Fault(f"{code}: {message}", kind="UNAVAILABLE", details=_details(code, message)))
+            message = message[:MAX_ERROR_LENGTH]
+            answer.set_exception(
+                RpcError(f"{code}: {message}", kind="UNAVAILABLE", details=_error_details(code, message))
+            )
         return answer is not None
 
-    def progressed(self, connection: str, id: str, number: int, text: str) -> bool:
+    def report_progress(self, connection_id: str, id: str, number: int, text: str) -> bool:
         """Pass progress on; False: nobody listens. What comes twice or late is dropped."""
-        waiting = self._waiting.get(id)
-        if waiting is None or waiting.connection != connection or waiting.progress is None:
+        waiting = self._pending.get(id)
+        if waiting is None or waiting.connection_id != connection_id or waiting.progress is None:
             return False
-        if number > waiting.heard:
-            waiting.heard = number
+        if number > waiting.last_progress:
+            waiting.last_progress = number
             waiting.progress(number, text)
         return True
 
-    def callers(self, connection: str) -> frozenset[str]:
+    def callers(self, connection_id: str) -> frozenset[str]:
         """The credentials of those this connection is at work for."""
-        waiting = (waiting for waiting in self._waiting.values() if waiting.connection == connection)
-        return frozenset(credential for one in waiting for credential in one.by)
+        waiting = (waiting for waiting in self._pending.values() if waiting.connection_id == connection_id)
+        return frozenset(credential for one in waiting for credential in one.caller_credentials)
 
-    def left(self, connection: str) -> None:
+    def on_disconnect(self, connection_id: str) -> None:
         """The connection has ended, and with it the hope of an answer."""
-        for waiting in self._waiting.values():
-            if waiting.connection == connection and not waiting.answer.done():
-                waiting.answer.set_exception(NodeGone(waiting.node_id))
+        for waiting in self._pending.values():
+            if waiting.connection_id == connection_id and not waiting.answer.done():
+                waiting.answer.set_exception(NodeDisconnected(waiting.node_id))
 
-    def _open(self, connection: str, id: str) -> "asyncio.Future[Payload] | None":
-        waiting = self._waiting.get(id)
-        if waiting is None or waiting.connection != connection or waiting.answer.done():
+    def _open_future(self, connection_id: str, id: str) -> "asyncio.Future[NodePayload] | None":
+        waiting = self._pending.get(id)
+        if waiting is None or waiting.connection_id != connection_id or waiting.answer.done():
             return None
         return waiting.answer
 
 
-class _Waiting:
-    __slots__ = ("answer", "by", "connection", "heard", "node_id", "progress")
+class _PendingCall:
+    __slots__ = ("answer", "caller_credentials", "connection_id", "last_progress", "node_id", "progress")
 
-    def __init__(self, connection: str, node_id: str, progress: Progress | None, by: tuple[str, ...]) -> None:
-        self.by = by
-        self.connection = connection
+    def __init__(
+        self, connection_id: str, node_id: str, progress: ProgressCallback | None, caller_credentials: tuple[str, ...]
+    ) -> None:
+        self.caller_credentials = caller_credentials
+        self.connection_id = connection_id
         self.node_id = node_id
         self.progress = progress
-        self.heard = -1
-        self.answer: asyncio.Future[Payload] = asyncio.get_running_loop().create_future()
+        self.last_progress = -1
+        self.answer: asyncio.Future[NodePayload] = asyncio.get_running_loop().create_future()
 
 
-def not_connected(node_id: str) -> Fault:
+def not_connected_error(node_id: str) -> RpcError:
     words = f"node not connected: {node_id[:12]}; start it, or see node.list for those that are"
-    return Fault(
+    return RpcError(
         words,
         kind="UNAVAILABLE",
-        details={"code": "NOT_CONNECTED", **_details("NOT_CONNECTED", "node not connected", dispatched=False)},
+        details={"code": "NOT_CONNECTED", **_error_details("NOT_CONNECTED", "node not connected", dispatched=False)},
     )
 
 
-def _request(id: str, node_id: str, order: Order) -> Json:
-    params = None if order.params is None else msgspec.json.encode(order.params).decode()
+def _request_payload(id: str, node_id: str, invocation: NodeInvocation) -> Json:
+    params = None if invocation.params is None else msgspec.json.encode(invocation.params).decode()
     request: Json = {
         "id": id,
         "nodeId": node_id,
-        "command": order.command,
+        "command": invocation.command,
         "paramsJSON": params,
-        "timeoutMs": int(order.seconds * 1000),
-        "idempotencyKey": order.key or id,
+        "timeoutMs": int(invocation.seconds * 1000),
+        "idempotencyKey": invocation.idempotency_key or id,
     }
     return request if params is not None else {key: value for key, value in request.items() if key != "paramsJSON"}
 
 
-def _details(code: str, message: str, *, dispatched: bool = True) -> Json:
+def _error_details(code: str, message: str, *, dispatched: bool = True) -> Json:
     return {"nodeError": {"code": code, "message": message}, "nodeCommandDispatched": dispatched}

@@ -6,49 +6,49 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Final, TypeVar
 
-from ...core.rpc import Fault
-from ...core.visible_text import visible_command, visible_program
+from ...core.rpc import RpcError
+from ...core.visible_text import escape_command, escape_program
 
-LONGEST_COMMAND: Final = 16 << 10  # characters; what is too long to read can't be approved
-MOST_WORDS: Final = 4096  # of a command
+MAX_COMMAND_LENGTH: Final = 16 << 10  # characters; what is too long to read can't be approved
+MAX_ARGV_LENGTH: Final = 4096  # of a command
 
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "rbash"})
-_QUOTED: Final = re.compile(r"[\s\"]")
+_NEEDS_QUOTES: Final = re.compile(r"[\s\"]")
 
 Value = TypeVar("Value")
 
 
-def agreed(name: str, planned: Value | None, given: Value | None) -> Value | None:
+def reconcile(name: str, planned: Value | None, requested: Value | None) -> Value | None:
     """What the plan says, or the request where it says nothing. Raises Fault when they differ."""
-    if planned is not None and given is not None and planned != given:
-        raise Fault(f"{name} differs between systemRunPlan and the request; leave one out")
-    return given if planned is None else planned
+    if planned is not None and requested is not None and planned != requested:
+        raise RpcError(f"{name} differs between systemRunPlan and the request; leave one out")
+    return requested if planned is None else planned
 
 
-def command_shown(argv: Sequence[str] | None, texts: Sequence[str], env: Mapping[str, str]) -> str:
+def display_command(argv: Sequence[str] | None, texts: Sequence[str], env: Mapping[str, str]) -> str:
     """The command for people. Raises Fault when there is none, it is too long, or a text says another than `argv`."""
     texts = [text for text in texts if text]
     if argv is not None:
-        if not argv or not argv[0].strip() or len(argv) > MOST_WORDS:
-            raise Fault(f"commandArgv must name a program and at most {MOST_WORDS - 1} arguments")
-        if not all(says(text, argv) for text in texts):
-            raise Fault("command says something else than commandArgv; leave it out, or write the same words")
+        if not argv or not argv[0].strip() or len(argv) > MAX_ARGV_LENGTH:
+            raise RpcError(f"commandArgv must name a program and at most {MAX_ARGV_LENGTH - 1} arguments")
+        if not all(is_same_command(text, argv) for text in texts):
+            raise RpcError("command says something else than commandArgv; leave it out, or write the same words")
     elif not texts:
-        raise Fault("command is required")
+        raise RpcError("command is required")
     elif len(set(texts)) > 1:
-        raise Fault("command, rawCommand and commandText say different things; leave all but one out")
-    command = texts[0] if argv is None else shlex.join([visible_program(argv[0]), *argv[1:]])
+        raise RpcError("command, rawCommand and commandText say different things; leave all but one out")
+    command = texts[0] if argv is None else shlex.join([escape_program(argv[0]), *argv[1:]])
     if env:
         command = shlex.join(["env", *(f"{name}={value}" for name, value in env.items())]) + f" {command}"
-    shown = visible_command(command)
-    if len(shown) > LONGEST_COMMAND:
-        raise Fault(f"the command is longer than the {LONGEST_COMMAND} characters a person is shown")
+    shown = escape_command(command)
+    if len(shown) > MAX_COMMAND_LENGTH:
+        raise RpcError(f"the command is longer than the {MAX_COMMAND_LENGTH} characters a person is shown")
     return shown
 
 
-def says(text: str, argv: Sequence[str]) -> bool:
+def is_same_command(text: str, argv: Sequence[str]) -> bool:
     """Whether `text` is these words, in any way of quoting them; or the whole text a shell is given."""
-    if text in (shlex.join(argv), _as_openclaw_quotes(argv)):
+    if text in (shlex.join(argv), _quote_like_openclaw(argv)):
         return True
     if len(argv) == 3 and argv[1] == "-c" and PurePath(argv[0]).name in _SHELLS and text == argv[2]:
         return True
@@ -60,6 +60,8 @@ def says(text: str, argv: Sequence[str]) -> bool:
         return False
 
 
-def _as_openclaw_quotes(argv: Sequence[str]) -> str:
+def _quote_like_openclaw(argv: Sequence[str]) -> str:
     """As OpenClaw's own programs write a command."""
-    return " ".join('"' + word.replace('"', '\\"') + '"' if not word or _QUOTED.search(word) else word for word in argv)
+    return " ".join(
+        '"' + word.replace('"', '\\"') + '"' if not word or _NEEDS_QUOTES.search(word) else word for word in argv
+    )

@@ -9,59 +9,61 @@ from typing import Any, Final
 import msgspec
 
 from ...core.model import Json
-from ...core.rpc import Fault
+from ...core.rpc import RpcError
 
-KEPT_FOR: Final = 600.0  # seconds; whoever retries does so within minutes
-MOST_KEPT: Final = 1000  # answers
-LARGEST_KEPT: Final = 64 << 10  # bytes of an answer; a picture is not kept, and taking another one does no harm
+CACHE_SECONDS: Final = 600.0  # seconds; whoever retries does so within minutes
+MAX_CACHED_ANSWERS: Final = 1000  # answers
+MAX_CACHED_BYTES: Final = 64 << 10  # bytes of an answer; a picture is not kept, and taking another one does no harm
 
 
-class Repeats:
+class IdempotencyCache:
     """Remembers what was answered, and joins whoever asks again while the first still waits."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._entries: dict[tuple[str, str], _CachedAnswer] = {}
 
-    async def once(self, node_id: str, key: str, order: Any, run: Callable[[], Awaitable[tuple[Json, int]]]) -> Json:
+    async def run_once(
+        self, node_id: str, key: str, request: Any, run: Callable[[], Awaitable[tuple[Json, int]]]
+    ) -> Json:
         """`run`'s answer (it tells the size too), or the one already given to this key. Raises Fault, and again if
         it did so the first time."""
         self._sweep()
-        digest = hashlib.sha256(msgspec.json.encode(order)).digest()
-        before = self._kept.get((node_id, key))
+        digest = hashlib.sha256(msgspec.json.encode(request)).digest()
+        before = self._entries.get((node_id, key))
         if before is not None:
             if before.digest != digest:
-                raise Fault("idempotencyKey was used for another order; give each order a key of its own")
+                raise RpcError("idempotencyKey was used for another order; give each order a key of its own")
             return await asyncio.shield(before.answer)
-        kept = self._kept[node_id, key] = _Kept(digest, self._clock())
+        kept = self._entries[node_id, key] = _CachedAnswer(digest, self._clock())
         try:
             answer, size = await run()
-        except Fault as fault:
+        except RpcError as fault:
             kept.answer.set_exception(fault)
             kept.answer.exception()  # somebody has seen it: the one who asked
-            if not _was_sent(fault):
-                del self._kept[node_id, key]
+            if not _did_dispatch(fault):
+                del self._entries[node_id, key]
             raise
         except BaseException:
             kept.answer.cancel()
-            del self._kept[node_id, key]
+            del self._entries[node_id, key]
             raise
         kept.answer.set_result(answer)
-        if size > LARGEST_KEPT:
-            del self._kept[node_id, key]
+        if size > MAX_CACHED_BYTES:
+            del self._entries[node_id, key]
         return answer
 
     def _sweep(self) -> None:
         """Forget the oldest, but never one that still waits."""
-        oldest = self._clock() - KEPT_FOR
-        for key, kept in list(self._kept.items()):
-            if kept.at >= oldest and len(self._kept) < MOST_KEPT:
+        oldest = self._clock() - CACHE_SECONDS
+        for key, kept in list(self._entries.items()):
+            if kept.at >= oldest and len(self._entries) < MAX_CACHED_ANSWERS:
                 break
             if kept.answer.done():
-                del self._kept[key]
+                del self._entries[key]
 
 
-class _Kept:
+class _CachedAnswer:
     __slots__ = ("answer", "at", "digest")
 
     def __init__(self, digest: bytes, at: float) -> None:
@@ -70,5 +72,5 @@ class _Kept:
         self.answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
 
 
-def _was_sent(fault: Fault) -> bool:
-    return isinstance(fault.details, dict) and fault.details.get("nodeCommandDispatched") is True
+def _did_dispatch(error: RpcError) -> bool:
+    return isinstance(error.details, dict) and error.details.get("nodeCommandDispatched") is True

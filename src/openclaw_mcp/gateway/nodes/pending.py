@@ -6,63 +6,63 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from ...core.model import Json
-from ...core.rpc import WRITE, Fault, Method, RpcCall, read_params
+from ...core.rpc import WRITE, RpcCall, RpcError, RpcMethod, read_params
 from ...core.sessions import now_ms
-from .registry import Roll
+from .registry import NodeRegistry
 
-MOST_ERRANDS: Final = 64  # for one node; a sleeping one must not gather them for ever
-KEPT_MS: Final = 86_400_000  # unless the operator says otherwise
-MOST_AT_ONCE: Final = 10
-BASELINE: Final[Json] = {"id": "baseline-status", "type": "status.request", "priority": "default"}
+MAX_PENDING: Final = 64  # for one node; a sleeping one must not gather them for ever
+DEFAULT_EXPIRY_MS: Final = 86_400_000  # unless the operator says otherwise
+MAX_DRAIN: Final = 10
+BASELINE_REQUEST: Final[Json] = {"id": "baseline-status", "type": "status.request", "priority": "default"}
 """What every node is asked whenever it fetches."""
 
-Text = Annotated[str, Meta(min_length=1)]
+_NonEmptyStr = Annotated[str, Meta(min_length=1)]
 
 
 class _Enqueue(Struct, frozen=True, rename="camel"):
-    node_id: Text
+    node_id: _NonEmptyStr
     type: Literal["status.request", "location.request"]
     priority: Literal["normal", "high"] = "normal"
-    expires_in_ms: Annotated[int, Meta(ge=1000, le=KEPT_MS)] = KEPT_MS
+    expires_in_ms: Annotated[int, Meta(ge=1000, le=DEFAULT_EXPIRY_MS)] = DEFAULT_EXPIRY_MS
 
 
 class _Drain(Struct, frozen=True, rename="camel"):
-    max_items: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = MOST_AT_ONCE
+    max_items: Annotated[int, Meta(ge=1, le=MAX_DRAIN)] = MAX_DRAIN
 
 
 class _Ack(Struct, frozen=True):
-    ids: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=MOST_ERRANDS)]
+    ids: Annotated[tuple[_NonEmptyStr, ...], Meta(min_length=1, max_length=MAX_PENDING)]
 
 
-class Errands:
+class PendingNodeRequests:
     """In memory: an errand is a hint, and the node's next connect says as much."""
 
-    def __init__(self, roll: Roll) -> None:
-        self._roll = roll
-        self._waiting: dict[str, list[Json]] = {}
+    def __init__(self, registry: NodeRegistry) -> None:
+        self._registry = registry
+        self._queues: dict[str, list[Json]] = {}
         self._revision: dict[str, int] = {}
 
-    def methods(self) -> tuple[Method, ...]:
+    def methods(self) -> tuple[RpcMethod, ...]:
         return (
-            Method("node.pending.enqueue", WRITE, self._enqueue),
-            Method("node.pending.pull", None, self._pull, role="node"),
-            Method("node.pending.drain", None, self._drain, role="node"),
-            Method("node.pending.ack", None, self._ack, role="node"),
+            RpcMethod("node.pending.enqueue", WRITE, self._enqueue),
+            RpcMethod("node.pending.pull", None, self._pull, role="node"),
+            RpcMethod("node.pending.drain", None, self._drain, role="node"),
+            RpcMethod("node.pending.ack", None, self._ack, role="node"),
         )
 
     def forget(self, node_id: str) -> None:
-        self._waiting.pop(node_id, None)
+        self._queues.pop(node_id, None)
         self._revision.pop(node_id, None)
 
     async def _enqueue(self, call: RpcCall) -> Json:
         wanted = read_params(call.params, _Enqueue, call.method)
-        if self._roll.find(wanted.node_id) is None:
-            raise Fault("unknown nodeId", kind="UNAVAILABLE")
-        waiting = self._current(wanted.node_id)
+        if self._registry.find(wanted.node_id) is None:
+            raise RpcError("unknown nodeId", kind="UNAVAILABLE")
+        waiting = self._live_requests(wanted.node_id)
         queued = next((errand for errand in waiting if errand["type"] == wanted.type), None)
         if queued is None:
-            if len(waiting) >= MOST_ERRANDS:
-                raise Fault("too many errands wait for this node already", kind="UNAVAILABLE", retryable=True)
+            if len(waiting) >= MAX_PENDING:
+                raise RpcError("too many errands wait for this node already", kind="UNAVAILABLE", retryable=True)
             at = now_ms()
             queued = {
                 "id": str(uuid.uuid4()),
@@ -82,24 +82,24 @@ class Errands:
     async def _drain(self, call: RpcCall) -> Json:
         most = read_params(call.params, _Drain, call.method).max_items
         node_id = call.caller.name
-        waiting = self._current(node_id)
+        waiting = self._live_requests(node_id)
         waiting.sort(key=lambda errand: errand["priority"] != "high")
-        taken, self._waiting[node_id] = waiting[:most], waiting[most:]
+        taken, self._queues[node_id] = waiting[:most], waiting[most:]
         items: list[Any] = [*taken]
         if len(items) < most:
-            items.append({**BASELINE, "createdAtMs": now_ms(), "expiresAtMs": None})
-        left = len(self._waiting[node_id])
+            items.append({**BASELINE_REQUEST, "createdAtMs": now_ms(), "expiresAtMs": None})
+        left = len(self._queues[node_id])
         return {"nodeId": node_id, "revision": self._revision.get(node_id, 0), "items": items, "hasMore": left > 0}
 
     async def _ack(self, call: RpcCall) -> Json:
         ids = read_params(call.params, _Ack, call.method).ids
         node_id = call.caller.name
-        kept = [errand for errand in self._current(node_id) if errand["id"] not in ids]
-        self._waiting[node_id] = kept
+        kept = [errand for errand in self._live_requests(node_id) if errand["id"] not in ids]
+        self._queues[node_id] = kept
         return {"nodeId": node_id, "ackedIds": ids, "remainingCount": len(kept)}
 
-    def _current(self, node_id: str) -> list[Json]:
+    def _live_requests(self, node_id: str) -> list[Json]:
         now = now_ms()
-        waiting = [errand for errand in self._waiting.get(node_id, []) if errand["expiresAtMs"] > now]
-        self._waiting[node_id] = waiting
+        waiting = [errand for errand in self._queues.get(node_id, []) if errand["expiresAtMs"] > now]
+        self._queues[node_id] = waiting
         return waiting

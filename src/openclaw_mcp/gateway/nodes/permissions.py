@@ -7,24 +7,24 @@ from typing import Any, Final
 
 from ...core.rpc import ADMIN, PAIRING, WRITE
 
-MOST_COMMANDS: Final = 512  # a node with every capability has some forty
-_COMMAND: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+MAX_COMMANDS: Final = 512  # a node with every capability has some forty
+_COMMAND_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
-HARMLESS: Final = (
+HARMLESS_COMMANDS: Final = (
     "canvas.*", "device.*", "tts.*", "stt.*", "system.notify", "camera.list", "location.get",
 )  # fmt: skip
 """Commands an operator without admin rights may approve; what is not named here may do anything."""
-FOR_ADMINS: Final = frozenset({"browser.proxy", "browser.proxy.upload.v1", "fs.listDir", "terminal.upload"})
+ADMIN_COMMANDS: Final = frozenset({"browser.proxy", "browser.proxy.upload.v1", "fs.listDir", "terminal.upload"})
 """Commands that reach past the node's own rules: only admins invoke them."""
-RULES: Final = ("system.execApprovals.get", "system.execApprovals.set")
+EXEC_APPROVALS_COMMANDS: Final = ("system.execApprovals.get", "system.execApprovals.set")
 """A node's rules have methods of their own: `exec.approvals.node.*`."""
 
 
-def declared(commands: Iterable[str], denied: Iterable[str]) -> tuple[str, ...]:
+def filter_commands(commands: Iterable[str], deny_patterns: Iterable[str]) -> tuple[str, ...]:
     """Those that are well-formed and not denied by the config, each once, in order."""
-    patterns = tuple(denied)
-    kept = (name for name in commands if _COMMAND.fullmatch(name) and not matches(name, patterns))
-    return tuple(dict.fromkeys(kept))[:MOST_COMMANDS]
+    patterns = tuple(deny_patterns)
+    kept = (name for name in commands if _COMMAND_PATTERN.fullmatch(name) and not matches(name, patterns))
+    return tuple(dict.fromkeys(kept))[:MAX_COMMANDS]
 
 
 def matches(command: str, patterns: Iterable[str]) -> bool:
@@ -35,14 +35,14 @@ def scopes_to_approve(commands: Iterable[str]) -> tuple[str, ...]:
     wanted = tuple(commands)
     if not wanted:
         return (PAIRING,)
-    return (PAIRING, WRITE if all(matches(name, HARMLESS) for name in wanted) else ADMIN)
+    return (PAIRING, WRITE if all(matches(name, HARMLESS_COMMANDS) for name in wanted) else ADMIN)
 
 
 def scope_to_invoke(command: str) -> str:
-    return ADMIN if command in FOR_ADMINS else WRITE
+    return ADMIN if command in ADMIN_COMMANDS else WRITE
 
 
-def denied_in(config: Any) -> tuple[str, ...]:
+def read_deny_patterns(config: Any) -> tuple[str, ...]:
     """`gateway.nodes.commands.deny` of a config, or its older name; * and ? are wildcards."""
     nodes = _section(_section(config, "gateway"), "nodes")
     listed = _section(nodes, "commands").get("deny", nodes.get("denyCommands"))

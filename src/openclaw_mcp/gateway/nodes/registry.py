@@ -11,44 +11,44 @@ import msgspec
 from msgspec.structs import replace
 
 from ...core.errors import OpenClawError
-from ...core.repositories import PairingBook
-from ...core.rpc import Fault, covers, missing_scope
+from ...core.repositories import PairingRepository
+from ...core.rpc import RpcError, has_scope, scope_error
 from ...core.sessions import now_ms
-from ...core.signal import Bell
+from ...core.signal import Signal
 from ...net.files import StateBroken
 from . import permissions
 from .tool_names import alias_for
-from .values import Arrival, Decision, Known, Settled, Wish
+from .values import NodeConnection, NodePairDecision, NodePairRequest, NodePairResult, NodeRecord
 
-MOST_WISHES: Final = 256  # each needs a device somebody let in; more is a runaway
+MAX_PAIR_REQUESTS: Final = 256  # each needs a device somebody let in; more is a runaway
 
 logger = logging.getLogger(__name__)
 
 
-class Roll:
+class NodeRegistry:
     """`async with` it while nodes come and go. What is approved, renamed or removed is on disk before it is told."""
 
-    def __init__(self, book: PairingBook, *, denied: Callable[[], Sequence[str]] = tuple) -> None:
-        self.asked: Bell[Wish] = Bell()
-        self.settled: Bell[Settled] = Bell()
+    def __init__(self, repository: PairingRepository, *, deny_patterns: Callable[[], Sequence[str]] = tuple) -> None:
+        self.pair_requested: Signal[NodePairRequest] = Signal()
+        self.pair_settled: Signal[NodePairResult] = Signal()
         """Rings when a person has decided."""
-        self.withdrawn: Bell[Settled] = Bell()
+        self.pair_withdrawn: Signal[NodePairResult] = Signal()
         """Rings when a wish has become needless or was replaced by another: nobody said no to the node."""
-        self.changed: Bell[str] = Bell()
+        self.changed: Signal[str] = Signal()
         """Rings with the id of a node whose standing or presence changed."""
-        self._book = book
-        self._denied = denied
-        self._known: dict[str, Known] = {}
-        self._wishes: dict[str, Wish] = {}
-        self._here: dict[str, dict[str, Arrival]] = {}
-        self._seen: dict[str, tuple[int, str]] = {}
-        self._writing = asyncio.Lock()
-        self._later: set[asyncio.Task[None]] = set()
+        self._repository = repository
+        self._deny_patterns = deny_patterns
+        self._records: dict[str, NodeRecord] = {}
+        self._pair_requests: dict[str, NodePairRequest] = {}
+        self._connections: dict[str, dict[str, NodeConnection]] = {}
+        self._last_contacts: dict[str, tuple[int, str]] = {}
+        self._write_lock = asyncio.Lock()
+        self._background_tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> "Roll":
-        for node_id, record in (await self._book.all()).items():
+    async def __aenter__(self) -> "NodeRegistry":
+        for node_id, record in (await self._repository.all()).items():
             try:
-                self._known[node_id] = msgspec.convert(record, Known)
+                self._records[node_id] = msgspec.convert(record, NodeRecord)
             except msgspec.ValidationError as exc:
                 raise StateBroken(f"the store's record of node {node_id[:12]} can't be read: {exc}") from exc
         return self
@@ -56,214 +56,214 @@ class Roll:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._later:
-            await asyncio.wait(self._later)
+        if self._background_tasks:
+            await asyncio.wait(self._background_tasks)
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
-    def find(self, node_id: str) -> Known | None:
-        return self._known.get(node_id)
+    def find(self, node_id: str) -> NodeRecord | None:
+        return self._records.get(node_id)
 
-    def all(self) -> Iterable[Known]:
-        return self._known.values()
+    def all(self) -> Iterable[NodeRecord]:
+        return self._records.values()
 
-    def here(self, node_id: str) -> Arrival | None:
+    def connection_of(self, node_id: str) -> NodeConnection | None:
         """The node's newest connection: that is the one which is asked."""
-        return next(reversed(self._here.get(node_id, {}).values()), None)
+        return next(reversed(self._connections.get(node_id, {}).values()), None)
 
-    def holds(self, node_id: str, connection: str) -> bool:
-        return connection in self._here.get(node_id, {})
+    def has_connection(self, node_id: str, connection_id: str) -> bool:
+        return connection_id in self._connections.get(node_id, {})
 
-    def wish_of(self, node_id: str) -> Wish | None:
-        return next((wish for wish in self._wishes.values() if wish.node_id == node_id), None)
+    def pair_request_of(self, node_id: str) -> NodePairRequest | None:
+        return next((wish for wish in self._pair_requests.values() if wish.node_id == node_id), None)
 
-    def wishes(self) -> Sequence[Wish]:
-        return list(self._wishes.values())
+    def pair_requests(self) -> Sequence[NodePairRequest]:
+        return list(self._pair_requests.values())
 
-    def seen(self, node_id: str) -> tuple[int | None, str | None]:
+    def last_contact(self, node_id: str) -> tuple[int | None, str | None]:
         """When and how the node was last heard of."""
-        if node_id in self._seen:
-            return self._seen[node_id]
-        known = self._known.get(node_id)
+        if node_id in self._last_contacts:
+            return self._last_contacts[node_id]
+        known = self._records.get(node_id)
         return (known.last_seen_at_ms, known.last_seen_reason) if known else (None, None)
 
     def commands(self, node_id: str) -> tuple[str, ...]:
         """What it may be asked to do right now: approved, still offered by it, and not denied by the config."""
-        known, arrival = self._known.get(node_id), self.here(node_id)
+        known, arrival = self._records.get(node_id), self.connection_of(node_id)
         if known is None or known.approved_at_ms is None:
             return ()
-        approved = permissions.declared(known.face.commands, self._denied())
+        approved = permissions.filter_commands(known.face.commands, self._deny_patterns())
         if arrival is None:
             return approved
-        offered = set(arrival.face.commands)
+        offered = set(arrival.description.commands)
         return tuple(name for name in approved if name in offered)
 
-    def may(self, node_id: str, command: str) -> bool:
+    def may_invoke(self, node_id: str, command: str) -> bool:
         """Whether it may be asked to do this right now."""
-        known, arrival = self._known.get(node_id), self.here(node_id)
+        known, arrival = self._records.get(node_id), self.connection_of(node_id)
         if known is None or arrival is None or known.approved_at_ms is None:
             return False
-        named = command in known.face.commands and command in arrival.face.commands
-        return named and not permissions.matches(command, self._denied())
+        named = command in known.face.commands and command in arrival.description.commands
+        return named and not permissions.matches(command, self._deny_patterns())
 
     # ---- coming and going ------------------------------------------------------------------------------------------
 
-    def came(self, arrival: Arrival) -> None:
-        node_id = arrival.node_id
-        self._here.setdefault(node_id, {})[arrival.connection] = arrival
-        if node_id not in self._known:
-            bare = replace(arrival.face, caps=(), commands=(), permissions=None)
-            self._known[node_id] = Known(node_id=node_id, face=bare, created_at_ms=now_ms())
-        self.heard_of(node_id, "connect")
-        self._own(self._keep(node_id))
-        self._want(arrival)
-        self.changed.ring(node_id)
+    def on_connect(self, connection: NodeConnection) -> None:
+        node_id = connection.node_id
+        self._connections.setdefault(node_id, {})[connection.connection_id] = connection
+        if node_id not in self._records:
+            bare = replace(connection.description, caps=(), commands=(), permissions=None)
+            self._records[node_id] = NodeRecord(node_id=node_id, face=bare, created_at_ms=now_ms())
+        self.record_contact(node_id, "connect")
+        self._start_write(self._save_record(node_id))
+        self._update_pair_request(connection)
+        self.changed.emit(node_id)
 
-    def went(self, node_id: str, connection: str) -> None:
-        here = self._here.get(node_id, {})
-        if here.pop(connection, None) is None:
+    def on_disconnect(self, node_id: str, connection_id: str) -> None:
+        here = self._connections.get(node_id, {})
+        if here.pop(connection_id, None) is None:
             return
         if not here:
-            del self._here[node_id]
-            self.heard_of(node_id, "disconnect")
-            self._own(self._keep(node_id))
-        self.changed.ring(node_id)
+            del self._connections[node_id]
+            self.record_contact(node_id, "disconnect")
+            self._start_write(self._save_record(node_id))
+        self.changed.emit(node_id)
 
-    def heard_of(self, node_id: str, reason: str) -> None:
-        self._seen[node_id] = (now_ms(), reason)
+    def record_contact(self, node_id: str, reason: str) -> None:
+        self._last_contacts[node_id] = (now_ms(), reason)
 
-    def _want(self, arrival: Arrival) -> None:
+    def _update_pair_request(self, connection: NodeConnection) -> None:
         """File a wish for what is offered beyond what is approved; drop one that has become needless."""
-        known, pending = self._known[arrival.node_id], self.wish_of(arrival.node_id)
-        commands = permissions.declared(arrival.face.commands, self._denied())
-        face = replace(arrival.face, commands=commands)
+        known, pending = self._records[connection.node_id], self.pair_request_of(connection.node_id)
+        commands = permissions.filter_commands(connection.description.commands, self._deny_patterns())
+        face = replace(connection.description, commands=commands)
         new = known.approved_at_ms is None or not set(commands) <= set(known.face.commands)
         if pending is not None:
-            if new and pending.face == face:
+            if new and pending.description == face:
                 return  # it asks for the same again, after a reconnect
             self._withdraw(pending)
         if not new:
             return
-        while len(self._wishes) >= MOST_WISHES:
-            self._withdraw(next(iter(self._wishes.values())))
-        wish = Wish(
+        while len(self._pair_requests) >= MAX_PAIR_REQUESTS:
+            self._withdraw(next(iter(self._pair_requests.values())))
+        wish = NodePairRequest(
             request_id=str(uuid.uuid4()),
-            node_id=arrival.node_id,
-            face=face,
+            node_id=connection.node_id,
+            description=face,
             ts=now_ms(),
             scopes=permissions.scopes_to_approve(commands),
-            remote_ip=arrival.remote_ip,
-            silent=arrival.silent,
+            remote_ip=connection.remote_ip,
+            silent=connection.silent,
         )
-        self._wishes[wish.request_id] = wish
-        self.asked.ring(wish)
+        self._pair_requests[wish.request_id] = wish
+        self.pair_requested.emit(wish)
 
     # ---- deciding --------------------------------------------------------------------------------------------------
 
-    async def approve(self, request_id: str, *, by: frozenset[str]) -> Known:
+    async def approve(self, request_id: str, *, scopes: frozenset[str]) -> NodeRecord:
         """Let the node's commands be used, at once and on its open connection. Raises Fault."""
-        wish = self._wish(request_id)
+        wish = self._require_pair_request(request_id)
         for scope in wish.scopes:
-            if not covers(by, scope):
-                raise missing_scope(scope)
-        async with self._writing:
-            known = self._require(wish.node_id)
+            if not has_scope(scopes, scope):
+                raise scope_error(scope)
+        async with self._write_lock:
+            known = self._require_record(wish.node_id)
             others = {other.alias for other in self.all() if other.alias and other.node_id != known.node_id}
-            name = known.label or wish.face.display_name or known.node_id[:12]
+            name = known.label or wish.description.display_name or known.node_id[:12]
             alias = known.alias or alias_for(name, others)
-            known = replace(known, face=wish.face, approved_at_ms=now_ms(), alias=alias)
-            await self._put(known)
+            known = replace(known, face=wish.description, approved_at_ms=now_ms(), alias=alias)
+            await self._write_record(known)
         self._settle(wish, "approved")
-        self.changed.ring(wish.node_id)
+        self.changed.emit(wish.node_id)
         return known
 
-    def reject(self, request_id: str) -> Wish:
-        wish = self._wish(request_id)
+    def reject(self, request_id: str) -> NodePairRequest:
+        wish = self._require_pair_request(request_id)
         self._settle(wish, "rejected")
-        self.changed.ring(wish.node_id)
+        self.changed.emit(wish.node_id)
         return wish
 
-    async def rename(self, node_id: str, label: str, *, tools: bool) -> Known:
+    async def rename(self, node_id: str, label: str, *, rename_tools: bool) -> NodeRecord:
         """Call it `label` from now on; with `tools` its tools are called after the new name too, and rules go by that.
         Raises Fault."""
-        async with self._writing:
-            known = self._require(node_id)
+        async with self._write_lock:
+            known = self._require_record(node_id)
             others = {other.alias for other in self.all() if other.alias and other.node_id != node_id}
-            alias = alias_for(label, others) if known.alias and tools else known.alias
+            alias = alias_for(label, others) if known.alias and rename_tools else known.alias
             known = replace(known, label=label, alias=alias)
-            await self._put(known)
-        self.changed.ring(node_id)
+            await self._write_record(known)
+        self.changed.emit(node_id)
         return known
 
     async def remove(self, node_id: str) -> None:
         """Forget the node and what was approved of it. Raises Fault."""
-        async with self._writing:
-            self._require(node_id)
-            await self._book.remove(node_id)
-            self._known.pop(node_id, None)
-            self._seen.pop(node_id, None)
-        wish = self.wish_of(node_id)
+        async with self._write_lock:
+            self._require_record(node_id)
+            await self._repository.remove(node_id)
+            self._records.pop(node_id, None)
+            self._last_contacts.pop(node_id, None)
+        wish = self.pair_request_of(node_id)
         if wish is not None:
-            self._wishes.pop(wish.request_id, None)
-        self.settled.ring(Settled(request_id="", node_id=node_id, decision="removed", ts=now_ms()))
-        self.changed.ring(node_id)
+            self._pair_requests.pop(wish.request_id, None)
+        self.pair_settled.emit(NodePairResult(request_id="", node_id=node_id, decision="removed", ts=now_ms()))
+        self.changed.emit(node_id)
 
     def forget(self, node_id: str) -> None:
         """The node's device is no longer paired: nothing of it counts any more."""
-        if node_id in self._known:
-            self._own(self._gone(node_id))
+        if node_id in self._records:
+            self._start_write(self._remove_if_present(node_id))
 
     # ---- within ----------------------------------------------------------------------------------------------------
 
-    async def _gone(self, node_id: str) -> None:
-        if node_id in self._known:
+    async def _remove_if_present(self, node_id: str) -> None:
+        if node_id in self._records:
             await self.remove(node_id)
 
-    async def _keep(self, node_id: str) -> None:
-        async with self._writing:
-            known = self._known.get(node_id)
+    async def _save_record(self, node_id: str) -> None:
+        async with self._write_lock:
+            known = self._records.get(node_id)
             if known is not None:
-                await self._put(known)
+                await self._write_record(known)
 
-    async def _put(self, known: Known) -> None:
-        at, reason = self.seen(known.node_id)
-        known = replace(known, last_seen_at_ms=at, last_seen_reason=reason)
-        await self._book.put(known.node_id, msgspec.to_builtins(known))
-        self._known[known.node_id] = known
+    async def _write_record(self, record: NodeRecord) -> None:
+        at, reason = self.last_contact(record.node_id)
+        record = replace(record, last_seen_at_ms=at, last_seen_reason=reason)
+        await self._repository.put(record.node_id, msgspec.to_builtins(record))
+        self._records[record.node_id] = record
 
-    def _require(self, node_id: str) -> Known:
-        known = self._known.get(node_id)
+    def _require_record(self, node_id: str) -> NodeRecord:
+        known = self._records.get(node_id)
         if known is None:
-            raise Fault("unknown nodeId")
+            raise RpcError("unknown nodeId")
         return known
 
-    def _wish(self, request_id: str) -> Wish:
-        wish = self._wishes.get(request_id)
+    def _require_pair_request(self, request_id: str) -> NodePairRequest:
+        wish = self._pair_requests.get(request_id)
         if wish is None:
-            raise Fault("unknown requestId")
+            raise RpcError("unknown requestId")
         return wish
 
-    def _settle(self, wish: Wish, decision: Decision) -> None:
-        if self._wishes.pop(wish.request_id, None) is not None:
-            self.settled.ring(_end(wish, decision))
+    def _settle(self, request: NodePairRequest, decision: NodePairDecision) -> None:
+        if self._pair_requests.pop(request.request_id, None) is not None:
+            self.pair_settled.emit(_pair_result(request, decision))
 
-    def _withdraw(self, wish: Wish) -> None:
-        del self._wishes[wish.request_id]
-        self.withdrawn.ring(_end(wish, "rejected"))
+    def _withdraw(self, request: NodePairRequest) -> None:
+        del self._pair_requests[request.request_id]
+        self.pair_withdrawn.emit(_pair_result(request, "rejected"))
 
-    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_write(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Written soon; nobody was promised it."""
 
         async def logged() -> None:
             try:
-                await work
+                await coroutine
             except OpenClawError as exc:
                 logger.warning("a node's record was not written: %s", exc)
 
         task = asyncio.get_running_loop().create_task(logged())
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
 
 
-def _end(wish: Wish, decision: Decision) -> Settled:
-    return Settled(request_id=wish.request_id, node_id=wish.node_id, decision=decision, ts=now_ms())
+def _pair_result(request: NodePairRequest, decision: NodePairDecision) -> NodePairResult:
+    return NodePairResult(request_id=request.request_id, node_id=request.node_id, decision=decision, ts=now_ms())

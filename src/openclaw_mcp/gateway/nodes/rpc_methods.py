@@ -8,320 +8,335 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ...core.json_nesting import TooDeep, decode
+from ...core.json_nesting import JsonTooDeep, decode_json
 from ...core.model import Json
 from ...core.rpc import (
     ADMIN,
     PAIRING,
     READ,
     SAFE_INTEGER,
-    Event,
-    Fault,
-    Method,
     Publish,
     RpcCall,
-    covers,
-    missing_scope,
+    RpcError,
+    RpcEvent,
+    RpcMethod,
+    has_scope,
     read_params,
+    scope_error,
 )
 from ...core.sessions import now_ms
 from . import permissions
-from .calls import Calls, Order, Payload, Progress, not_connected
-from .idempotency import Repeats
-from .pending import Errands
-from .registry import Roll
-from .values import Arrival, Settled, Wish
-from .views import node_view, paired_view, wish_view
+from .calls import NodeCalls, NodeInvocation, NodePayload, ProgressCallback, not_connected_error
+from .idempotency import IdempotencyCache
+from .pending import PendingNodeRequests
+from .registry import NodeRegistry
+from .values import NodeConnection, NodePairRequest, NodePairResult
+from .views import node_view, pair_entry_view, pair_request_view
 
 DEFAULT_SECONDS: Final = 30.0  # when the caller names no time
-LONGEST_SECONDS: Final = 3600.0  # the longest a node's own commands may take
-SMALL: Final = 1 << 20  # bytes; a larger payload goes out once, not also as `payloadJSON`: frames end at 25 MiB
+MAX_SECONDS: Final = 3600.0  # the longest a node's own commands may take
+MAX_DUPLICATED_BYTES: Final = (
+    1 << 20
+)  # bytes; a larger payload goes out once, not also as `payloadJSON`: frames end at 25 MiB
 NOT_READY_TRIES: Final = 4  # a node that has just woken may say so for a moment
 NOT_READY_PAUSE: Final = 0.25  # seconds, times the tries so far
-LONGEST_NAME: Final = 64
-SPOKEN_FOR: Final = frozenset({"approved", "approvalDecision", "approvalSource"})
+MAX_NAME_LENGTH: Final = 64
+APPROVAL_CLAIMS: Final = frozenset({"approved", "approvalDecision", "approvalSource"})
 """Words by which a gateway vouches for a command. Nobody may put them into ours."""
 
-Text = Annotated[str, Meta(min_length=1)]
+_NonEmptyStr = Annotated[str, Meta(min_length=1)]
 
 
-class _Node(Struct, frozen=True, rename="camel"):
-    node_id: Text
+class _NodeParams(Struct, frozen=True, rename="camel"):
+    node_id: _NonEmptyStr
 
 
-class _Request(Struct, frozen=True, rename="camel"):
-    request_id: Text
+class _RequestParams(Struct, frozen=True, rename="camel"):
+    request_id: _NonEmptyStr
 
 
-class _Rename(Struct, frozen=True, rename="camel"):
-    node_id: Text
-    display_name: Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+class _RenameParams(Struct, frozen=True, rename="camel"):
+    node_id: _NonEmptyStr
+    display_name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 
 
-class _Invoke(Struct, frozen=True, rename="camel"):
-    node_id: Text
-    command: Text
+class _InvokeParams(Struct, frozen=True, rename="camel"):
+    node_id: _NonEmptyStr
+    command: _NonEmptyStr
     idempotency_key: Annotated[str, Meta(min_length=1, max_length=256)]
     params: Any = None
     timeout_ms: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)] | None = None
 
 
-class _Error(Struct, frozen=True):
+class _NodeError(Struct, frozen=True):
     code: str = "FAILED"
     message: str = "the node gave no reason"
 
 
-class _Result(Struct, frozen=True, kw_only=True):
-    id: Text
+class _ResultParams(Struct, frozen=True, kw_only=True):
+    id: _NonEmptyStr
     node_id: str | None = msgspec.field(default=None, name="nodeId")
     ok: bool
     payload: Any | UnsetType = UNSET
     payload_json: str | None = msgspec.field(default=None, name="payloadJSON")
-    error: _Error | None = None
+    error: _NodeError | None = None
 
 
-class _Progress(Struct, frozen=True, rename="camel"):
-    invoke_id: Text
+class _ProgressParams(Struct, frozen=True, rename="camel"):
+    invoke_id: _NonEmptyStr
     seq: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
     chunk: Annotated[str, Meta(max_length=16_384)]
 
 
-class Nodes:
+class NodeService:
     """A `Room`. `dismiss` takes a node's device its pairing, which ends its connections."""
 
     def __init__(
         self,
-        roll: Roll,
+        registry: NodeRegistry,
         publish: Publish,
         *,
-        dismiss: Callable[[str], Awaitable[None]],
-        describe: Callable[[str], Json] = lambda _: {},
+        unpair: Callable[[str], Awaitable[None]],
+        extra_view: Callable[[str], Json] = lambda _: {},
         credentials: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
         """`credentials` tells what a connection proved itself by."""
         self._credentials = credentials
-        self._roll = roll
+        self._registry = registry
         self._publish = publish
-        self._dismiss = dismiss
-        self._describe = describe
-        self._calls = Calls()
-        self._repeats = Repeats()
-        self._errands = Errands(roll)
-        roll.asked.listen(self._on_asked)
-        roll.settled.listen(self._on_settled)
-        roll.withdrawn.listen(self._publish_end)
+        self._unpair = unpair
+        self._extra_view = extra_view
+        self._calls = NodeCalls()
+        self._idempotency = IdempotencyCache()
+        self._pending = PendingNodeRequests(registry)
+        registry.pair_requested.connect(self._publish_pair_request)
+        registry.pair_settled.connect(self._announce_pair_result)
+        registry.pair_withdrawn.connect(self._publish_pair_result)
 
-    def methods(self) -> Sequence[Method]:
+    def methods(self) -> Sequence[RpcMethod]:
         return (
-            Method("node.list", READ, self._list),
-            Method("node.describe", READ, self._describe_one),
-            Method("node.invoke", None, self._invoke),
-            Method("node.rename", PAIRING, self._rename),
-            Method("node.pair.list", PAIRING, self._pairs),
-            Method("node.pair.approve", PAIRING, self._approve),
-            Method("node.pair.reject", PAIRING, self._reject),
-            Method("node.pair.remove", PAIRING, self._remove),
-            Method("node.invoke.result", None, self._result, role="node"),
-            Method("node.invoke.progress", None, self._progress, role="node"),
-            *self._errands.methods(),
+            RpcMethod("node.list", READ, self._list),
+            RpcMethod("node.describe", READ, self._describe_one),
+            RpcMethod("node.invoke", None, self._invoke),
+            RpcMethod("node.rename", PAIRING, self._rename),
+            RpcMethod("node.pair.list", PAIRING, self._list_pairs),
+            RpcMethod("node.pair.approve", PAIRING, self._approve),
+            RpcMethod("node.pair.reject", PAIRING, self._reject),
+            RpcMethod("node.pair.remove", PAIRING, self._remove),
+            RpcMethod("node.invoke.result", None, self._on_result, role="node"),
+            RpcMethod("node.invoke.progress", None, self._on_progress, role="node"),
+            *self._pending.methods(),
         )
 
     # ---- coming and going ------------------------------------------------------------------------------------------
 
-    def came(self, arrival: Arrival) -> None:
-        self._roll.came(arrival)
+    def on_connect(self, connection: NodeConnection) -> None:
+        self._registry.on_connect(connection)
 
-    def went(self, node_id: str, connection: str) -> None:
-        self._calls.left(connection)
-        self._roll.went(node_id, connection)
+    def on_disconnect(self, node_id: str, connection_id: str) -> None:
+        self._calls.on_disconnect(connection_id)
+        self._registry.on_disconnect(node_id, connection_id)
 
-    def callers(self, connection: str) -> frozenset[str]:
+    def callers(self, connection_id: str) -> frozenset[str]:
         """The credentials of those a node's connection is at work for."""
-        return self._calls.callers(connection)
+        return self._calls.callers(connection_id)
 
-    def unpaired(self, node_id: str) -> None:
+    def forget_node(self, node_id: str) -> None:
         """The device is no longer known at the door."""
-        self._errands.forget(node_id)
-        self._roll.forget(node_id)
+        self._pending.forget(node_id)
+        self._registry.forget(node_id)
 
     # ---- asking a node ---------------------------------------------------------------------------------------------
 
-    async def ask(
-        self, node_id: str, command: str, params: Any, *, seconds: float, progress: Progress | None = None,
-        key: str | None = None, by: tuple[str, ...] = (),
+    async def invoke(
+        self, node_id: str, command: str, params: Any, *, seconds: float, progress: ProgressCallback | None = None,
+        idempotency_key: str | None = None, caller_credentials: tuple[str, ...] = (),
     ) -> Any:  # fmt: skip
         """The payload of an approved command. Raises Fault; nothing is sent unless both gates are open."""
-        arrival = self._permitted(node_id, command)
-        order = Order(command=command, params=_cleaned(command, params), seconds=seconds, key=key, by=by)
+        arrival = self._authorize(node_id, command)
+        order = NodeInvocation(
+            command=command,
+            params=_strip_approval_claims(command, params),
+            seconds=seconds,
+            idempotency_key=idempotency_key,
+            caller_credentials=caller_credentials,
+        )
         for attempt in range(1, NOT_READY_TRIES):
             try:
-                return await self._calls.make(arrival, order, progress)
-            except Fault as fault:
-                if not _says(fault, "NODE_NOT_READY"):
+                return await self._calls.invoke(arrival, order, progress)
+            except RpcError as fault:
+                if not _has_error_code(fault, "NODE_NOT_READY"):
                     raise
             await asyncio.sleep(NOT_READY_PAUSE * attempt)
-            arrival = self._permitted(node_id, command)
-        return await self._calls.make(arrival, order, progress)
+            arrival = self._authorize(node_id, command)
+        return await self._calls.invoke(arrival, order, progress)
 
-    def _permitted(self, node_id: str, command: str) -> Arrival:
-        known = self._roll.find(node_id)
+    def _authorize(self, node_id: str, command: str) -> NodeConnection:
+        known = self._registry.find(node_id)
         if known is None or known.approved_at_ms is None:
             words = f"node {node_id[:12]} is unknown here or nobody has approved it yet; see node.pair.list"
-            raise Fault(words, kind="UNAVAILABLE", retryable=True, details={"code": "PAIRING_CHANGED"})
-        arrival = self._roll.here(node_id)
+            raise RpcError(words, kind="UNAVAILABLE", retryable=True, details={"code": "PAIRING_CHANGED"})
+        arrival = self._registry.connection_of(node_id)
         if arrival is None:
-            raise not_connected(node_id)
-        if not self._roll.may(node_id, command):
-            details = {"reason": _why_not(command, arrival, known.face.commands), "command": command}
-            raise Fault(f'node command not allowed: "{command}" {details["reason"]}', details=details)
+            raise not_connected_error(node_id)
+        if not self._registry.may_invoke(node_id, command):
+            details = {"reason": _denial_reason(command, arrival, known.face.commands), "command": command}
+            raise RpcError(f'node command not allowed: "{command}" {details["reason"]}', details=details)
         return arrival
 
     async def _invoke(self, call: RpcCall) -> Json:
-        wanted = read_params(call.params, _Invoke, call.method)
+        wanted = read_params(call.params, _InvokeParams, call.method)
         scope = permissions.scope_to_invoke(wanted.command)
-        if not covers(call.caller.scopes, scope):
-            raise missing_scope(scope)
-        if wanted.command in permissions.RULES:
+        if not has_scope(call.caller.scopes, scope):
+            raise scope_error(scope)
+        if wanted.command in permissions.EXEC_APPROVALS_COMMANDS:
             words = "node.invoke does not allow system.execApprovals.*; use exec.approvals.node.*"
-            raise Fault(words, details={"command": wanted.command})
-        seconds = min((wanted.timeout_ms or DEFAULT_SECONDS * 1000) / 1000, LONGEST_SECONDS)
+            raise RpcError(words, details={"command": wanted.command})
+        seconds = min((wanted.timeout_ms or DEFAULT_SECONDS * 1000) / 1000, MAX_SECONDS)
 
         async def run() -> tuple[Json, int]:
-            payload = await self.ask(
+            payload = await self.invoke(
                 wanted.node_id,
                 wanted.command,
                 wanted.params,
                 seconds=seconds,
-                key=wanted.idempotency_key,
-                by=self._credentials(call.link.id),
+                idempotency_key=wanted.idempotency_key,
+                caller_credentials=self._credentials(call.peer.id),
             )
-            return _answer(wanted.node_id, wanted.command, payload), len(payload.text)
+            return _invoke_result(wanted.node_id, wanted.command, payload), len(payload.text)
 
         order = (wanted.command, wanted.params)
-        return await self._repeats.once(wanted.node_id, wanted.idempotency_key, order, run)
+        return await self._idempotency.run_once(wanted.node_id, wanted.idempotency_key, order, run)
 
     # ---- what nodes say --------------------------------------------------------------------------------------------
 
-    async def _result(self, call: RpcCall) -> Json:
-        said = read_params(call.params, _Result, call.method)
+    async def _on_result(self, call: RpcCall) -> Json:
+        said = read_params(call.params, _ResultParams, call.method)
         if said.node_id not in (None, call.caller.name):
-            raise Fault("nodeId mismatch: a node answers for itself alone")
+            raise RpcError("nodeId mismatch: a node answers for itself alone")
         if not said.ok:
-            error = said.error or _Error()
-            taken = self._calls.failed(call.link.id, said.id, error.code, error.message)
+            error = said.error or _NodeError()
+            taken = self._calls.fail(call.peer.id, said.id, error.code, error.message)
         else:
             try:
-                taken = self._calls.answered(call.link.id, said.id, _payload(said))
+                taken = self._calls.resolve(call.peer.id, said.id, _payload(said))
             except msgspec.DecodeError as exc:
                 words = (
-                    f"payloadJSON can't be passed on: {exc}" if isinstance(exc, TooDeep) else "payloadJSON is no JSON"
+                    f"payloadJSON can't be passed on: {exc}"
+                    if isinstance(exc, JsonTooDeep)
+                    else "payloadJSON is no JSON"
                 )
-                taken = self._calls.failed(call.link.id, said.id, "BAD_PAYLOAD", words)
+                taken = self._calls.fail(call.peer.id, said.id, "BAD_PAYLOAD", words)
         return {"ok": True} if taken else {"ok": True, "ignored": True}
 
-    async def _progress(self, call: RpcCall) -> Json:
-        said = read_params(call.params, _Progress, call.method)
-        taken = self._calls.progressed(call.link.id, said.invoke_id, said.seq, said.chunk)
+    async def _on_progress(self, call: RpcCall) -> Json:
+        said = read_params(call.params, _ProgressParams, call.method)
+        taken = self._calls.report_progress(call.peer.id, said.invoke_id, said.seq, said.chunk)
         return {"ok": True} if taken else {"ok": True, "ignored": True}
 
     # ---- what operators see and decide -----------------------------------------------------------------------------
 
     async def _list(self, call: RpcCall) -> Json:
-        return {"ts": now_ms(), "nodes": [self._view(known.node_id) for known in self._roll.all()]}
+        return {"ts": now_ms(), "nodes": [self._view(known.node_id) for known in self._registry.all()]}
 
     async def _describe_one(self, call: RpcCall) -> Json:
-        node_id = read_params(call.params, _Node, call.method).node_id
-        if self._roll.find(node_id) is None:
-            raise Fault("unknown nodeId")
+        node_id = read_params(call.params, _NodeParams, call.method).node_id
+        if self._registry.find(node_id) is None:
+            raise RpcError("unknown nodeId")
         return {"ts": now_ms(), **self._view(node_id)}
 
     def _view(self, node_id: str) -> Json:
-        known = self._roll.find(node_id)
+        known = self._registry.find(node_id)
         assert known is not None
         return node_view(
             known,
-            self._roll.here(node_id),
-            self._roll.wish_of(node_id),
-            commands=self._roll.commands(node_id),
-            seen=self._roll.seen(node_id),
-            more=self._describe(node_id),
+            self._registry.connection_of(node_id),
+            self._registry.pair_request_of(node_id),
+            commands=self._registry.commands(node_id),
+            last_contact=self._registry.last_contact(node_id),
+            extra=self._extra_view(node_id),
         )
 
-    async def _pairs(self, call: RpcCall) -> Json:
-        paired = [known for known in self._roll.all() if known.approved_at_ms is not None]
+    async def _list_pairs(self, call: RpcCall) -> Json:
+        paired = [known for known in self._registry.all() if known.approved_at_ms is not None]
         return {
-            "pending": [wish_view(wish) for wish in self._roll.wishes()],
-            "paired": [paired_view(known, name=known.name, seen=self._roll.seen(known.node_id)) for known in paired],
+            "pending": [pair_request_view(wish) for wish in self._registry.pair_requests()],
+            "paired": [
+                pair_entry_view(known, name=known.name, last_contact=self._registry.last_contact(known.node_id))
+                for known in paired
+            ],
         }
 
     async def _approve(self, call: RpcCall) -> Json:
-        request_id = read_params(call.params, _Request, call.method).request_id
-        known = await self._roll.approve(request_id, by=call.caller.scopes)
-        node = paired_view(known, name=known.name, seen=self._roll.seen(known.node_id))
+        request_id = read_params(call.params, _RequestParams, call.method).request_id
+        known = await self._registry.approve(request_id, scopes=call.caller.scopes)
+        node = pair_entry_view(known, name=known.name, last_contact=self._registry.last_contact(known.node_id))
         return {"requestId": request_id, "node": node}
 
     async def _reject(self, call: RpcCall) -> Json:
-        wish = self._roll.reject(read_params(call.params, _Request, call.method).request_id)
+        wish = self._registry.reject(read_params(call.params, _RequestParams, call.method).request_id)
         return {"requestId": wish.request_id, "nodeId": wish.node_id}
 
     async def _remove(self, call: RpcCall) -> Json:
-        node_id = read_params(call.params, _Node, call.method).node_id
-        await self._roll.remove(node_id)
-        self._errands.forget(node_id)
-        await self._dismiss(node_id)
+        node_id = read_params(call.params, _NodeParams, call.method).node_id
+        await self._registry.remove(node_id)
+        self._pending.forget(node_id)
+        await self._unpair(node_id)
         return {"nodeId": node_id}
 
     async def _rename(self, call: RpcCall) -> Json:
-        wanted = read_params(call.params, _Rename, call.method)
+        wanted = read_params(call.params, _RenameParams, call.method)
         name = wanted.display_name.strip()
         if not name or not name.isprintable():
-            raise Fault("displayName must be one line of visible characters")
-        await self._roll.rename(wanted.node_id, name, tools=covers(call.caller.scopes, ADMIN))
+            raise RpcError("displayName must be one line of visible characters")
+        await self._registry.rename(wanted.node_id, name, rename_tools=has_scope(call.caller.scopes, ADMIN))
         return {"nodeId": wanted.node_id, "displayName": name}
 
-    def _on_asked(self, wish: Wish) -> None:
-        self._publish(Event(name="node.pair.requested", payload=wish_view(wish), scope=PAIRING))
+    def _publish_pair_request(self, request: NodePairRequest) -> None:
+        self._publish(RpcEvent(name="node.pair.requested", payload=pair_request_view(request), scope=PAIRING))
 
-    def _on_settled(self, end: Settled) -> None:
-        self._publish_end(end)
-        arrival = self._roll.here(end.node_id)
+    def _announce_pair_result(self, result: NodePairResult) -> None:
+        self._publish_pair_result(result)
+        arrival = self._registry.connection_of(result.node_id)
         if arrival is not None:
-            arrival.tell("node.pair.resolved", msgspec.to_builtins(end))
+            arrival.send_event("node.pair.resolved", msgspec.to_builtins(result))
 
-    def _publish_end(self, end: Settled) -> None:
-        self._publish(Event(name="node.pair.resolved", payload=msgspec.to_builtins(end), scope=PAIRING))
+    def _publish_pair_result(self, result: NodePairResult) -> None:
+        self._publish(RpcEvent(name="node.pair.resolved", payload=msgspec.to_builtins(result), scope=PAIRING))
 
 
-def _payload(said: _Result) -> Payload:
+def _payload(result: _ResultParams) -> NodePayload:
     """Raises msgspec.DecodeError: what is passed on as it came must be JSON."""
-    if said.payload_json is not None:
-        return Payload(decode(said.payload_json), said.payload_json.encode())
-    value = None if said.payload is UNSET else said.payload
-    return Payload(value, msgspec.json.encode(value))
+    if result.payload_json is not None:
+        return NodePayload(decode_json(result.payload_json), result.payload_json.encode())
+    value = None if result.payload is UNSET else result.payload
+    return NodePayload(value, msgspec.json.encode(value))
 
 
-def _answer(node_id: str, command: str, payload: Payload) -> Json:
-    answer: Json = {"ok": True, "nodeId": node_id, "command": command, "payload": msgspec.Raw(payload.text)}
-    return answer | ({"payloadJSON": payload.text.decode()} if len(payload.text) <= SMALL else {})
+def _invoke_result(node_id: str, command: str, payload: NodePayload) -> Json:
+    answer: Json = {"ok": True, "nodeId": node_id, "command": command, "payload": msgspec.Raw(payload.raw_json)}
+    return answer | (
+        {"payloadJSON": payload.raw_json.decode()} if len(payload.raw_json) <= MAX_DUPLICATED_BYTES else {}
+    )
 
 
-def _cleaned(command: str, params: Any) -> Any:
+def _strip_approval_claims(command: str, params: Any) -> Any:
     """A command's parameters as they go to the node: nobody but us says that a person approved it."""
     if command not in ("system.run", "system.run.prepare") or not isinstance(params, dict):
         return params
-    kept = {key: value for key, value in params.items() if key not in SPOKEN_FOR}
+    kept = {key: value for key, value in params.items() if key not in APPROVAL_CLAIMS}
     return {"runId": str(uuid.uuid4()), **kept} if command == "system.run" else kept
 
 
-def _why_not(command: str, arrival: Arrival, approved: tuple[str, ...]) -> str:
-    if command not in arrival.face.commands:
+def _denial_reason(command: str, connection: NodeConnection, approved: tuple[str, ...]) -> str:
+    if command not in connection.description.commands:
         return "is not offered by the node now" if command in approved else "is not a command of this node"
     return (
         "is denied by gateway.nodes.commands.deny" if command in approved else "has not been approved: node.pair.list"
     )
 
 
-def _says(fault: Fault, code: str) -> bool:
-    details: Any = fault.details
+def _has_error_code(rpc_error: RpcError, code: str) -> bool:
+    details: Any = rpc_error.details
     error: Any = details.get("nodeError") if isinstance(details, dict) else None
     return isinstance(error, dict) and error.get("code") == code

@@ -4,9 +4,9 @@ import re
 from collections.abc import Container, Iterable, Set
 from typing import Final
 
-LONGEST_NODE: Final = 24  # characters of a node's name in a tool's name
-LONGEST_TOOL: Final = 64  # model APIs refuse longer function names
-BETWEEN: Final = "__"
+MAX_ALIAS_LENGTH: Final = 24  # characters of a node's name in a tool's name
+MAX_TOOL_NAME_LENGTH: Final = 64  # model APIs refuse longer function names
+SEPARATOR: Final = "__"
 
 _UNSAFE: Final = re.compile(r"[^a-z0-9]+")
 
@@ -16,11 +16,11 @@ def alias_for(name: str, taken: Set[str]) -> str:
     plain = _UNSAFE.sub("-", name.lower()).strip("-") or "node"
     if not plain[0].isalpha():
         plain = f"node-{plain}"
-    plain = plain[:LONGEST_NODE].rstrip("-")
+    plain = plain[:MAX_ALIAS_LENGTH].rstrip("-")
     candidate, number = plain, 2
     while candidate in taken:
         suffix = f"-{number}"
-        candidate = plain[: LONGEST_NODE - len(suffix)].rstrip("-") + suffix
+        candidate = plain[: MAX_ALIAS_LENGTH - len(suffix)].rstrip("-") + suffix
         number += 1
     return candidate
 
@@ -30,16 +30,16 @@ def tool_names(alias: str, commands: Iterable[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for command in commands:
         word = re.sub(r"[^A-Za-z0-9_-]", "_", command)
-        names.setdefault(f"{alias}{BETWEEN}{word}"[:LONGEST_TOOL], command)
+        names.setdefault(f"{alias}{SEPARATOR}{word}"[:MAX_TOOL_NAME_LENGTH], command)
     return names
 
 
-def tool_name(alias: str, word: str, taken: Container[str]) -> str:
+def tool_name(alias: str, base_name: str, taken: Container[str]) -> str:
     """The name of a tool the node itself has named, unlike those taken."""
-    name, number = f"{alias}{BETWEEN}{word}"[:LONGEST_TOOL], 2
+    name, number = f"{alias}{SEPARATOR}{base_name}"[:MAX_TOOL_NAME_LENGTH], 2
     candidate = name
     while candidate in taken:
         suffix = f"-{number}"
-        candidate = name[: LONGEST_TOOL - len(suffix)] + suffix
+        candidate = name[: MAX_TOOL_NAME_LENGTH - len(suffix)] + suffix
         number += 1
     return candidate

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-Decision = Literal["approved", "rejected", "removed"]
+NodePairDecision = Literal["approved", "rejected", "removed"]
 
 
-class Face(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class NodeDescription(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a node says it is and can do. It describes; only an approval makes it count."""
 
     client_id: str
@@ -22,25 +22,25 @@ class Face(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
     permissions: dict[str, bool] | None = None
 
 
-class Arrival(Struct, frozen=True, kw_only=True):
+class NodeConnection(Struct, frozen=True, kw_only=True):
     """A node's connection. Its `node_id` is the device that proved itself at the door."""
 
-    connection: str
+    connection_id: str
     node_id: str
-    face: Face
+    description: NodeDescription
     since: int
-    tell: Callable[[str, Any], None]
+    send_event: Callable[[str, Any], None]
     path_env: str | None = None
     remote_ip: str | None = None
     silent: bool = False
     """Whether its device was let in without a person's word."""
 
 
-class Known(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class NodeRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A node as it is remembered. `face` is what was approved; without an approval it offers nothing."""
 
     node_id: str
-    face: Face
+    face: NodeDescription
     created_at_ms: int
     alias: str | None = None
     """The word its tools begin with; given with the first approval, so a node can't take another's."""
@@ -55,12 +55,12 @@ class Known(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
         return self.label or self.face.display_name or self.node_id[:12]
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class NodePairRequest(Struct, frozen=True, kw_only=True):
     """A node that wants its commands approved."""
 
     request_id: str
     node_id: str
-    face: Face
+    description: NodeDescription
     ts: int
     scopes: tuple[str, ...]
     """What whoever approves it must hold."""
@@ -68,10 +68,10 @@ class Wish(Struct, frozen=True, kw_only=True):
     silent: bool = False
 
 
-class Settled(Struct, frozen=True, kw_only=True, rename="camel"):
+class NodePairResult(Struct, frozen=True, kw_only=True, rename="camel"):
     """The end of a wish, or of a node, in the shape of `node.pair.resolved`."""
 
     request_id: str
     node_id: str
-    decision: Decision
+    decision: NodePairDecision
     ts: int

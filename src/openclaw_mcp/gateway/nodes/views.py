@@ -5,70 +5,70 @@ from typing import Any
 from msgspec import to_builtins
 
 from ...core.model import Json
-from .values import Arrival, Face, Known, Wish
+from .values import NodeConnection, NodeDescription, NodePairRequest, NodeRecord
 
 
-def wish_view(wish: Wish) -> Json:
+def pair_request_view(request: NodePairRequest) -> Json:
     """In the shape of `node.pair.requested`."""
-    view = {"requestId": wish.request_id, "nodeId": wish.node_id, **_face(wish.face)}
-    view |= {"requiredApproveScopes": list(wish.scopes), "silent": wish.silent, "ts": wish.ts}
-    return _present(view | {"remoteIp": wish.remote_ip})
+    view = {"requestId": request.request_id, "nodeId": request.node_id, **_description_view(request.description)}
+    view |= {"requiredApproveScopes": list(request.scopes), "silent": request.silent, "ts": request.ts}
+    return _drop_none(view | {"remoteIp": request.remote_ip})
 
 
-def paired_view(known: Known, *, name: str, seen: tuple[int | None, str | None]) -> Json:
+def pair_entry_view(record: NodeRecord, *, name: str, last_contact: tuple[int | None, str | None]) -> Json:
     """An approved node in `node.pair.list`."""
-    view = {"nodeId": known.node_id, **_face(known.face), "displayName": name}
-    view |= {"createdAtMs": known.created_at_ms, "approvedAtMs": known.approved_at_ms}
-    return _present(view | {"lastSeenAtMs": seen[0], "lastSeenReason": seen[1]})
+    view = {"nodeId": record.node_id, **_description_view(record.face), "displayName": name}
+    view |= {"createdAtMs": record.created_at_ms, "approvedAtMs": record.approved_at_ms}
+    return _drop_none(view | {"lastSeenAtMs": last_contact[0], "lastSeenReason": last_contact[1]})
 
 
 def node_view(
-    known: Known,
-    arrival: Arrival | None,
-    wish: Wish | None,
+    record: NodeRecord,
+    connection: NodeConnection | None,
+    request: NodePairRequest | None,
     *,
     commands: tuple[str, ...],
-    seen: tuple[int | None, str | None],
-    more: Json,
+    last_contact: tuple[int | None, str | None],
+    extra: Json,
 ) -> Json:
     """A node in `node.list`: what it may be asked to do, never merely what it says it can."""
-    approved = known.approved_at_ms is not None
-    shown = arrival.face if arrival else known.face
+    approved = record.approved_at_ms is not None
+    shown = connection.description if connection else record.face
     view: Json = {
-        "nodeId": known.node_id,
-        **_face(shown),
-        "displayName": known.label or shown.display_name or known.name,
-        "caps": list(known.face.caps) if approved else [],
+        "nodeId": record.node_id,
+        **_description_view(shown),
+        "displayName": record.label or shown.display_name or record.name,
+        "caps": list(record.face.caps) if approved else [],
         "commands": list(commands),
         "sessionHost": False,
         "nodePluginTools": [],
-        "pathEnv": arrival.path_env if arrival else None,
-        "remoteIp": arrival.remote_ip if arrival else None,
-        "toolPrefix": known.alias,
+        "pathEnv": connection.path_env if connection else None,
+        "remoteIp": connection.remote_ip if connection else None,
+        "toolPrefix": record.alias,
         "approvalState": "approved" if approved else "unapproved",
-        "connectedAtMs": arrival.since if arrival else None,
-        "lastConnectedAtMs": arrival.since if arrival else None,
-        "lastSeenAtMs": seen[0],
-        "lastSeenReason": seen[1],
-        "approvedAtMs": known.approved_at_ms,
+        "connectedAtMs": connection.since if connection else None,
+        "lastConnectedAtMs": connection.since if connection else None,
+        "lastSeenAtMs": last_contact[0],
+        "lastSeenReason": last_contact[1],
+        "approvedAtMs": record.approved_at_ms,
         "paired": True,
-        "connected": arrival is not None,
+        "connected": connection is not None,
     }
-    if wish is not None:
+    if request is not None:
         view |= {
             "approvalState": "pending-reapproval" if approved else "pending-approval",
-            "pendingRequestId": wish.request_id,
-            "pendingDeclaredCaps": list(wish.face.caps),
-            "pendingDeclaredCommands": list(wish.face.commands),
-            "pendingDeclaredPermissions": wish.face.permissions,
+            "pendingRequestId": request.request_id,
+            "pendingDeclaredCaps": list(request.description.caps),
+            "pendingDeclaredCommands": list(request.description.commands),
+            "pendingDeclaredPermissions": request.description.permissions,
         }
-    return _present(view | more)
+    return _drop_none(view | extra)
 
 
-def _face(face: Face) -> dict[str, Any]:
-    shown: dict[str, Any] = to_builtins(face)
-    return shown | {"caps": list(face.caps), "commands": list(face.commands)}
+def _description_view(description: NodeDescription) -> dict[str, Any]:
+    shown: dict[str, Any] = to_builtins(description)
+    return shown | {"caps": list(description.caps), "commands": list(description.commands)}
 
 
-def _present(view: Json) -> Json:
+def _drop_none(view: Json) -> Json:
     return {key: value for key, value in view.items() if value is not None}

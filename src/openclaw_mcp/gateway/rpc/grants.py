@@ -18,74 +18,85 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...core.claw_methods import GRANT_PREFIX, SERVED, STEPS, WAYS, Judge, tools_behind
-from ...core.effects import Effects
+from ...core.claw_methods import (
+    AUXILIARY_METHODS,
+    GRANT_PREFIX,
+    METHODS_BY_TOOL,
+    TOOLS_BY_METHOD,
+    DenialCheck,
+    tools_for_request,
+)
+from ...core.effects import RunEffects
 from ...core.errors import ToolBusy
 from ...core.model import Caller, Grant, Json
-from ...core.rpc import READ, WRITE, Fault, Method, RpcCall
-from ...core.signal import Bell
-from ...net.gateway_client.acting_headers import TOOLS_CHANGED, is_grant
-from .grant_effects import Record, Witness
+from ...core.rpc import READ, WRITE, RpcCall, RpcError, RpcMethod
+from ...core.signal import Signal
+from ...net.gateway_client.acting_headers import TOOLS_CHANGED, is_grant_token
+from .grant_effects import EffectRecorder, GrantEffects
 
-MOST_GRANTS: Final = 4096  # at once; a gateway runs tens of agents, not thousands
-LONGEST: Final = 24 * 3600.0  # seconds a grant may last: no run does
-REFUSED: Final = "FORBIDDEN"
-SCOPES: Final = frozenset({READ, WRITE})
-HEARS: Final = frozenset({"tick", "shutdown", TOOLS_CHANGED})
+MAX_GRANTS: Final = 4096  # at once; a gateway runs tens of agents, not thousands
+MAX_GRANT_SECONDS: Final = 24 * 3600.0  # seconds a grant may last: no run does
+FORBIDDEN: Final = "FORBIDDEN"
+GRANT_SCOPES: Final = frozenset({READ, WRITE})
+GRANT_EVENTS: Final = frozenset({"tick", "shutdown", TOOLS_CHANGED})
 """Events a program of a run needs to keep its connection. Even `health` names sessions that are not its business."""
-MESSAGING: Final = frozenset({"send"}) | {method for method in SERVED if method.startswith("message:")}
-SPEAKS_FOR: Final = MESSAGING | {"message.action", "sessions.spawn", "sessions.subagents"}
+MESSAGE_METHODS: Final = frozenset({"send"}) | {method for method in TOOLS_BY_METHOD if method.startswith("message:")}
+OWN_SESSION_METHODS: Final = MESSAGE_METHODS | {"message.action", "sessions.spawn", "sessions.subagents"}
 """Methods whose `sessionKey` says for whom: under a grant it is always the run's own."""
 
 logger = logging.getLogger(__name__)
 
-Clerk = Callable[[Caller, str, Json, str, float], None]
+RecordToolUse = Callable[[Caller, str, Json, str, float], None]
 """Hears of each use of a tool when it has ended: who, which, with what, how it ended, after how many seconds."""
 
 
-def refuse_all(caller: Caller, tool: str) -> str | None:
+def deny_all(caller: Caller, tool: str) -> str | None:
     return f"{tool} is refused: no rules were given"
 
 
-def look_away(caller: Caller, tool: str, arguments: Json, outcome: str, seconds: float) -> None:
+def record_nothing(caller: Caller, tool: str, arguments: Json, outcome: str, seconds: float) -> None:
     """Keep no record."""
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class IssuedGrant(Struct, frozen=True, kw_only=True):
     """A grant as the office keeps it: never the token itself."""
 
     id: str
     caller: Caller
-    until: float
-    record: Record
+    expires_at: float
+    effects: GrantEffects
 
 
-class Grants:
+class RunGrants:
     """A `GrantOffice`, and the guard of the connections its grants open."""
 
     def __init__(
-        self, *, judge: Judge = refuse_all, clerk: Clerk = look_away, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        denial_reason: DenialCheck = deny_all,
+        record_use: RecordToolUse = record_nothing,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.judge = judge
+        self.denial_reason = denial_reason
         """The house rules; set by the caretaker."""
-        self._clerk = clerk
-        self.ended: Bell[str] = Bell()
+        self._record_use = record_use
+        self.ended: Signal[str] = Signal()
         """Rings with the id of each grant that ended."""
         self._clock = clock
-        self._held: dict[str, Held] = {}
+        self._grants: dict[str, IssuedGrant] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     # ---- the office ----------------------------------------------------------------------------------------------
 
     def issue(self, caller: Caller, *, seconds: float) -> str:
         """A token that stands for this caller until revoked or the time is up. Raises ToolBusy."""
-        self._sweep()
-        if len(self._held) >= MOST_GRANTS:
-            raise ToolBusy(f"there are {MOST_GRANTS} grants already; wait for runs to end")
+        self._prune()
+        if len(self._grants) >= MAX_GRANTS:
+            raise ToolBusy(f"there are {MAX_GRANTS} grants already; wait for runs to end")
         token = GRANT_PREFIX + secrets.token_urlsafe(32)
-        id = _id(token)
-        seconds = min(seconds, LONGEST)
-        self._held[id] = Held(id=id, caller=caller, until=self._clock() + seconds, record=Record())
+        id = _grant_id(token)
+        seconds = min(seconds, MAX_GRANT_SECONDS)
+        self._grants[id] = IssuedGrant(id=id, caller=caller, expires_at=self._clock() + seconds, effects=GrantEffects())
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -94,102 +105,102 @@ class Grants:
         return token
 
     def revoke(self, token: str) -> None:
-        self._end(_id(token))
+        self._end(_grant_id(token))
 
-    async def settle(self, token: str) -> Effects:
-        held = self._held.get(_id(token))
-        self._end(_id(token))  # first: what is begun after we look would be missed
-        return Effects() if held is None else await held.record.settled()
+    async def settle(self, token: str) -> RunEffects:
+        held = self._grants.get(_grant_id(token))
+        self._end(_grant_id(token))  # first: what is begun after we look would be missed
+        return RunEffects() if held is None else await held.effects.settle()
 
-    def holder(self, token: str) -> Caller | None:
+    def find_caller(self, token: str) -> Caller | None:
         held = self.find(token)
         return None if held is None else held.caller
 
-    def find(self, token: str | None) -> Held | None:
+    def find(self, token: str | None) -> IssuedGrant | None:
         """By its digest: how long that takes says nothing about the token."""
-        if not is_grant(token):
+        if not is_grant_token(token):
             return None
         assert token is not None
-        held = self._held.get(_id(token))
-        if held is not None and held.until <= self._clock():
+        held = self._grants.get(_grant_id(token))
+        if held is not None and held.expires_at <= self._clock():
             self._end(held.id)
             return None
         return held
 
     def close(self) -> None:
-        for id in list(self._held):
+        for id in list(self._grants):
             self._end(id)
 
     def _end(self, id: str) -> None:
         timer = self._timers.pop(id, None)
         if timer is not None:
             timer.cancel()
-        if self._held.pop(id, None) is not None:
-            self.ended.ring(id)
+        if self._grants.pop(id, None) is not None:
+            self.ended.emit(id)
 
-    def _sweep(self) -> None:
+    def _prune(self) -> None:
         now = self._clock()
-        for held in [held for held in self._held.values() if held.until <= now]:
+        for held in [held for held in self._grants.values() if held.expires_at <= now]:
             self._end(held.id)
 
     # ---- the guard -----------------------------------------------------------------------------------------------
 
-    def menu(self, caller: Caller) -> Sequence[str]:
+    def list_tools(self, caller: Caller) -> Sequence[str]:
         """The tools this caller may use, of the 29."""
-        return tuple(tool for tool in WAYS if self.judge(caller, tool) is None)
+        return tuple(tool for tool in METHODS_BY_TOOL if self.denial_reason(caller, tool) is None)
 
-    def narrowed(self, method: Method, call: RpcCall) -> RpcCall:
+    def restrict_call(self, method: RpcMethod, call: RpcCall) -> RpcCall:
         """The call as the grant allows it: for its own session, with just the scope it needs. Raises Fault."""
         caller = call.caller
-        self.permit(caller, call)
-        params = _own(call)
+        self.check_call(caller, call)
+        params = _own_session_params(call)
         scopes = caller.scopes if method.scope is None else caller.scopes | {method.scope}
         return replace(call, params=params, caller=replace(caller, scopes=scopes))
 
-    def ended_call(self, caller: Caller, method: str, params: Json, *, outcome: str, seconds: float) -> None:
+    def record_call(self, caller: Caller, method: str, params: Json, *, outcome: str, seconds: float) -> None:
         """Have a request under a grant put on record as the tool call it is, made or refused; once for each."""
-        tools = _in_order(method, params)
-        refused = outcome == REFUSED
-        if (method in STEPS or not tools) and not refused:
+        tools = _candidate_tools(method, params)
+        refused = outcome == FORBIDDEN
+        if (method in AUXILIARY_METHODS or not tools) and not refused:
             return
-        allowed = [tool for tool in tools if self.judge(caller, tool) is None]
+        allowed = [tool for tool in tools if self.denial_reason(caller, tool) is None]
         tool = next(iter(allowed or tools), method)
-        self._clerk(caller, tool, params, outcome, seconds)
+        self._record_use(caller, tool, params, outcome, seconds)
 
-    def witness(self, id: str, call: RpcCall) -> AbstractContextManager[Witness]:
+    def track_effects(self, id: str, call: RpcCall) -> AbstractContextManager[EffectRecorder]:
         """Around a call under this grant: what it does to others is kept for whoever settles it. Raises Fault."""
-        held = self._held.get(id)
+        held = self._grants.get(id)
         if held is None:
-            raise Fault("this run's token has ended", kind=REFUSED, details={"code": "AUTH_GRANT_ENDED"})
-        return held.record.of(call)
+            raise RpcError("this run's token has ended", kind=FORBIDDEN, details={"code": "AUTH_GRANT_ENDED"})
+        return held.effects.track(call)
 
-    def permit(self, caller: Caller, call: RpcCall) -> None:
+    def check_call(self, caller: Caller, call: RpcCall) -> None:
         """Nothing, when the rules allow this caller a tool the method is behind. Raises Fault."""
-        reasons = [self.judge(caller, tool) for tool in _in_order(call.method, call.params)]
+        reasons = [self.denial_reason(caller, tool) for tool in _candidate_tools(call.method, call.params)]
         if None in reasons:
             return
         reason = next(iter(reasons), None) or f"{call.method} is refused: it is behind no tool of this session"
         logger.info("%s: %s", caller.name, reason)
-        raise Fault(reason, kind=REFUSED, details={"code": "TOOL_DENIED", "method": call.method})
+        raise RpcError(reason, kind=FORBIDDEN, details={"code": "TOOL_DENIED", "method": call.method})
 
 
-def _in_order(method: str, params: Json) -> list[str]:
+def _candidate_tools(method: str, params: Json) -> list[str]:
     """The tools a request may be for. The one that is just this method comes first: its refusal is the one to tell."""
-    return sorted(tools_behind(method, params), key=lambda tool: (len(WAYS[tool][0]), tool))
+    return sorted(tools_for_request(method, params), key=lambda tool: (len(METHODS_BY_TOOL[tool][0]), tool))
 
 
-def granted(caller: Caller) -> Caller:
+def grant_caller(caller: Caller) -> Caller:
     """As whom a connection under a grant calls: the run's agent, with the scopes of the wire instead of its own."""
-    return replace(caller, kind="agent", scopes=SCOPES, door="mcp", grant=caller.grant or Grant())
+    return replace(caller, kind="agent", scopes=GRANT_SCOPES, entry_point="mcp", grant=caller.grant or Grant())
 
 
-def _id(token: str) -> str:
+def _grant_id(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _own(call: RpcCall) -> Json:
+def _own_session_params(call: RpcCall) -> Json:
     """The parameters, speaking for the run's session; what is said without a place is said in its conversation."""
-    if call.method not in SPEAKS_FOR:
+    if call.method not in OWN_SESSION_METHODS:
         return call.params
     params: Json = {**call.params, "sessionKey": call.caller.session}
     grant = call.caller.grant
@@ -199,11 +210,11 @@ def _own(call: RpcCall) -> Json:
     if not params.get("channel"):
         params |= {name: word for name, word in (("channel", grant.channel), ("accountId", grant.account)) if word}
     if params.get("channel") == grant.channel and grant.to and not grant.handed_on:  # else it is where its session is
-        _at_home(params, grant)
+        _fill_conversation(params, grant)
     return params
 
 
-def _at_home(params: Json, grant: Grant) -> None:
+def _fill_conversation(params: Json, grant: Grant) -> None:
     """Fill in the run's own conversation where none is named. `message.action` has it among its inner parameters."""
     inner = params.get("params")
     place: Json = dict(inner) if isinstance(inner, dict) else params

@@ -3,13 +3,13 @@
 from typing import Final
 
 from ...core.model import Caller, Json
-from ...core.rpc import READ, covers
+from ...core.rpc import READ, has_scope
 
-NO_SESSIONS: Final[Json] = {"path": "", "count": 0, "recent": []}
+EMPTY_SESSIONS: Final[Json] = {"path": "", "count": 0, "recent": []}
 
 
-def health_for(caller: Caller, health: Json) -> Json:
+def redact_health(caller: Caller, health: Json) -> Json:
     """Sessions, agents and folders are named to operators who may read, and to nobody else: not to nodes."""
-    if caller.kind != "node" and (caller.owner or covers(caller.scopes, READ)):
+    if caller.kind != "node" and (caller.is_owner or has_scope(caller.scopes, READ)):
         return health
-    return {**health, "sessions": dict(NO_SESSIONS), "agents": []}
+    return {**health, "sessions": dict(EMPTY_SESSIONS), "agents": []}

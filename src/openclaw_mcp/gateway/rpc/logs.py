@@ -9,45 +9,45 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from ...core.model import Json
-from ...core.rpc import READ, SAFE_INTEGER, Fault, Method, RpcCall, read_params
-from ...net.files import StateBroken, open_own
+from ...core.rpc import READ, SAFE_INTEGER, RpcCall, RpcError, RpcMethod, read_params
+from ...net.files import StateBroken, open_private
 
 DEFAULT_LINES: Final = 500
 DEFAULT_BYTES: Final = 250_000  # one answer's worth of text
 
 
-class _Wanted(Struct, frozen=True, rename="camel"):
+class _TailParams(Struct, frozen=True, rename="camel"):
     cursor: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)] | None = None
     limit: Annotated[int, Meta(ge=1, le=5000)] = DEFAULT_LINES
     max_bytes: Annotated[int, Meta(ge=1, le=1_000_000)] = DEFAULT_BYTES
 
 
-class Logs:
+class LogMethods:
     """A `Room`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def methods(self) -> Sequence[Method]:
-        return (Method("logs.tail", READ, self._tail),)
+    def methods(self) -> Sequence[RpcMethod]:
+        return (RpcMethod("logs.tail", READ, self._tail),)
 
     async def _tail(self, call: RpcCall) -> Json:
-        wanted = read_params(call.params, _Wanted, call.method)
+        wanted = read_params(call.params, _TailParams, call.method)
         try:
             return await asyncio.to_thread(self._read, wanted)
         except FileNotFoundError:
             return {"file": str(self._path), "cursor": 0, "size": 0, "lines": [], "truncated": False, "reset": False}
         except StateBroken as exc:
-            raise Fault(str(exc), kind="UNAVAILABLE") from None
+            raise RpcError(str(exc), kind="UNAVAILABLE") from None
         except OSError as exc:
-            raise Fault(f"the log can't be read: {exc.strerror}", kind="UNAVAILABLE") from exc
+            raise RpcError(f"the log can't be read: {exc.strerror}", kind="UNAVAILABLE") from exc
 
-    def _read(self, wanted: _Wanted) -> Json:
-        with os.fdopen(open_own(self._path, os.O_RDONLY), "rb") as file:
+    def _read(self, params: _TailParams) -> Json:
+        with os.fdopen(open_private(self._path, os.O_RDONLY), "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            reset = wanted.cursor is not None and wanted.cursor > size
-            begin = 0 if wanted.cursor is None or reset else wanted.cursor
-            earliest = max(begin, size - wanted.max_bytes)
+            reset = params.cursor is not None and params.cursor > size
+            begin = 0 if params.cursor is None or reset else params.cursor
+            earliest = max(begin, size - params.max_bytes)
             file.seek(earliest)
             data = file.read(size - earliest)
         whole, newline, _ = data.rpartition(b"\n")
@@ -56,8 +56,8 @@ class Logs:
         truncated = earliest > begin
         if truncated and lines:
             lines = lines[1:]  # its beginning was cut off
-        if len(lines) > wanted.limit:
-            truncated, lines = True, lines[-wanted.limit :]
+        if len(lines) > params.limit:
+            truncated, lines = True, lines[-params.limit :]
         return {
             "file": str(self._path),
             "cursor": end,

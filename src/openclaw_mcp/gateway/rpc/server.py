@@ -14,24 +14,24 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from ...core.model import Json
-from ...core.rpc import READ, Event, Fault, Method
-from ...core.signal import Bell
-from ...net.gateway_client.acting_headers import TOOLS_CHANGED, read_place
+from ...core.rpc import READ, RpcError, RpcEvent, RpcMethod
+from ...core.signal import Signal
+from ...net.gateway_client.acting_headers import TOOLS_CHANGED, read_session_address
 from ...net.gateway_client.handshake import EPHEMERAL_MODES
-from ...net.websocket_server import Accepted, strangers
+from ...net.websocket_server import AcceptedWebSocket, make_untrusted_pool
 from ...protocol import gateway_frames
-from ...protocol.gateway_frames import Announcement
-from .authenticator import PROXY_HEADERS, Door, Visitor
-from .connection import Connection, presence_of
-from .grants import HEARS
-from .health import health_for
-from .pairing import Cut, now_ms
-from .throttle import Allowance
+from ...protocol.gateway_frames import EncodedEvent
+from .authenticator import PROXY_HEADERS, Authenticator, PeerInfo
+from .connection import RpcConnection, presence_entry
+from .grants import GRANT_EVENTS
+from .health import redact_health
+from .pairing import DeviceRevocation, now_ms
+from .throttle import RateLimiter
 
-PATHS: Final = frozenset({"/", "/ws"})
-PING_EVERY: Final = 25.0  # seconds between pings, and the time a peer has to answer one
-MOST_CONNECTIONS: Final = 10_000  # in all; the next is turned away before it costs anything
-IN_A_TURN: Final = 2  # requests of one read that begin before others get their turn: some take milliseconds
+WEBSOCKET_PATHS: Final = frozenset({"/", "/ws"})
+PING_INTERVAL: Final = 25.0  # seconds between pings, and the time a peer has to answer one
+MAX_CONNECTIONS: Final = 10_000  # in all; the next is turned away before it costs anything
+REQUESTS_PER_TURN: Final = 2  # requests of one read that begin before others get their turn: some take milliseconds
 STOP_GRACE: Final = 5.0  # seconds running requests get when the house closes
 
 EVENTS: Final = (
@@ -47,7 +47,7 @@ EVENTS: Final = (
 logger = logging.getLogger(__name__)
 
 
-class House(Protocol):
+class GatewayInfo(Protocol):
     """What the intercom says about the gateway it belongs to."""
 
     @property
@@ -62,44 +62,46 @@ class House(Protocol):
     def presence(self) -> Json:
         """The gateway's own presence entry."""
 
-    def refusal(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
         """Why whoever asks so, from a page or under a name that is not ours, may not even knock."""
 
 
-class Intercom:
+class RpcServer:
     """`async with` it while sockets are served. Its `socket` is what uvicorn takes as WebSocket protocol."""
 
-    def __init__(self, door: Door, house: House, *, tick_every: float = gateway_frames.TICK_EVERY) -> None:
-        self.door = door
+    def __init__(
+        self, authenticator: Authenticator, gateway: GatewayInfo, *, tick_interval: float = gateway_frames.TICK_INTERVAL
+    ) -> None:
+        self.authenticator = authenticator
         self.boot_id = str(uuid.uuid4())
-        self.came: Bell[Connection] = Bell()
-        self.went: Bell[Connection] = Bell()
-        self.counts: Counter[tuple[str, ...]] = Counter()
-        self.seconds: dict[str, float] = {}
-        self._house = house
-        self._tick_every = tick_every
-        self._begun = time.monotonic()
-        self._methods: dict[str, Method] = {}
-        self._guests: dict[str, Connection] = {}
-        self.strangers = strangers()
-        self._waiting: dict[str, Connection] = {}
-        self._allowance = Allowance()
+        self.connected: Signal[RpcConnection] = Signal()
+        self.disconnected: Signal[RpcConnection] = Signal()
+        self.counters: Counter[tuple[str, ...]] = Counter()
+        self.seconds_by_method: dict[str, float] = {}
+        self._gateway = gateway
+        self._tick_interval = tick_interval
+        self._started_at = time.monotonic()
+        self._methods: dict[str, RpcMethod] = {}
+        self._connections: dict[str, RpcConnection] = {}
+        self.untrusted = make_untrusted_pool()
+        self._pending: dict[str, RpcConnection] = {}
+        self._rate_limiter = RateLimiter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._versions = {"presence": 1, "health": 1}
         self._timers: list[asyncio.Task[None]] = []
         self._stopping = False
-        door.grants.ended.listen(self._grant_ended)
+        authenticator.grants.ended.connect(self._on_grant_end)
 
-    async def __aenter__(self) -> "Intercom":
+    async def __aenter__(self) -> "RpcServer":
         loop = asyncio.get_running_loop()
-        self._timers = [loop.create_task(self._tick()), loop.create_task(self._ping())]
+        self._timers = [loop.create_task(self._tick_forever()), loop.create_task(self._ping_forever())]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Say goodbye to everybody, let running requests end, stop the clocks."""
-        self.shut("gateway stopping")
+        self.shut_down("gateway stopping")
         for timer in self._timers:
             timer.cancel()
         if self._tasks:
@@ -110,69 +112,69 @@ class Intercom:
 
     # ---- for the caretaker and the rooms ---------------------------------------------------------------------------
 
-    def offer(self, methods: Iterable[Method]) -> None:
+    def register(self, methods: Iterable[RpcMethod]) -> None:
         for method in methods:
             if method.name in self._methods:
                 raise ValueError(f"two rooms offer the method {method.name}")
             self._methods[method.name] = method
 
-    def find(self, name: str) -> Method | None:
+    def find_method(self, name: str) -> RpcMethod | None:
         return self._methods.get(name)
 
     @property
-    def methods(self) -> Sequence[Method]:
+    def methods(self) -> Sequence[RpcMethod]:
         return tuple(self._methods.values())
 
     @property
-    def guests(self) -> Mapping[str, Connection]:
+    def connections(self) -> Mapping[str, RpcConnection]:
         """Everybody who is in, by connection id."""
-        return self._guests
+        return self._connections
 
     @property
     def uptime_ms(self) -> int:
-        return int((time.monotonic() - self._begun) * 1000)
+        return int((time.monotonic() - self._started_at) * 1000)
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: RpcEvent) -> None:
         """Tell everybody who may hear it. Never blocks."""
         hearers = [
             guest
-            for guest in self._guests.values()
-            if guest.may_hear(event.scope, event.name)
-            and (event.topic is None or event.topic in guest.topics or event.also in guest.topics)
+            for guest in self._connections.values()
+            if guest.may_receive(event.scope, event.name)
+            and (event.topic is None or event.topic in guest.topics or event.other_topic in guest.topics)
         ]
         if not hearers:
             return
-        announcement = Announcement(event.name, event.payload, state_version=event.state_version)
+        announcement = EncodedEvent(event.name, event.payload, state_version=event.state_version)
         for guest in hearers:
-            guest.announce(announcement)
-        self.counts["events", event.name] += len(hearers)
+            guest.publish_event(announcement)
+        self.counters["events", event.name] += len(hearers)
 
-    def tell_tools(self) -> None:
+    def announce_tools(self) -> None:
         """The rules about tools have changed: tell those who use tools which they have now."""
-        for guest in self._guests.values():
-            bound = guest.admitted.bound if guest.admitted else None
+        for guest in self._connections.values():
+            bound = guest.auth.policy_caller if guest.auth else None
             if bound is not None:
-                guest.tell(TOOLS_CHANGED, {"tools": self.door.grants.menu(bound)})
+                guest.send_event(TOOLS_CHANGED, {"tools": self.authenticator.grants.list_tools(bound)})
 
-    def presence(self) -> list[Json]:
-        own = self._house.presence()
-        return [own] + [presence_of(guest) for guest in self._guests.values() if _is_present(guest)]
+    def list_presence(self) -> list[Json]:
+        own = self._gateway.presence()
+        return [own] + [presence_entry(guest) for guest in self._connections.values() if _is_present(guest)]
 
     def publish_health(self) -> None:
         self._versions["health"] += 1
-        event = Event(name="health", payload=self._house.health(), scope=READ, state_version=dict(self._versions))
+        event = RpcEvent(name="health", payload=self._gateway.health(), scope=READ, state_version=dict(self._versions))
         self.publish(event)
 
-    def cut(self, cut: Cut) -> None:
+    def disconnect_device(self, revocation: DeviceRevocation) -> None:
         """A device lost its standing: its connections end."""
-        for guest in list(self._guests.values()):
-            connect = guest.admitted.connect if guest.admitted else None
-            if connect is None or connect.device is None or connect.device.id != cut.device_id:
+        for guest in list(self._connections.values()):
+            connect = guest.auth.connect if guest.auth else None
+            if connect is None or connect.device is None or connect.device.id != revocation.device_id:
                 continue
-            if cut.role is None or cut.role == connect.role:
+            if revocation.role is None or revocation.role == connect.role:
                 guest.socket.close(4001, "device removed")
 
-    def shut(self, reason: str, *, restart_expected_ms: int | None = None) -> None:
+    def shut_down(self, reason: str, *, restart_expected_ms: int | None = None) -> None:
         """Tell everybody that we go, and close. Newcomers are turned away from here on."""
         if self._stopping:
             return
@@ -180,70 +182,70 @@ class Intercom:
         payload: Json = {"reason": reason}
         if restart_expected_ms is not None:
             payload["restartExpectedMs"] = restart_expected_ms
-        self.publish(Event(name="shutdown", payload=payload, scope=None))
-        for connection in [*self._guests.values(), *self._waiting.values()]:
+        self.publish(RpcEvent(name="shutdown", payload=payload, scope=None))
+        for connection in [*self._connections.values(), *self._pending.values()]:
             connection.socket.close(1012, "service restart")
 
-    def socket(
+    def make_socket(
         self, config: Any, server_state: Any, app_state: Any, _loop: asyncio.AbstractEventLoop | None = None
     ) -> asyncio.Protocol:
         """A fresh socket in uvicorn's manner."""
-        return ServerSocket(self, server_state.connections)
+        return RpcServerSocket(self, server_state.connections)
 
     # ---- for sockets and connections ------------------------------------------------------------------------------
 
-    def turn_away(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
         """Why a visitor is not heard at all; None: it is."""
-        refusal = self._house.refusal(client, headers)
+        refusal = self._gateway.refusal_reason(client, headers)
         if refusal is not None:
-            self.refused("source-not-allowed")
+            self.count_refusal("source-not-allowed")
         return refusal
 
-    def welcome(self, socket: Accepted, visitor: Visitor) -> Connection | str:
+    def accept(self, socket: AcceptedWebSocket, peer: PeerInfo) -> RpcConnection | str:
         """A connection for this visitor, or the reason why there is no room."""
         if self._stopping:
             return "the gateway is stopping; try again shortly"
-        if len(self._guests) + len(self._waiting) >= MOST_CONNECTIONS:
-            self.refused("full")
+        if len(self._connections) + len(self._pending) >= MAX_CONNECTIONS:
+            self.count_refusal("full")
             return "the gateway has as many connections as it takes"
-        connection = Connection(self, socket, visitor)
-        self._waiting[connection.id] = connection
+        connection = RpcConnection(self, socket, peer)
+        self._pending[connection.id] = connection
         return connection
 
-    def joined(self, connection: Connection) -> Json:
+    def add_connection(self, connection: RpcConnection) -> Json:
         """The connection is in: its hello."""
-        self._waiting.pop(connection.id, None)
-        self._guests[connection.id] = connection
-        assert connection.admitted is not None
+        self._pending.pop(connection.id, None)
+        self._connections[connection.id] = connection
+        assert connection.auth is not None
         # What a client says it understands is a topic: rooms send the richer events only to those.
-        connection.topics.update(f"cap:{cap}" for cap in connection.admitted.connect.caps)
-        self.counts["handshakes", "ok"] += 1
+        connection.topics.update(f"cap:{cap}" for cap in connection.auth.connect.caps)
+        self.counters["handshakes", "ok"] += 1
         if _is_present(connection):
             # After the hello, which holds the presence list: this is news for the others.
-            asyncio.get_running_loop().call_soon(self._presence_changed)
-        self.came.ring(connection)
-        return self._hello(connection)
+            asyncio.get_running_loop().call_soon(self._publish_presence)
+        self.connected.emit(connection)
+        return self._build_hello(connection)
 
-    def left(self, connection: Connection) -> None:
-        self._waiting.pop(connection.id, None)
-        if self._guests.pop(connection.id, None) is None:
+    def remove_connection(self, connection: RpcConnection) -> None:
+        self._pending.pop(connection.id, None)
+        if self._connections.pop(connection.id, None) is None:
             return
         if _is_present(connection):
-            self._presence_changed()
-        self.went.ring(connection)
+            self._publish_presence()
+        self.disconnected.emit(connection)
 
-    def own(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run to its end; the house waits for it when it closes."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def spend(self, method: Method, address: str, name: str) -> None:
+    def check_rate(self, method: RpcMethod, address: str, name: str) -> None:
         """Count a call against its allowance. Raises Fault."""
         assert method.per_minute is not None
-        wait = self._allowance.take((method.name, address, name), method.per_minute, time.monotonic())
+        wait = self._rate_limiter.take((method.name, address, name), method.per_minute, time.monotonic())
         if wait > 0:
-            raise Fault(
+            raise RpcError(
                 f"rate limit exceeded for {method.name}; retry after {wait:.0f}s",
                 kind="UNAVAILABLE",
                 retryable=True,
@@ -251,144 +253,147 @@ class Intercom:
                 details={"method": method.name, "limit": f"{method.per_minute} per 60s"},
             )
 
-    def refused(self, code: str) -> None:
-        self.counts["handshakes", code] += 1
+    def count_refusal(self, code: str) -> None:
+        self.counters["handshakes", code] += 1
 
-    def count(self, what: str) -> None:
-        self.counts[(what,)] += 1
+    def increment(self, what: str) -> None:
+        self.counters[(what,)] += 1
 
-    def answered(self, method: str, outcome: str, seconds: float) -> None:
+    def record_request(self, method: str, outcome: str, seconds: float) -> None:
         known = method if method in self._methods else "unknown"
-        self.counts["requests", known, outcome] += 1
-        self.seconds[known] = self.seconds.get(known, 0.0) + seconds
+        self.counters["requests", known, outcome] += 1
+        self.seconds_by_method[known] = self.seconds_by_method.get(known, 0.0) + seconds
 
     # ---- within --------------------------------------------------------------------------------------------------
 
-    def _hello(self, connection: Connection) -> Json:
-        admitted = connection.admitted
+    def _build_hello(self, connection: RpcConnection) -> Json:
+        admitted = connection.auth
         assert admitted is not None
         auth: Json = {"method": admitted.method, "role": admitted.connect.role, "scopes": admitted.connect.scopes}
         if admitted.device_token is not None:
             auth |= {"deviceToken": admitted.device_token, "issuedAtMs": admitted.issued_at_ms}
         snapshot: Json = {"stateVersion": dict(self._versions), "uptimeMs": self.uptime_ms}
-        features: Json = {"methods": self._advertised(), "events": EVENTS, "capabilities": []}
+        features: Json = {"methods": self._method_names(), "events": EVENTS, "capabilities": []}
         if admitted.grant is None:
-            snapshot |= {"presence": self.presence(), "health": health_for(admitted.caller, self._house.health())}
-            snapshot |= self._house.snapshot(admitted.caller.scopes)
+            snapshot |= {
+                "presence": self.list_presence(),
+                "health": redact_health(admitted.caller, self._gateway.health()),
+            }
+            snapshot |= self._gateway.snapshot(admitted.caller.scopes)
         else:  # a program of a run is told nothing of who else is there
             snapshot |= {"presence": [], "health": {"ok": True}}
-            features["events"] = sorted(HEARS)
-        if admitted.bound is not None:
-            features["tools"] = self.door.grants.menu(admitted.bound)
+            features["events"] = sorted(GRANT_EVENTS)
+        if admitted.policy_caller is not None:
+            features["tools"] = self.authenticator.grants.list_tools(admitted.policy_caller)
         return {
             "type": "hello-ok",
             "protocol": gateway_frames.PROTOCOL,
-            "server": {"version": self._house.version, "bootId": self.boot_id, "connId": connection.id},
+            "server": {"version": self._gateway.version, "bootId": self.boot_id, "connId": connection.id},
             "features": features,
             "snapshot": snapshot,
             "auth": auth,
             "policy": {
-                "maxPayload": gateway_frames.LARGEST_FRAME,
-                "maxBufferedBytes": gateway_frames.LARGEST_BACKLOG,
-                "tickIntervalMs": int(self._tick_every * 1000),
+                "maxPayload": gateway_frames.MAX_FRAME,
+                "maxBufferedBytes": gateway_frames.MAX_BACKLOG,
+                "tickIntervalMs": int(self._tick_interval * 1000),
             },
         }
 
-    def _advertised(self) -> Sequence[str]:
+    def _method_names(self) -> Sequence[str]:
         return [method.name for method in self._methods.values() if method.advertised]
 
-    def _grant_ended(self, id: str) -> None:
-        for guest in list(self._guests.values()):
-            if guest.admitted is not None and guest.admitted.grant == id:
+    def _on_grant_end(self, id: str) -> None:
+        for guest in list(self._connections.values()):
+            if guest.auth is not None and guest.auth.grant == id:
                 guest.socket.close(4001, "the run is over")
 
-    def _presence_changed(self) -> None:
+    def _publish_presence(self) -> None:
         self._versions["presence"] += 1
-        if self._stopping or not any(guest.may_hear(READ) for guest in self._guests.values()):
+        if self._stopping or not any(guest.may_receive(READ) for guest in self._connections.values()):
             return
-        payload = {"presence": self.presence()}
-        self.publish(Event(name="presence", payload=payload, state_version=dict(self._versions)))
+        payload = {"presence": self.list_presence()}
+        self.publish(RpcEvent(name="presence", payload=payload, state_version=dict(self._versions)))
 
-    async def _tick(self) -> None:
+    async def _tick_forever(self) -> None:
         while True:
-            await asyncio.sleep(self._tick_every)
-            self.publish(Event(name="tick", payload={"ts": now_ms()}, scope=None))
+            await asyncio.sleep(self._tick_interval)
+            self.publish(RpcEvent(name="tick", payload={"ts": now_ms()}, scope=None))
 
-    async def _ping(self) -> None:
+    async def _ping_forever(self) -> None:
         """Who has not answered since the last round is gone."""
         while True:
-            await asyncio.sleep(PING_EVERY)
-            for guest in list(self._guests.values()):
-                if not guest.is_idle_reader:
+            await asyncio.sleep(PING_INTERVAL)
+            for guest in list(self._connections.values()):
+                if not guest.expects_pong:
                     continue
                 if not guest.socket.alive:
                     logger.info("connection %s answered no ping: cut off", guest.id)
-                    guest.socket.cut()
+                    guest.socket.abort()
                     continue
                 guest.socket.alive = False
                 guest.socket.ping()
 
 
-class ServerSocket(Accepted):
+class RpcServerSocket(AcceptedWebSocket):
     """One visitor's socket: nobody is known before the handshake."""
 
-    _in_a_turn = IN_A_TURN
+    _frames_per_turn = REQUESTS_PER_TURN
 
-    def __init__(self, intercom: Intercom, connections: set[Any]) -> None:
-        super().__init__(ServerProtocol(max_size=gateway_frames.LARGEST_FRAME), connections, intercom.strangers)
-        self._intercom = intercom
+    def __init__(self, server: RpcServer, connections: set[Any]) -> None:
+        super().__init__(ServerProtocol(max_size=gateway_frames.MAX_FRAME), connections, server.untrusted)
+        self._server = server
 
-    def make_way(self) -> None:
-        self._intercom.refused("too-many-strangers")
-        super().make_way()
+    def evict(self) -> None:
+        self._server.count_refusal("too-many-strangers")
+        super().evict()
 
     def shutdown(self) -> None:
-        self._intercom.shut("gateway stopping")
+        self._server.shut_down("gateway stopping")
         super().shutdown()
 
     def _refuse_frames(self) -> None:
-        self._intercom.refused("too-many-frames")
+        self._server.count_refusal("too-many-frames")
         super()._refuse_frames()
 
     def _refuse_size(self) -> None:
-        self._intercom.refused("preauth-payload-too-large")
+        self._server.count_refusal("preauth-payload-too-large")
         self.close(1009, "preauth payload too large")
 
-    def _opening(self, event: Request | Response) -> None:
+    def _handle_handshake(self, event: Request | Response) -> None:
         assert isinstance(event, Request)
         given = [
             (name.lower().encode(), value.encode("latin-1", "replace")) for name, value in event.headers.raw_items()
         ]
-        refusal = self._intercom.turn_away(self.address, given)
+        refusal = self._server.refusal_reason(self.address, given)
         if refusal is not None:
-            self.answer(self._server_codec.reject(403, f"{refusal}\n"))
+            self.send_handshake(self._server_codec.reject(403, f"{refusal}\n"))
             return
-        if event.path.partition("?")[0] not in PATHS:
-            self.answer(self._server_codec.reject(404, "the gateway's WebSocket is at /\n"))
+        if event.path.partition("?")[0] not in WEBSOCKET_PATHS:
+            self.send_handshake(self._server_codec.reject(404, "the gateway's WebSocket is at /\n"))
             return
         response = self._server_codec.accept(event)
         if response.status_code != 101:
-            self.answer(response)
+            self.send_handshake(response)
             return
-        welcome = self._intercom.welcome(self, self._visitor(event.headers))
+        welcome = self._server.accept(self, self._peer_info(event.headers))
         if isinstance(welcome, str):
-            self.answer(self._server_codec.reject(503, f"{welcome}\n"))
+            self.send_handshake(self._server_codec.reject(503, f"{welcome}\n"))
             return
-        self.answer(response)
+        self.send_handshake(response)
         self.listener = welcome
-        welcome.opened()
+        welcome.on_open()
 
-    def _visitor(self, headers: Headers) -> Visitor:
+    def _peer_info(self, headers: Headers) -> PeerInfo:
         peer = self.address
         origins = headers.get_all("Origin")
-        return Visitor(
+        return PeerInfo(
             address=str(peer[0]) if peer else "unknown",
             origin=",".join(origins) if origins else None,  # two origins are none we allow
             proxied=any(name in headers for name in PROXY_HEADERS),
-            place=read_place({name.lower(): headers.get_all(name) for name in headers}),
+            session_address=read_session_address({name.lower(): headers.get_all(name) for name in headers}),
         )
 
 
-def _is_present(connection: Connection) -> bool:
-    assert connection.admitted is not None
-    return connection.admitted.connect.client.mode not in EPHEMERAL_MODES
+def _is_present(connection: RpcConnection) -> bool:
+    assert connection.auth is not None
+    return connection.auth.connect.client.mode not in EPHEMERAL_MODES

@@ -6,46 +6,52 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Self
 
-from ...core.agent import AgentEvent, Failed, ToolOutcome, ToolUse, Turn
+from ...core.agent import AgentEvent, ToolOutcome, ToolUse, Turn, TurnFailed
 from ...core.errors import StoreError
 from ...core.model import Caller, Json
 from ...core.ports import AgentRuntime, Toolbox
-from ...core.providers import asked_model
-from ...core.repositories import RunBook, SessionBook
-from ...core.rpc import Fault
+from ...core.providers import model_from_settings
+from ...core.repositories import RunRepository, SessionRepository
+from ...core.rpc import RpcError
 from ...core.sessions import (
-    Admission,
-    Claim,
-    Finish,
+    FinishedRun,
     MessagesAdded,
-    Outcome,
     Run,
-    RunBegun,
-    RunNews,
-    RunOver,
+    RunAdmission,
+    RunClaim,
+    RunEnded,
+    RunEvent,
+    RunOutcome,
+    RunOutput,
     RunRequest,
-    RunSaid,
+    RunStarted,
 )
-from ...core.signal import Bell
-from ...core.transcript import ANSWERS_THERE, among_operators, for_others, knows_operators, standing
+from ...core.signal import Signal
+from ...core.transcript import (
+    ANSWERS_IN_CONVERSATION,
+    is_private_operator_run,
+    redact_for_others,
+    run_starter,
+    sees_operator_runs,
+)
 from .turn import Transcript
 
 logger = logging.getLogger(__name__)
 
-ROUND: Final = 1.0  # seconds between looks at what other processes left or ask; nothing local waits for it
+POLL_SECONDS: Final = 1.0  # seconds between looks at what other processes left or ask; nothing local waits for it
 RUN_LIMIT: Final = 600.0  # seconds, when the caller names none: a wedged runtime must not hold a session for ever
-LONGEST_RUN: Final = 24 * 3600.0
+MAX_RUN: Final = 24 * 3600.0
 STOP_GRACE: Final = 5.0  # seconds a runtime has to end what it started once told to stop
 RETRY_FIRST, RETRY_MOST = 0.2, 5.0  # seconds between tries to store a result while the disk refuses
 
-Pick = Callable[[Run], AgentRuntime]
-Act = Callable[[Claim], Awaitable[Caller]]
-Prepare = Callable[[Turn, tuple[str, ...]], Awaitable[Turn]]
+RuntimeSelector = Callable[[Run], AgentRuntime]
+CallerResolver = Callable[[RunClaim], Awaitable[Caller]]
+TurnPreparer = Callable[[Turn, tuple[str, ...]], Awaitable[Turn]]
 """A turn made fit for a runtime that sees these types of files."""
-Patience = Callable[[Run], float | None]
+TimeoutLookup = Callable[[Run], float | None]
 
 
-class Runs:
+class LocalRunExecutor:
     """A `Runner`. `pick` chooses the runtime for a run, `act` says as whom its agent calls tools.
 
     `patience` gives the seconds a run may take when its caller named none; 0 stands for the longest.
@@ -53,41 +59,41 @@ class Runs:
 
     def __init__(
         self,
-        book: RunBook,
-        sessions: SessionBook,
+        repository: RunRepository,
+        sessions: SessionRepository,
         *,
-        pick: Pick,
-        act: Act,
+        select_runtime: RuntimeSelector,
+        resolve_caller: CallerResolver,
         tools: Toolbox | None = None,
-        prepare: Prepare | None = None,
-        patience: Patience = lambda run: None,
+        prepare_turn: TurnPreparer | None = None,
+        timeout_for: TimeoutLookup = lambda run: None,
     ) -> None:
-        self._book = book
+        self._repository = repository
         self._sessions = sessions
-        self._pick = pick
-        self._act = act
+        self._select_runtime = select_runtime
+        self._resolve_caller = resolve_caller
         self._tools = tools
-        self._prepare = prepare
-        self._patience = patience
-        self.news: Bell[RunNews] = Bell()
-        self._going: dict[str, _Going] = {}  # by session key
-        self._elsewhere: set[str] = set()
+        self._prepare_turn = prepare_turn
+        self._timeout_for = timeout_for
+        self.events: Signal[RunEvent] = Signal()
+        self._active: dict[str, _ActiveRun] = {}  # by session key
+        self._remote_run_ids: set[str] = set()
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
 
     async def __aenter__(self) -> Self:
         """What a crash left is ended or taken up before anything new."""
-        await self._sweep()
-        self._own(self._rounds())
+        await self._claim_waiting_runs()
+        self._start_task(self._poll_forever())
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
         """Stop every run; each is remembered as ended by the stop."""
         self._closing = True
-        for going in list(self._going.values()):
+        for going in list(self._active.values()):
             going.stop("restart")
-        carrying = [going.task for going in self._going.values() if going.task is not None]
+        carrying = [going.task for going in self._active.values() if going.task is not None]
         if carrying:
             await asyncio.wait(carrying, timeout=STOP_GRACE * 2)
         for task in list(self._tasks):
@@ -95,44 +101,44 @@ class Runs:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nothing goes in this process."""
-        return not self._going
+        return not self._active
 
-    async def submit(self, request: RunRequest) -> Admission:
+    async def submit(self, request: RunRequest) -> RunAdmission:
         if self._closing:  # it would be begun only to be cut short
-            raise Fault("the gateway is stopping; send it again once it is back", kind="UNAVAILABLE", retryable=True)
-        admission = await self._book.admit(request)
-        self._cut(admission.cut)
+            raise RpcError("the gateway is stopping; send it again once it is back", kind="UNAVAILABLE", retryable=True)
+        admission = await self._repository.admit(request)
+        self._publish_interruptions(admission.ended_runs)
         if admission.claim is not None:
-            self._begin(admission.claim)
-        elif admission.fresh and admission.busy is not None:
-            going = self._going.get(admission.run.session_key)
-            if going is None or going.run.run_id != admission.busy.run_id:
-                self._elsewhere.add(admission.run.run_id)
+            self._start_run(admission.claim)
+        elif admission.is_new and admission.blocking_run is not None:
+            going = self._active.get(admission.run.session_key)
+            if going is None or going.run.run_id != admission.blocking_run.run_id:
+                self._remote_run_ids.add(admission.run.run_id)
             elif request.mode == "steer":
-                going.overtake()
+                going.supersede()
             elif request.mode == "interrupt":
                 going.stop("rpc")
         return admission
 
-    async def abort(self, key: str, *, run_id: str | None = None, queued: bool = True) -> Sequence[str]:
-        dropped = list(await self._book.drop(key, run_id=run_id)) if queued or run_id else []
+    async def abort(self, key: str, *, run_id: str | None = None, include_queued: bool = True) -> Sequence[str]:
+        dropped = list(await self._repository.drop(key, run_id=run_id)) if include_queued or run_id else []
         for run in dropped:
-            self._over(RunOver(run=run))
-        stopped = [run.run_id for run in await self._running_in(key) if run_id in (None, run.run_id)]
-        going = self._going.get(key)
+            self._publish_end(RunEnded(run=run))
+        stopped = [run.run_id for run in await self._runs_in_session(key) if run_id in (None, run.run_id)]
+        going = self._active.get(key)
         if stopped and going is not None and going.run.run_id == stopped[0]:
             going.stop("rpc")
         elif stopped:
-            await self._book.ask_stop(stopped)
+            await self._repository.request_stop(stopped)
         return [*stopped, *(run.run_id for run in dropped)]
 
-    async def _running_in(self, key: str) -> list[Run]:
-        going = self._going.get(key)
+    async def _runs_in_session(self, key: str) -> list[Run]:
+        going = self._active.get(key)
         if going is not None:
             return [going.run]
-        return [run for run in await self._book.working() if run.session_key == key]
+        return [run for run in await self._repository.list_active() if run.session_key == key]
 
     async def wait(self, run_id: str, *, seconds: float) -> Run | None:
         loop = asyncio.get_running_loop()
@@ -141,13 +147,13 @@ class Runs:
             ended: asyncio.Future[None] = loop.create_future()
             self._waiters.setdefault(run_id, set()).add(ended)  # before the look, so that no end is missed
             try:
-                run = await self._book.get(run_id)
-                if run is not None and run.ended:
+                run = await self._repository.get(run_id)
+                if run is not None and run.is_over:
                     return run
                 left = deadline - loop.time()
                 if left <= 0:
                     return None
-                await asyncio.wait({ended}, timeout=min(left, ROUND))
+                await asyncio.wait({ended}, timeout=min(left, POLL_SECONDS))
             finally:
                 waiting = self._waiters[run_id]
                 waiting.discard(ended)
@@ -156,93 +162,97 @@ class Runs:
 
     # ---- carrying out --------------------------------------------------------------------------------------------
 
-    def _own(self, work: "asyncio._CoroutineLike[None]") -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start_task(self, coroutine: "asyncio._CoroutineLike[None]") -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _begin(self, claim: Claim) -> None:
-        going = _Going(claim)
-        self._going[claim.session.key] = going
-        going.task = self._own(self._carry_out(going))
+    def _start_run(self, claim: RunClaim) -> None:
+        going = _ActiveRun(claim)
+        self._active[claim.session.key] = going
+        going.task = self._start_task(self._execute(going))
 
-    async def _carry_out(self, going: "_Going") -> None:
+    async def _execute(self, active: "_ActiveRun") -> None:
         """This run, and whatever waits behind it in the same session."""
-        following: Claim | None = going.claim
+        following: RunClaim | None = active.claim
         while following is not None:
-            self._going[following.session.key] = going
+            self._active[following.session.key] = active
             for run in following.merged:
-                self._over(RunOver(run=run))
-            self.news.ring(RunBegun(claim=following))
-            outcome = await self._perform(going)
-            finish = await self._store(following.run.run_id, outcome)
+                self._publish_end(RunEnded(run=run))
+            self.events.emit(RunStarted(claim=following))
+            outcome = await self._run_agent(active)
+            finish = await self._store_outcome(following.run.run_id, outcome)
             following = None if finish is None else finish.next
             if following is None:
-                self._going.pop(going.run.session_key, None)
+                self._active.pop(active.run.session_key, None)
             if finish is not None:
-                self._over(RunOver(run=finish.run, session=finish.session, messages=finish.messages))
+                self._publish_end(RunEnded(run=finish.run, session=finish.session, messages=finish.messages))
             if following is not None:
-                task, going = going.task, _Going(following)
-                going.task = task
+                task, active = active.task, _ActiveRun(following)
+                active.task = task
                 if self._closing:  # it was taken up in the moment before
-                    going.stop("restart")
+                    active.stop("restart")
 
-    async def _perform(self, going: "_Going") -> Outcome:
-        transcript = going.transcript
-        going.work = asyncio.get_running_loop().create_task(self._listen(going))
-        if going.stopped:
-            going.work.cancel()
-        done, _ = await asyncio.wait({going.work}, timeout=self._limit(going.run))
+    async def _run_agent(self, active: "_ActiveRun") -> RunOutcome:
+        transcript = active.transcript
+        active.agent_task = asyncio.get_running_loop().create_task(self._consume_events(active))
+        if active.stop_reason:
+            active.agent_task.cancel()
+        done, _ = await asyncio.wait({active.agent_task}, timeout=self._time_limit(active.run))
         if not done:
-            going.stop("timeout")
-            done, _ = await asyncio.wait({going.work}, timeout=STOP_GRACE)
+            active.stop("timeout")
+            done, _ = await asyncio.wait({active.agent_task}, timeout=STOP_GRACE)
         if not done:
-            logger.error("run %s: its runtime does not stop; it is left behind", going.run.run_id)
-        elif not going.work.cancelled() and (exc := going.work.exception()) is not None:
-            logger.error("run %s failed", going.run.run_id, exc_info=exc)
-            transcript.hear(Failed(message="The agent stopped working: an internal error, see the gateway's log."))
-        return transcript.outcome(going.stopped)
+            logger.error("run %s: its runtime does not stop; it is left behind", active.run.run_id)
+        elif not active.agent_task.cancelled() and (exc := active.agent_task.exception()) is not None:
+            logger.error("run %s failed", active.run.run_id, exc_info=exc)
+            transcript.add_event(
+                TurnFailed(message="The agent stopped working: an internal error, see the gateway's log.")
+            )
+        return transcript.outcome(active.stop_reason)
 
-    def _limit(self, run: Run) -> float:
-        asked = self._patience(run) if run.timeout_ms is None else run.timeout_ms / 1000
-        return RUN_LIMIT if asked is None else min(asked or LONGEST_RUN, LONGEST_RUN)
+    def _time_limit(self, run: Run) -> float:
+        asked = self._timeout_for(run) if run.timeout_ms is None else run.timeout_ms / 1000
+        return RUN_LIMIT if asked is None else min(asked or MAX_RUN, MAX_RUN)
 
-    async def _listen(self, going: "_Going") -> None:
-        run = going.run
-        turn = self._turn(going.claim, await self._act(going.claim))
-        runtime = self._pick(run)
-        if turn.caller.owner:  # also one who was not when they wrote
-            going.transcript.by = "owner"
-        if self._prepare is not None:
-            turn = await self._prepare(turn, runtime.takes)
+    async def _consume_events(self, active: "_ActiveRun") -> None:
+        run = active.run
+        turn = self._build_turn(active.claim, await self._resolve_caller(active.claim))
+        runtime = self._select_runtime(run)
+        if turn.caller.is_owner:  # also one who was not when they wrote
+            active.transcript.started_by = "owner"
+        if self._prepare_turn is not None:
+            turn = await self._prepare_turn(turn, runtime.media_types)
         async with aclosing(runtime.run(turn)) as events:  # type: ignore[type-var]  # see below
             # Protocols can't say "async generator": every runtime is one, and closing it is how a turn is aborted.
             async for event in events:
-                await self._heard(going, event)
-                if going.overtaken and going.transcript.between:
-                    going.stopped = going.stopped or "steered"
+                await self._handle_event(active, event)
+                if active.is_superseded and active.transcript.is_between_tools:
+                    active.stop_reason = active.stop_reason or "steered"
                     return
 
-    async def _heard(self, going: "_Going", event: AgentEvent) -> None:
-        drafts = going.transcript.hear(event)
-        self.news.ring(RunSaid(run=going.run, event=event))
+    async def _handle_event(self, active: "_ActiveRun", event: AgentEvent) -> None:
+        drafts = active.transcript.add_event(event)
+        self.events.emit(RunOutput(run=active.run, event=event))
         if drafts:
-            added = await self._book.note(going.run.run_id, drafts)
-            self.news.ring(MessagesAdded(run=going.run, messages=tuple(added)))
+            added = await self._repository.append_messages(active.run.run_id, drafts)
+            self.events.emit(MessagesAdded(run=active.run, messages=tuple(added)))
 
-    def _turn(self, claim: Claim, caller: Caller) -> Turn:
+    def _build_turn(self, claim: RunClaim, caller: Caller) -> Turn:
         run, session = claim.run, claim.session
         before = len(claim.messages)
 
         async def recall(most: int) -> tuple[Json, ...]:
             if session.message_count == before:  # nothing was said before: not worth a look
                 return ()
-            bodies = await self._sessions.bodies(session.key, limit=most, offset=before)
-            if caller.owner:
+            bodies = await self._sessions.message_bodies(session.key, limit=most, offset=before)
+            if caller.is_owner:
                 return bodies
-            unsaid, operators = among_operators(run.options, session), knows_operators(run.options, session)
-            return tuple(for_others(body, unsaid=unsaid, operators=operators) for body in bodies)
+            unsaid, operators = is_private_operator_run(run.options, session), sees_operator_runs(run.options, session)
+            return tuple(
+                redact_for_others(body, include_elsewhere=unsaid, include_operators=operators) for body in bodies
+            )
 
         settings = {**session.entry, **run.options}
         return Turn(
@@ -252,9 +262,9 @@ class Runs:
             session_id=session.session_id,
             prompt=claim.prompt,
             attachments=claim.attachments,
-            recall=recall,
+            load_history=recall,
             system_prompt=settings.get("extraSystemPrompt"),
-            model=asked_model(settings),
+            model=model_from_settings(settings),
             thinking=settings.get("thinking") or settings.get("thinkingLevel"),
             resume=session.entry.get("resume") or None,
             cwd=caller.grant.folder if caller.grant is not None else None,
@@ -263,12 +273,12 @@ class Runs:
             tools=self._tools,
         )
 
-    async def _store(self, run_id: str, outcome: Outcome) -> Finish | None:
+    async def _store_outcome(self, run_id: str, outcome: RunOutcome) -> FinishedRun | None:
         """A result is told only once it is on disk; while the disk refuses, the run is not over."""
         wait = RETRY_FIRST
         while True:
             try:
-                return await self._book.finish(run_id, outcome, go_on=not self._closing)
+                return await self._repository.finish(run_id, outcome, claim_next=not self._closing)
             except StoreError as exc:
                 logger.error("run %s ended but can't be stored, trying again: %s", run_id, exc)  # noqa: TRY400  (one line; it repeats)
                 if self._closing:
@@ -276,85 +286,87 @@ class Runs:
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, RETRY_MOST)
 
-    def _over(self, news: RunOver) -> None:
-        self._elsewhere.discard(news.run.run_id)
-        self.news.ring(news)
-        for waiter in self._waiters.get(news.run.run_id, ()):
+    def _publish_end(self, event: RunEnded) -> None:
+        self._remote_run_ids.discard(event.run.run_id)
+        self.events.emit(event)
+        for waiter in self._waiters.get(event.run.run_id, ()):
             if not waiter.done():
                 waiter.set_result(None)
 
     # ---- other processes -----------------------------------------------------------------------------------------
 
-    async def _rounds(self) -> None:
+    async def _poll_forever(self) -> None:
         while True:
-            await asyncio.sleep(ROUND)
+            await asyncio.sleep(POLL_SECONDS)
             try:
-                await self._look_around()
+                await self._poll()
             except StoreError as exc:
                 logger.warning("can't look after runs now: %s", exc)
 
-    async def _look_around(self) -> None:
-        if not await self._book.unsettled() and not self._elsewhere:
+    async def _poll(self) -> None:
+        if not await self._repository.has_open_runs() and not self._remote_run_ids:
             return
-        stop, steer = await self._book.signals()
-        for going in list(self._going.values()):
+        stop, steer = await self._repository.pending_signals()
+        for going in list(self._active.values()):
             if going.run.run_id in stop:
                 going.stop("rpc")
             elif going.run.run_id in steer:
-                going.overtake()
-        await self._sweep()
-        for run_id in list(self._elsewhere):
-            run = await self._book.get(run_id)
-            if run is None or run.ended:
-                self._elsewhere.discard(run_id)
-            if run is not None and run.ended:
-                await self._over_elsewhere(run)
+                going.supersede()
+        await self._claim_waiting_runs()
+        for run_id in list(self._remote_run_ids):
+            run = await self._repository.get(run_id)
+            if run is None or run.is_over:
+                self._remote_run_ids.discard(run_id)
+            if run is not None and run.is_over:
+                await self._publish_remote_end(run)
 
-    async def _over_elsewhere(self, run: Run) -> None:
+    async def _publish_remote_end(self, run: Run) -> None:
         """Tell a run that another process carried out as if it had gone here, only all at once."""
-        said = await self._book.said(run)
+        said = await self._repository.answer_messages(run)
         for message in said:
             if message.role == "toolResult":
                 id, name = str(message.body.get("toolCallId", "")), str(message.body.get("toolName", ""))
                 content, failed = tuple(message.body.get("content") or ()), bool(message.body.get("isError"))
-                self.news.ring(RunSaid(run=run, event=ToolUse(id, name, {})))
-                self.news.ring(RunSaid(run=run, event=ToolOutcome(id, name, content, failed)))
-        self._over(RunOver(run=run, messages=tuple(said)))
+                self.events.emit(RunOutput(run=run, event=ToolUse(id, name, {})))
+                self.events.emit(RunOutput(run=run, event=ToolOutcome(id, name, content, failed)))
+        self._publish_end(RunEnded(run=run, messages=tuple(said)))
 
-    async def _sweep(self) -> None:
-        claims, cut = await self._book.sweep()
-        self._cut(cut)
+    async def _claim_waiting_runs(self) -> None:
+        claims, cut = await self._repository.sweep()
+        self._publish_interruptions(cut)
         for claim in claims:
-            self._begin(claim)
+            self._start_run(claim)
 
-    def _cut(self, runs: Sequence[Run]) -> None:
+    def _publish_interruptions(self, runs: Sequence[Run]) -> None:
         for run in runs:
             logger.warning("run %s was cut short by the end of its process", run.run_id)
-            self._over(RunOver(run=run))
+            self._publish_end(RunEnded(run=run))
 
 
-class _Going:
+class _ActiveRun:
     """A run at work in this process."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: RunClaim) -> None:
         self.claim = claim
         self.run = claim.run
         options = claim.run.options
-        self.transcript = Transcript(claim.run.run_id, standing(options), said=options.get(ANSWERS_THERE) is True)
-        self.work: asyncio.Task[None] | None = None
+        self.transcript = Transcript(
+            claim.run.run_id, run_starter(options), replies_in_conversation=options.get(ANSWERS_IN_CONVERSATION) is True
+        )
+        self.agent_task: asyncio.Task[None] | None = None
         self.task: asyncio.Task[None] | None = None
-        self.stopped: str | None = None
-        self.overtaken = False
+        self.stop_reason: str | None = None
+        self.is_superseded = False
 
     def stop(self, reason: str) -> None:
         """Now, whatever it is doing."""
-        if self.stopped is None:
-            self.stopped = reason
-            if self.work is not None:
-                self.work.cancel()
+        if self.stop_reason is None:
+            self.stop_reason = reason
+            if self.agent_task is not None:
+                self.agent_task.cancel()
 
-    def overtake(self) -> None:
+    def supersede(self) -> None:
         """At the next moment when no tool is at work; the message behind it will answer for both."""
-        self.overtaken = True
-        if self.transcript.between:
+        self.is_superseded = True
+        if self.transcript.is_between_tools:
             self.stop("steered")

@@ -8,29 +8,29 @@ from msgspec import Meta, Struct
 
 from ...core.agent import Attachment
 from ...core.model import Json
-from ...core.rpc import SAFE_INTEGER, Fault
+from ...core.rpc import SAFE_INTEGER, RpcError
 from ...core.sessions import QueueMode
 
-MOST_ATTACHMENTS: Final = 20
-LARGEST_ATTACHMENT: Final = 18 * 1024 * 1024  # as base64 it just fits the largest frame
+MAX_ATTACHMENTS: Final = 20
+MAX_ATTACHMENT_BYTES: Final = 18 * 1024 * 1024  # as base64 it just fits the largest frame
 
-Name = Annotated[str, Meta(min_length=1)]
-Key = Annotated[str, Meta(min_length=1, max_length=512)]
+NonEmptyStr = Annotated[str, Meta(min_length=1)]
+SessionKey = Annotated[str, Meta(min_length=1, max_length=512)]
 RunId = Annotated[str, Meta(min_length=1, max_length=250)]
 Label = Annotated[str, Meta(min_length=1, max_length=512)]
-Count = Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
-Some = Annotated[int, Meta(ge=1, le=SAFE_INTEGER)]
+NonNegativeInt = Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
+PositiveInt = Annotated[int, Meta(ge=1, le=SAFE_INTEGER)]
 
 
-class Params(Struct, frozen=True, kw_only=True, rename="camel"):
-    agent_id: Name | None = None
+class SessionParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    agent_id: NonEmptyStr | None = None
 
 
-class ListParams(Params, frozen=True, kw_only=True):
-    limit: Some | None = None
-    offset: Count = 0
+class SessionListParams(SessionParams, frozen=True, kw_only=True):
+    limit: PositiveInt | None = None
+    offset: NonNegativeInt = 0
     cursor: str | None = None
-    active_minutes: Some | None = None
+    active_minutes: PositiveInt | None = None
     active_only: bool = False
     require_last_interaction: bool = False
     sort_by: Literal["updatedAt", "lastInteractionAt", "activity"] = "updatedAt"
@@ -41,167 +41,167 @@ class ListParams(Params, frozen=True, kw_only=True):
     include_last_message: bool = False
     label: Label | None = None
     pinned: bool | None = None
-    spawned_by: Name | None = None
+    spawned_by: NonEmptyStr | None = None
     search: str | None = None
     archived: bool | Literal["all"] = False
 
 
-class KeyParams(Params, frozen=True, kw_only=True):
-    key: Key
+class KeyParams(SessionParams, frozen=True, kw_only=True):
+    key: SessionKey
     include_derived_titles: bool = False
     include_last_message: bool = False
-    limit: Some | None = None
+    limit: PositiveInt | None = None
 
 
-class PreviewParams(Params, frozen=True, kw_only=True):
-    keys: Annotated[list[Key], Meta(min_length=1, max_length=200)]
-    limit: Some = 12
+class PreviewParams(SessionParams, frozen=True, kw_only=True):
+    keys: Annotated[list[SessionKey], Meta(min_length=1, max_length=200)]
+    limit: PositiveInt = 12
     max_chars: Annotated[int, Meta(ge=20)] = 240
 
 
-class ResolveParams(Params, frozen=True, kw_only=True):
-    key: Key | None = None
-    session_id: Name | None = None
+class ResolveParams(SessionParams, frozen=True, kw_only=True):
+    key: SessionKey | None = None
+    session_id: NonEmptyStr | None = None
     label: Label | None = None
     allow_missing: bool = False
 
 
-class ResetParams(Params, frozen=True, kw_only=True):
-    key: Key
+class ResetParams(SessionParams, frozen=True, kw_only=True):
+    key: SessionKey
     reason: Literal["new", "reset"] = "reset"
-    expected_session_id: Name | None = None
+    expected_session_id: NonEmptyStr | None = None
 
 
-class DeleteParams(Params, frozen=True, kw_only=True):
-    key: Key
+class DeleteParams(SessionParams, frozen=True, kw_only=True):
+    key: SessionKey
     delete_transcript: bool = True
-    expected_session_id: Name | None = None
-    expected_lifecycle_revision: Name | None = None
+    expected_session_id: NonEmptyStr | None = None
+    expected_lifecycle_revision: NonEmptyStr | None = None
     archived_only: bool = False
 
 
-class CreateParams(Params, frozen=True, kw_only=True):
-    key: Key | None = None
-    idempotency_key: Name | None = None
+class CreateParams(SessionParams, frozen=True, kw_only=True):
+    key: SessionKey | None = None
+    idempotency_key: NonEmptyStr | None = None
     label: Label | None = None
     display_name: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
-    parent_session_key: Key | None = None
-    spawn_depth: Some | None = None
-    model: Name | None = None
-    thinking_level: Name | None = None
+    parent_session_key: SessionKey | None = None
+    spawn_depth: PositiveInt | None = None
+    model: NonEmptyStr | None = None
+    thinking_level: NonEmptyStr | None = None
     task: str | None = None
     message: str | None = None
     attachments: list[Json] | None = None
-    timeout_ms: Count | None = None
+    timeout_ms: NonNegativeInt | None = None
 
 
-class AbortParams(Params, frozen=True, kw_only=True):
-    key: Key | None = None
+class AbortParams(SessionParams, frozen=True, kw_only=True):
+    key: SessionKey | None = None
     run_id: RunId | None = None
     clear_queued: bool = True
 
 
-class SearchParams(Params, frozen=True, kw_only=True):
+class SearchParams(SessionParams, frozen=True, kw_only=True):
     query: Annotated[str, Meta(min_length=1, max_length=4096)]
-    session_keys: Annotated[list[Key], Meta(min_length=1, max_length=200)] | None = None
+    session_keys: Annotated[list[SessionKey], Meta(min_length=1, max_length=200)] | None = None
     limit: Annotated[int, Meta(ge=1, le=25)] = 10
 
 
-class SendParams(Params, frozen=True, kw_only=True):
+class SessionSendParams(SessionParams, frozen=True, kw_only=True):
     """`sessions.send` and `sessions.steer`."""
 
-    key: Key
+    key: SessionKey
     message: str
     idempotency_key: RunId | None = None
     attachments: list[Json] | None = None
     thinking: str | None = None
-    timeout_ms: Count | None = None
+    timeout_ms: NonNegativeInt | None = None
 
 
-class ChatSendParams(Params, frozen=True, kw_only=True):
-    session_key: Key
+class ChatSendParams(SessionParams, frozen=True, kw_only=True):
+    session_key: SessionKey
     message: str
     idempotency_key: RunId
     attachments: list[Json] | None = None
     queue_mode: QueueMode = "steer"
     thinking: str | None = None
-    timeout_ms: Count | None = None
+    timeout_ms: NonNegativeInt | None = None
     system_input_provenance: Json | None = None
 
 
-class HistoryParams(Params, frozen=True, kw_only=True):
-    session_key: Key
+class HistoryParams(SessionParams, frozen=True, kw_only=True):
+    session_key: SessionKey
     limit: Annotated[int, Meta(ge=1, le=1000)] = 200
-    offset: Count | None = None
+    offset: NonNegativeInt | None = None
     cursor: str | None = None
-    message_id: Name | None = None
+    message_id: NonEmptyStr | None = None
     max_bytes: Annotated[int, Meta(ge=1024)] | None = None
     max_chars: Annotated[int, Meta(ge=1, le=500_000)] | None = None
 
 
-class ChatAbortParams(Params, frozen=True, kw_only=True):
-    session_key: Key
+class ChatAbortParams(SessionParams, frozen=True, kw_only=True):
+    session_key: SessionKey
     run_id: RunId | None = None
 
 
-class InjectParams(Params, frozen=True, kw_only=True):
-    session_key: Key
-    message: Name
+class InjectParams(SessionParams, frozen=True, kw_only=True):
+    session_key: SessionKey
+    message: NonEmptyStr
     label: Annotated[str, Meta(max_length=100)] | None = None
 
 
-class MessageGetParams(Params, frozen=True, kw_only=True):
-    session_key: Key
-    message_id: Name
+class MessageGetParams(SessionParams, frozen=True, kw_only=True):
+    session_key: SessionKey
+    message_id: NonEmptyStr
     max_chars: Annotated[int, Meta(ge=1, le=2_000_000)] | None = None
 
 
-class AgentParams(Params, frozen=True, kw_only=True):
-    message: Name
+class AgentParams(SessionParams, frozen=True, kw_only=True):
+    message: NonEmptyStr
     idempotency_key: RunId
-    session_key: Key | None = None
-    session_id: Name | None = None
+    session_key: SessionKey | None = None
+    session_id: NonEmptyStr | None = None
     attachments: list[Json] | None = None
     model: str | None = None
     provider: str | None = None
     thinking: str | None = None
-    timeout: Count | None = None
+    timeout: NonNegativeInt | None = None
     extra_system_prompt: str | None = None
     input_provenance: Json | None = None
     label: Label | None = None
     lane: str | None = None
-    spawned_by: Key | None = None
-    cwd: Name | None = None
+    spawned_by: SessionKey | None = None
+    cwd: NonEmptyStr | None = None
 
 
-class WaitParams(Params, frozen=True, kw_only=True):
+class WaitParams(SessionParams, frozen=True, kw_only=True):
     run_id: RunId
-    timeout_ms: Count = 30_000
+    timeout_ms: NonNegativeInt = 30_000
 
 
-def read_attachments(given: list[Json] | None) -> tuple[Attachment, ...]:
+def read_attachments(entries: list[Json] | None) -> tuple[Attachment, ...]:
     """Raises Fault naming the attachment that can't be used."""
-    if given is None:
+    if entries is None:
         return ()
-    if len(given) > MOST_ATTACHMENTS:
-        raise Fault(f"at most {MOST_ATTACHMENTS} attachments go with one message")
-    return tuple(_attachment(one, f"attachments[{index}]") for index, one in enumerate(given))
+    if len(entries) > MAX_ATTACHMENTS:
+        raise RpcError(f"at most {MAX_ATTACHMENTS} attachments go with one message")
+    return tuple(_read_attachment(one, f"attachments[{index}]") for index, one in enumerate(entries))
 
 
-def _attachment(given: Json, where: str) -> Attachment:
-    content: Any = given.get("content")
-    mime_type = given.get("mimeType") or given.get("mime_type") or "application/octet-stream"
+def _read_attachment(entry: Json, path: str) -> Attachment:
+    content: Any = entry.get("content")
+    mime_type = entry.get("mimeType") or entry.get("mime_type") or "application/octet-stream"
     if not isinstance(content, str | bytes) or not content:
-        raise Fault(f"{where}: content must be base64 text")
+        raise RpcError(f"{path}: content must be base64 text")
     if isinstance(content, str) and content.startswith("data:"):
         declared, _, content = content.removeprefix("data:").partition(",")
-        mime_type = given.get("mimeType") or declared.partition(";")[0] or mime_type
+        mime_type = entry.get("mimeType") or declared.partition(";")[0] or mime_type
     try:
         # Bytes come from this very process: nothing on a wire can be bytes.
         data = content if isinstance(content, bytes) else base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
-        raise Fault(f"{where}: content is not valid base64") from None
-    if len(data) > LARGEST_ATTACHMENT:
-        raise Fault(f"{where}: larger than {LARGEST_ATTACHMENT} bytes")
-    name = given.get("fileName") or given.get("name")
+        raise RpcError(f"{path}: content is not valid base64") from None
+    if len(data) > MAX_ATTACHMENT_BYTES:
+        raise RpcError(f"{path}: larger than {MAX_ATTACHMENT_BYTES} bytes")
+    name = entry.get("fileName") or entry.get("name")
     return Attachment(mime_type=str(mime_type)[:255], name=str(name)[:255] if name else None, data=data)

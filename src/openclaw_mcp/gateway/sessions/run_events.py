@@ -4,61 +4,81 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from ...core.agent import Failed, Media, Model, Partial, Thinking, ToolOutcome, ToolUpdate, ToolUse, Usage
-from ...core.agents import Roster
+from ...core.agent import (
+    MediaAttached,
+    ModelSelected,
+    PartialAnswer,
+    ThinkingText,
+    ToolOutcome,
+    ToolUpdate,
+    ToolUse,
+    TurnFailed,
+    Usage,
+)
+from ...core.agents import AgentRoster
 from ...core.model import Json
-from ...core.rpc import Event, Publish
-from ...core.sessions import Message, MessagesAdded, Run, RunBegun, RunNews, RunOver, RunSaid, Session, now_ms
+from ...core.rpc import Publish, RpcEvent
+from ...core.sessions import (
+    MessagesAdded,
+    Run,
+    RunEnded,
+    RunEvent,
+    RunOutput,
+    RunStarted,
+    Session,
+    TranscriptMessage,
+    now_ms,
+)
 from . import views
 
-PACE: Final = 0.075  # seconds between two deltas: faster than eyes, slower than tokens
-SESSIONS: Final = "sessions"
-ROUTE: Final = ("lastChannel", "lastTo", "lastAccountId", "lastThreadId")
+DELTA_INTERVAL: Final = 0.075  # seconds between two deltas: faster than eyes, slower than tokens
+SESSIONS_TOPIC: Final = "sessions"
+ROUTE_FIELDS: Final = ("lastChannel", "lastTo", "lastAccountId", "lastThreadId")
 """Where a session's conversation takes place; a message says it itself, for those who pass it on."""
 """Topic of those who follow every session."""
-TOOL_EVENTS: Final = "cap:tool-events"
+TOOL_EVENTS_TOPIC: Final = "cap:tool-events"
 """Topic of connections that declared they understand tool streams."""
 
 
-def topic(key: str) -> str:
+def session_topic(key: str) -> str:
     return f"session:{key}"
 
 
-class Feed:
+class RunEventPublisher:
     """Listens to a runner's bell; publishes."""
 
-    def __init__(self, publish: Publish, roster: Callable[[], Roster]) -> None:
+    def __init__(self, publish: Publish, roster: Callable[[], AgentRoster]) -> None:
         self._publish = publish
         self._roster = roster
-        self._voices: dict[str, _Voice] = {}
+        self._streams: dict[str, _RunStream] = {}
 
-    def hear(self, news: RunNews) -> None:
-        match news:
-            case RunBegun(claim=claim):
-                voice = self._voices[claim.run.run_id] = _Voice(self._publish, claim.run, claim.session.spawned_by)
-                self.changed(claim.session, reason="send", run_id=claim.run.run_id, active=(claim.run.run_id,))
+    def on_run_event(self, run_event: RunEvent) -> None:
+        match run_event:
+            case RunStarted(claim=claim):
+                voice = self._streams[claim.run.run_id] = _RunStream(self._publish, claim.run, claim.session.spawned_by)
+                self.publish_session(claim.session, reason="send", run_id=claim.run.run_id, active=(claim.run.run_id,))
                 for message in claim.messages:
-                    self.message(message, claim.session)
+                    self.publish_message(message, claim.session)
                 voice.begin()
-            case RunSaid(run=run, event=event):
-                self._voice(run).say(event)
+            case RunOutput(run=run, event=event):
+                self._stream_for(run).publish_event(event)
             case MessagesAdded(messages=messages):
                 for message in messages:
-                    self.message(message, None)
-            case RunOver(run=run, session=session, messages=messages):
-                ending = self._voices.pop(run.run_id, None) or _Voice(self._publish, run, None)
+                    self.publish_message(message, None)
+            case RunEnded(run=run, session=session, messages=messages):
+                ending = self._streams.pop(run.run_id, None) or _RunStream(self._publish, run, None)
                 ending.end(run, next((m for m in reversed(messages) if m.role == "assistant"), None))
                 for message in messages:
-                    self.message(message, session)
+                    self.publish_message(message, session)
                 if session is not None:
-                    self.changed(session, phase="end", run_id=run.run_id)
+                    self.publish_session(session, phase="end", run_id=run.run_id)
 
-    def _voice(self, run: Run) -> "_Voice":
-        if run.run_id not in self._voices:
-            self._voices[run.run_id] = _Voice(self._publish, run, None)
-        return self._voices[run.run_id]
+    def _stream_for(self, run: Run) -> "_RunStream":
+        if run.run_id not in self._streams:
+            self._streams[run.run_id] = _RunStream(self._publish, run, None)
+        return self._streams[run.run_id]
 
-    def changed(
+    def publish_session(
         self, session: Session, *, reason: str | None = None, phase: str | None = None, run_id: str | None = None,
         active: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
@@ -68,18 +88,18 @@ class Feed:
         for name, value in (("reason", reason), ("phase", phase), ("runId", run_id)):
             if value is not None:
                 payload[name] = value
-        self._publish(Event(name="sessions.changed", payload=payload, topic=SESSIONS))
+        self._publish(RpcEvent(name="sessions.changed", payload=payload, topic=SESSIONS_TOPIC))
 
-    def gone(self, key: str, agent_id: str) -> None:
+    def publish_deletion(self, key: str, agent_id: str) -> None:
         payload = {"sessionKey": key, "agentId": agent_id, "reason": "delete", "ts": now_ms()}
-        self._publish(Event(name="sessions.changed", payload=payload, topic=SESSIONS))
+        self._publish(RpcEvent(name="sessions.changed", payload=payload, topic=SESSIONS_TOPIC))
 
-    def message(self, message: Message, session: Session | None) -> None:
+    def publish_message(self, message: TranscriptMessage, session: Session | None) -> None:
         """Tell those who follow every session, and those who follow this one."""
         payload: Json = {
             "sessionKey": message.session_key,
             "agentId": message.session_key.split(":")[1],
-            "message": views.message(message),
+            "message": views.format_message(message),
             "messageId": message.uid,
             "messageSeq": message.seq,
         }
@@ -88,15 +108,22 @@ class Feed:
         if session is not None:
             row = views.session_row(session, self._roster())
             payload["session"] = row
-            payload |= {name: row[name] for name in ROUTE if name in row}
-        self._publish(Event(name="session.message", payload=payload, topic=topic(message.session_key), also=SESSIONS))
+            payload |= {name: row[name] for name in ROUTE_FIELDS if name in row}
+        self._publish(
+            RpcEvent(
+                name="session.message",
+                payload=payload,
+                topic=session_topic(message.session_key),
+                other_topic=SESSIONS_TOPIC,
+            )
+        )
 
     def close(self) -> None:
-        for voice in self._voices.values():
-            voice.hush()
+        for voice in self._streams.values():
+            voice.cancel_timer()
 
 
-class _Voice:
+class _RunStream:
     """One run's events, numbered, its deltas paced."""
 
     def __init__(self, publish: Publish, run: Run, spawned_by: str | None) -> None:
@@ -107,120 +134,122 @@ class _Voice:
             self._base["spawnedBy"] = spawned_by
         self._seq = 0
         self._text = ""
-        self._told = ""
-        self._item = 1
+        self._published_text = ""
+        self._item_number = 1
         self._timer: asyncio.TimerHandle | None = None
-        self._quiet_until = 0.0
-        self._tools: dict[str, int] = {}
+        self._next_delta_at = 0.0
+        self._tool_start_times: dict[str, int] = {}
 
     def begin(self) -> None:
-        self._chat({"state": "status", "phase": "preparing_context"})
-        self._agent("lifecycle", {"phase": "start", "startedAt": self._run.started_at})
-        self._chat({"state": "status", "phase": "starting_model"})
+        self._publish_chat({"state": "status", "phase": "preparing_context"})
+        self._publish_agent("lifecycle", {"phase": "start", "startedAt": self._run.started_at})
+        self._publish_chat({"state": "status", "phase": "starting_model"})
 
-    def say(self, event: Any) -> None:
+    def publish_event(self, event: Any) -> None:
         match event:
-            case Partial(text=text, replace=replace):
+            case PartialAnswer(text=text, replace=replace):
                 self._text = text if replace else self._text + text
-                self._soon()
-            case Model(provider=provider, model=model):
-                self._agent("lifecycle", {"phase": "model", "provider": provider, "model": model})
+                self._schedule_flush()
+            case ModelSelected(provider=provider, model=model):
+                self._publish_agent("lifecycle", {"phase": "model", "provider": provider, "model": model})
             case Usage(output=output):
-                self._agent("usage", {"outputTokens": output})
-            case Thinking(text=text):
-                self._agent("thinking", {"text": text, "delta": text})
+                self._publish_agent("usage", {"outputTokens": output})
+            case ThinkingText(text=text):
+                self._publish_agent("thinking", {"text": text, "delta": text})
             case ToolUse() | ToolUpdate() | ToolOutcome():
                 self._flush()
-                self._item += 1
-                self._tool(event)
-            case Media() | Failed() | _:
+                self._item_number += 1
+                self._publish_tool(event)
+            case MediaAttached() | TurnFailed() | _:
                 pass
 
-    def end(self, run: Run, answer: Message | None) -> None:
+    def end(self, run: Run, answer: TranscriptMessage | None) -> None:
         self._flush()
         ended = {"stopReason": run.stop_reason, "aborted": run.status == "aborted", "endedAt": run.ended_at}
         if run.status == "ok":
-            terminal = {"terminalReply": views.reply(run), "terminalReceipt": views.receipt(run)}
+            terminal = {"terminalReply": views.terminal_reply(run), "terminalReceipt": views.terminal_receipt(run)}
             more = {"startedAt": run.started_at, "replayInvalid": False, "executionSettled": True}
-            self._agent("lifecycle", {"phase": "end", **ended, **more, **terminal})
+            self._publish_agent("lifecycle", {"phase": "end", **ended, **more, **terminal})
             final: Json = {"state": "final", "stopReason": run.stop_reason}
             if answer is not None:
-                final["message"] = views.message(answer, inline=True)
-            self._chat(final)
+                final["message"] = views.format_message(answer, inline=True)
+            self._publish_chat(final)
         elif run.status == "aborted":
-            self._agent("lifecycle", {"phase": "end", **ended})
-            self._chat({"state": "aborted", "stopReason": run.stop_reason, **self._so_far()})
+            self._publish_agent("lifecycle", {"phase": "end", **ended})
+            self._publish_chat({"state": "aborted", "stopReason": run.stop_reason, **self._partial_message()})
         else:
-            self._agent("lifecycle", {"phase": "error", "error": run.error, **ended})
-            self._chat({"state": "error", "errorMessage": run.error, "stopReason": run.stop_reason, **_failure(run)})
-        self.hush()
+            self._publish_agent("lifecycle", {"phase": "error", "error": run.error, **ended})
+            self._publish_chat(
+                {"state": "error", "errorMessage": run.error, "stopReason": run.stop_reason, **_failure_fields(run)}
+            )
+        self.cancel_timer()
 
-    def hush(self) -> None:
+    def cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _so_far(self) -> Json:
-        return {"message": _assistant(self._text)} if self._text else {}
+    def _partial_message(self) -> Json:
+        return {"message": _assistant_message(self._text)} if self._text else {}
 
-    def _soon(self) -> None:
+    def _schedule_flush(self) -> None:
         """The first delta at once, the others at a pace."""
         if self._timer is not None:
             return
         loop = asyncio.get_running_loop()
-        if loop.time() >= self._quiet_until:
+        if loop.time() >= self._next_delta_at:
             self._flush()
         else:
-            self._timer = loop.call_at(self._quiet_until, self._flush)
+            self._timer = loop.call_at(self._next_delta_at, self._flush)
 
     def _flush(self) -> None:
-        self.hush()
-        if self._text == self._told:
+        self.cancel_timer()
+        if self._text == self._published_text:
             return
-        grown = self._text.startswith(self._told)
-        added = self._text[len(self._told) :] if grown else self._text
-        self._told = self._text
-        self._quiet_until = asyncio.get_running_loop().time() + PACE
-        item = f"{self._run.run_id}:{self._item}"
-        self._agent("assistant", {"text": self._text, "delta": added, "itemId": item})
-        delta: Json = {"state": "delta", "deltaText": added, "message": _assistant(self._text)}
-        self._chat(delta if grown else {**delta, "replace": True}, step=False)
+        grown = self._text.startswith(self._published_text)
+        added = self._text[len(self._published_text) :] if grown else self._text
+        self._published_text = self._text
+        self._next_delta_at = asyncio.get_running_loop().time() + DELTA_INTERVAL
+        item = f"{self._run.run_id}:{self._item_number}"
+        self._publish_agent("assistant", {"text": self._text, "delta": added, "itemId": item})
+        delta: Json = {"state": "delta", "deltaText": added, "message": _assistant_message(self._text)}
+        self._publish_chat(delta if grown else {**delta, "replace": True}, advance=False)
 
-    def _tool(self, event: ToolUse | ToolUpdate | ToolOutcome) -> None:
+    def _publish_tool(self, event: ToolUse | ToolUpdate | ToolOutcome) -> None:
         name = {"name": event.name, "toolCallId": event.id}
         item = {"itemId": f"tool:{event.id}", **name, "kind": "tool"}
         if isinstance(event, ToolUse):
-            self._tools[event.id] = now_ms()
-            started = {"title": event.name, "status": "running", "startedAt": self._tools[event.id]}
-            self._agent("item", {**item, "phase": "start", **started}, to=TOOL_EVENTS)
-            self._agent("tool", {"phase": "start", **name, "args": event.arguments}, to=TOOL_EVENTS)
+            self._tool_start_times[event.id] = now_ms()
+            started = {"title": event.name, "status": "running", "startedAt": self._tool_start_times[event.id]}
+            self._publish_agent("item", {**item, "phase": "start", **started}, topic=TOOL_EVENTS_TOPIC)
+            self._publish_agent("tool", {"phase": "start", **name, "args": event.arguments}, topic=TOOL_EVENTS_TOPIC)
             return
         content = {"content": list(event.content)}
         if isinstance(event, ToolUpdate):
-            self._agent("tool", {"phase": "update", **name, "partialResult": content}, to=TOOL_EVENTS)
+            self._publish_agent("tool", {"phase": "update", **name, "partialResult": content}, topic=TOOL_EVENTS_TOPIC)
             return
         result = {"phase": "result", **name, "isError": event.failed, "result": content}
-        self._agent("tool", result, to=TOOL_EVENTS)
-        times = {"startedAt": self._tools.pop(event.id, now_ms()), "endedAt": now_ms()}
+        self._publish_agent("tool", result, topic=TOOL_EVENTS_TOPIC)
+        times = {"startedAt": self._tool_start_times.pop(event.id, now_ms()), "endedAt": now_ms()}
         status = "failed" if event.failed else "completed"
-        self._agent("item", {**item, "phase": "end", "status": status, **times}, to=TOOL_EVENTS)
+        self._publish_agent("item", {**item, "phase": "end", "status": status, **times}, topic=TOOL_EVENTS_TOPIC)
 
-    def _chat(self, payload: Json, *, step: bool = True) -> None:
-        self._seq += step
-        self._publish(Event(name="chat", payload={**self._base, "seq": self._seq, **payload}))
+    def _publish_chat(self, payload: Json, *, advance: bool = True) -> None:
+        self._seq += advance
+        self._publish(RpcEvent(name="chat", payload={**self._base, "seq": self._seq, **payload}))
 
-    def _agent(self, stream: str, data: Json, *, to: str | None = None) -> None:
+    def _publish_agent(self, stream: str, data: Json, *, topic: str | None = None) -> None:
         self._seq += 1
         payload = {**self._base, "sessionId": self._run.session_id, "stream": stream, "data": data}
         payload |= {"seq": self._seq, "ts": now_ms(), "isHeartbeat": False}
-        self._publish(Event(name="agent", payload=payload, topic=to))
+        self._publish(RpcEvent(name="agent", payload=payload, topic=topic))
 
 
-def _assistant(text: str) -> Json:
+def _assistant_message(text: str) -> Json:
     return {"role": "assistant", "content": [{"type": "text", "text": text}], "timestamp": now_ms()}
 
 
-def _failure(run: Run) -> Json:
+def _failure_fields(run: Run) -> Json:
     if run.stop_reason == "timeout":
         return {"errorKind": "timeout"}
     failure = (run.result or {}).get("failure", {})

@@ -3,29 +3,34 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...core.agents import Roster
+from ...core.agents import AgentRoster
 from ...core.model import Json
-from ...core.sessions import Message, Run, Session, now_ms
+from ...core.sessions import Run, Session, TranscriptMessage, now_ms
 
-PREVIEW: Final = 120  # characters of a list's titles and last messages
-NOT_PLACED: Final = {"cloudPlacementSupported": False, "devicePlacementSupported": False}
-INLINE: Final = ("image", "audio", "video", "file")
+PREVIEW_LENGTH: Final = 120  # characters of a list's titles and last messages
+NO_PLACEMENT: Final = {"cloudPlacementSupported": False, "devicePlacementSupported": False}
+INLINE_TYPES: Final = ("image", "audio", "video", "file")
 
 
 def session_row(
-    session: Session, roster: Roster, *, active: Iterable[str] = (), titles: bool = False, last: bool = False
+    session: Session,
+    roster: AgentRoster,
+    *,
+    active: Iterable[str] = (),
+    include_titles: bool = False,
+    include_last: bool = False,
 ) -> Json:
     ids = list(active)
-    row: Json = {**session.entry, **_nature(session), **_counts(session), **_times(session)}
-    row |= choices(session.agent_id, roster)
+    row: Json = {**session.entry, **_identity_fields(session), **_token_counts(session), **_time_fields(session)}
+    row |= agent_settings(session.agent_id, roster)
     row |= {"hasActiveRun": bool(ids), "activeRunIds": ids, "snapshotAt": now_ms(), "effectiveQueueMode": "steer"}
     row |= {
         name: value
         for name, value in (
             ("label", session.label),
             ("displayName", session.display_name or session.label),
-            ("derivedTitle", _cut(session.title or session.label) if titles else None),
-            ("lastMessagePreview", _cut(session.preview) if last else None),
+            ("derivedTitle", _truncate(session.title or session.label) if include_titles else None),
+            ("lastMessagePreview", _truncate(session.preview) if include_last else None),
             ("lastInteractionAt", session.last_interaction_at),
             ("lastRunId", session.last_run_id),
             ("modelProvider", session.model_provider),
@@ -41,7 +46,7 @@ def session_row(
     return row
 
 
-def _nature(session: Session) -> Json:
+def _identity_fields(session: Session) -> Json:
     group = session.classification == "group"
     return {
         "key": session.key,
@@ -62,7 +67,7 @@ def _nature(session: Session) -> Json:
     }
 
 
-def _counts(session: Session) -> Json:
+def _token_counts(session: Session) -> Json:
     return {
         "inputTokens": session.input_tokens,
         "outputTokens": session.output_tokens,
@@ -71,7 +76,7 @@ def _counts(session: Session) -> Json:
     }
 
 
-def choices(agent_id: str, roster: Roster) -> Json:
+def agent_settings(agent_id: str, roster: AgentRoster) -> Json:
     """What a session of this agent works with unless it says otherwise."""
     card = next((card for card in roster.agents if card.id == agent_id), None)
     provider, _, model = ((card and card.model) or "demo/demo-echo").partition("/")
@@ -79,7 +84,7 @@ def choices(agent_id: str, roster: Roster) -> Json:
         "modelProvider": provider,
         "model": model,
         "modelOverrideSource": None,
-        "agentRuntime": {"id": card.runtime if card else "demo", "source": "implicit", **NOT_PLACED},
+        "agentRuntime": {"id": card.runtime if card else "demo", "source": "implicit", **NO_PLACEMENT},
         "runtimeSelectionLocked": False,
         "thinkingLevels": [{"id": "off", "label": "off"}],
         "thinkingOptions": ["off"],
@@ -93,15 +98,21 @@ def choices(agent_id: str, roster: Roster) -> Json:
     }
 
 
-def nobody(key: str, classification: str, roster: Roster) -> Json:
+def placeholder_row(key: str, classification: str, roster: AgentRoster) -> Json:
     """The row of a session that has yet to come into being."""
     row: Json = {"key": key, "agentId": key.split(":")[1], "kind": "direct", "classification": classification}
     row |= {"isMain": classification == "main", "isBackground": False, "archived": False, "pinned": False}
     row |= {"unread": False, "updatedAt": None, "totalTokensFresh": False, "effectiveQueueMode": "steer"}
-    return {**row, **choices(row["agentId"], roster), "hasActiveRun": False, "activeRunIds": [], "snapshotAt": now_ms()}
+    return {
+        **row,
+        **agent_settings(row["agentId"], roster),
+        "hasActiveRun": False,
+        "activeRunIds": [],
+        "snapshotAt": now_ms(),
+    }
 
 
-def _times(session: Session) -> Json:
+def _time_fields(session: Session) -> Json:
     times: Json = {"createdAt": session.created_at, "updatedAt": session.updated_at}
     if session.status is not None:
         times["status"] = session.status
@@ -112,28 +123,28 @@ def _times(session: Session) -> Json:
     return times
 
 
-def _cut(text: str | None) -> str | None:
-    return None if text is None else text[:PREVIEW]
+def _truncate(text: str | None) -> str | None:
+    return None if text is None else text[:PREVIEW_LENGTH]
 
 
-def defaults(roster: Roster) -> Json:
+def session_defaults(roster: AgentRoster) -> Json:
     """What a session starts with."""
-    chosen = choices(roster.default_id, roster)
+    chosen = agent_settings(roster.default_id, roster)
     names = ("modelProvider", "model", "agentRuntime", "thinkingLevels", "thinkingOptions", "thinkingDefault")
     return {**{name: chosen[name] for name in names}, "contextTokens": None, "modelSelectionTarget": "session"}
 
 
-def resolved(agent_id: str, roster: Roster) -> Json:
-    chosen = choices(agent_id, roster)
+def model_selection(agent_id: str, roster: AgentRoster) -> Json:
+    chosen = agent_settings(agent_id, roster)
     return {name: chosen[name] for name in ("modelProvider", "model", "agentRuntime", "runtimeSelectionLocked")}
 
 
-def message(message: Message, *, max_chars: int | None = None, inline: bool = False) -> Json:
+def format_message(message: TranscriptMessage, *, max_chars: int | None = None, inline: bool = False) -> Json:
     """A transcript's message. `inline` keeps the bytes of pictures and sounds."""
     shaped = dict(message.body)
     content = shaped.get("content")
     if isinstance(content, list):
-        shaped["content"] = [_block(block, max_chars, inline=inline) for block in content]
+        shaped["content"] = [_format_block(block, max_chars, inline=inline) for block in content]
     elif isinstance(content, str) and max_chars is not None:
         shaped["content"] = content[:max_chars]
     shaped["timestamp"] = message.at
@@ -147,15 +158,15 @@ def message(message: Message, *, max_chars: int | None = None, inline: bool = Fa
     return shaped
 
 
-def _block(block: Json, max_chars: int | None, *, inline: bool) -> Json:
-    if block.get("type") in INLINE and not inline and "data" in block:
+def _format_block(block: Json, max_chars: int | None, *, inline: bool) -> Json:
+    if block.get("type") in INLINE_TYPES and not inline and "data" in block:
         return {**{name: value for name, value in block.items() if name != "data"}, "omitted": True}
     if max_chars is not None and isinstance(block.get("text"), str):
         return {**block, "text": block["text"][:max_chars]}
     return block
 
 
-def text_of(body: Mapping[str, Any]) -> str:
+def message_text(body: Mapping[str, Any]) -> str:
     content = body.get("content")
     if isinstance(content, str):
         return content
@@ -165,13 +176,13 @@ def text_of(body: Mapping[str, Any]) -> str:
 # ---- runs --------------------------------------------------------------------------------------------------------
 
 
-def reply(run: Run) -> Json:
+def terminal_reply(run: Run) -> Json:
     """What the run has to show: `visible` text, or nothing."""
     text = (run.result or {}).get("text")
     return {"disposition": "visible", "text": text} if text else {"disposition": "silent"}
 
 
-def receipt(run: Run) -> Json:
+def terminal_receipt(run: Run) -> Json:
     result = run.result or {}
     model = {"provider": result.get("provider"), "model": result.get("model")}
     return {
@@ -182,11 +193,11 @@ def receipt(run: Run) -> Json:
         "effective": {**model, "responseModel": result.get("model")},
         "successfulToolNames": result.get("tools", []),
         "rerouted": False,
-        "terminalDisposition": reply(run)["disposition"],
+        "terminalDisposition": terminal_reply(run)["disposition"],
     }
 
 
-def waited(run: Run) -> Json:
+def wait_result(run: Run) -> Json:
     """The answer of `agent.wait`."""
     ended: Json = {"runId": run.run_id, "endedAt": run.ended_at, "stopReason": run.stop_reason}
     if run.started_at is not None:
@@ -194,7 +205,7 @@ def waited(run: Run) -> Json:
     if run.status != "ok":
         return {**ended, "status": "error", "error": run.error or "aborted"}
     ok: Json = {**ended, "status": "ok", "livenessState": "working"}
-    return {**ok, "terminalReceipt": receipt(run), "terminalReply": reply(run)}
+    return {**ok, "terminalReceipt": terminal_receipt(run), "terminalReply": terminal_reply(run)}
 
 
 def agent_result(run: Run) -> Json:
@@ -226,7 +237,7 @@ def agent_result(run: Run) -> Json:
     }
 
 
-def pending(waiting: Iterable[Run]) -> Json:
+def pending_inputs(waiting: Iterable[Run]) -> Json:
     items = [
         {"runId": run.run_id, "text": run.message, "queueMode": run.mode, "acceptedAt": run.accepted_at}
         for run in waiting

@@ -11,182 +11,207 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from ...config.file import ConfigFile
-from ...config.rpc_methods import ConfigRoom
-from ...config.text import MASK, redacted
-from ...config.views import completions_offered, database, media_settings, roster_of
-from ...core.agents import Roster
+from ...config.rpc_methods import ConfigService
+from ...config.text import MASK, redact_secrets
+from ...config.views import media_settings, offers_completions, roster_from_config, store_location
+from ...core.agents import AgentRoster
 from ...core.model import Json
-from ...core.ports import Guard
-from ...core.rpc import Room
-from ...net.orphan_reaper import Watchman
+from ...core.ports import ProcessGuard
+from ...core.rpc import RpcModule
+from ...net.orphan_reaper import OrphanReaper
 from ...net.state_dir import audit_key
-from ...store.cron_jobs import CronJobs
-from ...tools.audit_writer import Ledger
-from ..channels.channel_types import KINDS
+from ...store.cron_jobs import SqlCronJobRepository
+from ...tools.audit_writer import AuditWriter
+from ..channels.channel_types import CHANNEL_FACTORIES
 from ..cron.cron_tool import CronTool
-from ..cron.permissions import Reach
-from ..cron.rpc_methods import CronRoom
-from ..rpc.attach import Attach
+from ..cron.permissions import JobPermissions
+from ..cron.rpc_methods import CronMethods
+from ..rpc.attach import AttachMethods
 from ..sessions import keys
-from .channels import Mail, mailing
-from .chat_completions import Completions
+from .channels import ChannelServices, open_channels
+from .chat_completions import ChatCompletionsApi
 from .cli_runtimes import cli_runtimes
-from .gateway import Gateway
+from .gateway import GatewayServer
 from .model_runtimes import model_runtimes
-from .nodes import StoreShelf, machine_room
-from .restart import Restart
-from .runs import Memory, remembering
-from .status_report import Report
-from .tools import Equipment
+from .nodes import DatabasePairingStorage, open_nodes
+from .restart import InPlaceRestart
+from .runs import StoreServices, open_store_services
+from .status_report import StatusReport
+from .tools import AgentTools
 
 if TYPE_CHECKING:
     # For the types alone: a gateway by itself has no proxy to load.
-    from ...proxy.state import House
+    from ...proxy.state import ProxyState
 
 logger = logging.getLogger(__name__)
 
-EXPECTED_MS: Final = 1500  # milliseconds a restart is said to take
+RESTART_EXPECTED_MS: Final = 1500  # milliseconds a restart is said to take
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class GatewayOptions(Struct, frozen=True, kw_only=True):
     """What stays the same from one start to the next."""
 
     folder: Path
     token: str
     hosts: frozenset[str] = frozenset()
-    beyond: bool = False
+    accepts_remote: bool = False
     """Whether other machines reach it."""
-    apps: "House | None" = None
+    proxy_state: "ProxyState | None" = None
     """The app proxy, when it lives in this process too."""
-    again: bool = False
+    is_restart: bool = False
     """Whether this start is a restart."""
 
 
-async def serve(plan: Plan, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> bool:
+async def serve(options: GatewayOptions, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> bool:
     """Serve until told to stop. True: a restart was asked for.
 
     Raises StoreDamaged, ConfigInvalid or StateBroken before anything is served.
     """
-    async with assembled(plan, own_address(listener)) as whole:
-        return await _until_done(whole, listener, ready)
+    async with assemble_gateway(options, local_address(listener)) as whole:
+        return await _serve_until_done(whole, listener, ready)
 
 
-class Whole(Struct, frozen=True, kw_only=True):
+class AssembledGateway(Struct, frozen=True, kw_only=True):
     """The gateway with every room in it."""
 
-    gateway: Gateway
-    restart: Restart
-    report: Report
+    gateway: GatewayServer
+    restart: InPlaceRestart
+    report: StatusReport
 
 
 @asynccontextmanager
-async def assembled(plan: Plan, address: str) -> AsyncIterator[Whole]:
+async def assemble_gateway(options: GatewayOptions, address: str) -> AsyncIterator[AssembledGateway]:
     """Every room open and offered; `address` is where programs of this machine reach the gateway."""
-    ledger, shelf = Ledger(), StoreShelf(plan.folder / "pairing.json")
-    key = await asyncio.to_thread(audit_key, plan.folder)
-    gateway = Gateway(
-        plan.folder, plan.token, hosts=plan.hosts, beyond=plan.beyond, shelf=shelf, audit=ledger.write, digest_key=key
+    ledger, shelf = AuditWriter(), DatabasePairingStorage(options.folder / "pairing.json")
+    key = await asyncio.to_thread(audit_key, options.folder)
+    gateway = GatewayServer(
+        options.folder,
+        options.token,
+        hosts=options.hosts,
+        accepts_remote=options.accepts_remote,
+        pairing_store=shelf,
+        audit=ledger.write,
+        digest_key=key,
     )
-    config = ConfigRoom(await asyncio.to_thread(ConfigFile, plan.folder), gateway.publish)
-    roster = _following(config)
+    config = ConfigService(await asyncio.to_thread(ConfigFile, options.folder), gateway.publish)
+    roster = _make_roster_reader(config)
     async with AsyncExitStack() as stack:
-        equipment = await stack.enter_async_context(Equipment(gateway, config, ledger, roster=roster, apps=plan.apps))
-        models = await stack.enter_async_context(model_runtimes(plan.folder, lambda: config.current.config, roster))
+        equipment = await stack.enter_async_context(
+            AgentTools(gateway, config, ledger, roster=roster, proxy_state=options.proxy_state)
+        )
+        models = await stack.enter_async_context(model_runtimes(options.folder, lambda: config.current.config, roster))
         clis = await stack.enter_async_context(
-            cli_runtimes(plan.folder, roster, url=address, grants=gateway.grants, menu=gateway.grants.menu)
+            cli_runtimes(
+                options.folder, roster, url=address, grants=gateway.grants, allowed_tools=gateway.grants.list_tools
+            )
         )
         memory = await stack.enter_async_context(
-            remembering(
-                database(plan.folder, config.current.config), gateway.publish, roster=roster, tools=gateway.tools,
-                runtimes={**models, **clis}, act=equipment.act, around=equipment.around,
-                media=lambda: media_settings(config.current.config),
+            open_store_services(
+                store_location(options.folder, config.current.config), gateway.publish, roster=roster, tools=gateway.tools,
+                runtimes={**models, **clis}, make_caller=equipment.make_run_caller, run_scope=equipment.run_scope,
+                media_settings=lambda: media_settings(config.current.config),
             )
         )  # fmt: skip
-        config.history, shelf.book = memory.config_history, memory.devices
+        config.history, shelf.repository = memory.config_history, memory.devices
         await stack.enter_async_context(config)
         stalls = await stack.enter_async_context(
-            machine_room(gateway, memory.nodes, config=lambda: config.current.config)
+            open_nodes(gateway, memory.nodes, config=lambda: config.current.config)
         )
-        config.changed.listen(lambda _: stalls.look_at_all())
+        config.changed.connect(lambda _: stalls.refresh_all())
         mail = await stack.enter_async_context(
-            mailing(
-                memory, gateway.publish, config=config, roster=roster, folder=plan.folder, judge=gateway.rules.refusal,
-                token=plan.token, kinds=KINDS,
+            open_channels(
+                memory, gateway.publish, config=config, roster=roster, folder=options.folder, tool_refusal=gateway.policy.refusal_reason,
+                token=options.token, factories=CHANNEL_FACTORIES,
             )
         )  # fmt: skip
-        equipment.deliver_by(mail.mailroom)
-        watchman = Watchman()
+        equipment.connect_channels(mail.channels)
+        watchman = OrphanReaper()
         stack.push_async_callback(asyncio.to_thread, watchman.close)
-        cron = _clock(memory, mail, gateway, config, roster, watchman)
-        cron.reach = Reach(
-            helpers=equipment.helpers, see=equipment.check_sight, send=mail.check_sending, judge=gateway.rules.refusal
+        cron = _build_cron(memory, mail, gateway, config, roster, watchman)
+        cron.permissions = JobPermissions(
+            spawnable_agents=equipment.spawnable_agents,
+            check_session=equipment.check_visibility,
+            check_address=mail.authorize_send,
+            tool_refusal=gateway.policy.refusal_reason,
         )
-        restart = Restart(memory.runs, lambda: config.current, lambda: memory.runs.idle, again=plan.again)
-        config.changed.listen(restart.config_changed)
-        report = Report(memory, roster)
-        await report.count()
-        completions = Completions(
-            memory.runs, roster=roster, bears_token=gateway.bears_token,
-            offered=lambda: completions_offered(config.current.config),
+        restart = InPlaceRestart(
+            memory.runs, lambda: config.current, lambda: memory.runs.is_idle, is_restart=options.is_restart
+        )
+        config.changed.connect(restart.on_config_change)
+        report = StatusReport(memory, roster)
+        await report.refresh()
+        completions = ChatCompletionsApi(
+            memory.runs, roster=roster, has_token=gateway.has_token,
+            is_enabled=lambda: offers_completions(config.current.config),
         )  # fmt: skip
-        attach = Attach(
-            gateway.grants, url=address, key=lambda key: _session_of(key, roster()), acting=equipment.acting
+        attach = AttachMethods(
+            gateway.grants, url=address, normalize_key=lambda key: _resolve_session_key(key, roster()), bind_session=equipment.act_in_session
         )  # fmt: skip
-        rooms: tuple[Room, ...] = (config, restart, report, completions, attach, *mail.rooms, cron)
+        rooms: tuple[RpcModule, ...] = (config, restart, report, completions, attach, *mail.rpc_modules, cron)
         for room in rooms:
-            gateway.add(room)
+            gateway.add_module(room)
         gateway.registry.add("message", mail.tool)
         gateway.registry.add("cron", CronTool(cron, memory.sessions))
         await stack.enter_async_context(cron)
-        yield Whole(gateway=gateway, restart=restart, report=report)
+        yield AssembledGateway(gateway=gateway, restart=restart, report=report)
 
 
-def _session_of(key: str, roster: Roster) -> str:
+def _resolve_session_key(key: str, roster: AgentRoster) -> str:
     """The whole key of a session of ours. Raises Fault."""
-    whole = keys.canonical(key, roster)
-    roster.card(keys.parts(whole)[0])
+    whole = keys.normalize_key(key, roster)
+    roster.get_agent(keys.split_key(whole)[0])
     return whole
 
 
-def _following(config: ConfigRoom) -> Callable[[], Roster]:
+def _make_roster_reader(config: ConfigService) -> Callable[[], AgentRoster]:
     """The agents as the config has them now, read anew when it has changed."""
-    rosters: dict[str, Roster] = {}
+    rosters: dict[str, AgentRoster] = {}
 
-    def roster() -> Roster:
+    def roster() -> AgentRoster:
         current = config.current
         if current.hash not in rosters:
             rosters.clear()
-            rosters[current.hash] = roster_of(current.config)
+            rosters[current.hash] = roster_from_config(current.config)
         return rosters[current.hash]
 
     return roster
 
 
-def _clock(
-    memory: Memory, mail: Mail, gateway: Gateway, config: ConfigRoom, roster: Callable[[], Roster], guard: Guard
-) -> CronRoom:
+def _build_cron(
+    services: StoreServices,
+    channels: ChannelServices,
+    gateway: GatewayServer,
+    config: ConfigService,
+    roster: Callable[[], AgentRoster],
+    guard: ProcessGuard,
+) -> CronMethods:
     def settings() -> Json:
         found: Json = config.current.config.get("cron", {})
         return found
 
-    room = CronRoom(
-        CronJobs(memory.store), memory.runs, memory.sessions, gateway.publish, path=memory.store.where,
-        roster=roster, config=settings, mailroom=mail.mailroom, guard=guard,
+    room = CronMethods(
+        SqlCronJobRepository(services.store), services.runs, services.sessions, gateway.publish, store_path=services.store.location,
+        roster=roster, config=settings, channels=channels.channels, guard=guard,
     )  # fmt: skip
-    room.hide = lambda part: redacted(part, MASK)
+    room.redact = lambda part: redact_secrets(part, MASK)
     return room
 
 
-async def _until_done(whole: Whole, listener: socket.socket, ready: Callable[[], None] | None) -> bool:
-    serving = asyncio.ensure_future(whole.gateway.serve(listener, ready=ready))
-    asked, counting = asyncio.ensure_future(whole.restart.due()), asyncio.ensure_future(whole.report.keep_counting())
+async def _serve_until_done(
+    assembled: AssembledGateway, listener: socket.socket, ready: Callable[[], None] | None
+) -> bool:
+    serving = asyncio.ensure_future(assembled.gateway.serve(listener, ready=ready))
+    asked, counting = (
+        asyncio.ensure_future(assembled.restart.wait_until_due()),
+        asyncio.ensure_future(assembled.report.refresh_on_change()),
+    )
     try:
         await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             await serving
             return False
         logger.info("restarting in place")
-        whole.gateway.intercom.shut("gateway restarting", restart_expected_ms=EXPECTED_MS)
+        assembled.gateway.rpc_server.shut_down("gateway restarting", restart_expected_ms=RESTART_EXPECTED_MS)
         return True
     finally:
         for task in (serving, asked, counting):
@@ -194,7 +219,7 @@ async def _until_done(whole: Whole, listener: socket.socket, ready: Callable[[],
         await asyncio.gather(serving, asked, counting, return_exceptions=True)
 
 
-def own_address(listener: socket.socket) -> str:
+def local_address(listener: socket.socket) -> str:
     """Where programs on this machine reach the gateway."""
     host, port = listener.getsockname()[:2]
     near = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)

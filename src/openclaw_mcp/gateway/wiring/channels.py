@@ -7,79 +7,79 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ...config.rpc_methods import ConfigRoom
-from ...core.agents import Roster
-from ...core.channel import Address
-from ...core.claw_methods import Judge
+from ...config.rpc_methods import ConfigService
+from ...core.agents import AgentRoster
+from ...core.channel import ChatAddress
+from ...core.claw_methods import DenialCheck
 from ...core.model import Caller, Json
-from ...core.rpc import Publish, Room
-from ...store.local_messages import LocalConversations
-from ...store.messages import Acquaintances, Arrivals, Letters
-from ..channels.account_runner import Maker
-from ..channels.local.rpc_methods import LocalRoom
-from ..channels.message_actions import Actions
+from ...core.rpc import Publish, RpcModule
+from ...store.local_messages import SqlLocalMessageRepository
+from ...store.messages import SqlInbox, SqlOutbox, SqlSenderApprovalRepository
+from ..channels.account_runner import ChannelFactory
+from ..channels.local.rpc_methods import LocalMethods
+from ..channels.message_actions import MessageActions
 from ..channels.message_tool import MessageTool
-from ..channels.outgoing_files import Media
-from ..channels.rpc_methods import MailMethods
-from ..channels.service import Books, Mailroom
+from ..channels.outgoing_files import MediaLoader
+from ..channels.rpc_methods import ChannelMethods
+from ..channels.service import ChannelRepositories, ChannelService
 from .file_rules import FileRules
-from .runs import Memory
+from .runs import StoreServices
 
 
-class Mail(Struct, frozen=True, kw_only=True):
-    mailroom: Mailroom
+class ChannelServices(Struct, frozen=True, kw_only=True):
+    channels: ChannelService
     tool: MessageTool
     """`message`, for the desk."""
-    check_sending: Callable[[Caller, Address], Awaitable[None]]
+    authorize_send: Callable[[Caller, ChatAddress], Awaitable[None]]
     """Raises ChannelError or ToolDenied unless whoever the rules about tools bind may have words sent there."""
-    rooms: tuple[Room, ...]
+    rpc_modules: tuple[RpcModule, ...]
 
 
 @asynccontextmanager
-async def mailing(
-    memory: Memory, publish: Publish, *, config: ConfigRoom, roster: Callable[[], Roster], folder: Path,
-    judge: Judge, token: str = "", kinds: Mapping[str, Maker] | None = None,
-) -> AsyncIterator[Mail]:  # fmt: skip
+async def open_channels(
+    stores: StoreServices, publish: Publish, *, config: ConfigService, roster: Callable[[], AgentRoster], folder: Path,
+    tool_refusal: DenialCheck, token: str = "", factories: Mapping[str, ChannelFactory] | None = None,
+) -> AsyncIterator[ChannelServices]:  # fmt: skip
     """Take up what waits, start every channel; on leaving, stop them, and leave on disk what is not done.
 
     `judge` says which tools somebody may use; `kinds` are channels besides `local`, by name; no file that holds the
     `token` is ever sent.
     """
-    local = LocalRoom(LocalConversations(memory.store), publish)
+    local = LocalMethods(SqlLocalMessageRepository(stores.store), publish)
 
     def current() -> Json:
         return config.current.config
 
-    books = Books(
-        outbox=Letters(memory.store),
-        inbox=Arrivals(memory.store),
-        people=Acquaintances(memory.store),
-        sessions=memory.sessions,
+    books = ChannelRepositories(
+        outbox=SqlOutbox(stores.store),
+        inbox=SqlInbox(stores.store),
+        sender_approvals=SqlSenderApprovalRepository(stores.store),
+        sessions=stores.sessions,
     )
-    mailroom = Mailroom(
-        books, memory.runs, kinds={"local": local.make, **(kinds or {})}, folder=folder / "channels", config=current,
-        roster=roster, reset=memory.reset,
+    mailroom = ChannelService(
+        books, stores.runs, factories={"local": local.create_channel, **(factories or {})}, folder=folder / "channels", config=current,
+        roster=roster, reset_session=stores.reset_session,
     )  # fmt: skip
     files = FileRules(state=folder, roster=roster, config=current, token=token)
-    actions = Actions(mailroom, Media(), files=files.access, judge=judge)
+    actions = MessageActions(mailroom, MediaLoader(), file_access=files.access_for, tool_refusal=tool_refusal)
     changed = asyncio.Event()
 
     async def follow() -> None:
         while True:
             await changed.wait()
             changed.clear()
-            await mailroom.apply()
+            await mailroom.apply_config()
 
     async with mailroom:
-        quiet = config.changed.listen(lambda _: changed.set())
+        quiet = config.changed.connect(lambda _: changed.set())
         following = asyncio.get_running_loop().create_task(follow())
         try:
-            methods = MailMethods(mailroom, actions)
-            yield Mail(
-                mailroom=mailroom,
+            methods = ChannelMethods(mailroom, actions)
+            yield ChannelServices(
+                channels=mailroom,
                 tool=MessageTool(mailroom, actions),
-                check_sending=methods.check_sending,
-                rooms=(methods, local),
+                authorize_send=methods.authorize_send,
+                rpc_modules=(methods, local),
             )
         finally:
             quiet()

@@ -9,135 +9,141 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...core.agent import AgentEvent, Turn
-from ...core.agents import Roster
+from ...core.agents import AgentRoster
 from ...core.model import Caller
-from ...core.ports import AgentRuntime, GrantOffice
+from ...core.ports import AgentRuntime, GrantIssuer
 
 if TYPE_CHECKING:
     # For the types alone: a gateway without CLI agents starts without them.
-    from ..agents.cli.runtime import CliAgent, Surroundings
+    from ..agents.cli.runtime import CliAgent, CliRuntimeContext
 
-NAMES: Final = ("claude", "gemini", "codex", "opencode")
-SERVER: Final = "remoteclaw-mcp-server"
-RUNS: Final = "runs"
+CLI_NAMES: Final = ("claude", "gemini", "codex", "opencode")
+SERVER_PROGRAM: Final = "remoteclaw-mcp-server"
+RUNS_FOLDER: Final = "runs"
 """The folder in the state directory that holds a folder for each run."""
 
 
 @asynccontextmanager
 async def cli_runtimes(
     state: Path,
-    roster: Callable[[], Roster],
+    roster: Callable[[], AgentRoster],
     *,
     url: str = "",
-    grants: GrantOffice | None = None,
-    menu: Callable[[Caller], Sequence[str]] | None = None,
+    grants: GrantIssuer | None = None,
+    allowed_tools: Callable[[Caller], Sequence[str]] | None = None,
 ) -> AsyncIterator[Mapping[str, AgentRuntime]]:
     """The four by name. Entering sweeps up what a crash left; leaving ends what still runs.
 
     Without `grants` they answer, but have none of the gateway's tools; `menu` says which of them a caller has.
     """
-    bench = _Bench(state, roster, url, grants, menu)
-    await asyncio.to_thread(bench.sweep)
+    bench = _CliAgentFactory(state, roster, url, grants, allowed_tools)
+    await asyncio.to_thread(bench.remove_leftovers)
     try:
-        yield {name: _Later(name, bench) for name in NAMES}
+        yield {name: _LazyCliRuntime(name, bench) for name in CLI_NAMES}
     finally:
         await asyncio.to_thread(bench.close)
 
 
-class _Bench:
+class _CliAgentFactory:
     """What the four share."""
 
     def __init__(
         self,
         state: Path,
-        roster: Callable[[], Roster],
+        roster: Callable[[], AgentRoster],
         url: str,
-        grants: GrantOffice | None,
-        menu: Callable[[Caller], Sequence[str]] | None,
+        grants: GrantIssuer | None,
+        allowed_tools: Callable[[Caller], Sequence[str]] | None,
     ) -> None:
         self._state = state
         self._roster = roster
         self._url = url
         self._grants = grants
-        self._menu = menu
-        self._around: Surroundings | None = None
-        self._close: list[Callable[[], None]] = []
+        self._allowed_tools = allowed_tools
+        self._environment: CliRuntimeContext | None = None
+        self._closers: list[Callable[[], None]] = []
 
-    def sweep(self) -> None:
-        if (self._state / RUNS).exists():
-            from ..agents.cli.run_folder import sweep  # here for start-up: most gateways have nothing to sweep
+    def remove_leftovers(self) -> None:
+        if (self._state / RUNS_FOLDER).exists():
+            from ..agents.cli.run_folder import (
+                remove_stale_folders,
+            )  # here for start-up: most gateways have nothing to sweep
 
-            sweep(self._state / RUNS)
+            remove_stale_folders(self._state / RUNS_FOLDER)
 
     def close(self) -> None:
-        for close in self._close:
+        for close in self._closers:
             close()
 
-    def agent(self, name: str) -> "CliAgent":
+    def create_agent(self, name: str) -> "CliAgent":
         # Here for start-up: none of this is needed until somebody asks a CLI.
-        from ..agents.cli.claude import Claude
-        from ..agents.cli.codex import Codex
-        from ..agents.cli.gemini import Gemini  # here for start-up, as above
-        from ..agents.cli.opencode import OpenCode
+        from ..agents.cli.claude import ClaudeAdapter
+        from ..agents.cli.codex import CodexAdapter
+        from ..agents.cli.gemini import GeminiAdapter  # here for start-up, as above
+        from ..agents.cli.opencode import OpenCodeAdapter
         from ..agents.cli.runtime import CliAgent
 
-        dialects = {each.id: each for each in (Claude, Gemini, Codex, OpenCode)}
-        return CliAgent(dialects[name](), self._surroundings())
+        dialects = {each.id: each for each in (ClaudeAdapter, GeminiAdapter, CodexAdapter, OpenCodeAdapter)}
+        return CliAgent(dialects[name](), self._get_environment())
 
-    def _surroundings(self) -> "Surroundings":
-        if self._around is None:
+    def _get_environment(self) -> "CliRuntimeContext":
+        if self._environment is None:
             # Here for start-up, as above.
-            from ...net.orphan_reaper import Watchman
+            from ...net.orphan_reaper import OrphanReaper
             from ...net.side_effects_file import read_effects
-            from ..agents.cli.grant_bridge import Bridge
-            from ..agents.cli.run_folder import Folders
-            from ..agents.cli.runtime import MOST_AT_ONCE, Surroundings  # here for start-up, as above
+            from ..agents.cli.grant_bridge import GatewayAccess
+            from ..agents.cli.run_folder import RunFolders
+            from ..agents.cli.runtime import MOST_CONCURRENT_CLIS, CliRuntimeContext  # here for start-up, as above
 
-            folders, watchman = Folders(self._state / RUNS), Watchman()
-            self._close += [watchman.close, folders.close]
+            folders, watchman = RunFolders(self._state / RUNS_FOLDER), OrphanReaper()
+            self._closers += [watchman.close, folders.close]
             bridge = None
             if self._grants is not None:
-                bridge = Bridge(
-                    url=self._url, grants=self._grants, server=_server(), read_effects=read_effects, menu=self._menu
+                bridge = GatewayAccess(
+                    url=self._url,
+                    grants=self._grants,
+                    server_command=_server_command(),
+                    read_effects=read_effects,
+                    allowed_tools=self._allowed_tools,
                 )
-            self._around = Surroundings(
-                state=self._state,
-                folders=folders,
-                card=lambda agent_id: self._roster().card(agent_id),
-                bridge=bridge,
+            self._environment = CliRuntimeContext(
+                state_folder=self._state,
+                run_folders=folders,
+                get_agent=lambda agent_id: self._roster().get_agent(agent_id),
+                gateway_access=bridge,
                 guard=watchman,
-                slots=asyncio.Semaphore(MOST_AT_ONCE),
+                slots=asyncio.Semaphore(MOST_CONCURRENT_CLIS),
             )
-        return self._around
+        return self._environment
 
 
-class _Later:
+class _LazyCliRuntime:
     """A runtime that is loaded when it is first asked for."""
 
-    def __init__(self, name: str, bench: _Bench) -> None:
+    def __init__(self, name: str, factory: _CliAgentFactory) -> None:
         self.id = name
-        self._bench = bench
+        self._factory = factory
         self._agent: CliAgent | None = None
 
     @property
-    def takes(self) -> tuple[str, ...]:
-        return self._loaded().takes
+    def media_types(self) -> tuple[str, ...]:
+        return self._load().media_types
 
     def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
-        return self._loaded().run(turn)
+        return self._load().run(turn)
 
-    def _loaded(self) -> "CliAgent":
+    def _load(self) -> "CliAgent":
         if self._agent is None:
-            self._agent = self._bench.agent(self.id)
+            self._agent = self._factory.create_agent(self.id)
         return self._agent
 
 
-def _server() -> tuple[str, ...]:
+def _server_command() -> tuple[str, ...]:
     """Our server's command line: the script beside this interpreter, else the one on the PATH."""
-    beside = Path(sys.executable).with_name(SERVER)
+    beside = Path(sys.executable).with_name(SERVER_PROGRAM)
     if beside.exists():
         return (str(beside),)
-    found = shutil.which(SERVER)
+    found = shutil.which(SERVER_PROGRAM)
     if found is not None:
         return (found,)
     start = "import sys; from openclaw_mcp.cli.remoteclaw import main; sys.exit(main())"

@@ -5,20 +5,22 @@ from contextlib import asynccontextmanager
 
 from ...core.model import Json
 from ...core.ports import Toolbox
-from ...mcp.client.lazy_start import Waking
-from ...mcp.client.server_pool import Roster
-from ...tools.config_policy import HouseRules
-from ...tools.dispatcher import Desk
-from ...tools.policy import by_scope, every
-from ...tools.policy_rules import RuleBook
-from ...tools.registry import Registry
+from ...mcp.client.lazy_start import LazyServerStart
+from ...mcp.client.server_pool import McpServerPool
+from ...tools.config_policy import ConfigPolicy
+from ...tools.dispatcher import ToolDispatcher
+from ...tools.policy import combine_policies, scope_policy
+from ...tools.policy_rules import PolicyRules
+from ...tools.registry import ToolRegistry
 
 
 @asynccontextmanager
-async def lent(servers: Json, book: RuleBook) -> AsyncIterator[Toolbox]:
+async def open_embedded_tools(servers: Json, rules: PolicyRules) -> AsyncIterator[Toolbox]:
     """Their tools. A server starts when it is first needed and ends with the block."""
-    async with Roster(servers) as roster:
-        registry = Registry(roster.sources())
-        tools = Waking(Desk(registry, policy=every(by_scope, HouseRules(book))), registry)
-        tools.roster, tools.main = roster, book.default_agent
+    async with McpServerPool(servers) as roster:
+        registry = ToolRegistry(roster.sources())
+        tools = LazyServerStart(
+            ToolDispatcher(registry, policy=combine_policies(scope_policy, ConfigPolicy(rules))), registry
+        )
+        tools.pool, tools.default_agent = roster, rules.default_agent
         yield tools

@@ -4,14 +4,14 @@ from typing import Any, Final
 
 from ...core.model import Json
 
-TASKS: Final = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
+TASK_STATUSES: Final = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
 TASK_RUNTIMES: Final = ("subagent", "acp", "cli", "cron")
-TASK_TROUBLES: Final = (
+TASK_PROBLEMS: Final = (
     "stale_queued", "stale_running", "lost", "delivery_failed", "missing_cleanup", "inconsistent_timestamps",
 )  # fmt: skip
 
 
-def health(**known: Any) -> Json:
+def empty_health(**overrides: Any) -> Json:
     return {
         "ok": True,
         "durationMs": 0,
@@ -24,32 +24,32 @@ def health(**known: Any) -> Json:
         "defaultAgentId": "main",
         "agents": [],
         "modelRuntime": {"degraded": False, "pendingAgents": []},
-        **known,
+        **overrides,
     }
 
 
-def status(**known: Any) -> Json:
+def empty_status(**overrides: Any) -> Json:
     return {
         "heartbeat": {"defaultAgentId": "main", "agents": []},
         "channelSummary": [],
         "queuedSystemEvents": [],
         "degradedSecretOwners": [],
         "degradedPlugins": [],
-        "tasks": _no_tasks(),
-        "taskAudit": {"total": 0, "warnings": 0, "errors": 0, "byCode": dict.fromkeys(TASK_TROUBLES, 0)},
+        "tasks": _empty_task_counts(),
+        "taskAudit": {"total": 0, "warnings": 0, "errors": 0, "byCode": dict.fromkeys(TASK_PROBLEMS, 0)},
         "sessions": {"paths": [], "count": 0, "defaults": {}, "recent": [], "byAgent": []},
         "modelRuntime": {"degraded": False, "pendingAgents": []},
         "workerPools": {},
-        **known,
+        **overrides,
     }
 
 
-def _no_tasks() -> Json:
+def _empty_task_counts() -> Json:
     return {
         "total": 0,
         "active": 0,
         "terminal": 0,
         "failures": 0,
-        "byStatus": dict.fromkeys(TASKS, 0),
+        "byStatus": dict.fromkeys(TASK_STATUSES, 0),
         "byRuntime": dict.fromkeys(TASK_RUNTIMES, 0),
     }

@@ -7,17 +7,17 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from ...config.file import NAME
-from ...config.views import database
-from ...core.agents import AgentCard, Roster
+from ...config.file import CONFIG_FILE
+from ...config.views import store_location
+from ...core.agents import AgentProfile, AgentRoster
 from ...core.model import Json
-from ...net.file_access import WORKSPACES, FileAccess, outside_secrets
+from ...net.file_access import WORKSPACES_FOLDER, FileAccess, sendable_folders
 from ...net.state_dir import TOKEN_FILE
-from ..channels.message_actions import Context
+from ..channels.message_actions import ActionContext
 
-MEDIA: Final = "media"
+MEDIA_FOLDER: Final = "media"
 """The folder of the state directory whose files may be sent."""
-TEMPORARY: Final = "openclaw"
+TEMP_FOLDER: Final = "openclaw"
 """The same of the temporary directory."""
 
 
@@ -26,34 +26,34 @@ class FileRules(Struct, frozen=True, kw_only=True):
     agent; all of them those in the two folders made for it. Nothing of the gateway's own."""
 
     state: Path
-    roster: Callable[[], Roster]
+    roster: Callable[[], AgentRoster]
     config: Callable[[], Json]
     token: str
 
-    def access(self, asker: Context) -> FileAccess:
+    def access_for(self, context: ActionContext) -> FileAccess:
         cards = self.roster().agents
-        every = [self._workspace(card) for card in cards]
-        own = [self._workspace(card) for card in cards if card.id == asker.agent]
-        if asker.folder is not None:
-            own.insert(0, Path(asker.folder).expanduser())
-        folders = own if asker.bound and not asker.owner else [*own, *every]
+        every = [self._workspace_folder(card) for card in cards]
+        own = [self._workspace_folder(card) for card in cards if card.id == context.agent]
+        if context.folder is not None:
+            own.insert(0, Path(context.folder).expanduser())
+        folders = own if context.bound and not context.owner else [*own, *every]
         return FileAccess(
-            folders=outside_secrets(dict.fromkeys(folders), self.state),
-            own_folders=(self.state / MEDIA, Path(tempfile.gettempdir()) / TEMPORARY),
-            secrets=(self.state, *self._secrets()),
-            words=(self.token.encode(),) if self.token else (),
-            hidden=asker.owner,
+            folders=sendable_folders(dict.fromkeys(folders), self.state),
+            own_folders=(self.state / MEDIA_FOLDER, Path(tempfile.gettempdir()) / TEMP_FOLDER),
+            secrets=(self.state, *self._secret_paths()),
+            secret_texts=(self.token.encode(),) if self.token else (),
+            allows_hidden=context.owner,
         )
 
-    def _workspace(self, card: AgentCard) -> Path:
-        return Path(card.workspace).expanduser() if card.workspace else self.state / WORKSPACES / card.id
+    def _workspace_folder(self, card: AgentProfile) -> Path:
+        return Path(card.workspace).expanduser() if card.workspace else self.state / WORKSPACES_FOLDER / card.id
 
-    def _secrets(self) -> Iterator[Path]:
+    def _secret_paths(self) -> Iterator[Path]:
         """Secrets that need not lie in the state directory, or are links there to somewhere else."""
         config = self.config()
-        yield self.state / NAME
+        yield self.state / CONFIG_FILE
         yield self.state / TOKEN_FILE
-        store = database(self.state, config)
+        store = store_location(self.state, config)
         if "://" not in store:
             yield from (Path(f"{store}{end}") for end in ("", "-wal", "-shm"))
         yield from secret_files(config)

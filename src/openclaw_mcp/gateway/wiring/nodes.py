@@ -8,62 +8,64 @@ from typing import Final
 import msgspec
 
 from ...core.model import Json
-from ...core.repositories import PairingBook
+from ...core.repositories import PairingRepository
 from ...core.rpc import APPROVALS
 from ...net.files import StateBroken
 from ...protocol.mcp_results import read_result
 from ..nodes import permissions
-from ..nodes.approval_methods import Approvals
-from ..nodes.approval_queue import SHARED, device_credential
-from ..nodes.exec_rules import ExecRules
-from ..nodes.registry import Roll
-from ..nodes.reports import Telling
-from ..nodes.rpc_methods import LONGEST_NAME, Nodes
-from ..nodes.tools import Stalls
-from ..nodes.values import Arrival, Face
-from ..rpc.connection import Connection
-from ..rpc.pairing import Book, Cut, Device, FileShelf
-from .gateway import Gateway
+from ..nodes.approval_methods import ExecApprovals
+from ..nodes.approval_queue import SHARED_TOKEN, device_credential
+from ..nodes.exec_rules import ExecApprovalsMethods
+from ..nodes.registry import NodeRegistry
+from ..nodes.reports import NodeReports
+from ..nodes.rpc_methods import MAX_NAME_LENGTH, NodeService
+from ..nodes.tools import NodeToolSources
+from ..nodes.values import NodeConnection, NodeDescription
+from ..rpc.connection import RpcConnection
+from ..rpc.pairing import DeviceRevocation, FilePairingStorage, PairedDevice, PairingState
+from .gateway import GatewayServer
 
 KEY_ROW: Final = "(key)"
 """Under this id stands the key device tokens are derived from; devices are 64 hexadecimal digits."""
 
 
-class StoreShelf:
+class DatabasePairingStorage:
     """The book of devices, in the store once `book` is set. What an older version kept in a file is taken over."""
 
     def __init__(self, file: Path) -> None:
-        self.book: PairingBook | None = None
+        self.repository: PairingRepository | None = None
         self._file = file
-        self._kept: dict[str, Json] = {}
+        self._saved_rows: dict[str, Json] = {}
 
-    async def load(self) -> Book | None:
-        assert self.book is not None
-        self._kept = await self.book.all()
-        rows = dict(self._kept)
+    async def load(self) -> PairingState | None:
+        assert self.repository is not None
+        self._saved_rows = await self.repository.all()
+        rows = dict(self._saved_rows)
         key = rows.pop(KEY_ROW, {}).get("key")
         if key is None:
             if rows:
                 raise StateBroken("the store knows devices but not the key of their tokens; restore it from a backup")
-            return await self._taken_over()
+            return await self._import_file()
         try:
-            return Book(version=1, key=key, devices={id: msgspec.convert(row, Device) for id, row in rows.items()})
+            return PairingState(
+                version=1, key=key, devices={id: msgspec.convert(row, PairedDevice) for id, row in rows.items()}
+            )
         except msgspec.ValidationError as exc:
             raise StateBroken(f"the store's record of a device can't be read: {exc}") from exc
 
-    async def save(self, book: Book) -> None:
-        assert self.book is not None
-        rows: dict[str, Json] = {KEY_ROW: {"key": book.key}}
-        rows |= {id: msgspec.to_builtins(device) for id, device in book.devices.items()}
+    async def save(self, state: PairingState) -> None:
+        assert self.repository is not None
+        rows: dict[str, Json] = {KEY_ROW: {"key": state.key}}
+        rows |= {id: msgspec.to_builtins(device) for id, device in state.devices.items()}
         for id, row in rows.items():
-            if self._kept.get(id) != row:
-                await self.book.put(id, row)
-        for id in self._kept.keys() - rows.keys():
-            await self.book.remove(id)
-        self._kept = rows
+            if self._saved_rows.get(id) != row:
+                await self.repository.put(id, row)
+        for id in self._saved_rows.keys() - rows.keys():
+            await self.repository.remove(id)
+        self._saved_rows = rows
 
-    async def _taken_over(self) -> Book | None:
-        book = await FileShelf(self._file).load()
+    async def _import_file(self) -> PairingState | None:
+        book = await FilePairingStorage(self._file).load()
         if book is not None:
             await self.save(book)
             self._file.rename(self._file.with_suffix(".json.in-store"))
@@ -71,48 +73,52 @@ class StoreShelf:
 
 
 @asynccontextmanager
-async def machine_room(gateway: Gateway, book: PairingBook, *, config: Callable[[], Json]) -> AsyncIterator[Stalls]:
+async def open_nodes(
+    gateway: GatewayServer, repository: PairingRepository, *, config: Callable[[], Json]
+) -> AsyncIterator[NodeToolSources]:
     """Nodes join this gateway, are approved, asked and listed while the block runs. Open it before it serves."""
-    async with Roll(book, denied=lambda: permissions.denied_in(config())) as roll:
-        telling = Telling(roll, gateway.publish)
-        nodes = Nodes(
+    async with NodeRegistry(repository, deny_patterns=lambda: permissions.read_deny_patterns(config())) as roll:
+        telling = NodeReports(roll, gateway.publish)
+        nodes = NodeService(
             roll,
             gateway.publish,
-            dismiss=_dismissal(gateway),
-            describe=telling.view,
+            unpair=_make_unpair(gateway),
+            extra_view=telling.extra_view,
             credentials=lambda connection: _credentials(gateway, connection),
         )
-        approvals = Approvals(
+        approvals = ExecApprovals(
             gateway.publish,
-            listeners=lambda but: _listeners(gateway, but),
+            count_reviewers=lambda but: _count_reviewers(gateway, but),
             credentials=lambda connection: _credentials(gateway, connection),
-            silent=lambda connection: _is_silent_operator(gateway, connection),
-            callers=nodes.callers,
+            is_silent=lambda connection: _is_silent_operator(gateway, connection),
+            callers_of=nodes.callers,
         )
         registry = gateway.registry
-        stalls = Stalls(roll, telling, nodes, add=registry.add, remove=registry.remove, read_mcp=read_result)
+        stalls = NodeToolSources(
+            roll, telling, nodes, add_source=registry.add, remove_source=registry.remove, read_mcp=read_result
+        )
 
-        def came(connection: Connection) -> None:
+        def came(connection: RpcConnection) -> None:
             if connection.is_node:
-                nodes.came(arrival(connection, silent=_was_silent(gateway, connection)))
+                nodes.on_connect(node_connection(connection, silent=_is_silent_device(gateway, connection)))
 
-        def went(connection: Connection) -> None:
-            approvals.went(connection.id)
+        def went(connection: RpcConnection) -> None:
+            approvals.on_disconnect(connection.id)
             if connection.is_node:
-                nodes.went(connection.caller.name, connection.id)
-                telling.went(connection.caller.name, connection.id)
+                nodes.on_disconnect(connection.caller.name, connection.id)
+                telling.on_disconnect(connection.caller.name, connection.id)
 
-        def cut(news: Cut) -> None:
+        def cut(news: DeviceRevocation) -> None:
             if news.role is None:
-                nodes.unpaired(news.device_id)
+                nodes.forget_node(news.device_id)
 
         stops = [
-            gateway.intercom.came.listen(came),
-            gateway.intercom.went.listen(went),
-            gateway.pairing.cut.listen(cut),
+            gateway.rpc_server.connected.connect(came),
+            gateway.rpc_server.disconnected.connect(went),
+            gateway.pairing.revoked.connect(cut),
         ]
-        for room in (nodes, telling, approvals, ExecRules(gateway.folder, nodes)):
-            gateway.add(room)
+        for room in (nodes, telling, approvals, ExecApprovalsMethods(gateway.folder, nodes)):
+            gateway.add_module(room)
         try:
             yield stalls
         finally:
@@ -121,49 +127,49 @@ async def machine_room(gateway: Gateway, book: PairingBook, *, config: Callable[
                 stop()
 
 
-def arrival(connection: Connection, *, silent: bool) -> Arrival:
-    admitted = connection.admitted
+def node_connection(connection: RpcConnection, *, silent: bool) -> NodeConnection:
+    admitted = connection.auth
     assert admitted is not None
     connect, client = admitted.connect, admitted.connect.client
-    return Arrival(
-        connection=connection.id,
+    return NodeConnection(
+        connection_id=connection.id,
         node_id=admitted.caller.name,
-        face=Face(
+        description=NodeDescription(
             client_id=client.id,
             client_mode=client.mode,
             platform=client.platform,
             version=client.version,
-            display_name=_visible(client.display_name),
+            display_name=_printable_name(client.display_name),
             device_family=client.device_family,
             caps=connect.caps,
             commands=connect.commands,
             permissions=connect.permissions,
         ),
-        since=connection.since,
-        tell=connection.tell,
+        since=connection.since_ms,
+        send_event=connection.send_event,
         path_env=connect.path_env,
-        remote_ip=None if connection.visitor.local else connection.visitor.address,
+        remote_ip=None if connection.peer_info.is_local else connection.peer_info.address,
         silent=silent,
     )
 
 
-def _visible(name: str | None) -> str | None:
+def _printable_name(name: str | None) -> str | None:
     """A node's name as it may be shown in a terminal: whoever joins chooses it."""
     plain = "".join(char for char in name or "" if char.isprintable()).strip()
-    return plain[:LONGEST_NAME] or None
+    return plain[:MAX_NAME_LENGTH] or None
 
 
-def _was_silent(gateway: Gateway, connection: Connection) -> bool:
+def _is_silent_device(gateway: GatewayServer, connection: RpcConnection) -> bool:
     device = gateway.pairing.find(connection.caller.name)
     return device is not None and device.approved_via == "silent"
 
 
-def _is_silent_operator(gateway: Gateway, connection: str) -> bool:
-    guest = gateway.intercom.guests.get(connection)
-    return guest is not None and not guest.is_node and _was_silent(gateway, guest)
+def _is_silent_operator(gateway: GatewayServer, connection_id: str) -> bool:
+    guest = gateway.rpc_server.connections.get(connection_id)
+    return guest is not None and not guest.is_node and _is_silent_device(gateway, guest)
 
 
-def _dismissal(gateway: Gateway) -> Callable[[str], Awaitable[None]]:
+def _make_unpair(gateway: GatewayServer) -> Callable[[str], Awaitable[None]]:
     async def dismiss(node_id: str) -> None:
         """End the device's standing as a node; one that is also an operator's stays that."""
         device = gateway.pairing.find(node_id)
@@ -177,15 +183,15 @@ def _dismissal(gateway: Gateway) -> Callable[[str], Awaitable[None]]:
     return dismiss
 
 
-def _credentials(gateway: Gateway, connection: str) -> tuple[str, ...]:
+def _credentials(gateway: GatewayServer, connection_id: str) -> tuple[str, ...]:
     """What a connection proved itself by; what it alone holds comes first. Empty: a call from within."""
-    guest = gateway.intercom.guests.get(connection)
-    if guest is None or guest.admitted is None:
+    guest = gateway.rpc_server.connections.get(connection_id)
+    if guest is None or guest.auth is None:
         return ()
-    admitted = guest.admitted
+    admitted = guest.auth
     if admitted.grant is not None:
         return (f"grant {admitted.grant}",)
-    shared = (SHARED,) if admitted.method == "token" else ()
+    shared = (SHARED_TOKEN,) if admitted.method == "token" else ()
     if admitted.connect.device is None:
         return shared
     device = (device_credential(admitted.connect.device.id),)
@@ -195,5 +201,7 @@ def _credentials(gateway: Gateway, connection: str) -> tuple[str, ...]:
     return device + shared if admitted.device_token is not None else shared + device
 
 
-def _listeners(gateway: Gateway, but: str) -> int:
-    return sum(guest.may_hear(APPROVALS) for guest in gateway.intercom.guests.values() if guest.id != but)
+def _count_reviewers(gateway: GatewayServer, except_id: str) -> int:
+    return sum(
+        guest.may_receive(APPROVALS) for guest in gateway.rpc_server.connections.values() if guest.id != except_id
+    )

@@ -14,34 +14,34 @@ from typing import Final
 
 from ...core.model import Json
 
-LOOK_EVERY: Final = 5.0  # seconds between looks at the loop; an idle gateway should stay idle
-KEPT_LOOKS: Final = 24
-LATE: Final = 1.0  # seconds of delay that make the loop count as degraded
-PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+SAMPLE_INTERVAL: Final = 5.0  # seconds between looks at the loop; an idle gateway should stay idle
+MAX_SAMPLES: Final = 24
+DEGRADED_DELAY: Final = 1.0  # seconds of delay that make the loop count as degraded
+PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
-class Vitals:
+class EventLoopMonitor:
     """`watch()` is to run as long as the gateway does."""
 
     def __init__(self) -> None:
-        self._delays: deque[float] = deque(maxlen=KEPT_LOOKS)
+        self._delays: deque[float] = deque(maxlen=MAX_SAMPLES)
         self._load = 0.0
-        self._interval = LOOK_EVERY
+        self._interval = SAMPLE_INTERVAL
 
     async def watch(self) -> None:
         while True:
             began, used = time.monotonic(), time.process_time()
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(SAMPLE_INTERVAL)
             self._interval = time.monotonic() - began
-            self._delays.append(max(0.0, self._interval - LOOK_EVERY))
+            self._delays.append(max(0.0, self._interval - SAMPLE_INTERVAL))
             self._load = (time.process_time() - used) / self._interval
 
-    def event_loop(self) -> Json:
+    def stats(self) -> Json:
         worst = max(self._delays, default=0.0)
         return {
-            "degraded": worst > LATE,
+            "degraded": worst > DEGRADED_DELAY,
             "degradedSinceMs": None,
-            "reasons": ["event_loop_delay"] if worst > LATE else [],
+            "reasons": ["event_loop_delay"] if worst > DEGRADED_DELAY else [],
             "intervalMs": round(self._interval * 1000, 1),
             "delayP99Ms": round(worst * 1000, 1),
             "delayMaxMs": round(worst * 1000, 1),
@@ -50,21 +50,21 @@ class Vitals:
         }
 
 
-def memory() -> int:
+def resident_memory() -> int:
     """Bytes this process holds in memory."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_SIZE
     except (OSError, IndexError, ValueError):
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return used if sys.platform == "darwin" else used * 1024
 
 
-def machine(folder: Path) -> Json:
+def machine_info(folder: Path) -> Json:
     """What `system.info` says of the machine."""
     system, release = platform.system(), platform.release()
     disk = shutil.disk_usage(folder)
-    pages = os.sysconf("SC_PHYS_PAGES") * PAGE
-    free = os.sysconf("SC_AVPHYS_PAGES") * PAGE if "SC_AVPHYS_PAGES" in os.sysconf_names else 0
+    pages = os.sysconf("SC_PHYS_PAGES") * PAGE_SIZE
+    free = os.sysconf("SC_AVPHYS_PAGES") * PAGE_SIZE if "SC_AVPHYS_PAGES" in os.sysconf_names else 0
     return {
         "machineName": socket.gethostname(),
         "hostname": socket.gethostname(),
@@ -85,7 +85,7 @@ def machine(folder: Path) -> Json:
     }
 
 
-def names() -> frozenset[str]:
+def host_names() -> frozenset[str]:
     """What other machines call this one, as far as it knows."""
     name = socket.gethostname().lower()
     short = name.partition(".")[0]

@@ -8,72 +8,77 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...config.file import Snapshot
-from ...config.rpc_methods import Change
+from ...config.rpc_methods import ConfigUpdate
 from ...core.model import Json
-from ...core.ports import Runner
-from ...core.rpc import ADMIN, READ, Fault, Method, RpcCall
-from ...core.sessions import RunNews, RunOver
+from ...core.ports import RunExecutor
+from ...core.rpc import ADMIN, READ, RpcCall, RpcError, RpcMethod
+from ...core.sessions import RunEnded, RunEvent
 
 logger = logging.getLogger(__name__)
 
 RESTART_DELAY: Final = 0.5  # seconds: the answer to the request must reach its caller first
-RESTART_PATIENCE: Final = 30.0  # seconds a restart waits for runs to end
+RESTART_TIMEOUT: Final = 30.0  # seconds a restart waits for runs to end
 RESTART_COOLDOWN: Final = 30.0  # seconds between two restarts: a loop of them would be worse than a late one
 
 
-class Restart:
+class InPlaceRestart:
     """`gateway.restart.*`: the same process begins anew, with the config as it is then."""
 
     def __init__(
-        self, runner: Runner, config: Callable[[], Snapshot], idle: Callable[[], bool], *, again: bool = False
+        self,
+        runner: RunExecutor,
+        config: Callable[[], Snapshot],
+        is_idle: Callable[[], bool],
+        *,
+        is_restart: bool = False,
     ) -> None:
         self._config = config
-        self._idle = idle
-        self._asked = asyncio.Event()
-        self._quiet = asyncio.Event()
-        self._not_before = time.monotonic() + (RESTART_COOLDOWN if again else 0.0)
-        runner.news.listen(self._heard)
+        self._is_idle = is_idle
+        self._requested = asyncio.Event()
+        self._run_ended = asyncio.Event()
+        self._not_before = time.monotonic() + (RESTART_COOLDOWN if is_restart else 0.0)
+        runner.events.connect(self._on_run_event)
 
-    def methods(self) -> Sequence[Method]:
+    def methods(self) -> Sequence[RpcMethod]:
         return (
-            Method("gateway.restart.preflight", READ, self._preflight),
-            Method("gateway.restart.request", ADMIN, self._request),
+            RpcMethod("gateway.restart.preflight", READ, self._preflight),
+            RpcMethod("gateway.restart.request", ADMIN, self._request),
         )
 
-    def _heard(self, news: RunNews) -> None:
-        if isinstance(news, RunOver):
-            self._quiet.set()
+    def _on_run_event(self, event: RunEvent) -> None:
+        if isinstance(event, RunEnded):
+            self._run_ended.set()
 
-    def config_changed(self, change: Change) -> None:
+    def on_config_change(self, change: ConfigUpdate) -> None:
         mode = change.after.config.get("gateway", {}).get("reload", {}).get("mode", "hybrid")
-        if change.reload == "restart" and mode in ("hybrid", "restart") and self._allowed():
-            self._asked.set()
+        if change.reload == "restart" and mode in ("hybrid", "restart") and self._is_allowed():
+            self._requested.set()
 
-    def _allowed(self) -> bool:
+    def _is_allowed(self) -> bool:
         return bool(self._config().config.get("commands", {}).get("restart", True))
 
-    async def due(self) -> None:
+    async def wait_until_due(self) -> None:
         """Return when it is time."""
-        await self._asked.wait()
+        await self._requested.wait()
         await asyncio.sleep(max(RESTART_DELAY, self._not_before - time.monotonic()))
         try:
-            async with asyncio.timeout(RESTART_PATIENCE):
-                while not self._idle():
-                    self._quiet.clear()
-                    await self._quiet.wait()
+            async with asyncio.timeout(RESTART_TIMEOUT):
+                while not self._is_idle():
+                    self._run_ended.clear()
+                    await self._run_ended.wait()
         except TimeoutError:
-            logger.warning("runs still go after %g s; restarting all the same", RESTART_PATIENCE)
+            logger.warning("runs still go after %g s; restarting all the same", RESTART_TIMEOUT)
 
     async def _preflight(self, call: RpcCall) -> Json:
-        blockers = [] if self._idle() else [{"kind": "runs", "message": "runs are going; a restart waits for them"}]
-        summary = "nothing is going" if self._idle() else "runs are going"
-        return {"safe": self._idle(), "counts": {"runs": len(blockers)}, "blockers": blockers, "summary": summary}
+        blockers = [] if self._is_idle() else [{"kind": "runs", "message": "runs are going; a restart waits for them"}]
+        summary = "nothing is going" if self._is_idle() else "runs are going"
+        return {"safe": self._is_idle(), "counts": {"runs": len(blockers)}, "blockers": blockers, "summary": summary}
 
     async def _request(self, call: RpcCall) -> Json:
-        if not self._allowed():
-            raise Fault("restarts are switched off in the config (commands.restart)", kind="FORBIDDEN")
+        if not self._is_allowed():
+            raise RpcError("restarts are switched off in the config (commands.restart)", kind="FORBIDDEN")
         preflight = await self._preflight(call)
-        self._asked.set()
+        self._requested.set()
         reason = call.params.get("reason")
         how = {"ok": True, "pid": os.getpid(), "signal": None, "mode": "emit", "delayMs": int(RESTART_DELAY * 1000)}
         how["reason"] = reason if isinstance(reason, str) else "gateway.restart.safe"

@@ -6,56 +6,64 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 import msgspec
 from msgspec import Struct
 
-from ...core.agents import Roster
+from ...core.agents import AgentRoster
 from ...core.model import Caller, Grant, Json
 from ...core.owner import is_owner
 from ...core.ports import AgentRuntime, Toolbox
-from ...core.providers import asked_model
-from ...core.rpc import Publish, Room
-from ...core.sessions import Claim, Run, Session
-from ...store.runs import Runs as RunBook
-from ...store.sessions import Sessions
-from ...store.small_repositories import Answers, Audit, ConfigBook, Devices, Nodes
-from ...store.store import Store, opened
-from ...tools.policy_rules import RuleBook
-from ..agents.attachments.reader import Reader
+from ...core.providers import model_from_settings
+from ...core.rpc import Publish, RpcModule
+from ...core.sessions import Run, RunClaim, Session
+from ...store.runs import SqlRunRepository as RunBook
+from ...store.sessions import SqlSessionRepository
+from ...store.small_repositories import (
+    SqlAuditTrail,
+    SqlConfigHistory,
+    SqlDeviceRepository,
+    SqlIdempotencyRepository,
+    SqlNodeRepository,
+)
+from ...store.store import SqlStore, open_store
+from ...tools.policy_rules import PolicyRules
+from ..agents.attachments.reader import AttachmentReader
 from ..agents.demo import DemoAgent
-from ..agents.missing import Missing
-from ..runs.runs import Runs
-from ..sessions.chat_methods import ChatRoom
-from ..sessions.run_events import Feed
-from ..sessions.session_methods import SessionRoom
+from ..agents.missing import UnconfiguredRuntime
+from ..runs.runs import LocalRunExecutor
+from ..sessions.chat_methods import ChatMethods
+from ..sessions.run_events import RunEventPublisher
+from ..sessions.session_methods import SessionMethods
 
 
-class Memory(Struct, frozen=True, kw_only=True):
+class StoreServices(Struct, frozen=True, kw_only=True):
     """Everything that lives on the store, ready to be used."""
 
-    store: Store
-    sessions: Sessions
-    runs: Runs
-    config_history: ConfigBook
-    audit: Audit
-    devices: Devices
-    nodes: Nodes
-    rooms: tuple[Room, ...]
-    reset: Callable[[str], Awaitable[Json]]
+    store: SqlStore
+    sessions: SqlSessionRepository
+    runs: LocalRunExecutor
+    config_history: SqlConfigHistory
+    audit: SqlAuditTrail
+    devices: SqlDeviceRepository
+    nodes: SqlNodeRepository
+    rpc_modules: tuple[RpcModule, ...]
+    reset_session: Callable[[str], Awaitable[Json]]
     """Begin a session anew."""
 
 
-Around = Callable[["Memory"], AbstractAsyncContextManager[object]]
+RunScope = Callable[["StoreServices"], AbstractAsyncContextManager[object]]
 
 
-async def agent_caller(claim: Claim) -> Caller:
+async def agent_caller(claim: RunClaim) -> Caller:
     """The caller of a run where no rules are kept."""
-    return caller_of(claim.session, claim.run.options)
+    return caller_for_session(claim.session, claim.run.options)
 
 
-async def by_rules(claim: Claim, book: RuleBook) -> Caller:
+async def caller_under_rules(claim: RunClaim, rules: PolicyRules) -> Caller:
     """The caller of a run where this book is kept."""
-    return caller_of(claim.session, claim.run.options, book=book)
+    return caller_for_session(claim.session, claim.run.options, rules=rules)
 
 
-def caller_of(session: Session, options: Json, *, book: RuleBook | None = None, apps: Iterable[str] = ()) -> Caller:
+def caller_for_session(
+    session: Session, options: Json, *, rules: PolicyRules | None = None, apps: Iterable[str] = ()
+) -> Caller:
     """As whom a session's agent calls tools: itself, there, for whoever started the run; the rules do the rest.
 
     `apps` are sources that apps lend to this session. The same for every run of a session that the same person
@@ -64,47 +72,51 @@ def caller_of(session: Session, options: Json, *, book: RuleBook | None = None, 
     given = msgspec.convert(options.get("grant", {}), Grant)
     owner = given.owner
     if given.sender is not None:
-        owners, channel = book.commands.owner_allow_from if book else (), given.channel or ""
+        owners, channel = rules.commands.owner_allow_from if rules else (), given.channel or ""
         owner = is_owner(given.sender, owners, channel=channel, vouched=given.owner)
     grant = msgspec.structs.replace(
         given,
         agent=session.agent_id,
-        models=book.may_answer(session.agent_id, asked_model({**session.entry, **options})) if book else (),
+        models=rules.possible_models(session.agent_id, model_from_settings({**session.entry, **options}))
+        if rules
+        else (),
         owner=owner,
         depth=max(given.depth, session.spawn_depth or 0),
         spawned_by=session.spawned_by,
         # A session's own folder is the owner's choice for the owner's work, whoever else writes there.
-        folder=_folder(options.get("cwd") or (session.entry.get("cwd") if owner else None)),
-        tools=_menu(given.tools, options.get("toolsAllow")),
+        folder=_folder_or_none(options.get("cwd") or (session.entry.get("cwd") if owner else None)),
+        tools=_intersect_tools(given.tools, options.get("toolsAllow")),
     )
     scopes = frozenset({"*", *(f"source:{name}" for name in apps)})
-    return Caller(kind="agent", name=session.agent_id, scopes=scopes, session=session.key, door="agent", grant=grant)
+    return Caller(
+        kind="agent", name=session.agent_id, scopes=scopes, session=session.key, entry_point="agent", grant=grant
+    )
 
 
-def _folder(chosen: object) -> str | None:
+def _folder_or_none(chosen: object) -> str | None:
     return chosen if isinstance(chosen, str) and chosen else None
 
 
-def _menu(granted: frozenset[str] | None, asked: object) -> frozenset[str] | None:
+def _intersect_tools(granted: frozenset[str] | None, requested: object) -> frozenset[str] | None:
     """The tools a run is kept to: what its grant names, what whoever planned it named, or both at once."""
-    if not isinstance(asked, list):
+    if not isinstance(requested, list):
         return granted
-    named = frozenset(map(str, asked))
+    named = frozenset(map(str, requested))
     return named if granted is None else granted & named
 
 
 @asynccontextmanager
-async def remembering(
-    where: str,
+async def open_store_services(
+    location: str,
     publish: Publish,
     *,
-    roster: Callable[[], Roster] = Roster,
+    roster: Callable[[], AgentRoster] = AgentRoster,
     runtimes: Mapping[str, AgentRuntime] | None = None,
     tools: Toolbox | None = None,
-    act: Callable[[Claim], Awaitable[Caller]] = agent_caller,
-    around: Around | None = None,
-    media: Callable[[], Json] = dict,
-) -> AsyncIterator[Memory]:
+    make_caller: Callable[[RunClaim], Awaitable[Caller]] = agent_caller,
+    run_scope: RunScope | None = None,
+    media_settings: Callable[[], Json] = dict,
+) -> AsyncIterator[StoreServices]:
     """Open the store, end what a crash left, take up what waits; on leaving, stop runs and write what is owed.
 
     `runtimes`, by name, may be added to while this lasts; `demo` is always there. `around` is
@@ -114,38 +126,46 @@ async def remembering(
     demo = DemoAgent()
 
     def pick(run: Run) -> AgentRuntime:
-        name = roster().card(run.agent_id).runtime
+        name = roster().get_agent(run.agent_id).runtime
         found = known.get(name)
         if found is not None:
             return found
-        return demo if name == demo.id else Missing(name, dict.fromkeys((demo.id, *known)))
+        return demo if name == demo.id else UnconfiguredRuntime(name, dict.fromkeys((demo.id, *known)))
 
     def patience(run: Run) -> float | None:
-        return roster().card(run.agent_id).settings.get("timeoutSeconds")
+        return roster().get_agent(run.agent_id).settings.get("timeoutSeconds")
 
-    async with opened(where) as store:
-        sessions = Sessions(store)
-        reader = Reader(media, sessions.blob)
-        runs = Runs(
-            RunBook(store), sessions, pick=pick, act=act, tools=tools, prepare=reader.prepare, patience=patience
+    async with open_store(location) as store:
+        sessions = SqlSessionRepository(store)
+        reader = AttachmentReader(media_settings, sessions.blob)
+        runs = LocalRunExecutor(
+            RunBook(store),
+            sessions,
+            select_runtime=pick,
+            resolve_caller=make_caller,
+            tools=tools,
+            prepare_turn=reader.prepare,
+            timeout_for=patience,
         )
-        feed = Feed(publish, roster)
-        quiet = runs.news.listen(feed.hear)
-        chat = ChatRoom(sessions, runs, feed, publish, roster=roster)
-        room = SessionRoom(sessions, Answers(store), runs, feed, roster=roster, path=store.where, start=chat.send)
-        chat.reset = room.reset
-        memory = Memory(
+        feed = RunEventPublisher(publish, roster)
+        quiet = runs.events.connect(feed.on_run_event)
+        chat = ChatMethods(sessions, runs, feed, publish, roster=roster)
+        room = SessionMethods(
+            sessions, SqlIdempotencyRepository(store), runs, feed, roster=roster, path=store.location, send=chat.send
+        )
+        chat.reset_session = room.reset
+        memory = StoreServices(
             store=store,
             sessions=sessions,
             runs=runs,
-            config_history=ConfigBook(store),
-            audit=Audit(store),
-            devices=Devices(store),
-            nodes=Nodes(store),
-            rooms=(room, chat),
-            reset=room.reset,
+            config_history=SqlConfigHistory(store),
+            audit=SqlAuditTrail(store),
+            devices=SqlDeviceRepository(store),
+            nodes=SqlNodeRepository(store),
+            rpc_modules=(room, chat),
+            reset_session=room.reset,
         )
-        async with nullcontext() if around is None else around(memory), runs:
+        async with nullcontext() if run_scope is None else run_scope(memory), runs:
             yield memory
         quiet()
         feed.close()

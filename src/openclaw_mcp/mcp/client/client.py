@@ -10,53 +10,53 @@ from typing import Any, Final
 from ... import __version__
 from ...core.errors import CannotAsk, OpenClawError, ToolError, ToolTimeout, ToolUnavailable
 from ...core.model import Caller, Json, ToolResult, ToolSpec
-from ...core.ports import SILENCE, Line
-from ...core.signal import Bell
+from ...core.ports import NULL_CONTEXT, CallContext
+from ...core.signal import Signal
 from ...protocol import header_params, mcp
-from ...protocol.jsonrpc import RpcError
+from ...protocol.jsonrpc import JsonRpcError
 from ...protocol.mcp_results import read_result, read_tool
 from .entry import CONNECT_WAIT, REQUEST_WAIT, Era
-from .http import Refused
-from .outgoing_call import REFUSED, Talk, declined, plain_answer
-from .transport import Outgoing, SessionLost, Transport, is_news_of_tools
+from .http import BadHttpStatus
+from .outgoing_call import REFUSED_CODE, OutgoingCall, decline, plain_answer
+from .transport import McpTransport, OutgoingRequest, SessionLost, is_tools_change
 
 logger = logging.getLogger(__name__)
 
-MOST_PAGES: Final = 200  # pages of one list
-MOST_TOOLS: Final = 5000  # tools of one server
-MOST_ROUNDS: Final = 16  # times a stateless server may want a call again
-LONGEST_REASON: Final = 500  # characters of a server's own words in an error
+MAX_PAGES: Final = 200  # pages of one list
+MAX_TOOLS: Final = 5000  # tools of one server
+MAX_ROUNDS: Final = 16  # times a stateless server may want a call again
+MAX_REASON_LENGTH: Final = 500  # characters of a server's own words in an error
 PROBE_SHARE: Final = 0.5  # of the time to connect: what an old server may spend on not answering `server/discover`
 FIRST_PAUSE: Final = 1.0  # seconds before a lost news stream is opened again; doubles, with jitter
-LONGEST_PAUSE: Final = 60.0
+MAX_PAUSE: Final = 60.0
 LISTEN_WAIT: Final = 2.0  # seconds a news stream may take to open before we go on without waiting for it
-NEWS_AT_ONCE: Final = 0.05  # seconds in which several changes of a list count as one
+CHANGE_DEBOUNCE: Final = 0.05  # seconds in which several changes of a list count as one
 
-INFO: Final = {"name": "openclaw-mcp", "version": __version__}
-ALWAYS_ABLE: Final[Json] = {"elicitation": {"form": {}, "url": {}}}
+CLIENT_INFO: Final = {"name": "openclaw-mcp", "version": __version__}
+HANDSHAKE_CAPABILITIES: Final[Json] = {"elicitation": {"form": {}, "url": {}}}
 """Declared in a handshake, which comes before any call: a caller who can't be asked makes the answer `cancel`."""
 
 
-class DiedOfProbe(ToolUnavailable):
+class ProbeKilledServer(ToolUnavailable):
     """The server ended when it was asked for the stateless era: it may bear the handshake."""
 
 
-class Client:
+class McpClient:
     """Open it, list, call, close it. `changed` rings after `tools` is another list."""
 
     def __init__(
         self,
         name: str,
-        transport: Transport,
+        transport: McpTransport,
         *,
         era: Era = "auto",
         connect_wait: float = CONNECT_WAIT,
         request_wait: float = REQUEST_WAIT,
-        masked: Callable[[str], str] = lambda text: text,
+        redact: Callable[[str], str] = lambda text: text,
     ) -> None:
         """`masked` takes secrets out of the server's own words."""
         self.name = name
-        self.changed: Bell[None] = Bell()
+        self.changed: Signal[None] = Signal()
         self.tools: Sequence[ToolSpec] = ()
         self.stateless = False
         self.version = ""
@@ -66,67 +66,67 @@ class Client:
         self._era: Era = era
         self._connect_wait = connect_wait
         self._request_wait = request_wait
-        self._masked = masked
+        self._redact = redact
         self._sequence = 0
-        self._talks: dict[Talk, None] = {}
-        self._listening: asyncio.Task[None] | None = None
-        self._renewing: asyncio.Task[None] | None = None
-        self._stale = False
-        self._quiet = asyncio.Event()
-        self._hearing = asyncio.Event()
+        self._calls: dict[OutgoingCall, None] = {}
+        self._listen_task: asyncio.Task[None] | None = None
+        self._refresh_task: asyncio.Task[None] | None = None
+        self._is_stale = False
+        self._call_ended = asyncio.Event()
+        self._listen_ready = asyncio.Event()
         """The news stream is open, or there is none."""
-        self._mirrored: dict[str, header_params.Mirrored] = {}
+        self._header_arguments: dict[str, header_params.HeaderParams] = {}
 
     @property
-    def gone(self) -> str | None:
-        return self._transport.gone
+    def close_reason(self) -> str | None:
+        return self._transport.close_reason
 
     async def open(self) -> None:
         """Connect, introduce ourselves, list the tools, follow their changes. Raises ToolError; then it is closed."""
         try:
             async with asyncio.timeout(self._connect_wait):
                 await self._transport.open(self)
-                await self._introduce()
-                await self._begin_listening()
-                await self._list()
+                await self._negotiate_era()
+                await self._start_listener()
+                await self._load_tools()
         except TimeoutError:
             await self.aclose()
             raise ToolUnavailable(f"{self.name} did not introduce itself within {self._connect_wait:g} s") from None
-        except RpcError as exc:
+        except JsonRpcError as exc:
             await self.aclose()
-            raise self._error(exc) from exc
+            raise self._to_tool_error(exc) from exc
         except BaseException:
             await self.aclose()
             raise
 
     async def call(
-        self, tool: str, arguments: Json, *, line: Line = SILENCE, caller: Caller | None = None
+        self, tool: str, arguments: Json, *, context: CallContext = NULL_CONTEXT, caller: Caller | None = None
     ) -> ToolResult:
         """Raises ToolError; SessionLost when the server has not begun it and we must open anew."""
-        talk = Talk(line, caller or _NOBODY)
+        talk = OutgoingCall(context, caller or _NO_CALLER)
         base: Json = {"name": tool, "arguments": arguments}
         params = base
-        with self._talking(talk):
-            for _ in range(MOST_ROUNDS):
+        with self._track_call(talk):
+            for _ in range(MAX_ROUNDS):
                 result = await self._call(params, talk)
                 kind = result.get("resultType", "complete") if self.stateless else "complete"
                 if kind == "complete":
-                    await talk.settle()
+                    await talk.flush_updates()
                     return read_result(result)
                 if kind != "input_required":
                     raise ToolError(f"{self.name} answered with a kind of result we do not know: {str(kind)[:40]!r}")
-                params = await self._again(base, result, talk)
-        raise ToolError(f"{self.name} wanted the call again more than {MOST_ROUNDS} times")
+                params = await self._repeat_params(base, result, talk)
+        raise ToolError(f"{self.name} wanted the call again more than {MAX_ROUNDS} times")
 
-    async def retire(self) -> None:
+    async def close_when_idle(self) -> None:
         """Close once the calls under way have ended, as each of them does in its own time."""
-        while self._talks:
-            self._quiet.clear()
-            await self._quiet.wait()
+        while self._calls:
+            self._call_ended.clear()
+            await self._call_ended.wait()
         await self.aclose()
 
     async def aclose(self) -> None:
-        for task in (self._listening, self._renewing):
+        for task in (self._listen_task, self._refresh_task):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
@@ -134,9 +134,9 @@ class Client:
 
     # ---- opening ----
 
-    async def _introduce(self) -> None:
+    async def _negotiate_era(self) -> None:
         if self._era == "handshake" or not await self._discover():
-            await self._shake_hands()
+            await self._handshake()
 
     async def _discover(self) -> bool:
         """Whether the server speaks the stateless era. Raises when it must and does not."""
@@ -144,84 +144,90 @@ class Client:
         self.stateless, self.version = True, mcp.STATELESS_VERSIONS[-1]
         try:
             async with asyncio.timeout(self._connect_wait * PROBE_SHARE if probing else None):
-                found = await self._discovered()
-        except (RpcError, TimeoutError, ToolUnavailable) as exc:
+                found = await self._request_discovery()
+        except (JsonRpcError, TimeoutError, ToolUnavailable) as exc:
             # Anything but a plain no of the network's is how some older server says that it does not know the method.
-            if probing and self.gone:
-                raise DiedOfProbe(str(exc)) from exc
-            if not probing or not _may_be_old(exc):
+            if probing and self.close_reason:
+                raise ProbeKilledServer(str(exc)) from exc
+            if not probing or not _may_be_handshake_only(exc):
                 raise
             found = None
         versions = found.get("supportedVersions") if found is not None else None
         # Some older servers say yes to whatever they do not know: only the version in the list counts.
         if found is not None and type(versions) is list and self.version in versions:
-            self.info = _object(_object(found.get("_meta")).get(mcp.SERVER_INFO) or found.get("serverInfo"))
-            self.capabilities = _object(found.get("capabilities"))
+            self.info = _as_object(_as_object(found.get("_meta")).get(mcp.SERVER_INFO) or found.get("serverInfo"))
+            self.capabilities = _as_object(found.get("capabilities"))
             return True
         if not probing:
             raise ToolUnavailable(f"{self.name} does not speak {self.version}; set its `protocol` to auto")
         self.stateless = False
         return False
 
-    async def _discovered(self) -> Json:
+    async def _request_discovery(self) -> Json:
         try:
-            return await self._request("server/discover", {}, Talk(SILENCE, _NOBODY))
-        except RpcError as exc:
+            return await self._request("server/discover", {}, OutgoingCall(NULL_CONTEXT, _NO_CALLER))
+        except JsonRpcError as exc:
             supported = exc.data.get("supported") if type(exc.data) is dict else None
             if exc.code != mcp.UNSUPPORTED_VERSION or type(supported) is not list or self.version not in supported:
                 raise
-            return await self._request("server/discover", {}, Talk(SILENCE, _NOBODY))
+            return await self._request("server/discover", {}, OutgoingCall(NULL_CONTEXT, _NO_CALLER))
 
-    async def _shake_hands(self) -> None:
+    async def _handshake(self) -> None:
         self.stateless = False
-        params = {"protocolVersion": mcp.NEWEST_HANDSHAKE, "capabilities": ALWAYS_ABLE, "clientInfo": INFO}
-        answer = await self._request("initialize", params, Talk(SILENCE, _NOBODY))
+        params = {
+            "protocolVersion": mcp.NEWEST_HANDSHAKE,
+            "capabilities": HANDSHAKE_CAPABILITIES,
+            "clientInfo": CLIENT_INFO,
+        }
+        answer = await self._request("initialize", params, OutgoingCall(NULL_CONTEXT, _NO_CALLER))
         version = answer.get("protocolVersion")
         if version not in mcp.HANDSHAKE_VERSIONS:
             raise ToolUnavailable(f"{self.name} speaks MCP {str(version)[:40]!r}, which we do not know")
         self.version = version
-        self.info = _object(answer.get("serverInfo"))
-        self.capabilities = _object(answer.get("capabilities"))
-        await self._transport.introduced(version)
+        self.info = _as_object(answer.get("serverInfo"))
+        self.capabilities = _as_object(answer.get("capabilities"))
+        await self._transport.set_protocol_version(version)
         await self._transport.notify("notifications/initialized", {})
 
     # ---- the list, and its changes ----
 
-    async def _list(self) -> None:
+    async def _load_tools(self) -> None:
         tools: list[ToolSpec] = []
         params: Json = {}
         if "tools" in self.capabilities or not self.capabilities:
-            for _ in range(MOST_PAGES):
-                page = await self._request("tools/list", params, Talk(SILENCE, _NOBODY))
-                tools += self._usable(page.get("tools"))
+            for _ in range(MAX_PAGES):
+                page = await self._request("tools/list", params, OutgoingCall(NULL_CONTEXT, _NO_CALLER))
+                tools += self._read_tools(page.get("tools"))
                 cursor = page.get("nextCursor")
-                if type(cursor) is not str or len(tools) >= MOST_TOOLS:
+                if type(cursor) is not str or len(tools) >= MAX_TOOLS:
                     break
                 params = {"cursor": cursor}
-        self.tools = tuple({spec.name: spec for spec in tools[:MOST_TOOLS]}.values())
+        self.tools = tuple({spec.name: spec for spec in tools[:MAX_TOOLS]}.values())
 
-    def _usable(self, listed: Any) -> list[ToolSpec]:
-        found = [read_tool(value) for value in listed] if type(listed) is list else []
+    def _read_tools(self, entries: Any) -> list[ToolSpec]:
+        found = [read_tool(value) for value in entries] if type(entries) is list else []
         tools = [spec for spec in found if spec is not None]
         if not self.stateless:
             return tools
         for spec in tools:
-            if not header_params.mirrors_well(spec.input_schema):
+            if not header_params.has_valid_header_params(spec.input_schema):
                 logger.warning("%s: tool %r is left out, its x-mcp-header marks are wrong", self.name, spec.name)
-        tools = [spec for spec in tools if header_params.mirrors_well(spec.input_schema)]
-        self._mirrored.update((spec.name, header_params.mirrored_arguments(spec.input_schema)) for spec in tools)
+        tools = [spec for spec in tools if header_params.has_valid_header_params(spec.input_schema)]
+        self._header_arguments.update(
+            (spec.name, header_params.find_header_params(spec.input_schema)) for spec in tools
+        )
         return tools
 
-    async def _begin_listening(self) -> None:
+    async def _start_listener(self) -> None:
         """Before the first list, so that no change is missed, and no question: those, too, may come on that stream."""
-        changes = _object(self.capabilities.get("tools")).get("listChanged") is True
+        changes = _as_object(self.capabilities.get("tools")).get("listChanged") is True
         if self.stateless and not changes:
             return
-        self._listening = asyncio.ensure_future(self._listen())
-        self._listening.add_done_callback(lambda _: self._hearing.set())
+        self._listen_task = asyncio.ensure_future(self._listen())
+        self._listen_task.add_done_callback(lambda _: self._listen_ready.set())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LISTEN_WAIT):
-                await self._hearing.wait()
+                await self._listen_ready.wait()
 
     async def _listen(self) -> None:
         """Keep a stream of news open. A server without one is left alone; a lost one is opened again."""
@@ -229,164 +235,164 @@ class Client:
         while True:
             begun = asyncio.get_running_loop().time()
             try:
-                if not await self._hear_news():
+                if not await self._follow_changes():
                     return
             except SessionLost:
                 return  # the next call opens anew, and lists anew
-            except (RpcError, OpenClawError) as exc:
+            except (JsonRpcError, OpenClawError) as exc:
                 logger.debug("%s: its news stream broke: %s", self.name, type(exc).__name__)
-            if self.gone:
+            if self.close_reason:
                 return
-            if asyncio.get_running_loop().time() - begun > LONGEST_PAUSE:
+            if asyncio.get_running_loop().time() - begun > MAX_PAUSE:
                 pause = FIRST_PAUSE
             await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311  jitter is no secret
-            pause = min(pause * 2, LONGEST_PAUSE)
-            self._renew()  # we may have missed something
+            pause = min(pause * 2, MAX_PAUSE)
+            self._schedule_refresh()  # we may have missed something
 
-    async def _hear_news(self) -> bool:
+    async def _follow_changes(self) -> bool:
         if not self.stateless:
-            return await self._transport.listen(self, self._hearing.set)
+            return await self._transport.listen(self, self._listen_ready.set)
         params = {"notifications": {"toolsListChanged": True}}
         try:
-            await self._transport.request(self._outgoing("subscriptions/listen", params, _SILENT), self)
-        except RpcError as exc:
+            await self._transport.request(self._build_request("subscriptions/listen", params, _NO_CALL), self)
+        except JsonRpcError as exc:
             logger.debug("%s: no news stream: %d", self.name, exc.code)
             return False
         return True
 
-    def _renew(self) -> None:
-        self._stale = True
-        if self._renewing is None or self._renewing.done():
-            self._renewing = asyncio.ensure_future(self._renewed())
+    def _schedule_refresh(self) -> None:
+        self._is_stale = True
+        if self._refresh_task is None or self._refresh_task.done():
+            self._refresh_task = asyncio.ensure_future(self._refresh_tools())
 
-    async def _renewed(self) -> None:
-        while self._stale:
-            await asyncio.sleep(NEWS_AT_ONCE)
-            self._stale = False  # a change from here on needs another look
+    async def _refresh_tools(self) -> None:
+        while self._is_stale:
+            await asyncio.sleep(CHANGE_DEBOUNCE)
+            self._is_stale = False  # a change from here on needs another look
             try:
-                await self._list()
-            except (RpcError, OpenClawError, TimeoutError) as exc:
+                await self._load_tools()
+            except (JsonRpcError, OpenClawError, TimeoutError) as exc:
                 logger.debug("%s: its tools can't be listed now: %s", self.name, type(exc).__name__)
             else:
-                self.changed.ring(None)
+                self.changed.emit(None)
 
     # ---- Ear: what belongs to no call we know of ----
 
-    def hear(self, method: str, params: Json) -> None:
-        if is_news_of_tools(method):
-            self._renew()
+    def on_notification(self, method: str, params: Json) -> None:
+        if is_tools_change(method):
+            self._schedule_refresh()
         elif method == "notifications/subscriptions/acknowledged":
-            self._hearing.set()
+            self._listen_ready.set()
 
-    async def answer(self, method: str, params: Json) -> Json:
+    async def on_request(self, method: str, params: Json) -> Json:
         """A pipe does not say which call a question belongs to: it is put only where it can't reach a stranger."""
         if method == "ping":
             return {}
-        callers = {talk.caller for talk in self._talks}
+        callers = {talk.caller for talk in self._calls}
         if len(callers) == 1:
-            return await next(reversed(self._talks)).answer(method, params)
+            return await next(reversed(self._calls)).on_request(method, params)
         if not callers:
             return (
-                declined(method) if method.startswith(("elicitation/", "sampling/", "roots/")) else plain_answer(method)
+                decline(method) if method.startswith(("elicitation/", "sampling/", "roots/")) else plain_answer(method)
             )
-        raise RpcError(REFUSED, "Several callers are waiting, and the question does not say whose it is")
+        raise JsonRpcError(REFUSED_CODE, "Several callers are waiting, and the question does not say whose it is")
 
     @contextlib.contextmanager
-    def _talking(self, talk: Talk) -> Iterator[None]:
-        self._talks[talk] = None
+    def _track_call(self, call: OutgoingCall) -> Iterator[None]:
+        self._calls[call] = None
         try:
             yield
         finally:
-            del self._talks[talk]
-            self._quiet.set()
+            del self._calls[call]
+            self._call_ended.set()
 
     # ---- requests ----
 
-    async def _call(self, params: Json, talk: Talk) -> Json:
+    async def _call(self, params: Json, call: OutgoingCall) -> Json:
         try:
-            return await self._request("tools/call", params, talk)
-        except RpcError as exc:
-            raise self._error(exc) from exc
+            return await self._request("tools/call", params, call)
+        except JsonRpcError as exc:
+            raise self._to_tool_error(exc) from exc
         except TimeoutError:
             raise ToolTimeout(f"{self.name} did not answer within {self._request_wait:g} s") from None
 
-    async def _again(self, base: Json, result: Json, talk: Talk) -> Json:
+    async def _repeat_params(self, base: Json, result: Json, call: OutgoingCall) -> Json:
         """The call with what the server wants to know."""
         params = dict(base)
         questions = result.get("inputRequests")
         if type(questions) is dict and questions:
-            params["inputResponses"] = await talk.ask(questions)
+            params["inputResponses"] = await call.answer_input_requests(questions)
         if "requestState" in result:
             params["requestState"] = result["requestState"]
         return params
 
-    async def _request(self, method: str, params: Json, talk: Talk) -> Json:
+    async def _request(self, method: str, params: Json, call: OutgoingCall) -> Json:
         """Raises RpcError, ToolError, TimeoutError."""
-        out = self._outgoing(method, params, talk)
-        work = talk.work = asyncio.ensure_future(self._transport.request(out, _Heard(talk, self)))
+        out = self._build_request(method, params, call)
+        work = call.task = asyncio.ensure_future(self._transport.request(out, _CallMessageHandler(call, self)))
         try:
-            async with asyncio.timeout(self._request_wait) as talk.clock:
-                talk.wait = self._request_wait
+            async with asyncio.timeout(self._request_wait) as call.timeout:
+                call.timeout_seconds = self._request_wait
                 return await work
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if talk.refusal is not None and task is not None and not task.cancelling():
-                raise talk.refusal from None
+            if call.abort_error is not None and task is not None and not task.cancelling():
+                raise call.abort_error from None
             raise
         finally:
-            talk.clock = None
+            call.timeout = None
             if not work.done():
                 work.cancel()
                 await asyncio.wait([work])
 
-    def _outgoing(self, method: str, params: Json, talk: Talk) -> Outgoing:
+    def _build_request(self, method: str, params: Json, call: OutgoingCall) -> OutgoingRequest:
         self._sequence += 1
         id = self._sequence
         meta: Json = {"progressToken": id} if method == "tools/call" else {}
         if not self.stateless:
-            return Outgoing(id, method, {**params, "_meta": meta} if meta else params, handshake=True)
+            return OutgoingRequest(id, method, {**params, "_meta": meta} if meta else params, handshake=True)
         meta[mcp.PROTOCOL_VERSION] = self.version
-        meta[mcp.CLIENT_INFO] = INFO
-        meta[mcp.CLIENT_CAPABILITIES] = talk.capabilities()
-        headers = {"mcp-protocol-version": self.version, **header_params.headers_for(method, params)}
-        if method == "tools/call" and (mirrored := self._mirrored.get(params["name"])):
-            headers.update(header_params.headers_for_arguments(mirrored, params["arguments"]))
-        return Outgoing(id, method, {**params, "_meta": meta}, headers)
+        meta[mcp.CLIENT_INFO] = CLIENT_INFO
+        meta[mcp.CLIENT_CAPABILITIES] = call.capabilities()
+        headers = {"mcp-protocol-version": self.version, **header_params.request_headers(method, params)}
+        if method == "tools/call" and (mirrored := self._header_arguments.get(params["name"])):
+            headers.update(header_params.param_headers(mirrored, params["arguments"]))
+        return OutgoingRequest(id, method, {**params, "_meta": meta}, headers)
 
-    def _error(self, exc: RpcError) -> ToolError:
+    def _to_tool_error(self, exc: JsonRpcError) -> ToolError:
         """The server's refusal in its own words, bounded."""
         if exc.code == mcp.MISSING_CAPABILITY and type(exc.data) is dict:
-            needed = _object(exc.data.get("requiredCapabilities"))
+            needed = _as_object(exc.data.get("requiredCapabilities"))
             capability = next(iter(needed), "elicitation")
             return CannotAsk(f"{self.name} needs a client that declares {capability!r}", capability=capability)
-        return ToolError(f"{self.name}: {self._masked(exc.message)[:LONGEST_REASON]} (MCP error {exc.code})")
+        return ToolError(f"{self.name}: {self._redact(exc.message)[:MAX_REASON_LENGTH]} (MCP error {exc.code})")
 
 
-class _Heard:
+class _CallMessageHandler:
     """News on a call's own stream: the call's, unless it is about the server's tools."""
 
-    __slots__ = ("_client", "_talk")
+    __slots__ = ("_client", "_call")
 
-    def __init__(self, talk: Talk, client: Client) -> None:
-        self._talk = talk
+    def __init__(self, call: OutgoingCall, client: McpClient) -> None:
+        self._call = call
         self._client = client
 
-    def hear(self, method: str, params: Json) -> None:
-        (self._client if is_news_of_tools(method) else self._talk).hear(method, params)
+    def on_notification(self, method: str, params: Json) -> None:
+        (self._client if is_tools_change(method) else self._call).on_notification(method, params)
 
-    async def answer(self, method: str, params: Json) -> Json:
-        return await self._talk.answer(method, params)
-
-
-_NOBODY = Caller(kind="local", name="")
-_SILENT = Talk(SILENCE, _NOBODY)
+    async def on_request(self, method: str, params: Json) -> Json:
+        return await self._call.on_request(method, params)
 
 
-def _may_be_old(exc: Exception) -> bool:
-    if isinstance(exc, Refused):
+_NO_CALLER = Caller(kind="local", name="")
+_NO_CALL = OutgoingCall(NULL_CONTEXT, _NO_CALLER)
+
+
+def _may_be_handshake_only(exc: Exception) -> bool:
+    if isinstance(exc, BadHttpStatus):
         return exc.status not in (401, 403) and not 300 <= exc.status < 400
     return not isinstance(exc, ToolUnavailable)
 
 
-def _object(value: Any) -> Json:
+def _as_object(value: Any) -> Json:
     return value if type(value) is dict else {}

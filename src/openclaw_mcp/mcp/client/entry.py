@@ -11,12 +11,12 @@ from msgspec import Struct
 
 from ...core.errors import OpenClawError
 from ...core.model import Json
-from ...net.environment import short_environment
+from ...net.environment import minimal_environment
 
 CONNECT_WAIT: Final = 30.0  # seconds a server may take to start and introduce itself, unless its entry says otherwise
 REQUEST_WAIT: Final = 60.0  # seconds a request may go without an answer or a sign of progress
-LONGEST_WAIT: Final = 86_400.0
-LONGEST_NAME: Final = 64
+MAX_WAIT: Final = 86_400.0
+MAX_NAME_LENGTH: Final = 64
 SHORTEST_SECRET: Final = 4  # shorter values are not masked: they would blank out ordinary words
 
 Era = Literal["auto", "handshake", "stateless"]
@@ -26,13 +26,13 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _HTTP = {"http": "streamable-http", "streamable-http": "streamable-http", "sse": "sse"}
 
 
-class BadEntry(OpenClawError):
+class BadServerEntry(OpenClawError):
     """An entry that can't be used; the text names the entry and what to change."""
 
     code = "bad_settings"
 
 
-class Program(Struct, frozen=True, kw_only=True):
+class ServerProgram(Struct, frozen=True, kw_only=True):
     """A server that is a child process."""
 
     command: str
@@ -42,16 +42,16 @@ class Program(Struct, frozen=True, kw_only=True):
     cwd: str | None = None
 
 
-class Address(Struct, frozen=True, kw_only=True):
+class ServerAddress(Struct, frozen=True, kw_only=True):
     """A server that is an HTTP endpoint."""
 
     url: str
     headers: Mapping[str, str] = {}
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class ServerEntry(Struct, frozen=True, kw_only=True):
     name: str
-    where: Program | Address
+    target: ServerProgram | ServerAddress
     era: Era = "auto"
     enabled: bool = True
     agents: frozenset[str] | None = None
@@ -63,145 +63,147 @@ class Entry(Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...] = ()
     """Values that must not be repeated in an error's text."""
 
-    def offers(self, tool: str) -> bool:
+    def allows_tool(self, tool: str) -> bool:
         """Whether `toolFilter` lets this tool through."""
         if self.include and not any(fnmatchcase(tool, pattern) for pattern in self.include):
             return False
         return not any(fnmatchcase(tool, pattern) for pattern in self.exclude)
 
-    def serves(self, agent: str) -> bool:
+    def allows_agent(self, agent: str) -> bool:
         return self.agents is None or agent in self.agents
 
-    def masked(self, text: str) -> str:
+    def redact_secrets(self, text: str) -> str:
         """`text` without the values of this entry's headers and environment."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
 
 
-def read(name: str, value: Any, environ: Mapping[str, str] | None = None) -> Entry:
+def read_entry(name: str, value: Any, environ: Mapping[str, str] | None = None) -> ServerEntry:
     """Raises BadEntry. `${NAME}` in `env`, `headers`, `args` and `url` is taken from `environ`, ours by default."""
-    if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        raise BadEntry(f"{name!r} is no name for a server; use up to {LONGEST_NAME} letters, digits, '.', '_' and '-'")
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
+        raise BadServerEntry(
+            f"{name!r} is no name for a server; use up to {MAX_NAME_LENGTH} letters, digits, '.', '_' and '-'"
+        )
     if type(value) is not dict:
-        raise BadEntry(f"mcp.servers.{name} must be an object")
-    reader = _Reader(name, value, os.environ if environ is None else environ)
-    allowed = reader.strings("agents")
-    tools = reader.object("toolFilter")
-    return Entry(
+        raise BadServerEntry(f"mcp.servers.{name} must be an object")
+    reader = _EntryReader(name, value, os.environ if environ is None else environ)
+    allowed = reader.read_strings("agents")
+    tools = reader.read_object("toolFilter")
+    return ServerEntry(
         name=name,
-        where=reader.where(),
-        era=reader.era(),
-        enabled=reader.flag("enabled", default=True),
+        target=reader.read_target(),
+        era=reader.read_era(),
+        enabled=reader.read_flag("enabled", default=True),
         agents=None if allowed is None else frozenset(allowed),
-        include=tuple(_Reader(name, tools, {}).strings("include") or ()),
-        exclude=tuple(_Reader(name, tools, {}).strings("exclude") or ()),
-        connect_wait=reader.seconds("connectionTimeoutMs", CONNECT_WAIT),
-        request_wait=reader.seconds("requestTimeoutMs", REQUEST_WAIT),
+        include=tuple(_EntryReader(name, tools, {}).read_strings("include") or ()),
+        exclude=tuple(_EntryReader(name, tools, {}).read_strings("exclude") or ()),
+        connect_wait=reader.read_seconds("connectionTimeoutMs", CONNECT_WAIT),
+        request_wait=reader.read_seconds("requestTimeoutMs", REQUEST_WAIT),
         secrets=tuple(sorted(reader.secrets, key=len, reverse=True)),
     )
 
 
-class _Reader:
+class _EntryReader:
     def __init__(self, name: str, value: Json, environ: Mapping[str, str]) -> None:
         self._name = name
         self._value = value
         self._environ = environ
         self.secrets: set[str] = set()
 
-    def where(self) -> Program | Address:
+    def read_target(self) -> ServerProgram | ServerAddress:
         command, url = self._value.get("command"), self._value.get("url")
         if (command is None) == (url is None):
-            raise self._bad("needs either `command` or `url`")
+            raise self._error("needs either `command` or `url`")
         if command is not None:
-            return self._program(command)
+            return self._read_program(command)
         kind = self._value.get("transport", self._value.get("type", "http"))
         if kind not in _HTTP:
-            raise self._bad("`transport` must be streamable-http")
+            raise self._error("`transport` must be streamable-http")
         if _HTTP[kind] == "sse":
-            raise self._bad("`transport` sse was retired by MCP in 2025; use the server's streamable-http address")
+            raise self._error("`transport` sse was retired by MCP in 2025; use the server's streamable-http address")
         if "auth" in self._value:
-            raise self._bad("`auth` is not supported yet; put a token into `headers` instead")
+            raise self._error("`auth` is not supported yet; put a token into `headers` instead")
         if type(url) is not str or not url.startswith(("http://", "https://")):
-            raise self._bad("`url` must be an http:// or https:// address")
-        return Address(url=self._filled(url, "url"), headers=self._pairs("headers"))
+            raise self._error("`url` must be an http:// or https:// address")
+        return ServerAddress(url=self._expand_variables(url, "url"), headers=self._read_pairs("headers"))
 
-    def _program(self, command: Any) -> Program:
+    def _read_program(self, command: Any) -> ServerProgram:
         if type(command) is not str or not command:
-            raise self._bad("`command` must be a program's name or path")
+            raise self._error("`command` must be a program's name or path")
         cwd = self._value.get("cwd", self._value.get("workingDirectory"))
         if cwd is not None and type(cwd) is not str:
-            raise self._bad("`cwd` must be a folder")
+            raise self._error("`cwd` must be a folder")
         cwd = None if cwd is None else str(Path(cwd).expanduser())
         if "/" in command:
             command = str(Path(cwd or "", Path(command).expanduser()))
-        return Program(
+        return ServerProgram(
             command=command,
-            args=tuple(self._filled(word, "args") for word in self.strings("args") or ()),
-            env={**short_environment(self._environ), **self._pairs("env")},
+            args=tuple(self._expand_variables(word, "args") for word in self.read_strings("args") or ()),
+            env={**minimal_environment(self._environ), **self._read_pairs("env")},
             cwd=cwd,
         )
 
-    def era(self) -> Era:
+    def read_era(self) -> Era:
         era = self._value.get("protocol", "auto")
         if era not in ("auto", "handshake", "stateless"):
-            raise self._bad("`protocol` must be auto, handshake or stateless")
+            raise self._error("`protocol` must be auto, handshake or stateless")
         return era  # type: ignore[no-any-return]  # checked the line above
 
-    def flag(self, key: str, *, default: bool) -> bool:
+    def read_flag(self, key: str, *, default: bool) -> bool:
         value = self._value.get(key, default)
         if type(value) is not bool:
-            raise self._bad(f"`{key}` must be true or false")
+            raise self._error(f"`{key}` must be true or false")
         return value
 
-    def object(self, key: str) -> Json:
+    def read_object(self, key: str) -> Json:
         value = self._value.get(key) or {}
         if type(value) is not dict:
-            raise self._bad(f"`{key}` must be an object")
+            raise self._error(f"`{key}` must be an object")
         return value
 
-    def strings(self, key: str) -> list[str] | None:
+    def read_strings(self, key: str) -> list[str] | None:
         value = self._value.get(key)
         if value is None:
             return None
         if type(value) is not list or not all(type(item) is str for item in value):
-            raise self._bad(f"`{key}` must be a list of strings")
+            raise self._error(f"`{key}` must be a list of strings")
         return value
 
-    def seconds(self, key: str, default: float) -> float:
+    def read_seconds(self, key: str, default: float) -> float:
         value = self._value.get(key)
         if value is None:
             return default
-        if type(value) not in (int, float) or not 0 < value <= LONGEST_WAIT * 1000:
-            raise self._bad(f"`{key}` must be milliseconds, more than 0 and at most a day")
+        if type(value) not in (int, float) or not 0 < value <= MAX_WAIT * 1000:
+            raise self._error(f"`{key}` must be milliseconds, more than 0 and at most a day")
         return float(value) / 1000
 
-    def _pairs(self, key: str) -> dict[str, str]:
+    def _read_pairs(self, key: str) -> dict[str, str]:
         pairs = {}
-        for name, value in self.object(key).items():
+        for name, value in self.read_object(key).items():
             if type(value) not in (str, int, float, bool):
-                raise self._bad(f"`{key}.{name}` must be a string")
+                raise self._error(f"`{key}.{name}` must be a string")
             text = str(value).lower() if type(value) is bool else str(value)
-            pairs[name] = self._filled(text, f"{key}.{name}")
+            pairs[name] = self._expand_variables(text, f"{key}.{name}")
             if key == "headers" and not _is_header(name, pairs[name]):
-                raise self._bad(f"`{key}.{name}` is no HTTP header: no line breaks, no spaces in its name")
+                raise self._error(f"`{key}.{name}` is no HTTP header: no line breaks, no spaces in its name")
             if len(pairs[name]) >= SHORTEST_SECRET:
                 self.secrets |= {pairs[name], pairs[name].removeprefix("Bearer ")}
         return pairs
 
-    def _filled(self, text: str, key: str) -> str:
+    def _expand_variables(self, text: str, key: str) -> str:
         def fill(match: re.Match[str]) -> str:
             value = self._environ.get(match[1])
             if value is None:
-                raise self._bad(f"`{key}` names ${{{match[1]}}}, which the environment does not have")
+                raise self._error(f"`{key}` names ${{{match[1]}}}, which the environment does not have")
             if len(value) >= SHORTEST_SECRET:
                 self.secrets.add(value)
             return value
 
         return _REFERENCE.sub(fill, text)
 
-    def _bad(self, reason: str) -> BadEntry:
-        return BadEntry(f"mcp.servers.{self._name}: {reason}")
+    def _error(self, reason: str) -> BadServerEntry:
+        return BadServerEntry(f"mcp.servers.{self._name}: {reason}")
 
 
 def _is_header(name: str, value: str) -> bool:

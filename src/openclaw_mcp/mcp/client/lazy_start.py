@@ -6,64 +6,66 @@ from typing import Final, Protocol
 from ...core.errors import OpenClawError, ToolNotFound, ToolUnavailable
 from ...core.model import Caller, ToolCall, ToolResult, ToolSpec
 from ...core.ports import Toolbox
-from ...core.signal import Bell
-from .names import BETWEEN
-from .server_pool import READY_WAIT, Roster
+from ...core.signal import Signal
+from .names import NAME_SEPARATOR
+from .server_pool import START_WAIT, McpServerPool
 
-GLANCE: Final = 1.0  # seconds a client at a door waits for servers that start; a change of the list tells it the rest
-
-
-class Menu(Protocol):
-    def offers(self) -> Mapping[str, object]: ...
+CLIENT_START_WAIT: Final = (
+    1.0  # seconds a client at a door waits for servers that start; a change of the list tells it the rest
+)
 
 
-class Waking:
+class ToolIndex(Protocol):
+    def tools_by_name(self) -> Mapping[str, object]: ...
+
+
+class LazyServerStart:
     """A `Toolbox` in front of the desk. Without a roster it is the desk."""
 
-    def __init__(self, desk: Toolbox, menu: Menu) -> None:
-        self._desk = desk
-        self._menu = menu
-        self.roster: Roster | None = None
-        self.main = "main"
+    def __init__(self, toolbox: Toolbox, tool_index: ToolIndex) -> None:
+        self._toolbox = toolbox
+        self._tool_index = tool_index
+        self.pool: McpServerPool | None = None
+        self.default_agent = "main"
         """The agent of callers whose session names none."""
 
     @property
-    def changed(self) -> Bell[None]:
-        return self._desk.changed
+    def changed(self) -> Signal[None]:
+        return self._toolbox.changed
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
         """An agent waits for its servers: a model is told its tools once a turn."""
-        if self.roster is not None:
-            sources = self.roster.sources(self._agent(caller))
-            if any(not server.connected and not server.resting for server in sources.values()):
-                wait = READY_WAIT if caller.kind == "agent" else GLANCE
-                await self.roster.ready(self._agent(caller), wait=wait)
-        return await self._desk.list(caller)
+        if self.pool is not None:
+            sources = self.pool.sources(self._agent_of(caller))
+            if any(not server.is_connected and not server.is_backing_off for server in sources.values()):
+                wait = START_WAIT if caller.kind == "agent" else CLIENT_START_WAIT
+                await self.pool.start(self._agent_of(caller), wait=wait)
+        return await self._toolbox.list(caller)
 
     async def call(self, call: ToolCall) -> ToolResult:
         # A server that runs, or ran once, is on the menu; what is not may be one that nobody needed before.
-        if self.roster is None or BETWEEN not in call.name or call.name in self._menu.offers():
-            return await self._desk.call(call)
-        reason = await self._start(self.roster, call)
+        if self.pool is None or NAME_SEPARATOR not in call.name or call.name in self._tool_index.tools_by_name():
+            return await self._toolbox.call(call)
+        reason = await self._start_server(self.pool, call)
         try:
-            return await self._desk.call(call)
+            return await self._toolbox.call(call)
         except ToolNotFound:
             if reason is None:
                 raise
             raise ToolUnavailable(reason) from None
 
-    async def _start(self, roster: Roster, call: ToolCall) -> str | None:
+    async def _start_server(self, pool: McpServerPool, call: ToolCall) -> str | None:
         """Start the server whose tool this would be; why it can't be started."""
-        for server in roster.sources(self._agent(call.caller)).values():
-            if call.name.startswith(server.prefix + BETWEEN):
+        for server in pool.sources(self._agent_of(call.caller)).values():
+            if call.name.startswith(server.prefix + NAME_SEPARATOR):
                 try:
-                    await server.ready()
+                    await server.start()
                 except OpenClawError as exc:
                     return str(exc)
         return None
 
-    def _agent(self, caller: Caller) -> str:
+    def _agent_of(self, caller: Caller) -> str:
         if caller.grant is not None and caller.grant.agent:
             return caller.grant.agent
         parts = (caller.session or "").split(":")
-        return parts[1] if parts[0] == "agent" and len(parts) > 2 else self.main
+        return parts[1] if parts[0] == "agent" and len(parts) > 2 else self.default_agent

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .stdio import Opened
+    from .stdio import StdioHandover
 
-    Run = Callable[[Opened], None]
+    RunServer = Callable[[StdioHandover], None]
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSION = "2026-07-28"
-LONGEST = 1 << 16  # a longer line is no opening message
+LONGEST_LINE = 1 << 16  # a longer line is no opening message
 _PREFIX = "io.modelcontextprotocol/"
 
 
-class Opening:
+class FirstReplies:
     """A surface's opening answers, as JSON text. Generated from the real server."""
 
     def __init__(self, *, initialize: str, discover: str, tools: str | None, stateless_tools: str | None) -> None:
@@ -42,21 +42,21 @@ class Opening:
         self.stateless_tools = stateless_tools
 
 
-VERSION = "@VERSION@"
+VERSION_PLACEHOLDER = "@VERSION@"
 
 
-def serve(opening: Opening, load: Callable[[], Run]) -> None:
+def serve(first_replies: FirstReplies, load: Callable[[], RunServer]) -> None:
     """Answer the opening exchange while `load` imports the real server, then hand the pipe over to it."""
     wire = os.dup(1)
     os.dup2(2, 1)  # whatever prints to stdout from now on goes to stderr, never onto the wire
     loader = _Loader(load)
     pending, initialize = b"", None
     while True:
-        chunk = os.read(0, LONGEST)
+        chunk = os.read(0, LONGEST_LINE)
         pending += chunk
         replies = []
         while (end := pending.find(b"\n")) >= 0:
-            reply, said = answer(opening, pending[:end])
+            reply, said = answer(first_replies, pending[:end])
             if reply is None:
                 break
             initialize = said or initialize
@@ -71,20 +71,20 @@ def serve(opening: Opening, load: Callable[[], Run]) -> None:
             break
     run = loader.wait()
     # Here for start-up: by now the loader has imported it anyway.
-    from .stdio import Opened
+    from .stdio import StdioHandover
 
-    run(Opened(wire, pending, initialize))
+    run(StdioHandover(wire, pending, initialize))
 
 
-def answer(opening: Opening, line: bytes) -> tuple[bytes | None, dict[str, Any] | None]:
+def answer(first_replies: FirstReplies, line: bytes) -> tuple[bytes | None, dict[str, Any] | None]:
     """The reply to one opening message (empty to a notification), or None for the real server to answer it.
 
     Beside it the parameters of an `initialize`, which the real server will want to know.
     """
-    if len(line) > LONGEST or b"\\ud" in line.lower():  # half a character may be hiding in such an escape
+    if len(line) > LONGEST_LINE or b"\\ud" in line.lower():  # half a character may be hiding in such an escape
         return None, None
     try:
-        message = json.loads(line, parse_constant=_refuse)
+        message = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None, None
     if type(message) is not dict or message.get("jsonrpc") != "2.0":
@@ -95,31 +95,33 @@ def answer(opening: Opening, line: bytes) -> tuple[bytes | None, dict[str, Any] 
     # 53 bits: far within what the real server accepts as an id, so nothing is answered that it would refuse.
     if type(params) is not dict or not (type(id) is str or (type(id) is int and abs(id) < 1 << 53)):
         return None, None
-    result = _result(opening, method, params)
+    result = _find_result(first_replies, method, params)
     if result is None:
         return None, None
     reply = f'{{"jsonrpc":"2.0","id":{json.dumps(id)},"result":{result}}}\n'
     return reply.encode(), params if method == "initialize" else None
 
 
-def _result(opening: Opening, method: Any, params: dict[str, Any]) -> str | None:
+def _find_result(first_replies: FirstReplies, method: Any, params: dict[str, Any]) -> str | None:
     meta = params.get("_meta")
     if method == "initialize":
         version = params.get("protocolVersion")
         if type(version) is not str:
             return None
         known = version if version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
-        return opening.initialize.replace(VERSION, known)
+        return first_replies.initialize.replace(VERSION_PLACEHOLDER, known)
     if type(meta) is dict and _PREFIX + "protocolVersion" in meta:
-        return _stateless(opening, method, params, meta)
+        return _find_stateless_result(first_replies, method, params, meta)
     if method == "ping":
         return "{}"
     if method == "tools/list" and params.get("cursor") is None:
-        return opening.tools
+        return first_replies.tools
     return None
 
 
-def _stateless(opening: Opening, method: Any, params: dict[str, Any], meta: dict[str, Any]) -> str | None:
+def _find_stateless_result(
+    first_replies: FirstReplies, method: Any, params: dict[str, Any], meta: dict[str, Any]
+) -> str | None:
     proper = (
         meta[_PREFIX + "protocolVersion"] == STATELESS_VERSION
         and type(meta.get(_PREFIX + "clientCapabilities")) is dict
@@ -128,13 +130,13 @@ def _stateless(opening: Opening, method: Any, params: dict[str, Any], meta: dict
     if not proper:
         return None
     if method == "server/discover":
-        return opening.discover
+        return first_replies.discover
     if method == "tools/list" and params.get("cursor") is None:
-        return opening.stateless_tools
+        return first_replies.stateless_tools
     return None
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
@@ -150,20 +152,20 @@ def _write(wire: int, data: bytes) -> None:
 class _Loader:
     """Imports in a second thread, so that the pipe stays attended."""
 
-    def __init__(self, load: Callable[[], Run]) -> None:
+    def __init__(self, load: Callable[[], RunServer]) -> None:
         self._load = load
         self._thread: threading.Thread | None = None
-        self._run: Run | None = None
+        self._run: RunServer | None = None
         self._error: BaseException | None = None
 
     def start(self) -> None:
         if self._thread is None:
             import threading  # here for start-up: by now the first answer is out
 
-            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread = threading.Thread(target=self._import_server, daemon=True)
             self._thread.start()
 
-    def wait(self) -> Run:
+    def wait(self) -> RunServer:
         self.start()
         assert self._thread is not None
         self._thread.join()
@@ -172,7 +174,7 @@ class _Loader:
         assert self._run is not None
         return self._run
 
-    def _work(self) -> None:
+    def _import_server(self) -> None:
         gc.disable()  # nothing that is being imported is garbage, and looking for some takes time
         try:
             self._run = self._load()

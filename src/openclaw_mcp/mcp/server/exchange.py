@@ -6,56 +6,56 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import CannotAsk, InputRequired, ToolError, ToolUnavailable
-from ...core.model import Ask, Caller, Json
+from ...core.model import Caller, InputRequest, Json
 from ...core.ports import LogLevel
 from ...protocol import jsonrpc, mcp
-from ...protocol.jsonrpc import Id, RpcError
+from ...protocol.jsonrpc import JsonRpcError, JsonRpcId
 
 if TYPE_CHECKING:
-    from .request_state import Answers
+    from .request_state import CallAnswers
 
-ANSWER_WAIT: Final = 600.0  # a person may be slow to answer a question; the tool's own deadline still counts
-MOST_QUESTIONS: Final = 64  # questions of ours a client may leave unanswered at once
+ANSWER_TIMEOUT: Final = 600.0  # a person may be slow to answer a question; the tool's own deadline still counts
+MAX_QUESTIONS: Final = 64  # questions of ours a client may leave unanswered at once
 
-Write = Callable[[bytes], Awaitable[None]]
+WriteMessage = Callable[[bytes], Awaitable[None]]
 
 
 class Peer:
     """What a handshake-era connection remembers of its client. The stateless era never looks here."""
 
-    __slots__ = ("_waiting", "answers_us", "capabilities", "log_level", "subscriptions", "version")
+    __slots__ = ("_waiting", "accepts_requests", "capabilities", "log_level", "subscriptions", "version")
 
-    def __init__(self, *, version: str = mcp.ASSUMED_OVER_HTTP, answers_us: bool = False) -> None:
+    def __init__(self, *, version: str = mcp.DEFAULT_HTTP_VERSION, accepts_requests: bool = False) -> None:
         self.version = version
         self.capabilities: Json = {}
         self.log_level: str | None = None
         self.subscriptions: set[str] = set()
-        self.answers_us = answers_us
+        self.accepts_requests = accepts_requests
         self._waiting: dict[Any, asyncio.Future[Json]] = {}
 
-    def introduce(self, params: Json) -> None:
+    def apply_initialize(self, params: Json) -> None:
         """Remember what `initialize` said."""
-        self.version = mcp.negotiated(params)
+        self.version = mcp.negotiate_version(params)
         capabilities = params.get("capabilities")
         self.capabilities = capabilities if type(capabilities) is dict else {}
 
-    async def request(self, method: str, params: Json, *, write: Write) -> Json:
+    async def request(self, method: str, params: Json, *, write: WriteMessage) -> Json:
         """Ask the client something and wait for its answer."""
-        if len(self._waiting) >= MOST_QUESTIONS:
+        if len(self._waiting) >= MAX_QUESTIONS:
             raise ToolUnavailable("The client has left too many questions unanswered")
         id = int.from_bytes(os.urandom(6))  # a number every client can hold, and nobody can guess
         answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self._waiting[id] = answer
         try:
-            await write(jsonrpc.request(id, method, params))
-            async with asyncio.timeout(ANSWER_WAIT):
+            await write(jsonrpc.encode_request(id, method, params))
+            async with asyncio.timeout(ANSWER_TIMEOUT):
                 return await answer
         except TimeoutError:
-            raise ToolUnavailable(f"The client did not answer {method} within {ANSWER_WAIT:g} s") from None
+            raise ToolUnavailable(f"The client did not answer {method} within {ANSWER_TIMEOUT:g} s") from None
         finally:
             self._waiting.pop(id, None)
 
-    def hear(self, response: jsonrpc.Response) -> None:
+    def handle_response(self, response: jsonrpc.JsonRpcResponse) -> None:
         """Take the client's answer to a question of ours; one nobody waits for is dropped."""
         try:
             answer = self._waiting.get(response.id)
@@ -75,8 +75,8 @@ class Exchange:
     """Carries one request to its answer. A `Line` for the tool that serves it."""
 
     __slots__ = (
-        "_asked",
-        "_hang_up",
+        "_used_keys",
+        "_close_stream",
         "_last_progress",
         "answers",
         "caller",
@@ -84,20 +84,20 @@ class Exchange:
         "headers",
         "id",
         "peer",
-        "unanswered",
+        "pending_questions",
         "write",
     )
 
     def __init__(
         self,
-        id: Id,
-        envelope: mcp.Envelope,
+        id: JsonRpcId,
+        envelope: mcp.RequestEnvelope,
         caller: Caller,
         *,
         peer: Peer,
-        write: Write,
+        write: WriteMessage,
         headers: Mapping[str, str] | None = None,
-        hang_up: Callable[[], Awaitable[None]] | None = None,
+        close_stream: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.id = id
         self.envelope = envelope
@@ -105,16 +105,16 @@ class Exchange:
         self.peer = peer
         self.headers = headers
         """The HTTP headers, lower-case, when the request came over HTTP."""
-        self.answers: Answers | None = None
+        self.answers: CallAnswers | None = None
         """Answers that came with a repeated call of the stateless era and the state that asked for them."""
-        self.unanswered: Mapping[str, Ask] = {}
-        self._asked: set[str] = set()
+        self.pending_questions: Mapping[str, InputRequest] = {}
+        self._used_keys: set[str] = set()
         self.write = write
-        self._hang_up = hang_up
+        self._close_stream = close_stream
         self._last_progress: float | None = None
 
     async def notify(self, method: str, params: Json) -> None:
-        await self.write(jsonrpc.notification(method, params))
+        await self.write(jsonrpc.encode_notification(method, params))
 
     # ---- Line ----
 
@@ -140,7 +140,7 @@ class Exchange:
         await self.notify("notifications/message", params)
 
     def can_ask(self, capability: str, mode: str = "") -> bool:
-        if not self.envelope.stateless and not self.peer.answers_us:
+        if not self.envelope.stateless and not self.peer.accepts_requests:
             return False
         declared = self.envelope.capabilities.get(capability)
         if type(declared) is not dict:
@@ -148,62 +148,62 @@ class Exchange:
         # Before there were modes, `{}` meant the form; it still does.
         return mode != "url" or "url" in declared
 
-    def require(self, questions: Mapping[str, Ask]) -> None:
+    def require_capabilities(self, questions: Mapping[str, InputRequest]) -> None:
         """Raise CannotAsk unless the client can be asked all of this."""
         for question in questions.values():
             if not self.can_ask(question.capability, question.params.get("mode", "")):
                 reason = f"This tool needs a client that declares the capability {question.capability!r}"
                 raise CannotAsk(reason, capability=question.capability)
 
-    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
-        self.require(questions)
+    async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
+        self.require_capabilities(questions)
         if not self.envelope.stateless:
             return {
                 key: await self.peer.request(question.method, _legacy_params(question), write=self.write)
                 for key, question in questions.items()
             }
-        keys, said = self._answered(questions)
+        keys, said = self._match_answers(questions)
         if len(said) < len(questions):
-            self.unanswered = {keys[key]: question for key, question in questions.items() if key not in said}
+            self.pending_questions = {keys[key]: question for key, question in questions.items() if key not in said}
             raise InputRequired("the call needs answers from the client")
         return said
 
-    def answered(self, questions: Mapping[str, Ask]) -> Mapping[str, Json] | None:
+    def find_answers(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json] | None:
         """The answers this call came with, if it came with all of these."""
         if self.answers is None:
             return None
-        said = self._answered(questions)[1]
+        said = self._match_answers(questions)[1]
         return said if len(said) == len(questions) else None
 
-    def _answered(self, questions: Mapping[str, Ask]) -> tuple[Mapping[str, str], dict[str, Json]]:
+    def _match_answers(self, questions: Mapping[str, InputRequest]) -> tuple[Mapping[str, str], dict[str, Json]]:
         """The key each question has on the wire, and what was answered to those that were asked before."""
-        keys = {key: fresh_key(key, self._asked) for key in questions}
+        keys = {key: fresh_key(key, self._used_keys) for key in questions}
         if self.answers is None:
             return keys, {}
         found = {key: self.answers.find(keys[key], question) for key, question in questions.items()}
         return keys, {key: said for key, said in found.items() if said is not None}
 
     async def detach(self) -> None:
-        if self._hang_up is not None:
-            await self._hang_up()
+        if self._close_stream is not None:
+            await self._close_stream()
 
 
-def fresh_key(key: str, asked: set[str]) -> str:
+def fresh_key(key: str, used_keys: set[str]) -> str:
     """A key never used before in this call, remembered in `asked`: no two questions have one answer."""
     fresh, number = key, 1
-    while fresh in asked:
+    while fresh in used_keys:
         number += 1
         fresh = f"{key}-{number}"
-    asked.add(fresh)
+    used_keys.add(fresh)
     return fresh
 
 
-def _legacy_params(question: Ask) -> Json:
+def _legacy_params(question: InputRequest) -> Json:
     # `mode` came late; older clients reject a form that names it.
     if question.params.get("mode") == "form":
         return {key: value for key, value in question.params.items() if key != "mode"}
     return question.params
 
 
-def invalid_params(reason: str) -> RpcError:
-    return RpcError(jsonrpc.INVALID_PARAMS, f"Invalid params: {reason}")
+def invalid_params(reason: str) -> JsonRpcError:
+    return JsonRpcError(jsonrpc.INVALID_PARAMS, f"Invalid params: {reason}")

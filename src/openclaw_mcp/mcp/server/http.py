@@ -9,15 +9,23 @@ from typing import Final
 from ...core.errors import OpenClawError
 from ...core.model import Caller
 from ...protocol import jsonrpc, mcp
-from ...protocol.jsonrpc import Notification, Request, Response, RpcError
-from .http_gate import Gate, Headers, Refusal
-from .http_reply import Reply, refuse, send_status, send_text
-from .http_request import Inline, Receive, Scope, Send, is_stateless, read_headers, unversioned
+from ...protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
+from .http_gate import HeaderMap, HttpAccessRules, HttpRefusal
+from .http_reply import HttpReply, send_refusal, send_status, send_text
+from .http_request import (
+    AsgiReceive,
+    AsgiScope,
+    AsgiSend,
+    SingleRequestServer,
+    find_version_error,
+    is_stateless,
+    read_headers,
+)
 from .server import McpServer
-from .sessions import Session, Sessions
-from .slots import Slots
+from .sessions import McpSession, McpSessions
+from .slots import RequestSlots
 
-MOST_LISTENERS: Final = 1000  # clients that wait for news of changes at one door with slots
+MAX_LISTENERS: Final = 1000  # clients that wait for news of changes at one door with slots
 
 _ALLOW_POST = ((b"allow", b"POST"),)
 
@@ -29,31 +37,36 @@ class McpHttp:
     """
 
     def __init__(
-        self, server: McpServer, *, gate: Gate = Gate(), sessions: bool = True, probe: str | None = None
+        self,
+        server: McpServer,
+        *,
+        access_rules: HttpAccessRules = HttpAccessRules(),
+        sessions: bool = True,
+        probe_text: str | None = None,
     ) -> None:
         self._server = server
-        self._gate = gate
-        self._sessions = Sessions() if sessions else None
-        self._probe = probe
-        self._inline = Inline(gate)
-        self._slots = Slots(gate.slots) if gate.slots is not None else None
-        self._listeners = Slots(MOST_LISTENERS)
+        self._access_rules = access_rules
+        self._sessions = McpSessions() if sessions else None
+        self._probe_text = probe_text
+        self._request_server = SingleRequestServer(access_rules)
+        self._slots = RequestSlots(access_rules.max_concurrent) if access_rules.max_concurrent is not None else None
+        self._listen_slots = RequestSlots(MAX_LISTENERS)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http":
             await send({"type": "websocket.close"})  # there is no socket here, whoever asks
             return
         headers, repeated = read_headers(scope)
         try:
-            caller = self._gate.admit(scope, headers)
-            if self._gate.place is not None:
-                caller = await self._gate.place(caller, headers)
+            caller = self._access_rules.authenticate(scope, headers)
+            if self._access_rules.bind_session is not None:
+                caller = await self._access_rules.bind_session(caller, headers)
             if scope["method"] == "POST":
-                await self._post(headers, repeated, caller, receive, send)
+                await self._serve_post(headers, repeated, caller, receive, send)
             else:
-                await self._other(scope["method"], headers, caller, receive, send)
-        except Refusal as refusal:
-            await refuse(send, refusal)
+                await self._serve_other(scope["method"], headers, caller, receive, send)
+        except HttpRefusal as refusal:
+            await send_refusal(send, refusal)
 
     async def aclose(self) -> None:
         """End every session and its running calls."""
@@ -61,73 +74,84 @@ class McpHttp:
             await self._sessions.aclose()
         await self._server.aclose()
 
-    async def _other(self, method: str, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
-        if method == "GET" and self._probe is not None and "text/event-stream" not in headers.get("accept", ""):
-            await send_text(send, self._probe)
+    async def _serve_other(
+        self, method: str, headers: HeaderMap, caller: Caller, receive: AsgiReceive, send: AsgiSend
+    ) -> None:
+        if method == "GET" and self._probe_text is not None and "text/event-stream" not in headers.get("accept", ""):
+            await send_text(send, self._probe_text)
             return
         if self._sessions is None or method not in ("GET", "DELETE") or is_stateless(headers):
-            raise Refusal(405, "POST only", _ALLOW_POST)
+            raise HttpRefusal(405, "POST only", _ALLOW_POST)
         await self._sessions.serve(method, headers, caller, receive, send)
 
-    async def _post(self, headers: Headers, repeated: str | None, caller: Caller, receive: Receive, send: Send) -> None:
-        post = await self._inline.read(headers, receive, send)
+    async def _serve_post(
+        self, headers: HeaderMap, repeated_header: str | None, caller: Caller, receive: AsgiReceive, send: AsgiSend
+    ) -> None:
+        post = await self._request_server.read_message(headers, receive, send)
         if post is None:
             return
         message, reply = post
-        if self._slots is None or not isinstance(message, Request):
+        if self._slots is None or not isinstance(message, JsonRpcRequest):
             # What a client answers us needs no slot, or its own calls could keep its answers out.
-            await self._take(message, headers, repeated, caller, reply)
+            await self._serve_message(message, headers, repeated_header, caller, reply)
             return
         # Who only listens stays for as long as its client lives, and must not keep the others' calls out.
-        slots = self._listeners if message.method == mcp.LISTEN else self._slots
-        if not slots.take_free():
-            await slots.take()
+        slots = self._listen_slots if message.method == mcp.LISTEN_METHOD else self._slots
+        if not slots.try_acquire():
+            await slots.acquire()
         try:
-            await self._take(message, headers, repeated, caller, reply)
+            await self._serve_message(message, headers, repeated_header, caller, reply)
         finally:
-            slots.give()
+            slots.release()
 
-    async def _take(
-        self, message: jsonrpc.Message, headers: Headers, repeated: str | None, caller: Caller, reply: Reply
+    async def _serve_message(
+        self,
+        message: jsonrpc.JsonRpcMessage,
+        headers: HeaderMap,
+        repeated_header: str | None,
+        caller: Caller,
+        reply: HttpReply,
     ) -> None:
         if is_stateless(headers):
-            await self._inline.stateless(self._server, message, headers, repeated, caller, reply)
+            await self._request_server.serve_stateless(self._server, message, headers, repeated_header, caller, reply)
         else:
-            await self._handshake(message, headers, caller, reply)
+            await self._serve_handshake(message, headers, caller, reply)
 
-    async def _handshake(self, message: jsonrpc.Message, headers: Headers, caller: Caller, reply: Reply) -> None:
-        session = self._session(headers, caller)
-        if isinstance(message, Response):
+    async def _serve_handshake(
+        self, message: jsonrpc.JsonRpcMessage, headers: HeaderMap, caller: Caller, reply: HttpReply
+    ) -> None:
+        session = self._find_session(headers, caller)
+        if isinstance(message, JsonRpcResponse):
             if session is not None:
-                session.peer.hear(message)
+                session.peer.handle_response(message)
             await send_status(reply.send, 202)
             return
-        if isinstance(message, Notification):
+        if isinstance(message, JsonRpcNotification):
             if session is not None and message.method == "notifications/cancelled":
                 session.cancel(message.params.get("requestId"))
             await send_status(reply.send, 202)
             return
-        assert isinstance(message, Request)
+        assert isinstance(message, JsonRpcRequest)
         reply.id = message.id
-        error = unversioned(message, headers)
+        error = find_version_error(message, headers)
         if error is not None:
-            await reply.error(error, status=400)
+            await reply.send_error(error, status=400)
             return
         try:
             if message.method == "initialize" and self._sessions is not None:
-                session = self._sessions.begin(message.params, caller, self._server)
+                session = self._sessions.create(message.params, caller, self._server)
                 reply.headers = ((b"mcp-session-id", session.id.encode()),)
             if session is not None:
                 await session.serve(message, self._server, reply)
                 return
         except OpenClawError as exc:
-            raise Refusal(503, str(exc), ((b"retry-after", b"30"),)) from None
-        except RpcError as exc:
-            await reply.error(exc, status=200)
+            raise HttpRefusal(503, str(exc), ((b"retry-after", b"30"),)) from None
+        except JsonRpcError as exc:
+            await reply.send_error(exc, status=200)
             return
-        await self._inline.handshake(self._server, message, headers, caller, reply)
+        await self._request_server.serve_handshake(self._server, message, headers, caller, reply)
 
-    def _session(self, headers: Headers, caller: Caller) -> Session | None:
+    def _find_session(self, headers: HeaderMap, caller: Caller) -> McpSession | None:
         id = headers.get("mcp-session-id")
         if id is None or self._sessions is None:
             return None

@@ -10,21 +10,21 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ...core.errors import Unauthorized
-from ...core.model import LOCAL, Caller
-from ...core.numbers import whole
+from ...core.model import LOCAL_CALLER, Caller
+from ...core.numbers import parse_whole_number
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-LARGEST_BODY: Final = 4 << 20
+MAX_BODY_BYTES: Final = 4 << 20
 NO_HOST: Final = "\0"
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:/@\[\]]*)(?::[0-9]*)?")
-LONGEST_REQUEST: Final = 3600.0  # seconds from the first byte to the answer; tools have shorter limits of their own
+MAX_REQUEST: Final = 3600.0  # seconds from the first byte to the answer; tools have shorter limits of their own
 
-Headers = Mapping[str, str]
-Identify = Callable[[Headers], Caller]
-Placing = Callable[[Caller, Headers], Awaitable[Caller]]
+HeaderMap = Mapping[str, str]
+Identify = Callable[[HeaderMap], Caller]
+BindHttpSession = Callable[[Caller, HeaderMap], Awaitable[Caller]]
 
 
-class Refusal(Exception):
+class HttpRefusal(Exception):
     """The request goes no further; one sentence says why."""
 
     def __init__(self, status: int, reason: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
@@ -34,72 +34,76 @@ class Refusal(Exception):
         self.headers = headers
 
 
-class Gate(Struct, frozen=True, kw_only=True):
+class HttpAccessRules(Struct, frozen=True, kw_only=True):
     """One surface's rules. The defaults suit a server for this machine's own programs."""
 
-    identify: Identify = lambda _: LOCAL
+    identify: Identify = lambda _: LOCAL_CALLER
     """Credential to caller. Raises Unauthorized."""
-    place: Placing | None = None
+    bind_session: BindHttpSession | None = None
     """That caller where its headers say that it acts; None = headers say nothing of that."""
-    loopback_peers: bool = False
+    loopback_only: bool = False
     """Refuse connections that do not come from this machine, whatever address we listen on."""
-    hosts: frozenset[str] | None = LOOPBACK_HOSTS
+    allowed_hosts: frozenset[str] | None = LOOPBACK_HOSTS
     """Names a Host header may carry, without port; None = any. Keeps DNS rebinding out."""
-    addresses: bool = False
+    allow_ip_hosts: bool = False
     """Any IP address will do as Host, too: a page that has us under a name of its own names no address."""
-    origins: frozenset[str] | None = LOOPBACK_HOSTS
+    allowed_origins: frozenset[str] | None = LOOPBACK_HOSTS
     """Hosts an Origin header may name, or whole origins; an empty set refuses every Origin; None = any."""
-    browsers: bool = True
+    allow_browsers: bool = True
     """False refuses what only browsers send: Sec-Fetch-Site, Referer. Node's fetch sends Sec-Fetch-Mode: allowed."""
     json_only: bool = False
     """Refuse a POST that is not application/json, which a page can't send without a preflight."""
     silent_401: bool = False
     """Answer a missing or wrong credential without a body."""
-    largest_body: int = LARGEST_BODY
-    slots: int | None = None
+    largest_body: int = MAX_BODY_BYTES
+    max_concurrent: int | None = None
     """Requests served at once; None = no bound of its own. Answers and notifications need no slot."""
-    longest: float = LONGEST_REQUEST
+    max_seconds: float = MAX_REQUEST
 
-    def admit(self, scope: Mapping[str, Any], headers: Headers) -> Caller:
+    def authenticate(self, scope: Mapping[str, Any], headers: HeaderMap) -> Caller:
         """The caller behind this request. Raises Refusal."""
         self.check_source(scope, headers)
         if self.json_only and scope["method"] == "POST" and not _is_json(headers):
-            raise Refusal(415, "application/json required")
+            raise HttpRefusal(415, "application/json required")
         try:
             return self.identify(headers)
         except Unauthorized as exc:
             reason = "" if self.silent_401 else str(exc)
-            raise Refusal(401, reason, ((b"www-authenticate", b"Bearer"),)) from None
+            raise HttpRefusal(401, reason, ((b"www-authenticate", b"Bearer"),)) from None
 
-    def check_source(self, scope: Mapping[str, Any], headers: Headers) -> None:
+    def check_source(self, scope: Mapping[str, Any], headers: HeaderMap) -> None:
         """Where a request comes from and for whom it was meant, whatever it asks for. Raises Refusal."""
-        if self.loopback_peers and not _is_loopback(scope.get("client")):
-            raise Refusal(403, "loopback only")
+        if self.loopback_only and not _is_loopback(scope.get("client")):
+            raise HttpRefusal(403, "loopback only")
         origin = headers.get("origin")
-        if origin and self.origins is not None and self.origins.isdisjoint((origin, _origin_host(origin))):
-            raise Refusal(403, "origin not allowed")
-        if not self.browsers and (headers.get("sec-fetch-site") or headers.get("referer")):
-            raise Refusal(403, "browser context not allowed")
-        if self.hosts is not None:
-            host = _host(headers.get("host", ""))
-            if host not in self.hosts and not (self.addresses and _is_address(host)):
-                raise Refusal(403, "host not allowed")
+        if (
+            origin
+            and self.allowed_origins is not None
+            and self.allowed_origins.isdisjoint((origin, _origin_host(origin)))
+        ):
+            raise HttpRefusal(403, "origin not allowed")
+        if not self.allow_browsers and (headers.get("sec-fetch-site") or headers.get("referer")):
+            raise HttpRefusal(403, "browser context not allowed")
+        if self.allowed_hosts is not None:
+            host = _host_name(headers.get("host", ""))
+            if host not in self.allowed_hosts and not (self.allow_ip_hosts and _is_address(host)):
+                raise HttpRefusal(403, "host not allowed")
         given = scope.get("headers", ())
-        if len(given) != len(headers) and _repeats(given):
-            raise Refusal(403, "host or origin given twice")
+        if len(given) != len(headers) and _has_repeats(given):
+            raise HttpRefusal(403, "host or origin given twice")
 
-    def check_body(self, headers: Headers) -> None:
+    def check_body(self, headers: HeaderMap) -> None:
         """What a POST's headers tell before its body is read. Raises Refusal."""
         length = headers.get("content-length", "0")
-        if whole(length, most=self.largest_body) is None:
-            raise Refusal(413, f"request body too large: at most {self.largest_body} bytes")
+        if parse_whole_number(length, maximum=self.largest_body) is None:
+            raise HttpRefusal(413, f"request body too large: at most {self.largest_body} bytes")
 
 
-def bearer(token: str, caller: Caller) -> Identify:
+def bearer_auth(token: str, caller: Caller) -> Identify:
     """Admit whoever carries `token`. The comparison takes the same time however much of it is right."""
     wanted = token.encode()
 
-    def identify(headers: Headers) -> Caller:
+    def identify(headers: HeaderMap) -> Caller:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), wanted):
             return caller
@@ -108,7 +112,7 @@ def bearer(token: str, caller: Caller) -> Identify:
     return identify
 
 
-def _is_json(headers: Headers) -> bool:
+def _is_json(headers: HeaderMap) -> bool:
     return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 
@@ -118,7 +122,7 @@ def _is_loopback(client: Any) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _host(value: str) -> str:
+def _host_name(value: str) -> str:
     """A Host header without its port; what is no host at all comes back as something no set contains."""
     found = _HOST.fullmatch(value)
     return found[1].lower() if found is not None else NO_HOST
@@ -132,7 +136,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _repeats(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+def _has_repeats(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether a header that decides comes more than once: who looks at the other one decides otherwise."""
     names = [name for name, _ in headers if name in (b"host", b"origin")]
     return len(names) != len(set(names))
@@ -140,4 +144,4 @@ def _repeats(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 def _origin_host(origin: str) -> str:
     scheme, _, rest = origin.partition("://")
-    return _host(rest) if scheme in ("http", "https") else origin
+    return _host_name(rest) if scheme in ("http", "https") else origin

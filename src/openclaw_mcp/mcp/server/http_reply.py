@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from ...core.model import Json
 from ...protocol import jsonrpc
-from ...protocol.jsonrpc import Id, RpcError
-from .http_gate import Refusal
+from ...protocol.jsonrpc import JsonRpcError, JsonRpcId
+from .http_gate import HttpRefusal
 
-SIGN_OF_LIFE: Final = 15.0  # seconds of silence on a stream before a comment line says we are there
+KEEPALIVE_INTERVAL: Final = 15.0  # seconds of silence on a stream before a comment line says we are there
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+AsgiReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 HeaderList = tuple[tuple[bytes, bytes], ...]
 
 _JSON = (b"content-type", b"application/json")
@@ -24,73 +24,73 @@ _STREAM: Final = (
 )
 
 
-class Reply:
+class HttpReply:
     """Answers one request. `write` opens the stream; without it the result is plain JSON."""
 
-    __slots__ = ("_lock", "_receive", "_streaming", "_streams", "headers", "id", "send")
+    __slots__ = ("_lock", "_receive", "_is_streaming", "_accepts_stream", "headers", "id", "send")
 
-    def __init__(self, receive: Receive, send: Send, *, streams: bool) -> None:
-        self.id: Id = 0
+    def __init__(self, receive: AsgiReceive, send: AsgiSend, *, accepts_stream: bool) -> None:
+        self.id: JsonRpcId = 0
         self.headers: HeaderList = ()
         self.send = send
         self._receive = receive
-        self._streams = streams
-        self._streaming = False
+        self._accepts_stream = accepts_stream
+        self._is_streaming = False
         self._lock: asyncio.Lock | None = None
 
     async def write(self, message: bytes) -> None:
         """Say something before the result. A client that takes no stream never hears it."""
-        if self._streams:
-            await self.event(message)
+        if self._accepts_stream:
+            await self.send_event(message)
 
-    async def event(self, message: bytes, *, id: str | None = None, more: bool = True) -> None:
+    async def send_event(self, message: bytes, *, id: str | None = None, more: bool = True) -> None:
         head = b"event: message\r\n" if id is None else b"id: %b\r\nevent: message\r\n" % id.encode()
-        await self.raw(head + b"data: " + message + b"\r\n\r\n", more=more)
+        await self.send_raw(head + b"data: " + message + b"\r\n\r\n", more=more)
 
-    async def raw(self, data: bytes, *, more: bool = True) -> None:
+    async def send_raw(self, data: bytes, *, more: bool = True) -> None:
         """Put bytes on the stream, opening it if need be. The lock keeps its opening first."""
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
-            if not self._streaming:
-                self._streaming = True
+            if not self._is_streaming:
+                self._is_streaming = True
                 start = {"type": "http.response.start", "status": 200, "headers": [*_STREAM, *self.headers]}
                 await self.send(start)
             await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
-    async def result(self, value: Json) -> None:
-        await self.finish(jsonrpc.result(self.id, value), 200)
+    async def send_result(self, value: Json) -> None:
+        await self.finish(jsonrpc.encode_result(self.id, value), 200)
 
-    async def error(self, exc: RpcError, *, status: int) -> None:
-        await self.finish(jsonrpc.error(self.id, exc), status)
+    async def send_error(self, exc: JsonRpcError, *, status: int) -> None:
+        await self.finish(jsonrpc.encode_error(self.id, exc), status)
 
     async def finish(self, body: bytes, status: int) -> None:
-        if self._streaming:
-            await self.event(body, more=False)
+        if self._is_streaming:
+            await self.send_event(body, more=False)
         else:
             await send_json(self.send, body, status=status, headers=self.headers)
 
-    async def give_up(self) -> None:
+    async def end_without_result(self) -> None:
         """End without a result: nobody wants it any more."""
-        if self._streaming:
-            await self.raw(b"", more=False)
+        if self._is_streaming:
+            await self.send_raw(b"", more=False)
         else:
             await send_status(self.send, 202)
 
-    async def until_gone(self) -> None:
+    async def wait_disconnect(self) -> None:
         """Return when the client has gone; meanwhile give it signs of life."""
-        leaving = asyncio.ensure_future(self._left())
+        leaving = asyncio.ensure_future(self._receive_disconnect())
         try:
             while not leaving.done():
-                await asyncio.wait((leaving,), timeout=SIGN_OF_LIFE)
-                if not leaving.done() and self._streams:
-                    await self.raw(b":\r\n\r\n")
+                await asyncio.wait((leaving,), timeout=KEEPALIVE_INTERVAL)
+                if not leaving.done() and self._accepts_stream:
+                    await self.send_raw(b":\r\n\r\n")
         finally:
             leaving.cancel()
 
-    async def while_there(self, work: Coroutine[Any, Any, None]) -> bool:
+    async def run_until_disconnect(self, work: Coroutine[Any, Any, None]) -> bool:
         """Run `work` until it is done, or stop it when the client goes; whether it was done."""
-        doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(self.until_gone())
+        doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(self.wait_disconnect())
         try:
             await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
             if doing.done():
@@ -100,14 +100,14 @@ class Reply:
             doing.cancel()
             leaving.cancel()
 
-    async def _left(self) -> None:
+    async def _receive_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
 
-async def send_json(send: Send, body: bytes, *, status: int = 200, headers: HeaderList = ()) -> None:
+async def send_json(send: AsgiSend, body: bytes, *, status: int = 200, headers: HeaderList = ()) -> None:
     if not headers:  # our own web server takes it as it is
-        whole = getattr(send, "whole", None)
+        whole = getattr(send, "send_whole", None)
         if whole is not None and whole(status, _JSON_HEAD % len(body), body):
             return
     listed = [_JSON, (b"content-length", b"%d" % len(body)), *headers]
@@ -115,17 +115,17 @@ async def send_json(send: Send, body: bytes, *, status: int = 200, headers: Head
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_status(send: Send, status: int) -> None:
+async def send_status(send: AsgiSend, status: int) -> None:
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
 
 
-async def send_text(send: Send, text: str, *, status: int = 200, headers: HeaderList = ()) -> None:
+async def send_text(send: AsgiSend, text: str, *, status: int = 200, headers: HeaderList = ()) -> None:
     body = text.encode()
     listed = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": listed})
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse(send: Send, refusal: Refusal) -> None:
+async def send_refusal(send: AsgiSend, refusal: HttpRefusal) -> None:
     await send_text(send, refusal.reason, status=refusal.status, headers=refusal.headers)

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from typing import Final
 
 CHUNK: Final = 1 << 16  # bytes taken in one read: what a pipe holds; a larger buffer is mapped anew each time
-MOST_UNREAD: Final = 64 << 20  # bytes of answers a client may leave unread before we stop taking requests
+MAX_UNREAD: Final = 64 << 20  # bytes of answers a client may leave unread before we stop taking requests
 
 STDIN: Final = 0
 
 
-class Input:
+class StdinReader:
     """Calls `take` with whatever arrives on stdin, and with nothing at its end."""
 
-    def __init__(self, take: Callable[[bytes], None]) -> None:
-        self._take = take
+    def __init__(self, on_data: Callable[[bytes], None]) -> None:
+        self._on_data = on_data
         self._loop = asyncio.get_running_loop()
         self._watched = False
         self._ended = False
@@ -59,25 +59,25 @@ class Input:
         if not data:
             self._ended = True
             self._loop.remove_reader(STDIN)
-        self._take(data)
+        self._on_data(data)
 
     def _read_forever(self) -> None:
         data = b"more"
         while data:
             data = os.read(STDIN, CHUNK)
-            self._loop.call_soon_threadsafe(self._take, data)
+            self._loop.call_soon_threadsafe(self._on_data, data)
 
 
-class Output:
+class DescriptorWriter:
     """Writes to a descriptor of ours. What does not fit waits here, and far too much of it pauses the input."""
 
     def __init__(
-        self, descriptor: int, *, pause: Callable[[], None], resume: Callable[[], None], gone: Callable[[], None]
+        self, descriptor: int, *, pause: Callable[[], None], resume: Callable[[], None], on_broken: Callable[[], None]
     ) -> None:
         self._descriptor = descriptor
         self._pause = pause
         self._resume = resume
-        self._gone = gone
+        self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._waiting = bytearray()
         self._paused = False
@@ -87,7 +87,7 @@ class Output:
         os.set_blocking(descriptor, False)
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether nobody can read what we would write."""
         if not self._broken and hasattr(select, "poll"):
             poll = select.poll()
@@ -100,14 +100,14 @@ class Output:
             return
         if self._waiting:
             self._waiting += data
-            self._limit()
+            self._pause_if_full()
             return
-        written = self._push(data)
+        written = self._write_some(data)
         if written < len(data) and not self._broken:
             self._waiting += memoryview(data)[written:]
             self._empty.clear()
             self._loop.add_writer(self._descriptor, self._drain)
-            self._limit()
+            self._pause_if_full()
 
     async def close(self, seconds: float) -> None:
         """Wait for what is left to leave, as long as somebody might still read it."""
@@ -118,28 +118,28 @@ class Output:
             self._loop.remove_writer(self._descriptor)
         os.set_blocking(self._descriptor, True)
 
-    def _push(self, data: bytes | bytearray) -> int:
+    def _write_some(self, data: bytes | bytearray) -> int:
         try:
             return os.write(self._descriptor, data)
         except BlockingIOError:
             return 0
         except OSError:
             self._broken = True
-            self._gone()
+            self._on_broken()
             return 0
 
     def _drain(self) -> None:
-        del self._waiting[: self._push(self._waiting)]
+        del self._waiting[: self._write_some(self._waiting)]
         if self._broken:
             self._waiting.clear()
         if not self._waiting:
             self._loop.remove_writer(self._descriptor)
             self._empty.set()
-        if self._paused and len(self._waiting) < MOST_UNREAD // 2:
+        if self._paused and len(self._waiting) < MAX_UNREAD // 2:
             self._paused = False
             self._resume()
 
-    def _limit(self) -> None:
-        if not self._paused and len(self._waiting) > MOST_UNREAD:
+    def _pause_if_full(self) -> None:
+        if not self._paused and len(self._waiting) > MAX_UNREAD:
             self._paused = True
             self._pause()

@@ -15,18 +15,18 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...core.model import Ask, Caller, Json
-from ...protocol.jsonrpc import INTERNAL_ERROR, RpcError
+from ...core.model import Caller, InputRequest, Json
+from ...protocol.jsonrpc import INTERNAL_ERROR, JsonRpcError
 from .exchange import invalid_params
 
 LIFETIME: Final = 900.0  # seconds a person has to answer
-MOST_REMEMBERED: Final = 20_000  # used states remembered until they expire
-LONGEST: Final = 1 << 20
+MAX_REMEMBERED: Final = 20_000  # used states remembered until they expire
+LONGEST_STATE: Final = 1 << 20
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Given(Struct, frozen=True, array_like=True):
+class RecordedAnswer(Struct, frozen=True, array_like=True):
     """One answer, and the digest of the question it was given to."""
 
     question: str
@@ -39,55 +39,59 @@ class _State(Struct, frozen=True, array_like=True):
     digest: str
     asked: dict[str, str]
     """The questions this state was handed out with, by their digests."""
-    answers: dict[str, Given]
+    answers: dict[str, RecordedAnswer]
 
 
 _decode = msgspec.json.Decoder(_State).decode
 
 
-class Answers:
+class CallAnswers:
     """What a client has answered, over all rounds of one call."""
 
-    __slots__ = ("_given", "counted")
+    __slots__ = ("_recorded", "matched")
 
-    def __init__(self, given: Mapping[str, Given]) -> None:
-        self._given = given
-        self.counted: dict[str, Given] = {}
+    def __init__(self, recorded: Mapping[str, RecordedAnswer]) -> None:
+        self._recorded = recorded
+        self.matched: dict[str, RecordedAnswer] = {}
         """Those whose question came up again, word for word."""
 
-    def find(self, key: str, question: Ask) -> Json | None:
+    def find(self, key: str, question: InputRequest) -> Json | None:
         """The answer to this very question; None when it was not asked, not answered, or reads otherwise by now."""
-        given = self._given.get(key)
+        given = self._recorded.get(key)
         if given is None or given.question != question_digest(question):
             return None
-        self.counted[key] = given
+        self.matched[key] = given
         return given.answer
 
 
-class Seal:
+class RequestStateSigner:
     """Servers that share one serve each other's repeats: the key and the memory of what was used go together."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._key = os.urandom(32)
-        self._used: dict[str, float] = {}
+        self._used_nonces: dict[str, float] = {}
 
-    def close(self, caller: Caller, call: Json, questions: Mapping[str, Ask], answers: Answers | None = None) -> str:
+    def issue_state(
+        self, caller: Caller, call: Json, questions: Mapping[str, InputRequest], answers: CallAnswers | None = None
+    ) -> str:
         """The state to hand out with `questions`."""
         asked = {key: question_digest(question) for key, question in questions.items()}
-        earlier = {} if answers is None else answers.counted
-        state = _State(os.urandom(12).hex(), self._clock() + LIFETIME, _digest(caller, call), asked, earlier)
+        earlier = {} if answers is None else answers.matched
+        state = _State(os.urandom(12).hex(), self._clock() + LIFETIME, _call_digest(caller, call), asked, earlier)
         body = _encode(state)
         return f"{self._sign(body)}.{body.hex()}"
 
-    def open(self, sealed: Any, caller: Caller, call: Json, responses: Mapping[str, Json]) -> Answers:
+    def verify_state(
+        self, request_state: Any, caller: Caller, call: Json, responses: Mapping[str, Json]
+    ) -> CallAnswers:
         """Earlier answers, and those `responses` that answer what this state asked.
 
         Raises RpcError when the state is not ours, not for this, or spent.
         """
-        if type(sealed) is not str or len(sealed) > LONGEST:
+        if type(request_state) is not str or len(request_state) > LONGEST_STATE:
             raise invalid_params("`requestState` must be the string this server gave")
-        signature, _, hexed = sealed.partition(".")
+        signature, _, hexed = request_state.partition(".")
         try:
             body = bytes.fromhex(hexed)
         except ValueError:
@@ -95,30 +99,30 @@ class Seal:
         if not hmac.compare_digest(signature.encode(errors="replace"), self._sign(body).encode()):
             raise invalid_params("`requestState` was altered or is not this server's; send the call without it")
         state = _decode(body)
-        if state.digest != _digest(caller, call):
+        if state.digest != _call_digest(caller, call):
             raise invalid_params("`requestState` belongs to another call; send this one without it")
         now = self._clock()
-        if state.expires <= now or state.nonce in self._used:
+        if state.expires <= now or state.nonce in self._used_nonces:
             raise invalid_params("`requestState` has expired or was used already; send the call without it")
         self._remember(state, now)
-        fresh = {key: Given(state.asked[key], said) for key, said in responses.items() if key in state.asked}
-        return Answers(state.answers | fresh)
+        fresh = {key: RecordedAnswer(state.asked[key], said) for key, said in responses.items() if key in state.asked}
+        return CallAnswers(state.answers | fresh)
 
     def _remember(self, state: _State, now: float) -> None:
-        if len(self._used) >= MOST_REMEMBERED:
-            self._used = {nonce: until for nonce, until in self._used.items() if until > now}
-        if len(self._used) >= MOST_REMEMBERED:  # forgetting one early would let it be used twice
-            raise RpcError(INTERNAL_ERROR, "Too many questions were answered just now; try again in a few minutes")
-        self._used[state.nonce] = state.expires
+        if len(self._used_nonces) >= MAX_REMEMBERED:
+            self._used_nonces = {nonce: until for nonce, until in self._used_nonces.items() if until > now}
+        if len(self._used_nonces) >= MAX_REMEMBERED:  # forgetting one early would let it be used twice
+            raise JsonRpcError(INTERNAL_ERROR, "Too many questions were answered just now; try again in a few minutes")
+        self._used_nonces[state.nonce] = state.expires
 
     def _sign(self, body: bytes) -> str:
         return hmac.new(self._key, body, hashlib.sha256).hexdigest()
 
 
-def question_digest(question: Ask) -> str:
+def question_digest(question: InputRequest) -> str:
     """Of all the client is shown, and of what its answer is bound to: another word is another question."""
     return hashlib.sha256(_encode([question.method, question.params, question.binding])).hexdigest()
 
 
-def _digest(caller: Caller, call: Json) -> str:
+def _call_digest(caller: Caller, call: Json) -> str:
     return hashlib.sha256(_encode([caller, call])).hexdigest()

@@ -13,28 +13,28 @@ import msgspec
 from msgspec import Struct
 
 from ...core.errors import BadRequest, CannotAsk, InputRequired, OpenClawError, ToolNotFound
-from ...core.model import Json, ToolCall, ToolSpec, said
-from ...core.ports import Completer, Line, PromptBook, Shelf, Toolbox
+from ...core.model import Json, ToolCall, ToolSpec, text_result
+from ...core.ports import CallContext, Completer, PromptProvider, ResourceProvider, Toolbox
 from ...protocol import header_params, jsonrpc, mcp
-from ...protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError
+from ...protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, JsonRpcError
 from .exchange import Exchange, invalid_params
-from .prompts_and_resources import Completions, Prompts, Resources, paged
-from .subscriptions import Listener, Subscriptions, Wish
-from .tasks import Tasks
+from .prompts_and_resources import CompletionMethods, PromptMethods, ResourceMethods, paginate
+from .subscriptions import ListenRequest, ListenStream, Subscriptions
+from .tasks import McpTasks
 
 if TYPE_CHECKING:
-    from .request_state import Seal
+    from .request_state import RequestStateSigner
 
 logger = logging.getLogger(__name__)
 
-PAGE: Final = 500  # items a list answers at once
+PAGE_SIZE: Final = 500  # items a list answers at once
 
-Handler = Callable[[Exchange, Json], Awaitable[Json]]
+McpMethodHandler = Callable[[Exchange, Json], Awaitable[Json]]
 
 _HANDSHAKE, _STATELESS, _BOTH = 1, 2, 3
 
 
-class Info(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class McpServerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """How the server introduces itself."""
 
     name: str
@@ -52,27 +52,27 @@ class CacheHint(Struct, frozen=True):
     scope: Literal["public", "private"] = "private"
 
 
-class _Menu:
+class _EncodedToolList:
     """A tool list as it goes over the wire, made once for each list object the toolbox hands out."""
 
-    __slots__ = ("_mirrored", "_shapes", "by_name", "specs")
+    __slots__ = ("_header_arguments", "_encoded", "by_name", "specs")
 
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
         self.specs = specs
         self.by_name = {spec.name: spec for spec in specs}
-        self._shapes: dict[str, msgspec.Raw] = {}
-        self._mirrored: dict[str, header_params.Mirrored] = {}
+        self._encoded: dict[str, msgspec.Raw] = {}
+        self._header_arguments: dict[str, header_params.HeaderParams] = {}
 
-    def shape(self, spec: ToolSpec) -> msgspec.Raw:
-        shape = self._shapes.get(spec.name)
+    def encode_tool(self, spec: ToolSpec) -> msgspec.Raw:
+        shape = self._encoded.get(spec.name)
         if shape is None:
-            shape = self._shapes[spec.name] = msgspec.Raw(jsonrpc.encode(mcp.tool_shape(spec)))
+            shape = self._encoded[spec.name] = msgspec.Raw(jsonrpc.encode(mcp.encode_tool(spec)))
         return shape
 
-    def mirrored(self, spec: ToolSpec) -> header_params.Mirrored:
-        found = self._mirrored.get(spec.name)
+    def header_arguments(self, spec: ToolSpec) -> header_params.HeaderParams:
+        found = self._header_arguments.get(spec.name)
         if found is None:
-            found = self._mirrored[spec.name] = header_params.mirrored_arguments(spec.input_schema)
+            found = self._header_arguments[spec.name] = header_params.find_header_params(spec.input_schema)
         return found
 
 
@@ -81,16 +81,16 @@ class McpServer:
 
     def __init__(
         self,
-        info: Info,
+        info: McpServerInfo,
         toolbox: Toolbox | None = None,
         *,
-        resources: Shelf | None = None,
-        prompts: PromptBook | None = None,
+        resources: ResourceProvider | None = None,
+        prompts: PromptProvider | None = None,
         completer: Completer | None = None,
         instructions: str | None = None,
         cache: CacheHint = CacheHint(),
-        page: int = PAGE,
-        seal: "Seal | None" = None,
+        page_size: int = PAGE_SIZE,
+        state_signer: "RequestStateSigner | None" = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._info = msgspec.to_builtins(info)
@@ -100,38 +100,38 @@ class McpServer:
         self._completer = completer
         self._instructions = instructions
         self._cache = cache
-        self._page = page
+        self._page_size = page_size
         self._clock = clock
-        self._made_seal = seal
-        self._menu = _Menu(())
+        self._signer_or_none = state_signer
+        self._tool_list = _EncodedToolList(())
         self.subscriptions = Subscriptions()
-        self.tasks = Tasks(self.subscriptions.task_changed, clock=clock)
-        self._methods = self._routes()
-        self._listen()
+        self.tasks = McpTasks(self.subscriptions.notify_task_change, clock=clock)
+        self._routes = self._build_routes()
+        self._connect_signals()
 
     async def answer(self, exchange: Exchange, method: str, params: Json) -> Json:
         """The result of one request. Raises RpcError, and nothing else: the only exception-to-wire boundary."""
-        route = self._methods.get(method)
+        route = self._routes.get(method)
         if route is None or not route[0] & (_STATELESS if exchange.envelope.stateless else _HANDSHAKE):
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method[:100]}")
+            raise JsonRpcError(METHOD_NOT_FOUND, f"Method not found: {method[:100]}")
         try:
             if exchange.envelope.stateless and "requestState" in params:
-                self._recall(exchange, method, params)
+                self._restore_answers(exchange, method, params)
             result = await route[1](exchange, params)
-        except RpcError:
+        except JsonRpcError:
             raise
         except InputRequired:
-            result = self._questions(exchange, method, params)
+            result = self._input_required_result(exchange, method, params)
         except CannotAsk as exc:
             data: Json = {"requiredCapabilities": {exc.capability: {}}}
-            raise RpcError(mcp.MISSING_CAPABILITY, str(exc), data) from exc
+            raise JsonRpcError(mcp.MISSING_CAPABILITY, str(exc), data) from exc
         except OpenClawError as exc:
-            raise RpcError(INTERNAL_ERROR, str(exc), {"code": exc.code}) from exc
+            raise JsonRpcError(INTERNAL_ERROR, str(exc), {"code": exc.code}) from exc
         except Exception:
             logger.exception("%s failed", method)
-            raise RpcError(INTERNAL_ERROR, "Internal error; the server's log says more") from None
+            raise JsonRpcError(INTERNAL_ERROR, "Internal error; the server's log says more") from None
         if exchange.envelope.stateless:
-            self._stamp(method, result)
+            self._add_result_meta(method, result)
         return result
 
     @property
@@ -173,7 +173,7 @@ class McpServer:
 
     async def _initialize(self, exchange: Exchange, params: Json) -> Json:
         result: Json = {
-            "protocolVersion": mcp.negotiated(params),
+            "protocolVersion": mcp.negotiate_version(params),
             "capabilities": self.capabilities(stateless=False),
             "serverInfo": self._info,
         }
@@ -197,9 +197,9 @@ class McpServer:
     # ---- tools ----
 
     async def _tools_list(self, exchange: Exchange, params: Json) -> Json:
-        menu = self._menu_for(() if self._toolbox is None else await self._toolbox.list(exchange.caller))
-        specs, following = paged(menu.specs, params, lambda spec: spec.name, self._page)
-        return {"tools": [menu.shape(spec) for spec in specs], **following}
+        menu = self._encode_list(() if self._toolbox is None else await self._toolbox.list(exchange.caller))
+        specs, following = paginate(menu.specs, params, lambda spec: spec.name, self._page_size)
+        return {"tools": [menu.encode_tool(spec) for spec in specs], **following}
 
     async def _tools_call(self, exchange: Exchange, params: Json) -> Json:
         name, arguments = params.get("name"), params.get("arguments")
@@ -211,91 +211,95 @@ class McpServer:
             raise invalid_params("`arguments` must be an object")
         if exchange.envelope.stateless and self._toolbox is not None:
             spec = self._prepare(exchange, name, arguments, await self._toolbox.list(exchange.caller))
-            if spec is not None and self.tasks.declared(exchange):
+            if spec is not None and self.tasks.declares_tasks(exchange):
                 return await self.tasks.run(exchange, spec, lambda line: self._call(exchange, name, arguments, line))
         return await self._call(exchange, name, arguments, exchange)
 
     def _prepare(self, exchange: Exchange, name: str, arguments: Json, specs: Sequence[ToolSpec]) -> ToolSpec | None:
         """What the stateless era needs to know of a tool beforehand: its mirrored headers, and if it is long."""
-        menu = self._menu_for(specs)
+        menu = self._encode_list(specs)
         spec = menu.by_name.get(name)
         if spec is None:
             return None
-        self.tasks.require(exchange, spec)
+        self.tasks.require_support(exchange, spec)
         if exchange.headers is not None:
-            header_params.check_arguments(exchange.headers, menu.mirrored(spec), arguments)
+            header_params.check_param_headers(exchange.headers, menu.header_arguments(spec), arguments)
         return spec
 
-    async def _call(self, exchange: Exchange, name: str, arguments: Json, line: Line) -> Json:
+    async def _call(self, exchange: Exchange, name: str, arguments: Json, context: CallContext) -> Json:
         assert self._toolbox is not None
-        call = ToolCall(caller=exchange.caller, name=name, arguments=arguments, line=line)
+        call = ToolCall(caller=exchange.caller, name=name, arguments=arguments, context=context)
         try:
             result = await self._toolbox.call(call)
         except (ToolNotFound, BadRequest) as exc:
-            raise RpcError(jsonrpc.INVALID_PARAMS, str(exc)) from exc
+            raise JsonRpcError(jsonrpc.INVALID_PARAMS, str(exc)) from exc
         except InputRequired:
             raise
         except CannotAsk as exc:
             if exchange.envelope.stateless:
                 raise
-            result = said(str(exc), failed=True)
+            result = text_result(str(exc), failed=True)
         except OpenClawError as exc:
             # What keeps a tool from working is an answer the model can read and act on.
-            result = said(str(exc), failed=True)
+            result = text_result(str(exc), failed=True)
         except Exception:
             logger.exception("tool %s failed", name)
-            result = said(f"{name} failed inside the server; its log says more", failed=True)
-        return mcp.tool_result_shape(result)
+            result = text_result(f"{name} failed inside the server; its log says more", failed=True)
+        return mcp.encode_tool_result(result)
 
-    def _menu_for(self, specs: Sequence[ToolSpec]) -> _Menu:
-        if specs is not self._menu.specs:
-            self._menu = _Menu(specs)
-        return self._menu
+    def _encode_list(self, specs: Sequence[ToolSpec]) -> _EncodedToolList:
+        if specs is not self._tool_list.specs:
+            self._tool_list = _EncodedToolList(specs)
+        return self._tool_list
 
     async def _subscriptions_listen(self, exchange: Exchange, params: Json) -> Json:
         """Ends only when the client does; everything it hears goes down this request's own stream."""
-        wish = Wish.read(params, offers=self.list_changes)
-        wish = wish.narrowed(self.tasks.may_watch(exchange, wish.tasks))
-        listener = Listener(exchange.id, wish)
-        with self.subscriptions.opened(listener):
+        wish = ListenRequest.parse(params, list_changes=self.list_changes)
+        wish = wish.with_tasks(self.tasks.filter_watchable(exchange, wish.tasks))
+        listener = ListenStream(exchange.id, wish)
+        with self.subscriptions.register(listener):
             while True:
                 await exchange.write(await listener.next())
 
     # ---- what every method shares ----
 
-    def _recall(self, exchange: Exchange, method: str, params: Json) -> None:
+    def _restore_answers(self, exchange: Exchange, method: str, params: Json) -> None:
         """Give the exchange the answers that came with a repeated call, in this round and in earlier ones.
 
         Only what the call's state asked counts: answers without a state answer nothing, and are asked for.
         """
-        call = _identity(method, params)
-        exchange.answers = self._seal.open(params["requestState"], exchange.caller, call, _answers(params))
+        call = _call_identity(method, params)
+        exchange.answers = self._state_signer.verify_state(
+            params["requestState"], exchange.caller, call, _read_answers(params)
+        )
 
-    def _questions(self, exchange: Exchange, method: str, params: Json) -> Json:
+    def _input_required_result(self, exchange: Exchange, method: str, params: Json) -> Json:
         """The result that asks the client to send the call again with answers."""
-        call = _identity(method, params)
-        state = self._seal.close(exchange.caller, call, exchange.unanswered, exchange.answers)
-        questions = {key: {"method": ask.method, "params": ask.params} for key, ask in exchange.unanswered.items()}
+        call = _call_identity(method, params)
+        state = self._state_signer.issue_state(exchange.caller, call, exchange.pending_questions, exchange.answers)
+        questions = {
+            key: {"method": ask.method, "params": ask.params} for key, ask in exchange.pending_questions.items()
+        }
         return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
 
     @property
-    def _seal(self) -> "Seal":
-        if self._made_seal is None:
+    def _state_signer(self) -> "RequestStateSigner":
+        if self._signer_or_none is None:
             # Here for start-up: signing loads OpenSSL, and a server whose tools ask nothing never signs.
-            from .request_state import Seal
+            from .request_state import RequestStateSigner
 
-            self._made_seal = Seal(clock=self._clock)
-        return self._made_seal
+            self._signer_or_none = RequestStateSigner(clock=self._clock)
+        return self._signer_or_none
 
-    def _stamp(self, method: str, result: Json) -> None:
-        if result.setdefault("resultType", "complete") == "complete" and method in mcp.CACHEABLE:
+    def _add_result_meta(self, method: str, result: Json) -> None:
+        if result.setdefault("resultType", "complete") == "complete" and method in mcp.CACHEABLE_METHODS:
             result["ttlMs"] = self._cache.milliseconds
             result["cacheScope"] = self._cache.scope
         meta = result.setdefault("_meta", {})
         meta[mcp.SERVER_INFO] = self._info
 
-    def _routes(self) -> Mapping[str, tuple[int, Handler]]:
-        routes: dict[str, tuple[int, Handler]] = {
+    def _build_routes(self) -> Mapping[str, tuple[int, McpMethodHandler]]:
+        routes: dict[str, tuple[int, McpMethodHandler]] = {
             "initialize": (_HANDSHAKE, self._initialize),
             "ping": (_HANDSHAKE, self._ping),
             "logging/setLevel": (_HANDSHAKE, self._set_level),
@@ -309,39 +313,39 @@ class McpServer:
             routes["tools/list"] = (_BOTH, self._tools_list)
             routes["tools/call"] = (_BOTH, self._tools_call)
         if self._prompts is not None:
-            prompts = Prompts(self._prompts, self._page)
+            prompts = PromptMethods(self._prompts, self._page_size)
             routes["prompts/list"] = (_BOTH, prompts.list)
             routes["prompts/get"] = (_BOTH, prompts.get)
         if self._resources is not None:
-            resources = Resources(self._resources, self._page)
+            resources = ResourceMethods(self._resources, self._page_size)
             routes["resources/list"] = (_BOTH, resources.list)
             routes["resources/templates/list"] = (_BOTH, resources.templates)
             routes["resources/read"] = (_BOTH, resources.read)
             routes["resources/subscribe"] = (_HANDSHAKE, resources.subscribe)
             routes["resources/unsubscribe"] = (_HANDSHAKE, resources.unsubscribe)
         if self._completer is not None:
-            routes["completion/complete"] = (_BOTH, Completions(self._completer).complete)
+            routes["completion/complete"] = (_BOTH, CompletionMethods(self._completer).complete)
         return routes
 
-    def _listen(self) -> None:
-        announce = self.subscriptions.list_changed
+    def _connect_signals(self) -> None:
+        announce = self.subscriptions.notify_list_change
         for key, offer in (
             ("toolsListChanged", self._toolbox),
             ("promptsListChanged", self._prompts),
             ("resourcesListChanged", self._resources),
         ):
             if offer is not None:
-                method = mcp.LIST_CHANGES[key]
-                offer.changed.listen(partial(_announce, announce, method))
+                method = mcp.LIST_CHANGE_NOTIFICATIONS[key]
+                offer.changed.connect(partial(_announce, announce, method))
         if self._resources is not None:
-            self._resources.updated.listen(self.subscriptions.resource_updated)
+            self._resources.updated.connect(self.subscriptions.notify_resource_update)
 
 
 def _announce(announce: Callable[[str], None], method: str, _: None) -> None:
     announce(method)
 
 
-def _answers(params: Json) -> dict[str, Json]:
+def _read_answers(params: Json) -> dict[str, Json]:
     """What a repeated call answers. An answer that is no object counts as not given."""
     responses = params.get("inputResponses")
     if type(responses) is not dict:
@@ -349,6 +353,6 @@ def _answers(params: Json) -> dict[str, Json]:
     return {key: value for key, value in responses.items() if type(value) is dict}
 
 
-def _identity(method: str, params: Json) -> Json:
+def _call_identity(method: str, params: Json) -> Json:
     """What makes two calls the same call, whatever answers they carry."""
     return {"method": method, **{key: params[key] for key in ("name", "arguments", "uri") if key in params}}

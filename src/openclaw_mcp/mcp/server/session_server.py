@@ -12,38 +12,38 @@ from typing import Any, Final
 
 from ...core.model import Caller
 from ...protocol import mcp
-from ...protocol.jsonrpc import Id, Notification, Request
+from ...protocol.jsonrpc import JsonRpcId, JsonRpcNotification, JsonRpcRequest
 from .exchange import Peer
-from .http_gate import Headers, Refusal
-from .http_reply import Reply, send_status
-from .http_request import Inline, Receive, Send, is_stateless, unversioned
+from .http_gate import HeaderMap, HttpRefusal
+from .http_reply import HttpReply, send_status
+from .http_request import AsgiReceive, AsgiSend, SingleRequestServer, find_version_error, is_stateless
 from .server import McpServer
 
-MOST_UNHEARD: Final = 64  # list changes waiting for a listener that does not read; each only says *look again*
+MOST_PENDING_CHANGES: Final = 64  # list changes waiting for a listener that does not read; each only says *look again*
 
-Elsewhere = Callable[[str, Id], None]
-_ALLOWED = ((b"allow", b"GET, POST"),)
+CancelElsewhere = Callable[[str, JsonRpcId], None]
+_ALLOW_GET_POST = ((b"allow", b"GET, POST"),)
 
 
-class Door:
+class SessionServer:
     """One server, the requests it is serving, and its open streams."""
 
-    __slots__ = ("_calls", "_closed", "_streams", "caller", "inside", "server")
+    __slots__ = ("_calls", "_closed", "_streams", "caller", "active_requests", "server")
 
     def __init__(self, server: McpServer, caller: Caller) -> None:
         self.server = server
         self.caller = caller
-        self.inside = 0
+        self.active_requests = 0
         """Requests being served."""
-        self._calls: dict[tuple[str, Id], asyncio.Task[Any]] = {}
+        self._calls: dict[tuple[str, JsonRpcId], asyncio.Task[Any]] = {}
         self._streams: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     @property
-    def busy(self) -> bool:
-        return self.inside > 0
+    def is_busy(self) -> bool:
+        return self.active_requests > 0
 
-    def cancel(self, client: str, id: Id) -> bool:
+    def cancel(self, client: str, id: JsonRpcId) -> bool:
         """End a client's request; whether it was being served here."""
         task = self._calls.pop((client, id), None)
         if task is not None:
@@ -56,36 +56,50 @@ class Door:
         for task in list(self._streams):
             task.cancel()
 
-    async def call(self, client: str | None, request: Request, headers: Headers, reply: Reply, inline: Inline) -> None:
+    async def serve_request(
+        self,
+        client: str | None,
+        request: JsonRpcRequest,
+        headers: HeaderMap,
+        reply: HttpReply,
+        request_server: SingleRequestServer,
+    ) -> None:
         """Serve a handshake-era request; a client that has a name may cancel it."""
-        error = unversioned(request, headers)
+        error = find_version_error(request, headers)
         if error is not None:
             reply.id = request.id
-            await reply.error(error, status=400)
+            await reply.send_error(error, status=400)
         elif client is None:
-            await inline.handshake(self.server, request, headers, self.caller, reply)
+            await request_server.serve_handshake(self.server, request, headers, self.caller, reply)
         else:
-            await self._cancellable(client, request, headers, reply, inline)
+            await self._serve_cancellable(client, request, headers, reply, request_server)
 
-    async def _cancellable(self, client: str, request: Request, headers: Headers, reply: Reply, inline: Inline) -> None:
+    async def _serve_cancellable(
+        self,
+        client: str,
+        request: JsonRpcRequest,
+        headers: HeaderMap,
+        reply: HttpReply,
+        request_server: SingleRequestServer,
+    ) -> None:
         key = (client, request.id)
         if key in self._calls:
-            raise Refusal(400, "this request `id` is still being served")
+            raise HttpRefusal(400, "this request `id` is still being served")
         task = asyncio.current_task()
         assert task is not None
         self._calls[key] = task
         try:
-            await inline.handshake(self.server, request, headers, self.caller, reply)
+            await request_server.serve_handshake(self.server, request, headers, self.caller, reply)
         except asyncio.CancelledError:
             if key in self._calls or task.uncancel() > 0:  # not the client's wish, or not its alone
                 raise
-            await reply.give_up()
+            await reply.end_without_result()
         finally:
             self._calls.pop(key, None)
 
-    async def stream(self, reply: Reply) -> None:
+    async def stream_changes(self, reply: HttpReply) -> None:
         """Tell a handshake-era listener of list changes until it goes or the door closes."""
-        unheard: deque[bytes] = deque(maxlen=MOST_UNHEARD)
+        unheard: deque[bytes] = deque(maxlen=MOST_PENDING_CHANGES)
         news = asyncio.Event()
 
         def push(message: bytes) -> None:
@@ -97,16 +111,16 @@ class Door:
                 await news.wait()
                 news.clear()
                 while unheard:
-                    await reply.event(unheard.popleft())
+                    await reply.send_event(unheard.popleft())
 
         disconnect = self.server.subscriptions.connect(Peer(), push)
         try:
-            await reply.raw(b":\r\n\r\n")
-            await self.until_closed(reply, reply.while_there(relay()))
+            await reply.send_raw(b":\r\n\r\n")
+            await self.run_until_close(reply, reply.run_until_disconnect(relay()))
         finally:
             disconnect()
 
-    async def until_closed(self, reply: Reply, work: Any) -> None:
+    async def run_until_close(self, reply: HttpReply, work: Any) -> None:
         """Run a stream that ends, properly, when the door closes."""
         task = asyncio.current_task()
         assert task is not None
@@ -116,72 +130,90 @@ class Door:
         except asyncio.CancelledError:
             if not self._closed or task.uncancel() > 0:
                 raise
-            await reply.give_up()
+            await reply.end_without_result()
         finally:
             self._streams.discard(task)
 
 
 async def serve(
-    door: Door,
+    session_server: SessionServer,
     method: str,
-    headers: Headers,
-    repeated: str | None,
-    receive: Receive,
-    send: Send,
+    headers: HeaderMap,
+    repeated_header: str | None,
+    receive: AsgiReceive,
+    send: AsgiSend,
     *,
-    inline: Inline,
+    request_server: SingleRequestServer,
     client: str | None,
-    introduce: bool,
-    elsewhere: Elsewhere,
+    assign_session_id: bool,
+    cancel_elsewhere: CancelElsewhere,
 ) -> None:
     """Serve one request at `door`. Raises Refusal.
 
     `client` tells requests of one handshake-era client from another's; with `introduce`, one that has no such name
     gets it with `initialize`. A request it cancels that is not served here is handed to `elsewhere`.
     """
-    door.inside += 1
+    session_server.active_requests += 1
     try:
         if method == "POST":
-            await _post(door, headers, repeated, receive, send, inline, client, introduce, elsewhere)
+            await _post(
+                session_server,
+                headers,
+                repeated_header,
+                receive,
+                send,
+                request_server,
+                client,
+                assign_session_id,
+                cancel_elsewhere,
+            )
         elif method != "GET" or is_stateless(headers) or "text/event-stream" not in headers.get("accept", ""):
-            raise Refusal(405, "POST a message, or GET a text/event-stream of list changes", _ALLOWED)
+            raise HttpRefusal(405, "POST a message, or GET a text/event-stream of list changes", _ALLOW_GET_POST)
         else:
-            await door.stream(Reply(receive, send, streams=True))
+            await session_server.stream_changes(HttpReply(receive, send, accepts_stream=True))
     finally:
-        door.inside -= 1
+        session_server.active_requests -= 1
 
 
 async def _post(  # noqa: PLR0917  one caller, which names them all
-    door: Door,
-    headers: Headers,
-    repeated: str | None,
-    receive: Receive,
-    send: Send,
-    inline: Inline,
+    session_server: SessionServer,
+    headers: HeaderMap,
+    repeated_header: str | None,
+    receive: AsgiReceive,
+    send: AsgiSend,
+    request_server: SingleRequestServer,
     client: str | None,
-    introduce: bool,
-    elsewhere: Elsewhere,
+    assign_session_id: bool,
+    cancel_elsewhere: CancelElsewhere,
 ) -> None:
-    post = await inline.read(headers, receive, send)
+    post = await request_server.read_message(headers, receive, send)
     if post is None:
         return
     message, reply = post
     if is_stateless(headers):
-        work = inline.stateless(door.server, message, headers, repeated, door.caller, reply)
-        if isinstance(message, Request) and message.method == mcp.LISTEN:
-            work = door.until_closed(reply, work)
+        work = request_server.serve_stateless(
+            session_server.server, message, headers, repeated_header, session_server.caller, reply
+        )
+        if isinstance(message, JsonRpcRequest) and message.method == mcp.LISTEN_METHOD:
+            work = session_server.run_until_close(reply, work)
         await work
-    elif isinstance(message, Request):
-        if introduce and message.method == "initialize":
+    elif isinstance(message, JsonRpcRequest):
+        if assign_session_id and message.method == "initialize":
             reply.headers = ((b"mcp-session-id", os.urandom(16).hex().encode()),)
-        await door.call(client, message, headers, reply, inline)
+        await session_server.serve_request(client, message, headers, reply, request_server)
     else:
-        if isinstance(message, Notification) and client is not None:
-            _heed(door, client, message, elsewhere)
+        if isinstance(message, JsonRpcNotification) and client is not None:
+            _handle_cancellation(session_server, client, message, cancel_elsewhere)
         await send_status(send, 202)
 
 
-def _heed(door: Door, client: str, message: Notification, elsewhere: Elsewhere) -> None:
+def _handle_cancellation(
+    session_server: SessionServer, client: str, message: JsonRpcNotification, cancel_elsewhere: CancelElsewhere
+) -> None:
     id = message.params.get("requestId")
-    if message.method == "notifications/cancelled" and isinstance(id, str | int) and not door.cancel(client, id):
-        elsewhere(client, id)
+    if (
+        message.method == "notifications/cancelled"
+        and isinstance(id, str | int)
+        and not session_server.cancel(client, id)
+    ):
+        cancel_elsewhere(client, id)

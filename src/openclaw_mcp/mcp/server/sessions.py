@@ -8,130 +8,132 @@ from typing import Any, Final
 
 from ...core.errors import ToolBusy
 from ...core.model import Caller, Json
-from ...core.numbers import whole
+from ...core.numbers import parse_whole_number
 from ...protocol import jsonrpc, mcp
-from ...protocol.jsonrpc import Id, Request, RpcError
+from ...protocol.jsonrpc import JsonRpcError, JsonRpcId, JsonRpcRequest
 from .exchange import Exchange, Peer
-from .http_gate import Headers, Refusal
-from .http_reply import Receive, Reply, Send, send_status
+from .http_gate import HeaderMap, HttpRefusal
+from .http_reply import AsgiReceive, AsgiSend, HttpReply, send_status
 from .server import McpServer
 
 IDLE: Final = 1800.0  # seconds without a request before a session is forgotten
-MOST_SESSIONS: Final = 10_000
-MOST_STREAMS: Final = 64  # streams one session can resume
-MOST_KEPT: Final = 16 << 20  # bytes of answered requests one session can still resume; the newest stays in any case
-MOST_EVENTS: Final = 512  # events a stream keeps for a client that lost its connection
-RETRY: Final = 500  # milliseconds we suggest before reconnecting
+MAX_SESSIONS: Final = 10_000
+MAX_STREAMS: Final = 64  # streams one session can resume
+MAX_STORED: Final = 16 << 20  # bytes of answered requests one session can still resume; the newest stays in any case
+MAX_EVENTS: Final = 512  # events a stream keeps for a client that lost its connection
+RETRY_MS: Final = 500  # milliseconds we suggest before reconnecting
 PRIMED_SINCE: Final = "2025-11-25"  # the revision whose clients expect a stream to open with an event id
 
 
-class Stream:
+class ResumableStream:
     """What was said on one stream, kept so that a client can pick up where it lost us."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.hung_up = False
+        self.closed_by_server = False
         """The server has ended the connection; the client is to come back for the rest."""
-        self._events: deque[tuple[int, bytes]] = deque(maxlen=MOST_EVENTS)
+        self._events: deque[tuple[int, bytes]] = deque(maxlen=MAX_EVENTS)
         self.size = 0
         self._count = 0
         self._ended = False
-        self._news = asyncio.Event()
+        self._has_events = asyncio.Event()
 
-    def say(self, message: bytes) -> None:
+    def append(self, message: bytes) -> None:
         self._count += 1
         self.size += len(message)
         self._events.append((self._count, message))
-        self._news.set()
+        self._has_events.set()
 
     def end(self) -> None:
         self._ended = True
-        self._news.set()
+        self._has_events.set()
 
-    def hang_up(self) -> None:
-        self.hung_up = True
-        self._news.set()
+    def close_connection(self) -> None:
+        self.closed_by_server = True
+        self._has_events.set()
 
-    async def something(self) -> None:
+    async def wait_event(self) -> None:
         """Return once there is anything to send, or nothing will be."""
-        await self._news.wait()
+        await self._has_events.wait()
 
-    def only(self) -> bytes | None:
+    def single_message(self) -> bytes | None:
         """The one thing said, if the stream ended with it."""
         return self._events[0][1] if self._ended and self._count == 1 else None
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self._ended
 
     @property
-    def silent(self) -> bool:
+    def is_empty(self) -> bool:
         return self._ended and self._count == 0
 
-    async def relay(self, reply: Reply, *, after: int) -> None:
+    async def relay(self, reply: HttpReply, *, after: int) -> None:
         """Send everything after event `after`, as it comes, until the stream ends or is hung up."""
-        while not self.hung_up:
-            self._news.clear()
+        while not self.closed_by_server:
+            self._has_events.clear()
             for number, message in [event for event in self._events if event[0] > after]:
                 after = number
-                await reply.event(message, id=f"{self.name}_{number}")
+                await reply.send_event(message, id=f"{self.name}_{number}")
             if self._ended:
                 break
-            await self._news.wait()
-        await reply.raw(b"", more=False)
+            await self._has_events.wait()
+        await reply.send_raw(b"", more=False)
 
 
-class Session:
+class McpSession:
     """One client's memory. Its calls run on when a connection breaks; `notifications/cancelled` ends them."""
 
     def __init__(self, params: Json, caller: Caller, server: McpServer) -> None:
         self.id = os.urandom(16).hex()
         self.caller = caller
-        self.peer = Peer(answers_us=True)
-        self.peer.introduce(params)
-        self.used = time.monotonic()
-        self._running: dict[Id, asyncio.Task[None]] = {}
-        self._streams: dict[str, Stream] = {}
-        self._listening: Stream | None = None
+        self.peer = Peer(accepts_requests=True)
+        self.peer.apply_initialize(params)
+        self.last_used = time.monotonic()
+        self._running: dict[JsonRpcId, asyncio.Task[None]] = {}
+        self._streams: dict[str, ResumableStream] = {}
+        self._listen_stream: ResumableStream | None = None
         self._sequence = 0
         self._disconnect = server.subscriptions.connect(self.peer, self._announce)
 
-    async def serve(self, request: Request, server: McpServer, reply: Reply) -> None:
+    async def serve(self, request: JsonRpcRequest, server: McpServer, reply: HttpReply) -> None:
         """Answer one request: as JSON if the result is all there is to say, else as a stream."""
         if request.id in self._running:
-            raise RpcError(jsonrpc.INVALID_REQUEST, "Invalid request: this `id` is still being served")
-        stream = self._stream()
-        work = self._running[request.id] = asyncio.ensure_future(self._work(request, server, stream))
+            raise JsonRpcError(jsonrpc.INVALID_REQUEST, "Invalid request: this `id` is still being served")
+        stream = self._new_stream()
+        work = self._running[request.id] = asyncio.ensure_future(self._run_request(request, server, stream))
         work.add_done_callback(lambda _: self._running.pop(request.id, None))
-        if not await reply.while_there(stream.something()):
+        if not await reply.run_until_disconnect(stream.wait_event()):
             return
-        only = stream.only()
+        only = stream.single_message()
         if only is not None:
             self._streams.pop(stream.name, None)
             await reply.finish(only, 200)
-        elif stream.silent:  # the client has cancelled it
+        elif stream.is_empty:  # the client has cancelled it
             await send_status(reply.send, 202)
         else:
             if self.peer.version >= PRIMED_SINCE:
-                await reply.raw(f"id: {stream.name}_0\r\nretry: {RETRY}\r\ndata: \r\n\r\n".encode())
-            await reply.while_there(stream.relay(reply, after=0))
+                await reply.send_raw(f"id: {stream.name}_0\r\nretry: {RETRY_MS}\r\ndata: \r\n\r\n".encode())
+            await reply.run_until_disconnect(stream.relay(reply, after=0))
 
-    async def _work(self, request: Request, server: McpServer, stream: Stream) -> None:
+    async def _run_request(self, request: JsonRpcRequest, server: McpServer, stream: ResumableStream) -> None:
         async def write(message: bytes) -> None:
-            stream.say(message)
+            stream.append(message)
 
         async def hang_up() -> None:
             if self.peer.version >= PRIMED_SINCE:
-                stream.hang_up()
+                stream.close_connection()
 
         envelope = mcp.handshake_envelope(
             request.params, version=self.peer.version, capabilities=self.peer.capabilities
         )
-        exchange = Exchange(request.id, envelope, self.caller, peer=self.peer, write=write, hang_up=hang_up)
+        exchange = Exchange(request.id, envelope, self.caller, peer=self.peer, write=write, close_stream=hang_up)
         try:
-            stream.say(jsonrpc.result(request.id, await server.answer(exchange, request.method, request.params)))
-        except RpcError as exc:
-            stream.say(jsonrpc.error(request.id, exc))
+            stream.append(
+                jsonrpc.encode_result(request.id, await server.answer(exchange, request.method, request.params))
+            )
+        except JsonRpcError as exc:
+            stream.append(jsonrpc.encode_error(request.id, exc))
         finally:
             stream.end()
 
@@ -140,50 +142,50 @@ class Session:
         if task is not None:
             task.cancel()
 
-    def resume(self, last: str) -> tuple[Stream, int]:
+    def resume(self, last_event_id: str) -> tuple[ResumableStream, int]:
         """The stream and position an event id names. Raises Refusal."""
-        name, _, digits = last.rpartition("_")
-        stream, number = self._streams.get(name), whole(digits)
+        name, _, digits = last_event_id.rpartition("_")
+        stream, number = self._streams.get(name), parse_whole_number(digits)
         if stream is None or number is None:
-            raise Refusal(404, "that stream can't be resumed: Last-Event-ID is unknown here")
-        stream.hung_up = False
+            raise HttpRefusal(404, "that stream can't be resumed: Last-Event-ID is unknown here")
+        stream.closed_by_server = False
         return stream, number
 
-    def listen(self) -> Stream:
+    def open_listen_stream(self) -> ResumableStream:
         """The stream for what belongs to no request; a new listener takes it over from an older one."""
-        if self._listening is not None:
-            self._listening.hang_up()
-        self._listening = self._stream()
-        return self._listening
+        if self._listen_stream is not None:
+            self._listen_stream.close_connection()
+        self._listen_stream = self._new_stream()
+        return self._listen_stream
 
     def _announce(self, message: bytes) -> None:
-        if self._listening is not None:
-            self._listening.say(message)
+        if self._listen_stream is not None:
+            self._listen_stream.append(message)
 
-    def _stream(self) -> Stream:
-        while len(self._streams) >= MOST_STREAMS:
+    def _new_stream(self) -> ResumableStream:
+        while len(self._streams) >= MAX_STREAMS:
             self._streams.pop(next(iter(self._streams)))
         kept = 0
         for stream in reversed(list(self._streams.values())):
-            if stream.over and kept > MOST_KEPT:
+            if stream.is_over and kept > MAX_STORED:
                 del self._streams[stream.name]
             kept += stream.size
         self._sequence += 1
-        stream = self._streams[str(self._sequence)] = Stream(str(self._sequence))
+        stream = self._streams[str(self._sequence)] = ResumableStream(str(self._sequence))
         return stream
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         return bool(self._running)
 
-    def forget(self) -> None:
+    def unsubscribe(self) -> None:
         """Stop hearing of changes, and hang up on whoever listens."""
         self._disconnect()
-        if self._listening is not None:
-            self._listening.hang_up()
+        if self._listen_stream is not None:
+            self._listen_stream.close_connection()
 
     async def aclose(self) -> None:
-        self.forget()
+        self.unsubscribe()
         running = list(self._running.values())
         for task in running:
             task.cancel()
@@ -191,34 +193,36 @@ class Session:
             await asyncio.wait(running)
 
 
-class Sessions:
+class McpSessions:
     """Every session at one endpoint."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, McpSession] = {}
 
-    def begin(self, params: Json, caller: Caller, server: McpServer) -> Session:
-        self._forget_idle()
-        if len(self._sessions) >= MOST_SESSIONS:
-            raise ToolBusy(f"{MOST_SESSIONS} sessions are open already; close some or try later")
-        session = Session(params, caller, server)
+    def create(self, params: Json, caller: Caller, server: McpServer) -> McpSession:
+        self._drop_idle()
+        if len(self._sessions) >= MAX_SESSIONS:
+            raise ToolBusy(f"{MAX_SESSIONS} sessions are open already; close some or try later")
+        session = McpSession(params, caller, server)
         self._sessions[session.id] = session
         return session
 
-    def find(self, id: str, caller: Caller) -> Session:
-        self._forget_idle()
+    def find(self, id: str, caller: Caller) -> McpSession:
+        self._drop_idle()
         session = self._sessions.get(id)
         if session is None or session.caller != caller:
-            raise Refusal(404, "session not found; send initialize again")
-        session.used = time.monotonic()
+            raise HttpRefusal(404, "session not found; send initialize again")
+        session.last_used = time.monotonic()
         self._sessions[id] = self._sessions.pop(id)  # the longest unused comes first
         return session
 
-    async def serve(self, method: str, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+    async def serve(
+        self, method: str, headers: HeaderMap, caller: Caller, receive: AsgiReceive, send: AsgiSend
+    ) -> None:
         """GET opens or resumes a stream; DELETE ends the session."""
         id = headers.get("mcp-session-id")
         if id is None:
-            raise Refusal(405, "POST only, or GET and DELETE with MCP-Session-Id", ((b"allow", b"POST"),))
+            raise HttpRefusal(405, "POST only, or GET and DELETE with MCP-Session-Id", ((b"allow", b"POST"),))
         session = self.find(id, caller)
         if method == "DELETE":
             del self._sessions[id]
@@ -226,23 +230,23 @@ class Sessions:
             await send_status(send, 200)
             return
         last = headers.get("last-event-id")
-        stream, after = session.resume(last) if last else (session.listen(), 0)
-        reply = Reply(receive, send, streams=True)
-        await reply.raw(b":\r\n\r\n")
-        await reply.while_there(stream.relay(reply, after=after))
+        stream, after = session.resume(last) if last else (session.open_listen_stream(), 0)
+        reply = HttpReply(receive, send, accepts_stream=True)
+        await reply.send_raw(b":\r\n\r\n")
+        await reply.run_until_disconnect(stream.relay(reply, after=after))
 
     async def aclose(self) -> None:
         for session in list(self._sessions.values()):
             await session.aclose()
         self._sessions.clear()
 
-    def _forget_idle(self) -> None:
+    def _drop_idle(self) -> None:
         limit = time.monotonic() - IDLE
         idle: list[str] = []
         for id, session in self._sessions.items():
-            if session.used >= limit:
+            if session.last_used >= limit:
                 break
-            if not session.busy:
+            if not session.is_busy:
                 idle.append(id)
         for id in idle:
-            self._sessions.pop(id).forget()
+            self._sessions.pop(id).unsubscribe()

@@ -4,12 +4,12 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from .http_gate import Refusal
+from .http_gate import HttpRefusal
 
 SLOT_WAIT: Final = 0.05  # seconds a request waits for a slot: a burst passes, a jam is told at once
 
 
-class Slots:
+class RequestSlots:
     """`take` before serving, `give` after. Cheaper than a semaphore where a place is nearly always free."""
 
     __slots__ = ("_free", "_waiting")
@@ -18,16 +18,16 @@ class Slots:
         self._free = count
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    def take_free(self) -> bool:
+    def try_acquire(self) -> bool:
         """Whether a place was free, and is now the caller's."""
         if self._free <= 0:
             return False
         self._free -= 1
         return True
 
-    async def take(self) -> None:
+    async def acquire(self) -> None:
         """Raises Refusal when no place becomes free in time."""
-        if self.take_free():
+        if self.try_acquire():
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
@@ -36,14 +36,14 @@ class Slots:
                 await place
         except (TimeoutError, asyncio.CancelledError) as exc:
             if not place.cancelled():
-                self.give()  # it was handed over as the caller left
+                self.release()  # it was handed over as the caller left
             elif place in self._waiting:
                 self._waiting.remove(place)
             if isinstance(exc, TimeoutError):
-                raise Refusal(503, "server busy", ((b"retry-after", b"1"),)) from None
+                raise HttpRefusal(503, "server busy", ((b"retry-after", b"1"),)) from None
             raise
 
-    def give(self) -> None:
+    def release(self) -> None:
         """The place goes to who waits longest, or is free."""
         while self._waiting:
             place = self._waiting.popleft()

@@ -10,26 +10,26 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 from ...core.errors import ToolUnavailable
-from ...core.model import LOCAL, Caller, Json
+from ...core.model import LOCAL_CALLER, Caller, Json
 from ...protocol import jsonrpc, mcp
-from ...protocol.jsonrpc import Id, Malformed, Notification, Request, RpcError
-from ...protocol.lines import Lines
+from ...protocol.jsonrpc import JsonRpcError, JsonRpcId, JsonRpcNotification, JsonRpcRequest, MalformedMessage
+from ...protocol.lines import LineSplitter
 from .exchange import Exchange, Peer
-from .pipe_io import Input, Output
+from .pipe_io import DescriptorWriter, StdinReader
 from .server import McpServer
 
-LONGEST_LINE: Final = 32 << 20  # bytes; a surface that takes large files sets its own
-MOST_AT_ONCE: Final = 4096  # requests being served on one pipe
-LOOK: Final = 0.2  # seconds between two looks whether a client that has closed its end still reads
-LAST_ANSWERS: Final = 5.0  # seconds that calls still running at the end of input get to finish
+MAX_LINE_LENGTH: Final = 32 << 20  # bytes; a surface that takes large files sets its own
+MAX_CONCURRENT: Final = 4096  # requests being served on one pipe
+POLL_INTERVAL: Final = 0.2  # seconds between two looks whether a client that has closed its end still reads
+SHUTDOWN_GRACE: Final = 5.0  # seconds that calls still running at the end of input get to finish
 
 if sys.platform != "win32":
     SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-Introduced = Callable[[Json], None]
+OnInitialize = Callable[[Json], None]
 
 
-class Opened:
+class StdioHandover:
     """What happened on the pipe before this module was loaded: see `boot`."""
 
     __slots__ = ("initialize", "output", "pending")
@@ -53,33 +53,33 @@ def claim_output() -> int:
 async def serve(
     server: McpServer,
     *,
-    caller: Caller = LOCAL,
-    opened: Opened | None = None,
-    longest_line: int = LONGEST_LINE,
-    last_answers: float = LAST_ANSWERS,
-    introduced: Introduced | None = None,
+    caller: Caller = LOCAL_CALLER,
+    handover: StdioHandover | None = None,
+    longest_line: int = MAX_LINE_LENGTH,
+    shutdown_grace: float = SHUTDOWN_GRACE,
+    on_initialize: OnInitialize | None = None,
 ) -> None:
     """Answer until end of input, then let running calls finish for `last_answers` seconds; a signal ends them at once.
 
     `introduced` hears the parameters of each `initialize`.
     """
-    opened = opened or Opened(claim_output())
-    pipe = _Pipe(server, caller, longest_line, opened.output, introduced)
-    if opened.initialize is not None:
-        pipe.introduce(opened.initialize)
-    if opened.pending:
-        pipe.take(opened.pending)
-    with _heeding(pipe.interrupt):
+    handover = handover or StdioHandover(claim_output())
+    pipe = _StdioConnection(server, caller, longest_line, handover.output, on_initialize)
+    if handover.initialize is not None:
+        pipe.apply_initialize(handover.initialize)
+    if handover.pending:
+        pipe.feed(handover.pending)
+    with _handle_signals(pipe.interrupt):
         try:
             pipe.open_input()
-            await pipe.ended
+            await pipe.end_of_input
         finally:
-            await pipe.close(last_answers)
+            await pipe.close(shutdown_grace)
             await server.aclose()
 
 
 @contextlib.contextmanager
-def _heeding(stop: Callable[[], None]) -> Iterator[None]:
+def _handle_signals(stop: Callable[[], None]) -> Iterator[None]:
     """A signal to end is heeded in order; the second one ends the process. What is ignored stays ignored."""
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
@@ -104,40 +104,40 @@ def _heeding(stop: Callable[[], None]) -> Iterator[None]:
         let_go()
 
 
-class _Pipe:
+class _StdioConnection:
     def __init__(
-        self, server: McpServer, caller: Caller, longest_line: int, output: int, introduced: Introduced | None
+        self, server: McpServer, caller: Caller, longest_line: int, output: int, on_initialize: OnInitialize | None
     ) -> None:
-        self._introduced = introduced
+        self._on_initialize = on_initialize
         self._loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self.end_of_input: asyncio.Future[None] = self._loop.create_future()
         self._server = server
         self._caller = caller
-        self._peer = Peer(version=mcp.NEWEST_HANDSHAKE, answers_us=True)
-        self._lines = Lines(limit=longest_line)
+        self._peer = Peer(version=mcp.NEWEST_HANDSHAKE, accepts_requests=True)
+        self._lines = LineSplitter(limit=longest_line)
         self._longest_line = longest_line
-        self._running: dict[Id, asyncio.Task[None]] = {}
+        self._running: dict[JsonRpcId, asyncio.Task[None]] = {}
         self._outgoing: list[bytes] = []
         self._starting = 0
         """Requests taken whose work has not begun."""
-        self._taking = False
+        self._is_feeding = False
         self._flushing = False
         self._disconnect: Callable[[], None] | None = None
-        self._hurried = asyncio.Event()
-        self._input = Input(self.take)
-        self._output = Output(output, pause=self._input.pause, resume=self._input.resume, gone=self.end)
+        self._interrupt_event = asyncio.Event()
+        self._input = StdinReader(self.feed)
+        self._output = DescriptorWriter(output, pause=self._input.pause, resume=self._input.resume, on_broken=self.end)
 
     def open_input(self) -> None:
         self._input.open()
 
-    def take(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Begin serving every request `data` completes; empty at end of input."""
-        self._taking = True
-        lines = self._lines.feed(data) if data else [self._lines.rest()]
+        self._is_feeding = True
+        lines = self._lines.feed(data) if data else [self._lines.take_rest()]
         lines.reverse()
         while lines:
-            self._take(lines.pop())  # nobody else keeps it: a line may be hundreds of megabytes
-        self._taking = False
+            self._handle_line(lines.pop())  # nobody else keeps it: a line may be hundreds of megabytes
+        self._is_feeding = False
         if not self._starting:
             self.flush()
         if not data:
@@ -145,82 +145,84 @@ class _Pipe:
 
     def interrupt(self) -> None:
         """End now: no call is waited for."""
-        self._hurried.set()
+        self._interrupt_event.set()
         self.end()
 
     def end(self) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)
+        if not self.end_of_input.done():
+            self.end_of_input.set_result(None)
 
     # ---- messages ----
 
-    def _take(self, line: bytes | bytearray | None) -> None:
+    def _handle_line(self, line: bytes | bytearray | None) -> None:
         if line is None:
             reason = f"Parse error: the line is longer than {self._longest_line} bytes"
-            self.put(jsonrpc.error(None, RpcError(jsonrpc.PARSE_ERROR, reason)))
+            self.queue_message(jsonrpc.encode_error(None, JsonRpcError(jsonrpc.PARSE_ERROR, reason)))
             return
         if not line or line.isspace():
             return
-        message = jsonrpc.decode(line)
+        message = jsonrpc.decode_message(line)
         del line  # before the work begins, which may hold as much again
         match message:
-            case Request() as request:
-                self._begin(request)
-            case Notification(method="notifications/cancelled", params=params):
+            case JsonRpcRequest() as request:
+                self._start_request(request)
+            case JsonRpcNotification(method="notifications/cancelled", params=params):
                 self._cancel(params.get("requestId"))
-            case Notification():
+            case JsonRpcNotification():
                 pass
-            case Malformed(id=id, error=error):
-                self.put(jsonrpc.error(id, error))
+            case MalformedMessage(id=id, error=error):
+                self.queue_message(jsonrpc.encode_error(id, error))
             case response:
-                self._peer.hear(response)
+                self._peer.handle_response(response)
 
-    def _begin(self, request: Request) -> None:
+    def _start_request(self, request: JsonRpcRequest) -> None:
         try:
-            exchange = self._exchange(request)
-        except RpcError as exc:
-            self.put(jsonrpc.error(request.id, exc))
+            exchange = self._new_exchange(request)
+        except JsonRpcError as exc:
+            self.queue_message(jsonrpc.encode_error(request.id, exc))
             return
         self._starting += 1
-        task = _start(self._answer(exchange, request), self._loop)
+        task = _start_task(self._answer(exchange, request), self._loop)
         if not task.done():
             self._running[request.id] = task
 
-    def _exchange(self, request: Request) -> Exchange:
+    def _new_exchange(self, request: JsonRpcRequest) -> Exchange:
         if request.id in self._running:
-            raise RpcError(jsonrpc.INVALID_REQUEST, "Invalid request: this `id` is still being served")
-        if len(self._running) >= MOST_AT_ONCE:
-            raise RpcError(jsonrpc.INTERNAL_ERROR, f"Too many requests at once; at most {MOST_AT_ONCE} are served")
+            raise JsonRpcError(jsonrpc.INVALID_REQUEST, "Invalid request: this `id` is still being served")
+        if len(self._running) >= MAX_CONCURRENT:
+            raise JsonRpcError(
+                jsonrpc.INTERNAL_ERROR, f"Too many requests at once; at most {MAX_CONCURRENT} are served"
+            )
         params = request.params
         if mcp.is_stateless(request.method, params):
             envelope = mcp.stateless_envelope(params)
         else:
             if request.method == "initialize":
-                self.introduce(params)
+                self.apply_initialize(params)
             peer = self._peer
             envelope = mcp.handshake_envelope(params, version=peer.version, capabilities=peer.capabilities)
         return Exchange(request.id, envelope, self._caller, peer=self._peer, write=self._write)
 
-    def introduce(self, params: Json) -> None:
+    def apply_initialize(self, params: Json) -> None:
         """A handshake-era client has said who it is: it hears of changes from now on."""
-        self._peer.introduce(params)
-        if self._introduced is not None:
-            self._introduced(params)
+        self._peer.apply_initialize(params)
+        if self._on_initialize is not None:
+            self._on_initialize(params)
         if self._disconnect is None:
-            self._disconnect = self._server.subscriptions.connect(self._peer, self.put)
+            self._disconnect = self._server.subscriptions.connect(self._peer, self.queue_message)
 
-    async def _answer(self, exchange: Exchange, request: Request) -> None:
+    async def _answer(self, exchange: Exchange, request: JsonRpcRequest) -> None:
         self._starting -= 1
         try:
             result = await self._server.answer(exchange, request.method, request.params)
-            self._outgoing += (jsonrpc.result(request.id, result), b"\n")
-        except RpcError as exc:
-            self._outgoing += (jsonrpc.error(request.id, exc), b"\n")
+            self._outgoing += (jsonrpc.encode_result(request.id, result), b"\n")
+        except JsonRpcError as exc:
+            self._outgoing += (jsonrpc.encode_error(request.id, exc), b"\n")
         finally:
             self._running.pop(request.id, None)
             if self._starting:  # others read at the same time may have something to add to this write
                 self._flush_soon()
-            elif not self._taking:
+            elif not self._is_feeding:
                 self.flush()
 
     def _cancel(self, id: Any) -> None:
@@ -231,11 +233,11 @@ class _Pipe:
     # ---- bytes out ----
 
     async def _write(self, message: bytes) -> None:
-        if self._output.closed:
+        if self._output.is_closed:
             raise ToolUnavailable("the client has closed the pipe")
-        self.put(message)
+        self.queue_message(message)
 
-    def put(self, message: bytes) -> None:
+    def queue_message(self, message: bytes) -> None:
         """Queue one message; what is queued in one turn of the loop goes out in one write."""
         self._outgoing += (message, b"\n")
         self._flush_soon()
@@ -252,40 +254,40 @@ class _Pipe:
             self._outgoing.clear()
             self._output.write(data)
 
-    async def _last(self, running: list[asyncio.Task[None]], seconds: float) -> None:
+    async def _wait_for_calls(self, running: list[asyncio.Task[None]], seconds: float) -> None:
         """Wait for them all, or until somebody is in a hurry."""
-        hurry, done = asyncio.ensure_future(self._hurried.wait()), asyncio.ensure_future(asyncio.wait(running))
+        hurry, done = asyncio.ensure_future(self._interrupt_event.wait()), asyncio.ensure_future(asyncio.wait(running))
         end = self._loop.time() + seconds
         try:
-            while not (hurry.done() or done.done() or self._output.closed) and (left := end - self._loop.time()) > 0:
+            while not (hurry.done() or done.done() or self._output.is_closed) and (left := end - self._loop.time()) > 0:
                 # A killed client closes both its ends, one a moment after the other; nobody tells of the second.
-                await asyncio.wait((hurry, done), timeout=min(LOOK, left), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((hurry, done), timeout=min(POLL_INTERVAL, left), return_when=asyncio.FIRST_COMPLETED)
         finally:
             hurry.cancel()
             done.cancel()
 
-    async def close(self, last_answers: float) -> None:
+    async def close(self, shutdown_grace: float) -> None:
         self._input.close()
         if self._disconnect is not None:
             self._disconnect()
         running = list(self._running.values())
-        if running and not self._output.closed:
-            await self._last(running, last_answers)
+        if running and not self._output.is_closed:
+            await self._wait_for_calls(running, shutdown_grace)
         for task in running:
             task.cancel()
         if running:
             await asyncio.wait(running)
         self.flush()
-        await self._output.close(0 if self._hurried.is_set() else last_answers)
+        await self._output.close(0 if self._interrupt_event.is_set() else shutdown_grace)
 
 
 if sys.version_info >= (3, 12):
 
-    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+    def _start_task(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
         """Run at once as far as it goes: most answers need no turn of the loop."""
         return asyncio.Task(work, loop=loop, eager_start=True)
 
 else:
 
-    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+    def _start_task(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
         return asyncio.Task(work, loop=loop)

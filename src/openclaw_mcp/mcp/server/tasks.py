@@ -11,54 +11,54 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
 from ...core.errors import ToolBusy
-from ...core.model import Ask, Json, ToolSpec
+from ...core.model import InputRequest, Json, ToolSpec
 from ...core.ports import LogLevel
 from ...protocol import jsonrpc, mcp
-from ...protocol.jsonrpc import RpcError
+from ...protocol.jsonrpc import JsonRpcError
 from .exchange import Exchange, fresh_key, invalid_params
 
 logger = logging.getLogger(__name__)
 
 LIFETIME: Final = 3600.0  # seconds a task can be read, from its making
 POLL_EVERY: Final = 500  # milliseconds we suggest between two polls
-MOST_TASKS: Final = 1000  # tasks kept at once, running or done
+MAX_TASKS: Final = 1000  # tasks kept at once, running or done
 
-Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
-Announce = Callable[[str, Json], bool]
+McpTaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
+AnnounceTask = Callable[[str, Json], bool]
 """Tell whoever watches a task how it stands; whether anybody does."""
-Clock = Callable[[], float]
-Make = Callable[["_Task"], Awaitable[Json]]
+TaskClock = Callable[[], float]
+RunCall = Callable[["_Task"], Awaitable[Json]]
 
 
 class _Task:
     """One call that goes on after its request was answered. A `Line` for the tool."""
 
-    def __init__(self, exchange: Exchange, announce: Announce, clock: Clock) -> None:
+    def __init__(self, exchange: Exchange, announce: AnnounceTask, clock: TaskClock) -> None:
         self.id = os.urandom(16).hex()
         self.caller = exchange.caller
-        self.status: Status = "working"
+        self.status: McpTaskStatus = "working"
         self.message: str | None = None
         self.result: Json | None = None
-        self.error: RpcError | None = None
-        self.questions: dict[str, Ask] = {}
+        self.error: JsonRpcError | None = None
+        self.questions: dict[str, InputRequest] = {}
         self.expires = clock() + LIFETIME
         self.work: asyncio.Task[Json] | None = None
         self.detached = asyncio.Event()
         self._exchange = exchange
         self._announce = announce
-        self._asked: set[str] = set()
-        self._shown: set[str] = set()
+        self._used_keys: set[str] = set()
+        self._sent_questions: set[str] = set()
         """Questions the client has been sent: one it never saw it can't have answered."""
         self._answers: dict[str, asyncio.Future[Json]] = {}
         self._clock = clock
-        self._made = self._changed = clock()
+        self._created_at = self._updated_at = clock()
 
-    def shape(self) -> Json:
+    def summary(self) -> Json:
         shape: Json = {
             "taskId": self.id,
             "status": self.status,
-            "createdAt": _stamp(self._made),
-            "lastUpdatedAt": _stamp(self._changed),
+            "createdAt": _format_time(self._created_at),
+            "lastUpdatedAt": _format_time(self._updated_at),
             "ttlMs": int(LIFETIME * 1000),
             "pollIntervalMs": POLL_EVERY,
         }
@@ -67,9 +67,9 @@ class _Task:
         return shape
 
     def detail(self) -> Json:
-        shape = self.shape()
+        shape = self.summary()
         if self.status == "input_required":
-            shape["inputRequests"] = {key: _question(ask) for key, ask in self.questions.items()}
+            shape["inputRequests"] = {key: _encode_question(ask) for key, ask in self.questions.items()}
         elif self.status == "completed":
             shape["result"] = self.result
         elif self.error is not None:
@@ -78,45 +78,45 @@ class _Task:
                 shape["error"]["data"] = self.error.data
         return shape
 
-    def hear(self, responses: Json) -> None:
+    def accept_answers(self, responses: Json) -> None:
         """Take answers; keys nobody asked for, never shown, or answered already, are ignored."""
         for key, response in responses.items():
             answer = self._answers.get(key)
-            if answer is None or answer.done() or key not in self._shown:
+            if answer is None or answer.done() or key not in self._sent_questions:
                 continue
             if type(response) is not dict:
                 raise invalid_params(f"`inputResponses.{key[:100]}` must be an object")
             answer.set_result(response)
             self.questions.pop(key, None)
         if self.status == "input_required" and not self.questions:
-            self._become("working")
+            self._set_status("working")
 
     def finish(self, work: asyncio.Task[Json]) -> None:
         if not self.detached.is_set():  # the request itself is still there to be answered
             return
         if work.cancelled():
-            self._become("cancelled")
+            self._set_status("cancelled")
             return
         error = work.exception()
         if error is None:
             self.result = work.result()
-            self._become("completed")
+            self._set_status("completed")
             return
-        if not isinstance(error, RpcError):
+        if not isinstance(error, JsonRpcError):
             logger.error("task failed", exc_info=error)
-            error = RpcError(jsonrpc.INTERNAL_ERROR, "Internal error; the server's log says more")
+            error = JsonRpcError(jsonrpc.INTERNAL_ERROR, "Internal error; the server's log says more")
         self.error = error
-        self._become("failed")
+        self._set_status("failed")
 
-    def _become(self, status: Status) -> None:
+    def _set_status(self, status: McpTaskStatus) -> None:
         self.status = status
-        self._changed = self._clock()
+        self._updated_at = self._clock()
         if self.detached.is_set() and self._announce(self.id, self.detail()):
-            self._shown.update(self.questions)
+            self._sent_questions.update(self.questions)
 
-    def show(self) -> Json:
+    def detail_for_client(self) -> Json:
         """As `detail`, for the client itself: from now on it may answer what it sees."""
-        self._shown.update(self.questions)
+        self._sent_questions.update(self.questions)
         return self.detail()
 
     # ---- Line: until it is detached, the call speaks as any other ----
@@ -126,7 +126,7 @@ class _Task:
             await self._exchange.progress(value, total=total, message=message)
         elif message is not None:
             self.message = message
-            self._become(self.status)
+            self._set_status(self.status)
 
     async def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
         if not self.detached.is_set():
@@ -135,19 +135,19 @@ class _Task:
     def can_ask(self, capability: str, mode: str = "") -> bool:
         return self._exchange.can_ask(capability, mode)
 
-    async def ask(self, questions: Mapping[str, Ask]) -> Mapping[str, Json]:
+    async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
         if not self.detached.is_set():
             return await self._exchange.ask(questions)
-        self._exchange.require(questions)
-        given = self._exchange.answered(questions)
+        self._exchange.require_capabilities(questions)
+        given = self._exchange.find_answers(questions)
         if given is not None:
             return given
         loop = asyncio.get_running_loop()
-        keys = {key: fresh_key(key, self._asked) for key in questions}
+        keys = {key: fresh_key(key, self._used_keys) for key in questions}
         for key, question in questions.items():
             self.questions[keys[key]] = question
             self._answers[keys[key]] = loop.create_future()
-        self._become("input_required")
+        self._set_status("input_required")
         try:
             return {key: await self._answers[keys[key]] for key in questions}
         finally:
@@ -161,25 +161,25 @@ class _Task:
         await asyncio.sleep(0)
 
 
-class Tasks:
+class McpTasks:
     """The tasks of one server."""
 
-    def __init__(self, announce: Announce, *, clock: Clock = time.time) -> None:
+    def __init__(self, announce: AnnounceTask, *, clock: TaskClock = time.time) -> None:
         self._announce = announce
         self._clock = clock
-        self._kept: dict[str, _Task] = {}
+        self._tasks: dict[str, _Task] = {}
 
-    def declared(self, exchange: Exchange) -> bool:
+    def declares_tasks(self, exchange: Exchange) -> bool:
         """Whether this very request says its client can poll tasks."""
         extensions = exchange.envelope.capabilities.get("extensions")
         return type(extensions) is dict and mcp.TASKS in extensions
 
-    async def run(self, exchange: Exchange, spec: ToolSpec, make: Make) -> Json:
+    async def run(self, exchange: Exchange, spec: ToolSpec, run_call: RunCall) -> Json:
         """Make the call; its result, or the task it turned into. Only for clients that declared the extension."""
         task = _Task(exchange, self._announce, self._clock)
         if spec.task != "inline":
             task.detached.set()
-        work = task.work = asyncio.ensure_future(make(task))
+        work = task.work = asyncio.ensure_future(run_call(task))
         work.add_done_callback(task.finish)
         if not task.detached.is_set():
             flag = asyncio.ensure_future(task.detached.wait())
@@ -192,18 +192,18 @@ class Tasks:
                 flag.cancel()
             if not task.detached.is_set():
                 return await work
-        self._keep(task)
-        return {"resultType": "task", **task.shape()}
+        self._add_task(task)
+        return {"resultType": "task", **task.summary()}
 
     async def get(self, exchange: Exchange, params: Json) -> Json:
-        return self._find(exchange, params).show()
+        return self._find(exchange, params).detail_for_client()
 
     async def update(self, exchange: Exchange, params: Json) -> Json:
         task = self._find(exchange, params)
         responses = params.get("inputResponses")
         if type(responses) is not dict:
             raise invalid_params("`inputResponses` must be an object")
-        task.hear(responses)
+        task.accept_answers(responses)
         return {}
 
     async def cancel(self, exchange: Exchange, params: Json) -> Json:
@@ -214,54 +214,54 @@ class Tasks:
             await asyncio.sleep(0)
         return {}
 
-    def may_watch(self, exchange: Exchange, ids: frozenset[str]) -> frozenset[str]:
+    def filter_watchable(self, exchange: Exchange, ids: frozenset[str]) -> frozenset[str]:
         """Those of `ids` that are this caller's own."""
-        if ids and not self.declared(exchange):
-            raise _undeclared()
-        return frozenset(id for id in ids if (task := self._kept.get(id)) and task.caller == exchange.caller)
+        if ids and not self.declares_tasks(exchange):
+            raise _no_tasks_extension()
+        return frozenset(id for id in ids if (task := self._tasks.get(id)) and task.caller == exchange.caller)
 
-    def require(self, exchange: Exchange, spec: ToolSpec) -> None:
-        if spec.task == "required" and not self.declared(exchange):
-            raise _undeclared()
+    def require_support(self, exchange: Exchange, spec: ToolSpec) -> None:
+        if spec.task == "required" and not self.declares_tasks(exchange):
+            raise _no_tasks_extension()
 
     async def aclose(self) -> None:
         """Stop every running task and wait until each has ended."""
-        works = [task.work for task in self._kept.values() if task.work is not None and not task.work.done()]
+        works = [task.work for task in self._tasks.values() if task.work is not None and not task.work.done()]
         for work in works:
             work.cancel()
         if works:
             await asyncio.wait(works)
 
     def _find(self, exchange: Exchange, params: Json) -> _Task:
-        if not self.declared(exchange):
-            raise _undeclared()
+        if not self.declares_tasks(exchange):
+            raise _no_tasks_extension()
         id = params.get("taskId")
-        task = self._kept.get(id) if type(id) is str else None
+        task = self._tasks.get(id) if type(id) is str else None
         if task is None or task.expires < self._clock() or task.caller != exchange.caller:
             raise invalid_params("`taskId` names no task of yours; it may have expired")
         return task
 
-    def _keep(self, task: _Task) -> None:
+    def _add_task(self, task: _Task) -> None:
         now = self._clock()
-        for id, kept in list(self._kept.items()):
+        for id, kept in list(self._tasks.items()):
             if kept.expires > now:  # in the order they were made, and all live as long
                 break
-            del self._kept[id]
-        if len(self._kept) >= MOST_TASKS:
+            del self._tasks[id]
+        if len(self._tasks) >= MAX_TASKS:
             assert task.work is not None
             task.work.cancel()
-            raise ToolBusy(f"{MOST_TASKS} tasks are kept already; try again later")
-        self._kept[task.id] = task
+            raise ToolBusy(f"{MAX_TASKS} tasks are kept already; try again later")
+        self._tasks[task.id] = task
 
 
-def _question(ask: Ask) -> Json:
+def _encode_question(ask: InputRequest) -> Json:
     return {"method": ask.method, "params": ask.params}
 
 
-def _undeclared() -> RpcError:
+def _no_tasks_extension() -> JsonRpcError:
     data: Json = {"requiredCapabilities": {"extensions": {mcp.TASKS: {}}}}
-    return RpcError(mcp.MISSING_CAPABILITY, f"This needs a client that declares the extension {mcp.TASKS}", data)
+    return JsonRpcError(mcp.MISSING_CAPABILITY, f"This needs a client that declares the extension {mcp.TASKS}", data)
 
 
-def _stamp(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"

@@ -10,12 +10,12 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from ...core.claw_methods import GRANT_PREFIX
-from ...core.session_target import Place
+from ...core.session_target import SessionAddress
 
 TOOLS_CHANGED: Final = "tools.changed"
 """The event that tells a connection which tools it has from now on."""
 SESSION_HEADER: Final = "x-openclaw-session-key"
-LONGEST: Final = 512  # characters of one word: a session key's limit
+MAX_HEADER_VALUE: Final = 512  # characters of one word: a session key's limit
 _HEADERS: Final = {
     "session": SESSION_HEADER,
     "channel": "x-openclaw-message-channel",
@@ -23,20 +23,20 @@ _HEADERS: Final = {
     "to": "x-openclaw-message-to",
     "thread": "x-openclaw-thread-id",
 }
-_PLAIN: Final = "".join(chr(code) for code in range(33, 127) if chr(code) != "%")
+_UNQUOTED: Final = "".join(chr(code) for code in range(33, 127) if chr(code) != "%")
 
 
-def is_grant(token: str | None) -> bool:
+def is_grant_token(token: str | None) -> bool:
     return token is not None and token.startswith(GRANT_PREFIX)
 
 
-def headers_of(place: Place) -> dict[str, str]:
-    said = {header: getattr(place, field) for field, header in _HEADERS.items()}
-    return {header: quote(word, safe=_PLAIN) for header, word in said.items() if word}
+def session_headers(address: SessionAddress) -> dict[str, str]:
+    said = {header: getattr(address, field) for field, header in _HEADERS.items()}
+    return {header: quote(word, safe=_UNQUOTED) for header, word in said.items() if word}
 
 
-def read_place(headers: Mapping[str, Sequence[str]]) -> Place | None:
+def read_session_address(headers: Mapping[str, Sequence[str]]) -> SessionAddress | None:
     """Where the client says that it acts; None: it does not say. Of a header that is there twice the first counts."""
     said = {field: next(iter(headers.get(header, ())), "") for field, header in _HEADERS.items()}
-    words = {field: unquote(word).strip()[:LONGEST] for field, word in said.items()}
-    return Place(**words) if words["session"] else None
+    words = {field: unquote(word).strip()[:MAX_HEADER_VALUE] for field, word in said.items()}
+    return SessionAddress(**words) if words["session"] else None

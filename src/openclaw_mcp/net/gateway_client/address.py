@@ -9,6 +9,6 @@ def gateway_url(port: int) -> str:
     return os.environ.get("OPENCLAW_GATEWAY_URL") or f"ws://127.0.0.1:{port}"
 
 
-def on_this_machine(url: str) -> bool:
+def is_local_gateway(url: str) -> bool:
     """Whether it is this machine's gateway, which may be given the token kept here; another may not."""
     return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")

@@ -13,16 +13,16 @@ from websockets.uri import WebSocketURI, parse_uri
 
 from ...core.errors import OpenClawError
 from ...core.model import Json
-from ...core.rpc import Fault
-from ...core.signal import Bell
+from ...core.rpc import RpcError
+from ...core.signal import Signal
 from ...protocol import gateway_frames
-from ...protocol.gateway_frames import News, Response
-from ..websocket import Socket
-from .handshake import Credentials, Introduction, Signer
+from ...protocol.gateway_frames import EventFrame, ResponseFrame
+from ..websocket import WebSocket
+from .handshake import ClientProfile, Credentials, Signer
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
-TELLING: Final = (403, 503)  # refusals of a gateway's own, which say what to change
-SILENT_TICKS: Final = 2  # tick intervals without a word before the connection counts as dead
+EXPLAINED_STATUSES: Final = (403, 503)  # refusals of a gateway's own, which say what to change
+MAX_SILENT_TICKS: Final = 2  # tick intervals without a word before the connection counts as dead
 
 
 class CannotConnect(OpenClawError):
@@ -31,11 +31,11 @@ class CannotConnect(OpenClawError):
     code = "cannot_connect"
 
     def __init__(
-        self, reason: str, *, lasting: bool = False, fault: Fault | None = None, retry_after: float | None = None
+        self, reason: str, *, permanent: bool = False, error: RpcError | None = None, retry_after: float | None = None
     ) -> None:
         super().__init__(reason)
-        self.lasting = lasting
-        self.fault = fault
+        self.permanent = permanent
+        self.error = error
         self.retry_after = retry_after
 
 
@@ -45,48 +45,50 @@ class ConnectionGone(OpenClawError):
     code = "connection_gone"
 
 
-class Outgoing:
+class ClientConnection:
     """One connection, from dialling to its end."""
 
-    def __init__(self, events: Bell[News], url: str, headers: Mapping[str, str] = NO_HEADERS) -> None:
+    def __init__(self, events: Signal[EventFrame], url: str, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self.hello: Json = {}
         self.ended = asyncio.Event()
         self.reason = ""
         self._events = events
         self._url = url
-        self._next = 0
-        self._waiting: dict[str, _Waiting] = {}
+        self._last_id = 0
+        self._pending_calls: dict[str, _PendingCall] = {}
         self._challenge: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        self._largest = gateway_frames.LARGEST_OPENING
-        self._watch: asyncio.TimerHandle | None = None
+        self._max_frame = gateway_frames.MAX_HANDSHAKE_FRAME
+        self._watchdog: asyncio.TimerHandle | None = None
         try:
             uri = parse_uri(url)
         except (InvalidURI, ValueError) as exc:  # the latter for a port that is no number
             raise CannotConnect(f"{url!r} is no gateway address; it looks like ws://127.0.0.1:18789") from exc
         self.uri = uri
-        self.socket = ClientSocket(uri, headers)
+        self.socket = ClientWebSocket(uri, headers)
         self.socket.listener = self
 
     @property
     def is_open(self) -> bool:
         return self.socket.is_open and not self.ended.is_set()
 
-    async def open(self, introduction: Introduction, credentials: Credentials, signer: Signer | None) -> None:
-        await self._reach()
+    async def open(self, profile: ClientProfile, credentials: Credentials, signer: Signer | None) -> None:
+        await self._open_socket()
         challenge = await self._challenge
-        connect = introduction.connect(challenge, credentials, signer)
+        connect = profile.build_connect(challenge, credentials, signer)
         try:
-            self.hello = await self.call("connect", _trimmed(to_builtins(connect)), final=False, accepted=None)
-        except Fault as fault:
-            raise _refused(self._url, fault) from None
+            self.hello = await self.call("connect", _drop_none(to_builtins(connect)), final=False, on_accepted=None)
+        except RpcError as fault:
+            raise _refusal_error(self._url, fault) from None
         except ConnectionGone as exc:
             raise CannotConnect(str(exc)) from None
         policy = self.hello.get("policy", {})
-        self._largest = int(policy.get("maxPayload", gateway_frames.LARGEST_FRAME))
-        self._silence = SILENT_TICKS * float(policy.get("tickIntervalMs", gateway_frames.TICK_EVERY * 1000)) / 1000
-        self._look()
+        self._max_frame = int(policy.get("maxPayload", gateway_frames.MAX_FRAME))
+        self._silence = (
+            MAX_SILENT_TICKS * float(policy.get("tickIntervalMs", gateway_frames.TICK_INTERVAL * 1000)) / 1000
+        )
+        self._check_silence()
 
-    async def _reach(self) -> None:
+    async def _open_socket(self) -> None:
         loop = asyncio.get_running_loop()
         uri = self.uri
         host = uri.host
@@ -97,43 +99,45 @@ class Outgoing:
             )  # fmt: skip
         except OSError as exc:
             hint = "; start one with `openclaw gateway`" if isinstance(exc, ConnectionRefusedError) else ""
-            raise CannotConnect(f"no gateway answers at {self._url}: {_plain(exc)}{hint}") from None
+            raise CannotConnect(f"no gateway answers at {self._url}: {_os_error_text(exc)}{hint}") from None
 
-    async def call(self, method: str, params: Json, *, final: bool, accepted: Callable[[Any], None] | None) -> Any:
-        self._next += 1
-        id = str(self._next)
-        frame = gateway_frames.request(id, method, params)
-        if len(frame) > self._largest:
-            raise Fault(f"{method} is {len(frame)} bytes; this gateway takes at most {self._largest} in one message")
-        await self.socket.drained()
+    async def call(self, method: str, params: Json, *, final: bool, on_accepted: Callable[[Any], None] | None) -> Any:
+        self._last_id += 1
+        id = str(self._last_id)
+        frame = gateway_frames.encode_request(id, method, params)
+        if len(frame) > self._max_frame:
+            raise RpcError(
+                f"{method} is {len(frame)} bytes; this gateway takes at most {self._max_frame} in one message"
+            )
+        await self.socket.drain()
         if not self.is_open:
             raise ConnectionGone(self.reason or f"the connection to {self._url} has ended")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[id] = _Waiting(answer, final, accepted)
+        self._pending_calls[id] = _PendingCall(answer, final, on_accepted)
         self.socket.send(frame)
         try:
             return await answer
         finally:
-            self._waiting.pop(id, None)  # on every path, so that a late answer is dropped, not kept
+            self._pending_calls.pop(id, None)  # on every path, so that a late answer is dropped, not kept
 
     # ---- the socket's listener -----------------------------------------------------------------------------------
 
-    def opened(self) -> None:
+    def on_open(self) -> None:
         return
 
-    def heard(self, message: bytes) -> None:
-        frame = gateway_frames.read_answer(message)
-        if isinstance(frame, Response):
-            waiting = self._waiting.get(frame.id)
+    def on_message(self, message: bytes) -> None:
+        frame = gateway_frames.read_server_frame(message)
+        if isinstance(frame, ResponseFrame):
+            waiting = self._pending_calls.get(frame.id)
             if waiting is not None:
-                waiting.hear(frame)
-        elif isinstance(frame, News):
+                waiting.on_response(frame)
+        elif isinstance(frame, EventFrame):
             if frame.event == "connect.challenge" and not self._challenge.done():
                 self._challenge.set_result(frame.payload if isinstance(frame.payload, dict) else {})
             else:
-                self._events.ring(frame)
+                self._events.emit(frame)
 
-    def gone(self, code: int, reason: str) -> None:
+    def on_close(self, code: int, reason: str) -> None:
         failure = self.socket.failure
         words = f": {reason}" if reason else ""
         told = failure or f"the gateway at {self._url} closed the connection ({code}{words})"
@@ -145,55 +149,55 @@ class Outgoing:
             return
         self.reason = str(error)
         self.ended.set()
-        if self._watch is not None:
-            self._watch.cancel()
-        for waiting in list(self._waiting.values()):
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        for waiting in list(self._pending_calls.values()):
             if not waiting.answer.done():
                 waiting.answer.set_exception(ConnectionGone(self.reason))
         if not self._challenge.done():
             self._challenge.set_exception(CannotConnect(self.reason))
             self._challenge.exception()  # nobody may be waiting for it
 
-    def _look(self) -> None:
+    def _check_silence(self) -> None:
         """The tick watchdog: a gateway speaks at least every tick."""
-        if self._watch is not None and not self.socket.alive:
+        if self._watchdog is not None and not self.socket.alive:
             self.end(ConnectionGone(f"the gateway at {self._url} has said nothing for {self._silence:g} s"))
             self.socket.close(4000, "tick timeout")
             return
         self.socket.alive = False
-        self._watch = asyncio.get_running_loop().call_later(self._silence, self._look)
+        self._watchdog = asyncio.get_running_loop().call_later(self._silence, self._check_silence)
 
 
-class _Waiting:
-    __slots__ = ("_accepted", "_final", "answer")
+class _PendingCall:
+    __slots__ = ("_on_accepted", "_final", "answer")
 
-    def __init__(self, answer: "asyncio.Future[Any]", final: bool, accepted: Callable[[Any], None] | None) -> None:
+    def __init__(self, answer: "asyncio.Future[Any]", final: bool, on_accepted: Callable[[Any], None] | None) -> None:
         self.answer = answer
         self._final = final
-        self._accepted = accepted
+        self._on_accepted = on_accepted
 
-    def hear(self, response: Response) -> None:
+    def on_response(self, response: ResponseFrame) -> None:
         if self.answer.done():
             return
         if not response.ok:
             error = response.error
-            self.answer.set_exception(error.fault() if error else Fault("refused without a reason"))
+            self.answer.set_exception(error.to_error() if error else RpcError("refused without a reason"))
             return
         payload = response.payload
         if self._final and isinstance(payload, dict) and payload.get("status") == "accepted":
-            if self._accepted is not None:
-                self._accepted(payload)
+            if self._on_accepted is not None:
+                self._on_accepted(payload)
             self._final = False
             return
         self.answer.set_result(payload)
 
 
-class ClientSocket(Socket):
+class ClientWebSocket(WebSocket):
     """Our end of a connection we dialled. `failure` says why it never opened."""
 
     def __init__(self, uri: WebSocketURI, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self._headers = headers
-        self._client_codec = ClientProtocol(uri, max_size=gateway_frames.LARGEST_FRAME)
+        self._client_codec = ClientProtocol(uri, max_size=gateway_frames.MAX_FRAME)
         super().__init__(self._client_codec)
         self.failure: str | None = None
 
@@ -204,43 +208,43 @@ class ClientSocket(Socket):
         self._client_codec.send_request(request)
         self._flush()
 
-    def _opening(self, event: HttpRequest | HttpResponse) -> None:
+    def _handle_handshake(self, event: HttpRequest | HttpResponse) -> None:
         exc = self._client_codec.handshake_exc
         if exc is None:
             if self.listener is not None:
-                self.listener.opened()
+                self.listener.on_open()
             return
         if isinstance(exc, InvalidStatus):
             body = exc.response.body or b""
-            told = body[:200].decode(errors="replace").strip() if exc.response.status_code in TELLING else ""
-            self.failure = f"{_place(self._client_codec.uri)} answered HTTP {exc.response.status_code}" + (
+            told = body[:200].decode(errors="replace").strip() if exc.response.status_code in EXPLAINED_STATUSES else ""
+            self.failure = f"{_format_uri(self._client_codec.uri)} answered HTTP {exc.response.status_code}" + (
                 f": {told}" if told else "; no gateway's WebSocket is there"
             )
         elif isinstance(exc, InvalidHandshake):
-            self.failure = f"{_place(self._client_codec.uri)} speaks no WebSocket"
-        self.cut()
+            self.failure = f"{_format_uri(self._client_codec.uri)} speaks no WebSocket"
+        self.abort()
 
 
-def _place(uri: WebSocketURI) -> str:
+def _format_uri(uri: WebSocketURI) -> str:
     return f"{'wss' if uri.secure else 'ws'}://{uri.host}:{uri.port}{uri.path}"
 
 
-def _plain(exc: OSError) -> str:
+def _os_error_text(exc: OSError) -> str:
     if isinstance(exc, ConnectionRefusedError):
         return "connection refused"
     return (exc.strerror or str(exc) or type(exc).__name__).lower()
 
 
-def _trimmed(value: Any) -> Any:
+def _drop_none(value: Any) -> Any:
     """Without the keys that say nothing: a real gateway refuses a null where it expects a word."""
     if isinstance(value, dict):
-        return {key: _trimmed(item) for key, item in value.items() if item is not None}
+        return {key: _drop_none(item) for key, item in value.items() if item is not None}
     return value
 
 
-def _refused(url: str, fault: Fault) -> CannotConnect:
+def _refusal_error(url: str, error: RpcError) -> CannotConnect:
     """What to do about a refused handshake."""
-    details = fault.details if isinstance(fault.details, dict) else {}
+    details = error.details if isinstance(error.details, dict) else {}
     code = str(details.get("code", ""))
     hint, lasting = "", True
     if code == "PAIRING_REQUIRED":
@@ -250,9 +254,9 @@ def _refused(url: str, fault: Fault) -> CannotConnect:
         hint = "; set OPENCLAW_GATEWAY_TOKEN to that gateway's token"
     elif code == "DEVICE_IDENTITY_REQUIRED":
         hint = "; give a token (OPENCLAW_GATEWAY_TOKEN) or a paired device"
-    elif fault.retryable or fault.kind == "UNAVAILABLE":
+    elif error.retryable or error.kind == "UNAVAILABLE":
         lasting = False
-    after = fault.retry_after_ms / 1000 if fault.retry_after_ms is not None else None
+    after = error.retry_after_ms / 1000 if error.retry_after_ms is not None else None
     return CannotConnect(
-        f"the gateway at {url} refused us: {fault}{hint}", lasting=lasting, fault=fault, retry_after=after
+        f"the gateway at {url} refused us: {error}{hint}", permanent=lasting, error=error, retry_after=after
     )

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 from ...core.model import Json
 from ...protocol.gateway_frames import PROTOCOL
 
-Text = Annotated[str, Meta(min_length=1)]
+NonEmptyStr = Annotated[str, Meta(min_length=1)]
 
 ClientId = Literal[
     "webchat-ui", "openclaw-control-ui", "openclaw-browser-copilot", "openclaw-tui", "webchat", "cli",
@@ -29,23 +29,23 @@ class ClientInfo(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """The program that connects, in its own words. It describes; it grants nothing but what `admission` says."""
 
     id: ClientId = field()
-    version: Text = field()
-    platform: Text = field()
+    version: NonEmptyStr = field()
+    platform: NonEmptyStr = field()
     mode: ClientMode = field()
-    display_name: Text | None = None
+    display_name: NonEmptyStr | None = None
     build_id: Annotated[str, Meta(min_length=1, max_length=96)] | None = None
-    device_family: Text | None = None
-    model_identifier: Text | None = None
+    device_family: NonEmptyStr | None = None
+    model_identifier: NonEmptyStr | None = None
     time_zone: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
-    instance_id: Text | None = None
+    instance_id: NonEmptyStr | None = None
 
 
 class DeviceProof(Struct, frozen=True, kw_only=True, rename="camel"):
-    id: Text
-    public_key: Text
-    signature: Text
+    id: NonEmptyStr
+    public_key: NonEmptyStr
+    signature: NonEmptyStr
     signed_at: Annotated[int, Meta(ge=0)]
-    nonce: Text
+    nonce: NonEmptyStr
 
 
 class Credentials(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -55,7 +55,7 @@ class Credentials(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     bootstrap_token: str | None = None
 
     @property
-    def signed(self) -> str:
+    def signature_secret(self) -> str:
         """The secret a device's signature covers; a password is not among them."""
         return self.token or self.device_token or self.bootstrap_token or ""
 
@@ -63,16 +63,16 @@ class Credentials(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
         return "Credentials(…)"  # they must not slip into a log
 
 
-class Connect(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ConnectParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Parameters of `connect`. As a server we ignore keys we do not know; as a client we send only these."""
 
     min_protocol: Annotated[int, Meta(ge=1)] = field()
     max_protocol: Annotated[int, Meta(ge=1)] = field()
     client: ClientInfo = field()
-    role: Text = "operator"
-    scopes: tuple[Text, ...] = ()
-    caps: tuple[Text, ...] = ()
-    commands: tuple[Text, ...] = ()
+    role: NonEmptyStr = "operator"
+    scopes: tuple[NonEmptyStr, ...] = ()
+    caps: tuple[NonEmptyStr, ...] = ()
+    commands: tuple[NonEmptyStr, ...] = ()
     permissions: dict[str, bool] | None = None
     path_env: str | None = None
     device: DeviceProof | None = None
@@ -94,7 +94,7 @@ class Signer(Protocol):
         """Ed25519 over the UTF-8 text, base64url without padding."""
 
 
-class Introduction(Struct, frozen=True, kw_only=True):
+class ClientProfile(Struct, frozen=True, kw_only=True):
     """How a client presents itself: everything about `connect` but the challenge."""
 
     client: ClientInfo
@@ -105,14 +105,14 @@ class Introduction(Struct, frozen=True, kw_only=True):
     permissions: dict[str, bool] | None = None
     path_env: str | None = None
 
-    def connect(self, challenge: Json, credentials: Credentials, signer: Signer | None) -> Connect:
+    def build_connect(self, challenge: Json, credentials: Credentials, signer: Signer | None) -> ConnectParams:
         """The answer to `connect.challenge`."""
         proof = None
         if signer is not None:
             nonce, signed_at = str(challenge.get("nonce", "")), int(challenge.get("ts", 0))
-            words = signing_words(
+            words = signature_payload(
                 signer.id, self.client, role=self.role, scopes=self.scopes, signed_at=signed_at,
-                token=credentials.signed, nonce=nonce,
+                token=credentials.signature_secret, nonce=nonce,
             )  # fmt: skip
             proof = DeviceProof(
                 id=signer.id,
@@ -121,7 +121,7 @@ class Introduction(Struct, frozen=True, kw_only=True):
                 signed_at=signed_at,
                 nonce=nonce,
             )
-        return Connect(
+        return ConnectParams(
             min_protocol=PROTOCOL,
             max_protocol=PROTOCOL,
             client=self.client,
@@ -136,7 +136,7 @@ class Introduction(Struct, frozen=True, kw_only=True):
         )
 
 
-def signing_words(
+def signature_payload(
     device: str,
     client: ClientInfo,
     *,
@@ -150,11 +150,11 @@ def signing_words(
     """What a device signs. v3 pins the platform too; v2 is what older clients send."""
     words: list[Any] = [version, device, client.id, client.mode, role, ",".join(scopes), signed_at, token, nonce]
     if version == "v3":
-        words += [_pinned(client.platform), _pinned(client.device_family)]
+        words += [_normalize_ascii(client.platform), _normalize_ascii(client.device_family)]
     return "|".join(map(str, words))
 
 
-def _pinned(text: str | None) -> str:
+def _normalize_ascii(text: str | None) -> str:
     """Trimmed, ASCII letters lowered, nothing else touched."""
     stripped = (text or "").strip()
     return "".join(char.lower() if char.isascii() else char for char in stripped)

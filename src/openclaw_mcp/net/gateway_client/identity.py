@@ -12,18 +12,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from msgspec import Struct
 
-from ..files import StateBroken, keep_once, read_whole, write_whole
+from ..files import StateBroken, create_if_absent, read_if_exists, write_atomic
 
 KEY_BYTES: Final = 32
 
 
-class _File(Struct, frozen=True, kw_only=True, rename="camel"):
+class _IdentityFile(Struct, frozen=True, kw_only=True, rename="camel"):
     version: int
     seed: str
     """The private key, base64url."""
 
 
-class Identity:
+class DeviceIdentity:
     """This machine as a device. A `Signer`."""
 
     __slots__ = ("_key", "id", "public_key")
@@ -31,23 +31,23 @@ class Identity:
     def __init__(self, seed: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
         public = self._key.public_key().public_bytes_raw()
-        self.public_key = to_base64url(public)
+        self.public_key = encode_base64url(public)
         self.id = device_id(public)
 
     @classmethod
-    def load(cls, path: Path) -> "Identity":
+    def load(cls, path: Path) -> "DeviceIdentity":
         """The identity kept at `path`, made at first use. Raises StateBroken for a file that holds none."""
-        fresh = _File(version=1, seed=to_base64url(Ed25519PrivateKey.generate().private_bytes_raw()))
-        kept = keep_once(path, msgspec.json.encode(fresh))
+        fresh = _IdentityFile(version=1, seed=encode_base64url(Ed25519PrivateKey.generate().private_bytes_raw()))
+        kept = create_if_absent(path, msgspec.json.encode(fresh))
         try:
-            return cls(from_base64(msgspec.json.decode(kept, type=_File).seed))
+            return cls(decode_base64(msgspec.json.decode(kept, type=_IdentityFile).seed))
         except ValueError as exc:
             raise StateBroken(
                 f"{path} holds no device identity; restore it, or remove it to become a new device"
             ) from exc
 
     def sign(self, text: str) -> str:
-        return to_base64url(self._key.sign(text.encode()))
+        return encode_base64url(self._key.sign(text.encode()))
 
 
 class DeviceTokens:
@@ -59,14 +59,14 @@ class DeviceTokens:
     def find(self, gateway: str, role: str) -> str | None:
         return self._read().get(f"{role} {gateway}")
 
-    def keep(self, gateway: str, role: str, token: str) -> None:
+    def save(self, gateway: str, role: str, token: str) -> None:
         tokens = self._read()
         if tokens.get(f"{role} {gateway}") != token:
             tokens[f"{role} {gateway}"] = token
-            write_whole(self._path, msgspec.json.encode(tokens))
+            write_atomic(self._path, msgspec.json.encode(tokens))
 
     def _read(self) -> dict[str, str]:
-        data = read_whole(self._path)
+        data = read_if_exists(self._path)
         if data is None:
             return {}
         try:
@@ -86,26 +86,26 @@ def read_public_key(text: str) -> bytes:
         if not isinstance(key, Ed25519PublicKey):
             raise ValueError("not an Ed25519 key")
         return key.public_bytes_raw()
-    raw = from_base64(text)
+    raw = decode_base64(text)
     if len(raw) != KEY_BYTES:
         raise ValueError("not an Ed25519 key")
     return raw
 
 
-def is_signed(public_key: bytes, text: str, signature: str) -> bool:
+def is_valid_signature(public_key: bytes, text: str, signature: str) -> bool:
     """Whether `signature` over `text` is by that key."""
     try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(from_base64(signature), text.encode())
+        Ed25519PublicKey.from_public_bytes(public_key).verify(decode_base64(signature), text.encode())
     except (InvalidSignature, ValueError):
         return False
     return True
 
 
-def to_base64url(raw: bytes) -> str:
+def encode_base64url(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def from_base64(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     """Bytes out of base64 in either alphabet, padded or not. Raises ValueError."""
     plain = text.strip().replace("-", "+").replace("_", "/").rstrip("=")
     try:

@@ -8,38 +8,38 @@ from typing import Any, Final
 
 from ... import __version__
 from ...core.errors import ToolUnavailable
-from ...core.gateway_port import Hear
+from ...core.gateway_port import GatewayEventHandler
 from ...core.model import Json
 from ...core.rpc import ADMIN, READ, WRITE
-from ...core.signal import Bell
-from ...protocol.gateway_frames import News
-from ..state_dir import known_gateway_token
-from .client import CannotConnect, Client, on_this_machine
-from .handshake import ClientInfo, Credentials, Introduction, Signer
+from ...core.signal import Signal
+from ...protocol.gateway_frames import EventFrame
+from ..state_dir import find_gateway_token
+from .client import CannotConnect, GatewayClient, is_local_gateway
+from .handshake import ClientInfo, ClientProfile, Credentials, Signer
 
-BACK_WITHIN: Final = 10.0  # seconds a lost gateway has to come back: a restart of ours, a moment without network
-FRAME_SPARE: Final = 4096  # bytes of a frame that are not its attachments
+RECONNECT_TIMEOUT: Final = 10.0  # seconds a lost gateway has to come back: a restart of ours, a moment without network
+FRAME_OVERHEAD: Final = 4096  # bytes of a frame that are not its attachments
 
 
-class Remote:
+class WebSocketGateway:
     """Whoever answers there. Entering raises ToolUnavailable when nobody does."""
 
-    near = False
-    gone = False
+    is_local = False
+    is_lost = False
 
     def __init__(
         self, url: str, token: str | None, *, signer: Signer | None = None, scopes: tuple[str, ...] = (READ, WRITE)
     ) -> None:
         me = ClientInfo(id="gateway-client", mode="backend", version=__version__, platform=sys.platform)
-        introduction = Introduction(client=me, scopes=scopes, caps=("tool-events",))
+        introduction = ClientProfile(client=me, scopes=scopes, caps=("tool-events",))
         self._url = url
-        self._client = Client(url, introduction, credentials=Credentials(token=token), signer=signer)
-        self._left: Bell[str] = Bell()
-        self._leaving: asyncio.TimerHandle | None = None
-        self._client.lost.listen(self._lost)
-        self._client.greeted.listen(self._back)
+        self._client = GatewayClient(url, introduction, credentials=Credentials(token=token), signer=signer)
+        self._gone_signal: Signal[str] = Signal()
+        self._give_up_timer: asyncio.TimerHandle | None = None
+        self._client.disconnected.connect(self._on_connection_loss)
+        self._client.connected.connect(self._on_hello)
 
-    async def __aenter__(self) -> "Remote":
+    async def __aenter__(self) -> "WebSocketGateway":
         try:
             await self._client.__aenter__()
         except CannotConnect as exc:
@@ -48,37 +48,37 @@ class Remote:
 
     async def __aexit__(self, *ending: Any) -> None:
         await self._client.__aexit__(*ending)
-        self._back({})
+        self._on_hello({})
 
-    def _lost(self, reason: str) -> None:
-        self._leaving = asyncio.get_running_loop().call_later(BACK_WITHIN, self._given_up, reason)
+    def _on_connection_loss(self, reason: str) -> None:
+        self._give_up_timer = asyncio.get_running_loop().call_later(RECONNECT_TIMEOUT, self._give_up, reason)
 
-    def _back(self, _: Json) -> None:
-        self.gone = False
-        if self._leaving is not None:
-            self._leaving.cancel()
+    def _on_hello(self, _: Json) -> None:
+        self.is_lost = False
+        if self._give_up_timer is not None:
+            self._give_up_timer.cancel()
 
-    def _given_up(self, reason: str) -> None:
-        self.gone = True
-        self._left.ring(
-            f"{reason}; it did not come back within {BACK_WITHIN:g} s, and what became of this is not known"
+    def _give_up(self, reason: str) -> None:
+        self.is_lost = True
+        self._gone_signal.emit(
+            f"{reason}; it did not come back within {RECONNECT_TIMEOUT:g} s, and what became of this is not known"
         )
 
     async def call(self, method: str, params: Json, *, within: float) -> Any:
         size = sum(len(item["content"]) for item in params.get("attachments", ()))
         most = ((self._client.hello or {}).get("policy") or {}).get("maxPayload")
-        if type(most) is int and size + FRAME_SPARE > most:
+        if type(most) is int and size + FRAME_OVERHEAD > most:
             reason = f"the attachments are larger than the gateway takes in one message ({most} bytes as base64)"
             raise ToolUnavailable(f"{reason}; send fewer or smaller ones")
         return await self._client.call(method, params, within=within)
 
-    def listen(self, hear: Hear) -> Callable[[], None]:
-        def news(event: News) -> None:
-            hear(event.event, event.payload)
+    def subscribe(self, handler: GatewayEventHandler) -> Callable[[], None]:
+        def news(event: EventFrame) -> None:
+            handler(event.event, event.payload)
 
-        deaf = self._client.events.listen(news)
-        quiet = self._client.greeted.listen(lambda hello: hear("hello", hello))
-        alone = self._left.listen(lambda reason: hear("gone", reason))
+        deaf = self._client.events.connect(news)
+        quiet = self._client.connected.connect(lambda hello: handler("hello", hello))
+        alone = self._gone_signal.connect(lambda reason: handler("gone", reason))
 
         def stop() -> None:
             deaf()
@@ -88,12 +88,12 @@ class Remote:
         return stop
 
 
-def dialled(url: str, token: str | None, folder: Path) -> Remote:
+def make_gateway_client(url: str, token: str | None, folder: Path) -> WebSocketGateway:
     """A gateway to be entered: this machine's by the token kept here, another one as a device too."""
-    if on_this_machine(url):
+    if is_local_gateway(url):
         # Who holds this machine's token owns it, and an order of theirs may do what they may.
-        return Remote(url, token or known_gateway_token(folder), scopes=(READ, WRITE, ADMIN))
+        return WebSocketGateway(url, token or find_gateway_token(folder), scopes=(READ, WRITE, ADMIN))
     # Here for start-up: only a gateway elsewhere wants a device, and with it cryptography.
-    from .identity import Identity
+    from .identity import DeviceIdentity
 
-    return Remote(url, token, signer=Identity.load(folder / "device.json"))
+    return WebSocketGateway(url, token, signer=DeviceIdentity.load(folder / "device.json"))

@@ -16,17 +16,17 @@ from ...core.errors import ToolArguments, ToolBusy, ToolError, ToolUnavailable
 from ...core.model import Json, ToolCall, ToolResult, ToolSpec
 from ...net.file_access import FileAccess, FileOutside, FileRefused, read_file
 from .. import arguments
-from ..capability import Command, Missing, answer
-from ..media.results import pictured
+from ..capability import NodeCommand, UnavailableReason, json_result
+from ..media.results import image_result
 from . import a2ui, chromium, urls
-from .browser_page import Scene, Stage, Window
+from .browser_page import BrowserPage, PageContent, Window
 
 DEADLINE: Final = 90.0  # seconds: a cold start, a slow page and one answer
 QUEUE_WAIT: Final = 60.0  # seconds behind other canvas calls; each of them is bounded
-MOST_HTML: Final = 4 << 20  # characters of one page
-MOST_VALUE: Final = 4 << 20  # bytes a script may hand back
+MAX_HTML: Final = 4 << 20  # characters of one page
+MAX_VALUE: Final = 4 << 20  # bytes a script may hand back
 
-PLACES: Final[dict[str, Json]] = {
+WINDOW_PROPERTIES: Final[dict[str, Json]] = {
     "width": {"type": "integer", "description": "Width of the page, 100 to 7680; default 800."},
     "height": {"type": "integer", "description": "Height of the page, 100 to 7680; default 600."},
     "x": {"type": "integer", "description": "Left edge of the window; -1, the default, centres it."},
@@ -34,36 +34,36 @@ PLACES: Final[dict[str, Json]] = {
     "title": {"type": "string", "description": "Title of a page given as html that has none."},
     "alwaysOnTop": {"type": "boolean", "description": "Accepted; the window is an ordinary one."},
 }
-LINES: Final[dict[str, Json]] = {
+A2UI_PROPERTIES: Final[dict[str, Json]] = {
     "jsonl": {"type": "string", "description": "A2UI 0.8 messages, one JSON object a line, 4 MiB and 4096 lines."},
     "jsonlPath": {"type": "string", "description": "Or a file with them, inside the temporary directory."},
     "props": {"type": "object", "description": "Accepted, not used."},
 }
 
-Run = Callable[["Canvas", ToolCall], Awaitable[ToolResult]]
-_COMMANDS: list[tuple[ToolSpec, Run]] = []
+CanvasHandler = Callable[["CanvasCapability", ToolCall], Awaitable[ToolResult]]
+_COMMANDS: list[tuple[ToolSpec, CanvasHandler]] = []
 
 
-def _command(
+def _register_command(
     name: str, description: str, properties: dict[str, Json], *, required: tuple[str, ...] = (), reads: bool = False
-) -> Callable[[Run], Run]:
+) -> Callable[[CanvasHandler], CanvasHandler]:
     spec = ToolSpec(
         name=f"canvas.{name}",
         description=description,
-        input_schema=arguments.schema(properties, required=required),
+        input_schema=arguments.object_schema(properties, required=required),
         annotations={"readOnlyHint": reads, "destructiveHint": False},
         effect="read" if reads else "write",
         deadline=DEADLINE,
     )
 
-    def keep(run: Run) -> Run:
+    def keep(run: CanvasHandler) -> CanvasHandler:
         _COMMANDS.append((spec, run))
         return run
 
     return keep
 
 
-class Canvas:
+class CanvasCapability:
     """`canvas.*`. Pages from the loopback or the local network are shown only from `trusted` origins."""
 
     name = "canvas"
@@ -77,12 +77,12 @@ class Canvas:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._browser = browser
-        self._trusted = urls.origins(trusted)
+        self._trusted = urls.parse_origins(trusted)
         self._surfaces = a2ui.Surfaces()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._state_dir = state_dir
         folder = state_dir / "canvas"
-        self._stage = Stage(
+        self._page = BrowserPage(
             profile=folder / "profile",
             files=folder / "files",
             browser=browser,
@@ -90,100 +90,104 @@ class Canvas:
             environ=environ,
         )
 
-    def commands(self) -> Sequence[Command]:
-        return [Command(spec=spec, run=self._bound(run)) for spec, run in _COMMANDS]
+    def commands(self) -> Sequence[NodeCommand]:
+        return [NodeCommand(spec=spec, run=self._bind_handler(run)) for spec, run in _COMMANDS]
 
-    def missing(self, command: str) -> Missing | None:
+    def unavailable_reason(self, command: str) -> UnavailableReason | None:
         if sys.platform == "win32":
-            return Missing("The canvas is not built for Windows yet.", "Use the OpenClaw tray application there.")
-        if chromium.find(self._browser) is None:
-            return Missing(
+            return UnavailableReason(
+                "The canvas is not built for Windows yet.", "Use the OpenClaw tray application there."
+            )
+        if chromium.find_browser(self._browser) is None:
+            return UnavailableReason(
                 "No Chromium, Chrome, Edge or Brave was found.",
                 "Install one (Debian: apt install chromium), or name it in the setting canvasBrowser.",
             )
         return None
 
     async def aclose(self) -> None:
-        await self._stage.close()
+        await self._page.close()
 
     @property
     def browser_pid(self) -> int | None:
         """The browser's process, while one runs."""
-        return self._stage.pid
+        return self._page.pid
 
-    def _bound(self, run: Run) -> Callable[[ToolCall], Awaitable[ToolResult]]:
+    def _bind_handler(self, handler: CanvasHandler) -> Callable[[ToolCall], Awaitable[ToolResult]]:
         async def bound(call: ToolCall) -> ToolResult:
-            missing = self.missing(call.name)
+            missing = self.unavailable_reason(call.name)
             if missing is not None:
                 raise ToolUnavailable(f"CANVAS_NOT_AVAILABLE: {missing.reason} {missing.remedy}")
-            async with self._alone():
-                return await run(self, call)
+            async with self._hold_lock():
+                return await handler(self, call)
 
         return bound
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
+    async def _hold_lock(self) -> AsyncIterator[None]:
         """One call at a time: they share one page."""
         try:
             async with asyncio.timeout(QUEUE_WAIT):
-                await self._turn.acquire()
+                await self._lock.acquire()
         except TimeoutError:
             raise ToolBusy("the canvas is busy with other calls; try again") from None
         try:
             yield
         finally:
-            self._turn.release()
+            self._lock.release()
 
-    async def _open(self) -> None:
-        if self._stage.scene is None:
+    async def _require_open(self) -> None:
+        if self._page.content is None:
             raise ToolError("CANVAS_NOT_OPEN: call canvas.present first")
-        shown = self._stage.pid
-        await self._stage.restored()
-        if self._stage.pid != shown and self._stage.scene.url == f"{urls.OWN}/a2ui":
-            await self._draw()
+        shown = self._page.pid
+        await self._page.restore()
+        if self._page.pid != shown and self._page.content.url == f"{urls.CANVAS_ORIGIN}/a2ui":
+            await self._draw_surfaces()
 
-    async def _draw(self) -> None:
-        drawn = msgspec.json.encode(self._surfaces.drawn()).decode()
-        await self._stage.evaluate_soon(f"openclaw.show({drawn})")
+    async def _draw_surfaces(self) -> None:
+        drawn = msgspec.json.encode(self._surfaces.to_page()).decode()
+        await self._page.evaluate_with_retry(f"openclaw.show({drawn})")
 
-    def _window(self) -> Window:
-        return self._stage.scene.window if self._stage.scene else Window()
+    def _current_window(self) -> Window:
+        return self._page.content.window if self._page.content else Window()
 
-    @_command(
+    @_register_command(
         "present",
         "Show a page in the canvas window: a url, or html. A url that begins with / is a file of the canvas's folder.",
         {
             "url": {"type": "string", "description": "http(s), data:text/html, about:blank or /file; wins over html."},
             "html": {"type": "string", "description": "The page itself."},
-            **PLACES,
+            **WINDOW_PROPERTIES,
         },
     )
     async def present(self, call: ToolCall) -> ToolResult:
         given = call.arguments
         window = Window(
-            width=arguments.whole(given, "width", default=800, least=100, most=7680),
-            height=arguments.whole(given, "height", default=600, least=100, most=7680),
-            x=arguments.whole(given, "x", default=-1, least=-16384, most=16384),
-            y=arguments.whole(given, "y", default=-1, least=-16384, most=16384),
+            width=arguments.integer(given, "width", default=800, least=100, most=7680),
+            height=arguments.integer(given, "height", default=600, least=100, most=7680),
+            x=arguments.integer(given, "x", default=-1, least=-16384, most=16384),
+            y=arguments.integer(given, "y", default=-1, least=-16384, most=16384),
             title=arguments.text(given, "title") or "Canvas",
         )
         url, html = arguments.text(given, "url"), given.get("html")
         if url is not None:
-            scene = Scene(url=await urls.presented(url, trusted=self._trusted), window=window)
+            scene = PageContent(url=await urls.resolve_page_url(url, trusted=self._trusted), window=window)
         else:
-            scene = Scene(
-                url=f"{urls.OWN}/", html=_titled(html if isinstance(html, str) else "", window), window=window
+            scene = PageContent(
+                url=f"{urls.CANVAS_ORIGIN}/",
+                html=_add_title(html if isinstance(html, str) else "", window),
+                window=window,
             )
-        await self._stage.show(scene)
-        return answer({"presented": True})
+        await self._page.show(scene)
+        return json_result({"presented": True})
 
-    @_command("hide", "Close the canvas window and end its browser.", {})
+    @_register_command("hide", "Close the canvas window and end its browser.", {})
     async def hide(self, call: ToolCall) -> ToolResult:
         self._surfaces.reset()
-        await self._stage.close()
-        return answer({"hidden": True})
+        await self._page.close()
+        return json_result({"hidden": True})
 
-    @_command(
+    @_register_command(
         "navigate",
         "Open a public https address in the canvas.",
         {"url": {"type": "string", "description": "Absolute http or https address."}},
@@ -193,15 +197,15 @@ class Canvas:
         url = arguments.text(call.arguments, "url")
         if url is None:
             raise ToolArguments("Missing url parameter")
-        target = urls.web(url, trusted=self._trusted)
-        if target.risk is not None or await urls.leads_inward(target):
+        target = urls.parse_web_url(url, trusted=self._trusted)
+        if target.risk is not None or await urls.leads_to_private_network(target):
             reason = target.risk or "its host lies in a private network"
             refusal = {"navigated": False, "opener": "unsupported_in_canvas", "url": target.url, "reason": reason}
-            return answer(refusal)
-        await self._stage.show(Scene(url=target.url, window=self._window()))
-        return answer({"navigated": True, "opener": "canvas", "url": target.url})
+            return json_result(refusal)
+        await self._page.show(PageContent(url=target.url, window=self._current_window()))
+        return json_result({"navigated": True, "opener": "canvas", "url": target.url})
 
-    @_command(
+    @_register_command(
         "eval",
         "Run JavaScript in the canvas's page; promises are waited for. The result is the value as JSON text.",
         {
@@ -214,13 +218,13 @@ class Canvas:
         script = arguments.text(call.arguments, "script", "javaScript", "javascript")
         if script is None:
             raise ToolArguments("Missing script parameter")
-        await self._open()
-        value = msgspec.json.encode(await self._stage.evaluate(script))
-        if len(value) > MOST_VALUE:
-            raise ToolError(f"The script's value has more than {MOST_VALUE} bytes; hand back less")
-        return answer({"result": value.decode()})
+        await self._require_open()
+        value = msgspec.json.encode(await self._page.evaluate(script))
+        if len(value) > MAX_VALUE:
+            raise ToolError(f"The script's value has more than {MAX_VALUE} bytes; hand back less")
+        return json_result({"result": value.decode()})
 
-    @_command(
+    @_register_command(
         "snapshot",
         "Take a picture of the canvas's page and return it as an image.",
         {
@@ -236,54 +240,54 @@ class Canvas:
         )
         if form is None:
             raise ToolArguments("Unsupported canvas snapshot format. Supported formats: png, jpeg.")
-        width = arguments.whole(call.arguments, "maxWidth", default=1200, least=32, most=7680)
-        await self._open()
+        width = arguments.integer(call.arguments, "maxWidth", default=1200, least=32, most=7680)
+        await self._require_open()
         quality = arguments.percent(call.arguments, "quality", default=80)
-        shot = await self._stage.photograph(form=form, width=width, quality=quality)
+        shot = await self._page.capture_screenshot(form=form, width=width, quality=quality)
         value = {"format": form, "width": shot.width, "height": shot.height}
-        return pictured(value, b64decode(shot.base64), f"image/{form}")
+        return image_result(value, b64decode(shot.base64), f"image/{form}")
 
-    @_command("a2ui.push", "Build or change what the canvas shows with A2UI 0.8 messages.", LINES)
+    @_register_command("a2ui.push", "Build or change what the canvas shows with A2UI 0.8 messages.", A2UI_PROPERTIES)
     async def push(self, call: ToolCall) -> ToolResult:
         jsonl = call.arguments.get("jsonl")
         path = arguments.text(call.arguments, "jsonlPath")
         if not isinstance(jsonl, str) or not jsonl.strip():
             if path is None:
                 raise ToolArguments("Missing jsonl or jsonlPath parameter")
-            jsonl = await asyncio.to_thread(_read_lines, path, self._state_dir)
+            jsonl = await asyncio.to_thread(_read_jsonl, path, self._state_dir)
         counted, skipped = self._surfaces.push(str(jsonl))
-        scene = self._stage.scene
-        if scene is None or scene.url != f"{urls.OWN}/a2ui":
-            await self._stage.show(Scene(url=f"{urls.OWN}/a2ui", window=self._window()))
+        scene = self._page.content
+        if scene is None or scene.url != f"{urls.CANVAS_ORIGIN}/a2ui":
+            await self._page.show(PageContent(url=f"{urls.CANVAS_ORIGIN}/a2ui", window=self._current_window()))
         else:
-            await self._stage.restored()
-        await self._draw()
-        return answer({"pushed": True, "applied": counted, "skipped": skipped})
+            await self._page.restore()
+        await self._draw_surfaces()
+        return json_result({"pushed": True, "applied": counted, "skipped": skipped})
 
-    _command("a2ui.pushJSONL", "Another name for canvas.a2ui.push.", LINES)(push)
+    _register_command("a2ui.pushJSONL", "Another name for canvas.a2ui.push.", A2UI_PROPERTIES)(push)
 
-    @_command("a2ui.reset", "Take away everything A2UI messages have built.", {})
+    @_register_command("a2ui.reset", "Take away everything A2UI messages have built.", {})
     async def reset(self, call: ToolCall) -> ToolResult:
         self._surfaces.reset()
-        scene = self._stage.scene
-        if scene is not None and scene.url == f"{urls.OWN}/a2ui":
-            await self._stage.restored()
-            await self._draw()
-        return answer({"reset": True})
+        scene = self._page.content
+        if scene is not None and scene.url == f"{urls.CANVAS_ORIGIN}/a2ui":
+            await self._page.restore()
+            await self._draw_surfaces()
+        return json_result({"reset": True})
 
-    @_command("a2ui.dump", "What A2UI messages have built so far, as JSON.", {}, reads=True)
+    @_register_command("a2ui.dump", "What A2UI messages have built so far, as JSON.", {}, reads=True)
     async def dump(self, call: ToolCall) -> ToolResult:
-        return answer(self._surfaces.dump())
+        return json_result(self._surfaces.dump())
 
-    @_command("caps", "What this canvas can do.", {}, reads=True)
+    @_register_command("caps", "What this canvas can do.", {}, reads=True)
     async def caps(self, call: ToolCall) -> ToolResult:
         lines = {"version": a2ui.VERSION, "push": True, "reset": True, "introspect": True}
-        return answer({"renderer": "web", "eval": True, "snapshot": True, "navigate": True, "a2ui": lines})
+        return json_result({"renderer": "web", "eval": True, "snapshot": True, "navigate": True, "a2ui": lines})
 
 
-def _titled(html: str, window: Window) -> str:
-    if len(html) > MOST_HTML:
-        raise ToolArguments(f"html has more than {MOST_HTML} characters")
+def _add_title(html: str, window: Window) -> str:
+    if len(html) > MAX_HTML:
+        raise ToolArguments(f"html has more than {MAX_HTML} characters")
     if "<title" in html.lower():
         return html
     title = msgspec.json.encode(window.title).decode().replace("<", "\\u003c")
@@ -291,11 +295,11 @@ def _titled(html: str, window: Window) -> str:
     return f"{html}<script>document.title ||= {title}</script>"
 
 
-def _read_lines(path: str, state_dir: Path) -> str:
+def _read_jsonl(path: str, state_dir: Path) -> str:
     """A file of lines. It must lie in the temporary directory when every link has been followed."""
     access = FileAccess(folders=(Path(tempfile.gettempdir()),), secrets=(state_dir,))
     try:
-        return read_file(path, access, most=a2ui.MOST_BYTES).data.decode("utf-8")
+        return read_file(path, access, max_bytes=a2ui.MAX_BYTES).data.decode("utf-8")
     except FileOutside:
         raise ToolArguments(
             "Failed to read jsonlPath: it must be a file of at most 4 MiB in the temporary directory"

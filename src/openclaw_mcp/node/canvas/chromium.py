@@ -15,18 +15,18 @@ from typing import Final
 import msgspec
 
 from ...core.model import Json
-from ..exec.child_process import end
+from ..exec.child_process import end_process
 
 if sys.platform != "win32":
     import fcntl
 
 ANSWER_WAIT: Final = 15.0  # seconds for one answer; longer and the page hangs
 LAUNCH_WAIT: Final = 30.0  # seconds for the first answer of a cold browser
-LEAVE_WAIT: Final = 2.0  # seconds to write its profile before it is killed
-MOST_MESSAGE: Final = 64 << 20  # bytes of one message; a large picture as base64
+CLOSE_WAIT: Final = 2.0  # seconds to write its profile before it is killed
+MAX_MESSAGE: Final = 64 << 20  # bytes of one message; a large picture as base64
 FREE_DESCRIPTORS: Final = 10  # above what a launcher or shell uses itself
 
-NAMES: Final = (
+BROWSER_NAMES: Final = (
     "chromium",
     "chromium-browser",
     "google-chrome",
@@ -46,23 +46,23 @@ LAUNCHER: Final = (
     "import os,sys;s=int(sys.argv[1]);os.dup2(s,3);os.dup2(s,4);os.close(s);os.execv(sys.argv[2],sys.argv[2:])"
 )
 
-Hear = Callable[[str, Json, str], None]
+CdpEventHandler = Callable[[str, Json, str], None]
 """Method, parameters and session ("" = the browser itself) of an event. Called in order; must not block."""
 
 
-class Gone(Exception):
+class BrowserGone(Exception):
     """The browser ended or hung up."""
 
 
-class Refused(Exception):
+class CdpError(Exception):
     """The browser answered with an error."""
 
 
-def find(given: str | None = None) -> str | None:
+def find_browser(configured: str | None = None) -> str | None:
     """The browser to use: the one given, or the first one installed."""
-    if given:
-        return shutil.which(given)
-    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if configured:
+        return shutil.which(configured)
+    found = next(filter(None, map(shutil.which, BROWSER_NAMES)), None)
     return found or next((path for path in MAC_APPS if sys.platform == "darwin" and Path(path).exists()), None)
 
 
@@ -75,17 +75,17 @@ class Chromium:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
-        hear: Hear,
-        ended: Callable[[], None],
+        on_event: CdpEventHandler,
+        on_close: Callable[[], None],
     ) -> None:
         self._process = process
         self._writer = writer
-        self._hear = hear
-        self._ended = ended
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Json]] = {}
-        self._alive = True
-        self._reading = asyncio.create_task(self._read(reader))
+        self._on_event = on_event
+        self._on_close = on_close
+        self._ids = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[Json]] = {}
+        self._is_alive = True
+        self._read_task = asyncio.create_task(self._read(reader))
 
     @classmethod
     async def launch(
@@ -93,8 +93,8 @@ class Chromium:
         browser: str,
         options: Sequence[str],
         *,
-        hear: Hear,
-        ended: Callable[[], None],
+        on_event: CdpEventHandler,
+        on_close: Callable[[], None],
         environ: Mapping[str, str],
     ) -> "Chromium":
         """`ended` is called when it hung up or was hung up on, perhaps more than once."""
@@ -119,12 +119,12 @@ class Chromium:
             theirs.close()
             os.close(number)
         try:
-            reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_MESSAGE)
+            reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_MESSAGE)
         except BaseException:
             ours.close()
-            await end(process)
+            await end_process(process)
             raise
-        chromium = cls(process, reader, writer, hear=hear, ended=ended)
+        chromium = cls(process, reader, writer, on_event=on_event, on_close=on_close)
         try:
             await chromium.call("Browser.getVersion", wait=LAUNCH_WAIT)
         except BaseException:
@@ -133,8 +133,8 @@ class Chromium:
         return chromium
 
     @property
-    def alive(self) -> bool:
-        return self._alive
+    def is_alive(self) -> bool:
+        return self._is_alive
 
     @property
     def pid(self) -> int:
@@ -144,18 +144,18 @@ class Chromium:
         """The browser's answer. Raises Gone, Refused or TimeoutError."""
         number = self.send(method, session=session, **params)
         answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
+        self._pending[number] = answer
         try:
             async with asyncio.timeout(wait):
                 return await answer
         finally:
-            self._waiting.pop(number, None)
+            self._pending.pop(number, None)
 
     def send(self, method: str, *, session: str = "", **params: object) -> int:
         """Give an order whose answer does not matter."""
-        if not self._alive:
-            raise Gone
-        number = next(self._numbers)
+        if not self._is_alive:
+            raise BrowserGone
+        number = next(self._ids)
         message: Json = {"id": number, "method": method, "params": params}
         if session:
             message["sessionId"] = session
@@ -164,46 +164,46 @@ class Chromium:
 
     async def aclose(self) -> None:
         """Ask it to leave, then make sure that it has."""
-        with contextlib.suppress(Gone, Refused, TimeoutError):
-            await self.call("Browser.close", wait=LEAVE_WAIT)
+        with contextlib.suppress(BrowserGone, CdpError, TimeoutError):
+            await self.call("Browser.close", wait=CLOSE_WAIT)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), LEAVE_WAIT)
+            await asyncio.wait_for(self._process.wait(), CLOSE_WAIT)
         await self.kill()
 
     async def kill(self) -> None:
-        self.hang_up()
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
-        await end(self._process)
+        self.disconnect()
+        self._read_task.cancel()
+        await asyncio.gather(self._read_task, return_exceptions=True)
+        await end_process(self._process)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while True:
                 data = await reader.readuntil(b"\0")
-                self._take(msgspec.json.decode(data[:-1]))
+                self._handle_message(msgspec.json.decode(data[:-1]))
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, msgspec.DecodeError):
             pass
         finally:
-            self.hang_up()
+            self.disconnect()
 
-    def _take(self, message: Json) -> None:
+    def _handle_message(self, message: Json) -> None:
         number = message.get("id")
         if number is None:
-            self._hear(message.get("method", ""), message.get("params", {}), message.get("sessionId", ""))
+            self._on_event(message.get("method", ""), message.get("params", {}), message.get("sessionId", ""))
             return
-        waiting = self._waiting.get(number)
+        waiting = self._pending.get(number)
         if waiting is None or waiting.done():
             return
         if "error" in message:
-            waiting.set_exception(Refused(str(message["error"].get("message", "refused"))))
+            waiting.set_exception(CdpError(str(message["error"].get("message", "refused"))))
         else:
             waiting.set_result(message.get("result", {}))
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Take it for gone: every waiting call ends with Gone."""
-        self._alive = False
+        self._is_alive = False
         self._writer.close()
-        self._ended()
-        for waiting in self._waiting.values():
+        self._on_close()
+        for waiting in self._pending.values():
             if not waiting.done():
-                waiting.set_exception(Gone())
+                waiting.set_exception(BrowserGone())

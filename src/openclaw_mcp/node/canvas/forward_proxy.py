@@ -17,45 +17,45 @@ from typing import Final
 from msgspec import Struct
 
 from ...core.model import Json
-from ...net.internet import NoSuchHost, NotPublic, in_url, look_up
-from .urls import SIGN_IN, Origin
+from ...net.internet import NoSuchHost, NotPublic, resolve_host, url_host
+from .urls import PROXY_SIGN_IN_URL, WebOrigin
 
-MOST_CONNECTIONS: Final = 512  # at once; Chromium itself keeps to some 30 for requests and 255 for WebSockets
-MOST_LOOK_UPS: Final = 4  # at once: each may hold one of the few threads everybody shares
-MOST_HEAD: Final = 64 << 10  # bytes of a request line with its headers
+MAX_CONNECTIONS: Final = 512  # at once; Chromium itself keeps to some 30 for requests and 255 for WebSockets
+MAX_LOOK_UPS: Final = 4  # at once: each may hold one of the few threads everybody shares
+MAX_HEAD: Final = 64 << 10  # bytes of a request line with its headers
 HEAD_WAIT: Final = 15.0  # seconds from the connection to the end of the headers
 CONNECT_WAIT: Final = 20.0  # seconds to find the host and reach it
 IDLE_WAIT: Final = 600.0  # seconds without a byte in either direction
-PIECE: Final = 64 << 10  # bytes copied at a time
+CHUNK: Final = 64 << 10  # bytes copied at a time
 
-HOST: Final = "proxy.canvas.invalid"
+PROXY_HOST: Final = "proxy.canvas.invalid"
 """What Chromium calls us. It finds no other host, so nothing goes past us."""
-USER: Final = "canvas"
+PROXY_USER: Final = "canvas"
 
 _TARGET: Final = re.compile(
     r"(?:(http)://)?(\[[0-9A-Fa-f:.]+\]|[^\0-\x20\x7f-\xff:/?#@\[\]\\]+)(?::([0-9]{1,5}))?(/[!-~]*)?"
 )
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FOR_US: Final = frozenset(
+_HOP_HEADERS: Final = frozenset(
     {"connection", "host", "keep-alive", "proxy-authorization", "proxy-connection", "te", "upgrade"}
 )
 
-_ASK_SECRET: Final = (
+_AUTH_REQUIRED_RESPONSE: Final = (
     b'HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm="canvas"\r\n'
     b"Content-Length: 0\r\nConnection: close\r\n\r\n"
 )
-_NO_CONTENT: Final = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
-_REFUSED: Final = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-_CONNECTED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_NO_CONTENT_RESPONSE: Final = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
+_FORBIDDEN_RESPONSE: Final = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_TUNNEL_RESPONSE: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 logger = logging.getLogger(__name__)
 
 
-class BadHead(Exception):
+class BadRequestHead(Exception):
     """No request that this proxy takes."""
 
 
-class Head(Struct, frozen=True, kw_only=True):
+class RequestHead(Struct, frozen=True, kw_only=True):
     """What a request says before its body."""
 
     method: str
@@ -66,87 +66,87 @@ class Head(Struct, frozen=True, kw_only=True):
     """Empty for CONNECT, whose bytes are the browser's and the host's alone."""
     headers: tuple[tuple[str, str], ...]
 
-    def values(self, name: str) -> list[str]:
+    def header_values(self, name: str) -> list[str]:
         return [value for other, value in self.headers if other.lower() == name]
 
     @property
-    def origins(self) -> frozenset[Origin]:
+    def origins(self) -> frozenset[WebOrigin]:
         """What it may be for. A WebSocket comes as CONNECT, also one to an http origin."""
         schemes = ("http",) if self.path else ("http", "https")
-        return frozenset(Origin(scheme, self.host, self.port) for scheme in schemes)
+        return frozenset(WebOrigin(scheme, self.host, self.port) for scheme in schemes)
 
     @property
-    def body(self) -> int | None:
+    def body_length(self) -> int | None:
         """How many bytes follow; None = as many as come. Raises BadHead."""
         if not self.path:
             return None
-        lengths = self.values("content-length") or ["0"]
-        if self.values("transfer-encoding") or len(lengths) > 1 or not re.fullmatch("[0-9]{1,15}", lengths[0]):
-            raise BadHead
+        lengths = self.header_values("content-length") or ["0"]
+        if self.header_values("transfer-encoding") or len(lengths) > 1 or not re.fullmatch("[0-9]{1,15}", lengths[0]):
+            raise BadRequestHead
         return int(lengths[0])
 
-    def forwarded(self) -> bytes:
+    def encode_for_host(self) -> bytes:
         """As the host gets it: without what was meant for us, and as the only request of its connection."""
-        shown = in_url(self.host) if self.port == 80 else f"{in_url(self.host)}:{self.port}"
-        kept = [(name, value) for name, value in self.headers if name.lower() not in _FOR_US]
+        shown = url_host(self.host) if self.port == 80 else f"{url_host(self.host)}:{self.port}"
+        kept = [(name, value) for name, value in self.headers if name.lower() not in _HOP_HEADERS]
         lines = [f"{name}: {value}" for name, value in [("Host", shown), *kept, ("Connection", "close")]]
         return "\r\n".join([f"{self.method} {self.path} HTTP/1.1", *lines, "", ""]).encode("latin-1")
 
 
-def read_head(data: bytes) -> Head:
+def parse_head(data: bytes) -> RequestHead:
     """Raises BadHead."""
     first, *lines = data.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     words = first.split(" ")
     target = _TARGET.fullmatch(words[1]) if len(words) == 3 else None
     if target is None or not re.fullmatch("[A-Z]+", words[0]) or not words[2].startswith("HTTP/1."):
-        raise BadHead
+        raise BadRequestHead
     scheme, host, port, path = target.groups()
     tunnel = scheme is None
     if tunnel != (words[0] == "CONNECT") or (tunnel and (path or not port)) or int(port or 80) > 65535:
-        raise BadHead
-    return Head(
+        raise BadRequestHead
+    return RequestHead(
         method=words[0],
         target=words[1],
         host=host.lower().removeprefix("[").removesuffix("]"),
         port=int(port or 80),
         path="" if tunnel else path or "/",
-        headers=tuple(map(_header, lines)),
+        headers=tuple(map(_parse_header, lines)),
     )
 
 
-def _header(line: str) -> tuple[str, str]:
+def _parse_header(line: str) -> tuple[str, str]:
     name, colon, value = line.partition(":")
     if not colon or not _NAME.fullmatch(name) or not {"\r", "\n", "\0"}.isdisjoint(value):
-        raise BadHead
+        raise BadRequestHead
     return name, value.strip(" \t")
 
 
 class ForwardProxy:
     """Goes to the public internet and to `trusted` origins, for the one browser that was told its secret."""
 
-    def __init__(self, trusted: frozenset[Origin]) -> None:
+    def __init__(self, trusted: frozenset[WebOrigin]) -> None:
         self._trusted = trusted
         self._secret = secrets.token_urlsafe(32)
-        self._authorization = b"Basic " + b64encode(f"{USER}:{self._secret}".encode())
+        self._authorization = b"Basic " + b64encode(f"{PROXY_USER}:{self._secret}".encode())
         self._server: asyncio.Server | None = None
         self._address = ""
         self._connections: set[asyncio.Task[None]] = set()
-        self._looking_up = asyncio.Semaphore(MOST_LOOK_UPS)
-        self.signed_in = False
+        self._lookup_slots = asyncio.Semaphore(MAX_LOOK_UPS)
+        self.is_signed_in = False
         """Whether the browser has shown that it knows the secret."""
 
     async def start(self) -> None:
         # In two steps: a cancellation in the midst of one would leave a server that nobody knows.
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=MOST_HEAD, start_serving=False)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=MAX_HEAD, start_serving=False)
         await self._server.start_serving()
-        self._address = f"http://{HOST}:{self._server.sockets[0].getsockname()[1]}"
+        self._address = f"http://{PROXY_HOST}:{self._server.sockets[0].getsockname()[1]}"
 
     def options(self) -> list[str]:
         """What makes Chromium come here with everything, and find no host by itself."""
         return [
             f"--proxy-server={self._address}",
             "--proxy-bypass-list=<-loopback>",  # or it goes to the loopback itself
-            f"--host-resolver-rules=MAP {HOST} 127.0.0.1, MAP * ~NOTFOUND",
+            f"--host-resolver-rules=MAP {PROXY_HOST} 127.0.0.1, MAP * ~NOTFOUND",
             "--disable-quic",
             "--webrtc-ip-handling-policy=disable_non_proxied_udp",
             "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # its older name
@@ -155,7 +155,7 @@ class ForwardProxy:
     def credentials(self, challenge: Json) -> Json:
         """The answer to Chromium's question for a password: the secret for us, nothing for anybody else."""
         if challenge.get("source") == "Proxy" and challenge.get("origin") == self._address:
-            return {"response": "ProvideCredentials", "username": USER, "password": self._secret}
+            return {"response": "ProvideCredentials", "username": PROXY_USER, "password": self._secret}
         return {"response": "Default"}
 
     def stop(self) -> None:
@@ -172,7 +172,7 @@ class ForwardProxy:
     # ---- one connection ---------------------------------------------------------------------------------------------
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
-        if len(self._connections) >= MOST_CONNECTIONS or self._server is None or not self._server.is_serving():
+        if len(self._connections) >= MAX_CONNECTIONS or self._server is None or not self._server.is_serving():
             writer.transport.abort()
             return
         task = asyncio.create_task(self._serve(reader, writer))
@@ -188,47 +188,49 @@ class ForwardProxy:
         """One request: the next one may be for another host, and comes over another connection."""
         try:
             async with asyncio.timeout(HEAD_WAIT):
-                head = read_head(await reader.readuntil(b"\r\n\r\n"))
-            if not self._knows_secret(head):
-                writer.write(_ASK_SECRET)
-            elif head.target == SIGN_IN:
-                self.signed_in = True
-                writer.write(_NO_CONTENT)
+                head = parse_head(await reader.readuntil(b"\r\n\r\n"))
+            if not self._is_authorized(head):
+                writer.write(_AUTH_REQUIRED_RESPONSE)
+            elif head.target == PROXY_SIGN_IN_URL:
+                self.is_signed_in = True
+                writer.write(_NO_CONTENT_RESPONSE)
             else:
                 await self._forward(head, reader, writer)
             writer.close()
             async with asyncio.timeout(IDLE_WAIT):
                 await writer.wait_closed()
-        except (BadHead, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        except (BadRequestHead, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # no answer is a network error, to the browser and to the page
 
-    def _knows_secret(self, head: Head) -> bool:
-        given = head.values("proxy-authorization")
+    def _is_authorized(self, head: RequestHead) -> bool:
+        given = head.header_values("proxy-authorization")
         return len(given) == 1 and compare_digest(given[0].encode("latin-1"), self._authorization)
 
-    async def _forward(self, head: Head, reader: StreamReader, writer: StreamWriter) -> None:
-        body = head.body
+    async def _forward(self, head: RequestHead, reader: StreamReader, writer: StreamWriter) -> None:
+        body = head.body_length
         try:
             async with asyncio.timeout(CONNECT_WAIT):
                 from_host, to_host = await self._connect(head)
         except (NotPublic, NoSuchHost, OSError) as exc:
             logger.debug("the canvas's page was not connected to %s:%d (%s)", head.host, head.port, type(exc).__name__)
             # A plain request gets no answer: the page would take ours for the host's.
-            writer.write(b"" if head.path else _REFUSED)
+            writer.write(b"" if head.path else _FORBIDDEN_RESPONSE)
             return
         try:
             if head.path:
-                to_host.write(head.forwarded())
+                to_host.write(head.encode_for_host())
             else:
-                writer.write(_CONNECTED)
+                writer.write(_TUNNEL_RESPONSE)
             await _relay((reader, to_host, body), (from_host, writer, None))
         finally:
             to_host.transport.abort()
 
-    async def _connect(self, head: Head) -> tuple[StreamReader, StreamWriter]:
+    async def _connect(self, head: RequestHead) -> tuple[StreamReader, StreamWriter]:
         """To one of the addresses that were judged, and never by the name, which may mean another a moment later."""
-        async with self._looking_up:
-            addresses = await look_up(head.host, head.port, anywhere=not self._trusted.isdisjoint(head.origins))
+        async with self._lookup_slots:
+            addresses = await resolve_host(
+                head.host, head.port, allow_private=not self._trusted.isdisjoint(head.origins)
+            )
         for address in addresses[:-1]:
             try:
                 return await asyncio.open_connection(address, head.port)
@@ -237,16 +239,17 @@ class ForwardProxy:
         return await asyncio.open_connection(addresses[-1], head.port)
 
 
-Way = tuple[StreamReader, StreamWriter, int | None]
+CopyDirection = tuple[StreamReader, StreamWriter, int | None]
 """From where, whereto, and how many bytes at most."""
 
 
-async def _relay(*ways: Way) -> None:
+async def _relay(*directions: CopyDirection) -> None:
     """Copy until one of the ways has ended; Chromium never closes one half of a connection."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(IDLE_WAIT) as idle:
         copying = [
-            asyncio.create_task(_copy(*way, moved=lambda: idle.reschedule(loop.time() + IDLE_WAIT))) for way in ways
+            asyncio.create_task(_copy(*way, on_progress=lambda: idle.reschedule(loop.time() + IDLE_WAIT)))
+            for way in directions
         ]
         try:
             await asyncio.wait(copying, return_when=asyncio.FIRST_COMPLETED)
@@ -256,11 +259,13 @@ async def _relay(*ways: Way) -> None:
             await asyncio.gather(*copying, return_exceptions=True)
 
 
-async def _copy(source: StreamReader, target: StreamWriter, left: int | None, *, moved: Callable[[], None]) -> None:
+async def _copy(
+    source: StreamReader, target: StreamWriter, limit: int | None, *, on_progress: Callable[[], None]
+) -> None:
     """Until `source` has no more, or has more than it may: a second request where there is one alone."""
-    while piece := await source.read(PIECE):
-        moved()
-        target.write(piece if left is None else piece[:left])
+    while piece := await source.read(CHUNK):
+        on_progress()
+        target.write(piece if limit is None else piece[:limit])
         await target.drain()
-        if left is not None and (left := left - len(piece)) < 0:
+        if limit is not None and (limit := limit - len(piece)) < 0:
             return

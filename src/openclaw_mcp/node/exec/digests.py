@@ -5,36 +5,36 @@ import os
 import stat
 from typing import Final
 
-LARGEST: Final = 16 << 20  # bytes of one file; a larger one can't be remembered
+MAX_BYTES: Final = 16 << 20  # bytes of one file; a larger one can't be remembered
 MOST_BYTES: Final = 64 << 20  # read for one decision; beyond that nothing can be remembered
 FOLDER: Final = "folder"
 """Stands for the digest of a folder: that it is one."""
-UNREAD: Final = ""
+UNREADABLE: Final = ""
 """Stands for the digest of what is no plain file, is too large or can't be read."""
 
 
-class Digests:
+class FileDigests:
     """Those of one decision, by path, links followed."""
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-        self._bytes = MOST_BYTES
+        self._digests: dict[str, str] = {}
+        self._bytes_left = MOST_BYTES
 
-    def of(self, path: str) -> str:
+    def digest(self, path: str) -> str:
         """The digest of the whole file, FOLDER or UNREAD."""
-        if path not in self._known:
+        if path not in self._digests:
             if os.path.isdir(path):  # noqa: PTH112  texts, not paths
-                self._known[path] = FOLDER
+                self._digests[path] = FOLDER
             else:
-                data = self.content(path)
-                self._known[path] = UNREAD if data is None else hashlib.sha256(data).hexdigest()
-        return self._known[path]
+                data = self.read_content(path)
+                self._digests[path] = UNREADABLE if data is None else hashlib.sha256(data).hexdigest()
+        return self._digests[path]
 
-    def content(self, path: str) -> bytes | None:
+    def read_content(self, path: str) -> bytes | None:
         """All of a plain file; None of anything else, which is not even opened: that alone may act."""
         try:
             status = os.stat(path)  # noqa: PTH116
-            if not stat.S_ISREG(status.st_mode) or status.st_size > min(LARGEST, self._bytes):
+            if not stat.S_ISREG(status.st_mode) or status.st_size > min(MAX_BYTES, self._bytes_left):
                 return None
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
@@ -43,10 +43,10 @@ class Digests:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None
             with os.fdopen(descriptor, "rb", closefd=False) as file:
-                data = file.read(LARGEST + 1)
+                data = file.read(MAX_BYTES + 1)
         except OSError:
             return None
         finally:
             os.close(descriptor)
-        self._bytes -= len(data)
-        return data if len(data) <= LARGEST else None
+        self._bytes_left -= len(data)
+        return data if len(data) <= MAX_BYTES else None

@@ -7,10 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from ..path_following import is_of_each_process
-from .shell_reader import words
+from ..path_following import is_per_process_path
+from .shell_reader import word_set
 
-_BLOCKED: Final = words(
+_BLOCKED: Final = word_set(
     """
     PATH PATHEXT COMSPEC PSMODULEPATH NODE_OPTIONS NODE_PATH PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE PYTHONHOME
     PYTHONINSPECT RUBYOPT RUBYLIB PERL5OPT PERL5LIB PERL5DB PERLIO BASH_ENV ENV CDPATH PROMPT_COMMAND ZDOTDIR IFS
@@ -35,7 +35,7 @@ _SECRET_WORDS: Final = frozenset({"TOKEN", "SECRET", "PASSWORD", "PASSWD", "CRED
 _SECRET_PAIRS: Final = frozenset(
     {("API", "KEY"), ("ACCESS", "KEY"), ("PRIVATE", "KEY"), ("CLIENT", "SECRET"), ("CONNECTION", "STRING")}
 )
-_INHERITED: Final = words(
+_INHERITED: Final = word_set(
     """
     HOME USER LOGNAME SHELL TMPDIR TZ TERM COLORTERM NO_COLOR LANG LANGUAGE LC_ALL LC_CTYPE LC_NUMERIC LC_TIME
     LC_COLLATE
@@ -47,7 +47,7 @@ _INHERITED: Final = words(
 )
 """Who and where the user is, how text looks, where the desktop is: nothing of it a secret."""
 _PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY"})
-_WINDOWS: Final = words(
+_WINDOWS: Final = word_set(
     """
     SYSTEMROOT SYSTEMDRIVE WINDIR COMSPEC PATHEXT TEMP TMP USERPROFILE USERNAME USERDOMAIN HOMEDRIVE HOMEPATH APPDATA
     LOCALAPPDATA PROGRAMDATA PROGRAMFILES PROGRAMFILES(X86) PROGRAMW6432 COMMONPROGRAMFILES COMPUTERNAME OS
@@ -57,9 +57,9 @@ _WINDOWS: Final = words(
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def blocked(names: Mapping[str, str]) -> list[str]:
+def find_blocked_names(variables: Mapping[str, str]) -> list[str]:
     """The names a caller may not set, sorted."""
-    return sorted(name for name in names if _is_blocked(name))
+    return sorted(name for name in variables if _is_blocked(name))
 
 
 def _is_blocked(name: str) -> bool:
@@ -76,20 +76,20 @@ def clean_path(environ: Mapping[str, str] = os.environ) -> str:
     return os.pathsep.join(
         entry
         for entry in entries
-        if (entry[:1] == os.sep or Path(entry).is_absolute()) and not is_of_each_process(entry)
+        if (entry[:1] == os.sep or Path(entry).is_absolute()) and not is_per_process_path(entry)
     )
 
 
-def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def child_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What a command gets from us: the short list, as far as it is set here, and a PATH without surprises."""
     kept = {name: value for name, value in environ.items() if _is_inherited(name, value)}
     kept["PATH"] = clean_path(environ)
     return kept
 
 
-def for_a_browser(environ: Mapping[str, str]) -> dict[str, str]:
+def browser_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What a browser gets that shows strangers' pages: as a command, without the way to the user's SSH keys."""
-    return {name: value for name, value in inherited(environ).items() if name != "SSH_AUTH_SOCK"}
+    return {name: value for name, value in child_environment(environ).items() if name != "SSH_AUTH_SOCK"}
 
 
 def _is_inherited(name: str, value: str) -> bool:

@@ -13,21 +13,21 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from ..path_following import follow, is_of_each_process
-from .digests import Digests
-from .implicit_files import leads_on, looked_for
-from .program_powers import INTERPRETERS, SHELLS, listed, plain_name
-from .shell_reader import Word
+from ..path_following import follow_links, is_per_process_path
+from .digests import FileDigests
+from .implicit_files import implicit_files, indirection_patterns
+from .program_powers import INTERPRETERS, SHELLS, is_listed, plain_name
+from .shell_reader import ShellWord
 
-MOST_LOOKS: Final = 4096  # names tried for one decision
-MOST_ENTRIES: Final = 4096  # of a folder in which names are completed
-MOST_MATCHES: Final = 64  # of one pattern
-MOST_FOLDERS: Final = 32  # a text may move to
-LONGEST_CLUSTER: Final = 256  # characters of an option; in a longer one no path is looked for
+MOST_LOOKUPS: Final = 4096  # names tried for one decision
+MAX_ENTRIES: Final = 4096  # of a folder in which names are completed
+MAX_MATCHES: Final = 64  # of one pattern
+MAX_FOLDERS: Final = 32  # a text may move to
+MAX_CLUSTER_LENGTH: Final = 256  # characters of an option; in a longer one no path is looked for
 
-_ENTRANCES: Final = ("__main__.py", "__init__.py", "index.js", "package.json")
+_ENTRY_POINTS: Final = ("__main__.py", "__init__.py", "index.js", "package.json")
 """What runs when an interpreter is given a folder."""
-_MAKES: Final = frozenset({"make", "gmake"})
+_MAKE_PROGRAMS: Final = frozenset({"make", "gmake"})
 """They make a file anew, the one they read as well, from one beside it: `Makefile` from `Makefile.sh`."""
 _SPLIT: Final = re.compile(r"[\s=:,@;|&<>(){}'\"`$]+")
 _SPLIT_BRACKETS: Final = re.compile(r"[\s=:,@;|&<>(){}\[\]'\"`$]+")
@@ -38,126 +38,128 @@ _ADDRESS: Final = re.compile(r"[%?#]")
 _WILD: Final = re.compile(r"[*?\[]")
 
 
-class Program(Struct, frozen=True):
+class ProgramFile(Struct, frozen=True):
     """The program of a command."""
 
     file: str | None = None
     """Its own path, links followed."""
-    own: str | None = None
+    custom_path: str | None = None
     """The path it is started by, where it is not the one installed by its name."""
 
 
-class Named(Struct, frozen=True):
+class NamedFiles(Struct, frozen=True):
     paths: tuple[str, ...] = ()
     """Files and folders, links followed."""
-    all: bool = True
+    complete: bool = True
     """No word names others, and git finds nothing that leads it on."""
 
 
-class TooMuch(Exception):
+class ScanLimitReached(Exception):
     """More than is looked at."""
 
 
-class Naming:
+class OperandScanner:
     """What words name in the folders of one decision. Looks once, and at no more than it may."""
 
-    def __init__(self, digests: Digests) -> None:
+    def __init__(self, digests: FileDigests) -> None:
         self._digests = digests
-        self._looks = MOST_LOOKS
-        self._all = True
+        self._lookups_left = MOST_LOOKUPS
+        self._complete = True
         self._entries: dict[str, list[str]] = {}
-        self._known: dict[tuple[str, tuple[Word, ...]], Named] = {}
+        self._scans: dict[tuple[str, tuple[ShellWord, ...]], NamedFiles] = {}
 
-    def named(self, folder: str, words: tuple[Word, ...], program: Program) -> Named:
+    def scan(self, folder: str, words: tuple[ShellWord, ...], program: ProgramFile) -> NamedFiles:
         """What a command names that starts in this folder."""
         key = folder, words
-        if key not in self._known:
-            self._all = True
+        if key not in self._scans:
+            self._complete = True
             found: dict[str, None] = {}
             try:
-                for path in self._each(folder, words, program):
+                for path in self._scan_paths(folder, words, program):
                     found[path] = None
-            except TooMuch:
-                self._all = False
-            self._known[key] = Named(tuple(found), self._all)
-        return self._known[key]
+            except ScanLimitReached:
+                self._complete = False
+            self._scans[key] = NamedFiles(tuple(found), self._complete)
+        return self._scans[key]
 
-    def folders(self, folder: str, words: Sequence[Word]) -> tuple[list[str], bool]:
+    def reachable_folders(self, folder: str, words: Sequence[ShellWord]) -> tuple[list[str], bool]:
         """Where commands may run that move to folders these words name, one after another; and whether that is all."""
-        self._all = True
-        found, parts = [folder], _all_parts(words)
+        self._complete = True
+        found, parts = [folder], _path_candidates(words)
         try:
             for base in found:  # it grows
-                inner = dict.fromkeys(path for path in self._spoken(base, parts) if _is_folder(path))
-                found += [path for path in inner if path not in found][: MOST_FOLDERS - len(found)]
-        except TooMuch:
-            self._all = False
-        return found, self._all and len(found) < MOST_FOLDERS
+                inner = dict.fromkeys(path for path in self._paths_in_words(base, parts) if _is_folder(path))
+                found += [path for path in inner if path not in found][: MAX_FOLDERS - len(found)]
+        except ScanLimitReached:
+            self._complete = False
+        return found, self._complete and len(found) < MAX_FOLDERS
 
-    def there(self, folder: str, name: str) -> Iterator[str]:
+    def find_existing_path(self, folder: str, name: str) -> Iterator[str]:
         """The real path of what `name` means, if there is such a file. Raises TooMuch."""
         if not name or "\0" in name or len(name) > 4096:
             return
-        self._count()
+        self._count_lookup()
         try:
             path = os.path.join(folder, os.path.expanduser(name))  # noqa: PTH111, PTH118  texts, not paths
-            if is_of_each_process(os.path.normpath(path)):
-                self._all = False
+            if is_per_process_path(os.path.normpath(path)):
+                self._complete = False
                 return
             if not os.path.lexists(path):
                 return
-            real, steady = follow(path)
+            real, steady = follow_links(path)
         except (OSError, ValueError):
             return
         if not steady:
-            self._all = False
+            self._complete = False
         elif real != folder and os.path.lexists(real):
             yield real
 
     # ---- what words name ---------------------------------------------------------------------------------------
 
-    def _each(self, folder: str, words: tuple[Word, ...], program: Program) -> Iterator[str]:
-        parts = _all_parts(words[1:])
-        if program.own is not None:
-            yield from self.there(folder, program.own)
+    def _scan_paths(self, folder: str, words: tuple[ShellWord, ...], program: ProgramFile) -> Iterator[str]:
+        parts = _path_candidates(words[1:])
+        if program.custom_path is not None:
+            yield from self.find_existing_path(folder, program.custom_path)
         found: list[str] = []
-        for path in self._spoken(folder, parts):
+        for path in self._paths_in_words(folder, parts):
             found += [path] if path not in found else []
             yield path
         programs = {plain_name(each) for each in (words[0].text, program.file or "", *(part.text for part in parts))}
-        yield from self._found_by(programs, folder, parts, found)
-        self._follow_leads(leads_on(words[0].text), folder, found)
+        yield from self._implicit_files(programs, folder, parts, found)
+        self._check_indirections(indirection_patterns(words[0].text), folder, found)
         inner = [path for path in found if _is_folder(path)]
         for each in inner:
-            yield from (path for name in _ENTRANCES for path in self.there(each, name))
-        if any(is_interpreter(each) or each in _MAKES for each in programs):
+            yield from (path for name in _ENTRY_POINTS for path in self.find_existing_path(each, name))
+        if any(is_interpreter(each) or each in _MAKE_PROGRAMS for each in programs):
             for base in (folder, *inner):
-                yield from (path for part in parts for path in self._completed(base, part))
+                yield from (path for part in parts for path in self._complete_module_name(base, part))
 
-    def _spoken(self, folder: str, parts: Sequence[Word]) -> Iterator[str]:
+    def _paths_in_words(self, folder: str, parts: Sequence[ShellWord]) -> Iterator[str]:
         """What words may mean: themselves, and where a shell may expand them, what they expand to."""
-        yield from (path for part in parts for path in self.there(folder, part.text))
+        yield from (path for part in parts for path in self.find_existing_path(folder, part.text))
         for part in parts:
-            if part.open and _WILD.search(part.text):
-                matching = self._globbed(folder, os.path.expanduser(part.text))  # noqa: PTH111
-                yield from islice(matching, MOST_MATCHES)
-                self._all = self._all and next(matching, None) is None
+            if part.is_dynamic and _WILD.search(part.text):
+                matching = self._expand_glob(folder, os.path.expanduser(part.text))  # noqa: PTH111
+                yield from islice(matching, MAX_MATCHES)
+                self._complete = self._complete and next(matching, None) is None
 
-    def _globbed(self, folder: str, pattern: str) -> Iterator[str]:
+    def _expand_glob(self, folder: str, pattern: str) -> Iterator[str]:
         """As shells expand patterns, hidden files included."""
         folder = folder.rstrip("/")
         first, _, rest = pattern.partition("/")
         if not first:
-            yield from self._globbed("/", rest.lstrip("/")) if rest.strip("/") else ()
+            yield from self._expand_glob("/", rest.lstrip("/")) if rest.strip("/") else ()
             return
         wild = first.replace("[^", "[!")
         entries = [first]
         if _WILD.search(first):
-            entries = [entry for entry in self._listed(folder or "/") if fnmatch.fnmatchcase(entry, wild)]
+            entries = [entry for entry in self._list_folder(folder or "/") if fnmatch.fnmatchcase(entry, wild)]
         for entry in entries:
-            yield from self._globbed(f"{folder}/{entry}", rest) if rest else self.there(folder or "/", entry)
+            yield from (
+                self._expand_glob(f"{folder}/{entry}", rest) if rest else self.find_existing_path(folder or "/", entry)
+            )
 
-    def _completed(self, base: str, part: Word) -> Iterator[str]:
+    def _complete_module_name(self, base: str, part: ShellWord) -> Iterator[str]:
         """What an interpreter takes a name for that is no file: `app` is `app.js`, `a.b` is `a.py` or `a/b.py`, `A::B`
         is `A/B.pm`."""
         text = part.text
@@ -170,96 +172,100 @@ class Naming:
                 *above, last = steps[:depth]
                 if last and last not in (".", ".."):
                     within = os.path.join(base, "/".join(above) or ("/" if above else ""))  # noqa: PTH118
-                    yield from self._beginning(within, last)
+                    yield from self._entries_with_stem(within, last)
 
-    def _beginning(self, folder: str, name: str) -> Iterator[str]:
-        for entry in self._listed(folder):
+    def _entries_with_stem(self, folder: str, name: str) -> Iterator[str]:
+        for entry in self._list_folder(folder):
             if entry == name or entry.startswith((f"{name}.", f"{name},")):
-                yield from self.there(folder, entry)
-                for entrance in _ENTRANCES if entry == name else ():
-                    yield from self.there(f"{folder}/{entry}", entrance)
+                yield from self.find_existing_path(folder, entry)
+                for entrance in _ENTRY_POINTS if entry == name else ():
+                    yield from self.find_existing_path(f"{folder}/{entry}", entrance)
 
     # ---- what programs find by themselves ----------------------------------------------------------------------
 
-    def _found_by(self, programs: set[str], folder: str, parts: Sequence[Word], found: Sequence[str]) -> Iterator[str]:
-        names = list(dict.fromkeys(name for program in sorted(programs) for name in looked_for(program)))
-        for standing in self._standing(folder, found) if names else ():
+    def _implicit_files(
+        self, programs: set[str], folder: str, parts: Sequence[ShellWord], found: Sequence[str]
+    ) -> Iterator[str]:
+        names = list(dict.fromkeys(name for program in sorted(programs) for name in implicit_files(program)))
+        for standing in self._search_folders(folder, found) if names else ():
             for name in names:
                 for each in [name.replace("{}", part.text) for part in parts] if "{}" in name else [name]:
-                    yield from self._looked_for(standing, each)
+                    yield from self._expand_implicit_file(standing, each)
 
-    def _follow_leads(self, signs: Mapping[str, re.Pattern[bytes]], folder: str, found: Sequence[str]) -> None:
-        for standing in self._standing(folder, found) if signs else ():
-            for name, sign in signs.items():
-                self._all = self._all and not any(self._holds(path, sign) for path in self._globbed(standing, name))
+    def _check_indirections(self, patterns: Mapping[str, re.Pattern[bytes]], folder: str, found: Sequence[str]) -> None:
+        for standing in self._search_folders(folder, found) if patterns else ():
+            for name, sign in patterns.items():
+                self._complete = self._complete and not any(
+                    self._may_contain(path, sign) for path in self._expand_glob(standing, name)
+                )
 
-    def _looked_for(self, folder: str, name: str) -> Iterator[str]:
-        return (path for path in self._globbed(folder, name) if not path.endswith(".sample"))
+    def _expand_implicit_file(self, folder: str, name: str) -> Iterator[str]:
+        return (path for path in self._expand_glob(folder, name) if not path.endswith(".sample"))
 
-    def _holds(self, path: str, sign: re.Pattern[bytes]) -> bool:
+    def _may_contain(self, path: str, pattern: re.Pattern[bytes]) -> bool:
         """Whether this is in a file, or may be; of a folder only where its being there is enough."""
-        if not sign.pattern:
+        if not pattern.pattern:
             return True
-        data = None if _is_folder(path) else self._digests.content(path)
-        return not _is_folder(path) and (data is None or sign.search(data) is not None)
+        data = None if _is_folder(path) else self._digests.read_content(path)
+        return not _is_folder(path) and (data is None or pattern.search(data) is not None)
 
-    def _standing(self, folder: str, found: Sequence[str]) -> Sequence[str]:
+    def _search_folders(self, folder: str, found: Sequence[str]) -> Sequence[str]:
         """Where a program looks for what it needs: its folder and those above, those it is given, those between."""
         standing = dict.fromkeys([folder, *(str(each) for each in PurePath(folder).parents)])
         for path in found:
             standing |= dict.fromkeys([path, *(str(each) for each in PurePath(path).parents)])
         return [each for each in standing if _is_folder(each)]
 
-    def _listed(self, folder: str) -> list[str]:
+    def _list_folder(self, folder: str) -> list[str]:
         if folder not in self._entries:
-            self._count()
+            self._count_lookup()
             try:
                 entries = os.listdir(folder)  # noqa: PTH208  texts, not paths
             except (OSError, ValueError):
                 entries = []
-            self._entries[folder] = sorted(entries[: MOST_ENTRIES + 1])
-        if len(self._entries[folder]) > MOST_ENTRIES:
-            self._all = False
+            self._entries[folder] = sorted(entries[: MAX_ENTRIES + 1])
+        if len(self._entries[folder]) > MAX_ENTRIES:
+            self._complete = False
         return self._entries[folder]
 
-    def _count(self) -> None:
-        self._looks -= 1
-        if self._looks < 0:
-            raise TooMuch
+    def _count_lookup(self) -> None:
+        self._lookups_left -= 1
+        if self._lookups_left < 0:
+            raise ScanLimitReached
 
 
 def is_interpreter(name: str) -> bool:
-    return name in SHELLS or listed(name.lower(), INTERPRETERS)
+    return name in SHELLS or is_listed(name.lower(), INTERPRETERS)
 
 
 def _is_folder(path: str) -> bool:
     return os.path.isdir(path)  # noqa: PTH112  a text, as everything here
 
 
-def _all_parts(words: Sequence[Word]) -> Sequence[Word]:
-    found = dict.fromkeys((part, word.open) for word in words for part in _parts(word.text) if part)
-    in_addresses = [(_in_address(part), False) for part, _ in found if _ADDRESS.search(part)]
-    return [Word(part, open) for part, open in (found | dict.fromkeys(in_addresses))]
+def _path_candidates(words: Sequence[ShellWord]) -> Sequence[ShellWord]:
+    found = dict.fromkeys((part, word.is_dynamic) for word in words for part in _split_candidates(word.text) if part)
+    in_addresses = [(_url_path(part), False) for part, _ in found if _ADDRESS.search(part)]
+    return [ShellWord(part, open) for part, open in (found | dict.fromkeys(in_addresses))]
 
 
-def _in_address(part: str) -> str:
+def _url_path(part: str) -> str:
     """The path an address means: `/a%20b.mjs?v=1` is `/a b.mjs`."""
     return unquote(_QUERY.split(part)[0], errors="surrogateescape")
 
 
-def _parts(text: str) -> Iterator[str]:
+def _split_candidates(text: str) -> Iterator[str]:
     """The ways a word can hold a path: itself, `--file=path`, `-fpath`, `-xfpath`, `@path`, `a:b`, `a,b`, `sh path`,
     all of it with quotes or backslashes."""
-    for spelled in dict.fromkeys((text, *_unquoted(text))):
+    for spelled in dict.fromkeys((text, *_unquote_words(text))):
         yield spelled
         yield spelled.partition("=")[2]
         yield spelled.partition("@")[2]
         for part in (spelled, *_SPLIT.split(spelled), *_SPLIT_BRACKETS.split(spelled)):
             yield part
-            yield from _glued(part)
+            yield from _option_suffixes(part)
 
 
-def _unquoted(text: str) -> Iterator[str]:
+def _unquote_words(text: str) -> Iterator[str]:
     """The words of `text` as a shell would take their quotes and backslashes away, or about so."""
     if _QUOTING.search(text):
         yield _QUOTING.sub("", text)
@@ -269,7 +275,7 @@ def _unquoted(text: str) -> Iterator[str]:
             yield from reader
 
 
-def _glued(word: str) -> Iterator[str]:
+def _option_suffixes(word: str) -> Iterator[str]:
     """What may be glued to an option, or to several: `-fx`, `-xfx`."""
-    if word.startswith("-") and not word.startswith("--") and len(word) <= LONGEST_CLUSTER:
+    if word.startswith("-") and not word.startswith("--") and len(word) <= MAX_CLUSTER_LENGTH:
         yield from (word[at:] for at in range(2, len(word)))

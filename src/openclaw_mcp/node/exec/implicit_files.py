@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from .program_powers import BUILDERS, listed, plain_name, unversioned
+from .program_powers import BUILDERS, is_listed, plain_name, strip_version
 
-_LOOKED_FOR: Final = """
+_IMPLICIT_FILES: Final = """
     make gmake: GNUmakefile* makefile* Makefile* s.* RCS/* SCCS/*
     ninja samu: build.ninja
     node nodejs: package.json node.config.json
@@ -91,33 +91,33 @@ _LOOKED_FOR: Final = """
     emacs: .dir-locals.el
 """
 
-_ANYTHING: Final = re.compile(b"")
+_ANY_CONTENT: Final = re.compile(b"")
 _GITLINK: Final = re.compile(rb"\0\0\xe0\0")
 """The mode of an entry that is another repository, whose settings count as well."""
-_KNOWN_SETTINGS: Final = (
+_HARMLESS_GIT_SETTINGS: Final = (
     rb"repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|url|"
     rb"pushurl|fetch|remote|merge|rebase|prune|tagopt|name|email|defaultbranch|ff|autosetuprebase|vscode-merge-base"
 )
-_SETTINGS_THAT_MAY_START_SOMETHING: Final = re.compile(
+_RISKY_GIT_SETTING: Final = re.compile(
     rb"(?im)^(?![ \t]*(?:"
     rb"|[#;].*"
     rb"|\[(?:core|remote|branch|user|init|pull|push)(?: \"[^\"\\\n]*\")?\]"
-    rb"|(?:" + _KNOWN_SETTINGS + rb")(?:[ \t]*=[^\\\n]*)?"
+    rb"|(?:" + _HARMLESS_GIT_SETTINGS + rb")(?:[ \t]*=[^\\\n]*)?"
     rb")[ \t\r]*$)"
 )
 """A line of git's settings that is none of those that surely start nothing and lead nowhere."""
 
-_GIT_LEADS_ON: Final[dict[str, re.Pattern[bytes]]] = {
-    "HEAD": _ANYTHING,  # a repository without a .git, or the inside of one
+_GIT_INDIRECTIONS: Final[dict[str, re.Pattern[bytes]]] = {
+    "HEAD": _ANY_CONTENT,  # a repository without a .git, or the inside of one
     ".git": re.compile(rb"gitdir:"),
-    ".git/config": _SETTINGS_THAT_MAY_START_SOMETHING,
+    ".git/config": _RISKY_GIT_SETTING,
     ".git/index": _GITLINK,
-    **dict.fromkeys((".gitmodules", ".git/modules", ".git/commondir", ".git/sharedindex.*"), _ANYTHING),
+    **dict.fromkeys((".gitmodules", ".git/modules", ".git/commondir", ".git/sharedindex.*"), _ANY_CONTENT),
 }
 """Files which, with this in them, make git start something or look in other places."""
 
 
-def _by_program(lines: str) -> dict[str, tuple[str, ...]]:
+def _parse_table(lines: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for line in lines.strip().splitlines():
         programs, _, files = line.partition(":")
@@ -126,21 +126,21 @@ def _by_program(lines: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-_NAMES: Final = _by_program(_LOOKED_FOR)
+_FILES_BY_PROGRAM: Final = _parse_table(_IMPLICIT_FILES)
 
 
-def looked_for(program: str) -> Sequence[str]:
+def implicit_files(program: str) -> Sequence[str]:
     """The names of what it looks for, as far as we know."""
     name = plain_name(program)
-    return _NAMES.get(name) or _NAMES.get(unversioned(name), ())
+    return _FILES_BY_PROGRAM.get(name) or _FILES_BY_PROGRAM.get(strip_version(name), ())
 
 
-def runs_what_it_finds(program: str) -> bool:
+def runs_folder_code(program: str) -> bool:
     """Whether it is known to run what the folder says. What node looks for lies beside its script."""
     name = plain_name(program)
-    return listed(name, BUILDERS) or (bool(looked_for(name)) and name not in ("node", "nodejs", "java"))
+    return is_listed(name, BUILDERS) or (bool(implicit_files(name)) and name not in ("node", "nodejs", "java"))
 
 
-def leads_on(program: str) -> Mapping[str, re.Pattern[bytes]]:
+def indirection_patterns(program: str) -> Mapping[str, re.Pattern[bytes]]:
     """What makes a program that only looks do more: the names of files, and what must not stand in them."""
-    return _GIT_LEADS_ON if plain_name(program) == "git" else {}
+    return _GIT_INDIRECTIONS if plain_name(program) == "git" else {}

@@ -9,12 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from .program_powers import Locate, is_multi_call, may_be_meant_by_a_wildcard, name_of
-from .shell_reader import Piece, Word
+from .program_powers import LocateProgram, base_name, is_multi_call, may_match_wildcard
+from .shell_reader import ParsedCommand, ShellWord
 
-MOST_COMPARED: Final = 1 << 20  # characters of pattern times command; beyond that two texts with gaps count as fitting
+MAX_COMPARED: Final = 1 << 20  # characters of pattern times command; beyond that two texts with gaps count as fitting
 
-_BY_WILDCARD: Final = {
+_WILDCARD_ARGUMENTS: Final = {
     # GNU's -f prints a file's lines as bad dates and -s sets the clock; with others any word without a + sets it.
     "date": re.compile(
         r"\+.*|-[uR]+|-I[a-z]*|--(?:utc|universal|rfc-email|rfc-2822|iso-8601(?:=[a-z]+)?|rfc-3339=[a-z]+|debug)|"
@@ -23,49 +23,53 @@ _BY_WILDCARD: Final = {
     ),
 }
 """All a wildcard means of the words of programs that look and can do more: what else they are given, a rule writes."""
-_WITH_A_VALUE: Final = {"date": frozenset({"-d", "-r", "--date", "--reference"})}
+_VALUE_OPTIONS: Final = {"date": frozenset({"-d", "-r", "--date", "--reference"})}
 """Options of theirs whose next word is a value, whatever it is."""
 
 
-def is_wild(pattern: str) -> bool:
+def has_wildcard(pattern: str) -> bool:
     return "*" in pattern or "?" in pattern
 
 
 # ---- allow: only what certainly fits --------------------------------------------------------------------
 
 
-Installed = Callable[[str], bool]
+IsInstalled = Callable[[str], bool]
 """Whether a program as written is the one its bare name means, in a folder where no workspace puts programs."""
 
 
-def surely_program(pattern: str, piece: Piece, locate: Locate, sure: Locate, installed: Installed) -> bool:
+def program_matches(
+    pattern: str, command: ParsedCommand, locate: LocateProgram, launch_path: LocateProgram, is_installed: IsInstalled
+) -> bool:
     """`sure`: the file as which a program is started; a link of somebody's own is not what it leads to."""
-    given = piece.words[0].text
-    wild = is_wild(pattern)
-    if wild and not may_be_meant_by_a_wildcard(given, locate):
+    given = command.words[0].text
+    wild = has_wildcard(pattern)
+    if wild and not may_match_wildcard(given, locate):
         return False
     if "/" in pattern:
-        found, place = locate(given), sure(given)
+        found, place = locate(given), launch_path(given)
         return (
             found is not None
             and place is not None
             and (found == place or not wild)
-            and (name_of(given) == name_of(found) or not is_multi_call(found))
+            and (base_name(given) == base_name(found) or not is_multi_call(found))
             and _path_glob(pattern).fullmatch(os.path.normpath(place)) is not None
         )
     if wild:
-        return "/" not in given and _glob(pattern).fullmatch(given) is not None and installed(given)
-    return name_of(given) == pattern and installed(given)
+        return "/" not in given and _glob(pattern).fullmatch(given) is not None and is_installed(given)
+    return base_name(given) == pattern and is_installed(given)
 
 
-def surely_arguments(pattern: str, piece: Piece, program: str = "") -> bool:
+def arguments_match(pattern: str, command: ParsedCommand, program: str = "") -> bool:
     """`program`: what the rule calls the program, which may go by another name."""
-    words = piece.words[1:]
-    if is_wild(pattern) and any(_is_beyond_a_wildcard(pattern, words, each) for each in (piece.words[0].text, program)):
+    words = command.words[1:]
+    if has_wildcard(pattern) and any(
+        _exceeds_wildcard(pattern, words, each) for each in (command.words[0].text, program)
+    ):
         return False
     if pattern == "*":
         return True
-    if any(word.open for word in words):
+    if any(word.is_dynamic for word in words):
         return False
     line = shlex.join(word.text for word in words)
     if _glob(pattern).fullmatch(line):
@@ -73,20 +77,20 @@ def surely_arguments(pattern: str, piece: Piece, program: str = "") -> bool:
     return pattern.endswith(" *") and line == pattern[:-2]
 
 
-def _is_beyond_a_wildcard(pattern: str, words: Sequence[Word], program: str) -> bool:
-    meant = _BY_WILDCARD.get(name_of(program))
+def _exceeds_wildcard(pattern: str, words: Sequence[ShellWord], program: str) -> bool:
+    meant = _WILDCARD_ARGUMENTS.get(base_name(program))
     if meant is None:
         return False
-    valued = _WITH_A_VALUE[name_of(program)]
+    valued = _VALUE_OPTIONS[base_name(program)]
     written = pattern.split()
     at = 0
     while at < len(words):
         word = words[at]
         plain = meant.fullmatch(word.text) is not None
-        if word.open or not (plain or word.text in valued or word.text in written):
+        if word.is_dynamic or not (plain or word.text in valued or word.text in written):
             return True
         # What an option is given is for the option to say; one we don't know, the rule has written.
-        has_value = not plain and word.text.startswith("-") and at + 1 < len(words) and not words[at + 1].open
+        has_value = not plain and word.text.startswith("-") and at + 1 < len(words) and not words[at + 1].is_dynamic
         at += 2 if has_value else 1
     return False
 
@@ -95,31 +99,31 @@ def _is_beyond_a_wildcard(pattern: str, words: Sequence[Word], program: str) -> 
 
 
 @lru_cache(maxsize=4096)
-def program_of(pattern: str) -> tuple[str, bool]:
+def pattern_program(pattern: str) -> tuple[str, bool]:
     """A pattern's program in lower case, and whether any of the commands it is for may go by another name."""
     program = pattern.split(maxsplit=1)[0].lower()
-    return program, is_wild(program) or "/" in program
+    return program, has_wildcard(program) or "/" in program
 
 
-def names_of(first: str, found: str | None) -> set[str]:
+def program_names(first: str, found: str | None) -> set[str]:
     """The names a program as written goes by, in lower case: its own and those of its file."""
-    names = {first.lower(), name_of(first).lower()}
-    return names | {found.lower(), name_of(found).lower()} if found else names
+    names = {first.lower(), base_name(first).lower()}
+    return names | {found.lower(), base_name(found).lower()} if found else names
 
 
-def may_match(whole: str, program: str, arguments: str, piece: Piece, locate: Locate) -> bool:
-    first, words = piece.words[0].text, piece.words[1:]
+def may_match(pattern: str, program: str, arguments: str, command: ParsedCommand, locate: LocateProgram) -> bool:
+    first, words = command.words[0].text, command.words[1:]
     found = locate(first)
-    names = names_of(first, found)
-    if is_wild(program):
-        if any(_spans(whole, name, words) for name in names):
+    names = program_names(first, found)
+    if has_wildcard(program):
+        if any(_matches_across(pattern, name, words) for name in names):
             return True
         named = any(_glob(program, any_case=True).fullmatch(name) for name in names)
     else:
-        named = program.lower() in names or _same_file(program, first, found, locate)
+        named = program.lower() in names or _is_same_file(program, first, found, locate)
     if not named:
         return False
-    is_open = any(word.open for word in words)
+    is_open = any(word.is_dynamic for word in words)
     if arguments in ("", "*") or is_open:
         return True
     line = shlex.join(word.text for word in words)
@@ -128,66 +132,66 @@ def may_match(whole: str, program: str, arguments: str, piece: Piece, locate: Lo
     )
 
 
-def _spans(whole: str, name: str, words: Sequence[Word]) -> bool:
+def _matches_across(pattern: str, name: str, words: Sequence[ShellWord]) -> bool:
     """Whether a pattern with a wildcard in its program part fits across program and arguments: `*--force*`."""
-    literal = re.split(r"[*?]", whole, maxsplit=1)[0]
+    literal = re.split(r"[*?]", pattern, maxsplit=1)[0]
     if not name.startswith(literal.lower()):
         return False
-    if any(word.open for word in words):
+    if any(word.is_dynamic for word in words):
         # What is open may be any words or none.
-        gaps = "".join("*" if word.open else f" {_escaped(shlex.quote(word.text))}" for word in words)
-        return _meet(whole.lower(), (_escaped(name) + gaps).lower())
-    glob = _glob(whole, any_case=True)
+        gaps = "".join("*" if word.is_dynamic else f" {_escape_wildcards(shlex.quote(word.text))}" for word in words)
+        return _globs_intersect(pattern.lower(), (_escape_wildcards(name) + gaps).lower())
+    glob = _glob(pattern, any_case=True)
     texts = (shlex.join(word.text for word in words), " ".join(word.text for word in words))
     return any(glob.fullmatch(f"{name} {text}".strip()) for text in texts)
 
 
-def _escaped(text: str) -> str:
+def _escape_wildcards(text: str) -> str:
     """With characters nobody writes for those that would be wildcards."""
     return text.replace("*", "\ue000").replace("?", "\ue001")
 
 
-def _meet(pattern: str, text: str) -> bool:
+def _globs_intersect(pattern: str, text: str) -> bool:
     """Whether some text fits both; the only wildcard in `text` is `*`."""
-    if len(pattern) * len(text) > MOST_COMPARED:
+    if len(pattern) * len(text) > MAX_COMPARED:
         return True
-    reach = _onward(pattern, {0})
+    reach = _positions_after_stars(pattern, {0})
     for char in text:
         if char == "*":  # any characters: from wherever we are, any later place can be reached
             reach = set(range(min(reach), len(pattern) + 1))
             continue
         here = [at for at in reach if at < len(pattern) and pattern[at] in ("*", "?", char)]
-        reach = _onward(pattern, {at if pattern[at] == "*" else at + 1 for at in here})
+        reach = _positions_after_stars(pattern, {at if pattern[at] == "*" else at + 1 for at in here})
         if not reach:
             return False
     return len(pattern) in reach
 
 
-def _onward(pattern: str, reach: set[int]) -> set[int]:
+def _positions_after_stars(pattern: str, positions: set[int]) -> set[int]:
     """The same places, and those behind the stars that may stand for nothing."""
-    return reach | {behind for at in reach for behind in range(at + 1, _past_stars(pattern, at) + 1)}
+    return positions | {behind for at in positions for behind in range(at + 1, _index_after_stars(pattern, at) + 1)}
 
 
-def _past_stars(pattern: str, at: int) -> int:
+def _index_after_stars(pattern: str, at: int) -> int:
     while at < len(pattern) and pattern[at] == "*":
         at += 1
     return at
 
 
-def _same_file(program: str, first: str, found: str | None, locate: Locate) -> bool:
+def _is_same_file(program: str, first: str, found: str | None, locate: LocateProgram) -> bool:
     """Whether a forbidden program is started by another of its names: `/bin/rm` for `/usr/bin/rm`, or a hard link."""
-    if found is None or is_wild(program) or "/" not in first + program:
+    if found is None or has_wildcard(program) or "/" not in first + program:
         return False
-    own = name_of(first)
+    own = base_name(first)
     if is_multi_call(found):
-        return own.lower() == name_of(program).lower() and locate(program) == found
+        return own.lower() == base_name(program).lower() and locate(program) == found
     if "/" in program and locate(program) == found:
         return True
     # In its usual place a program goes by its own name, whoever shares the file with it.
-    return locate(own) != found and _is_linked(found, program, locate)
+    return locate(own) != found and _is_hard_link(found, program, locate)
 
 
-def _is_linked(found: str, program: str, locate: Locate) -> bool:
+def _is_hard_link(found: str, program: str, locate: LocateProgram) -> bool:
     try:
         if Path(found).stat().st_nlink < 2:
             return False

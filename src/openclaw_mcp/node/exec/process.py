@@ -15,21 +15,23 @@ from typing import Final
 from msgspec import Struct
 
 from ...core.errors import ToolError
-from ...core.numbers import whole
-from ...core.ports import Guard
+from ...core.numbers import parse_whole_number
+from ...core.ports import ProcessGuard
 
 KEPT_HEAD: Final = 512 << 10  # bytes of the beginning of each stream
 KEPT_TAIL: Final = 512 << 10  # and of its end, where errors stand
-DRAIN: Final = 0.5  # seconds for what is in the pipes after the program has ended; an orphan may hold them for ever
+DRAIN_WAIT: Final = (
+    0.5  # seconds for what is in the pipes after the program has ended; an orphan may hold them for ever
+)
 PROGRESS_EVERY: Final = 1.0  # seconds between signs of life to the caller
-LAST_LINE: Final = 200  # characters of output a sign of life carries
+LONGEST_LAST_LINE: Final = 200  # characters of output a sign of life carries
 CHUNK: Final = 1 << 16
 
-Report = Callable[[float, str], Awaitable[None]]
+ProgressReporter = Callable[[float, str], Awaitable[None]]
 """Seconds since the start, and the last line of output so far."""
 
 
-class Ended(Struct, frozen=True, kw_only=True):
+class ProcessResult(Struct, frozen=True, kw_only=True):
     stdout: str
     stderr: str
     exit_code: int
@@ -44,8 +46,8 @@ class _Output(asyncio.Protocol):
 
     def __init__(self, descriptor: int) -> None:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.dropped = 0
-        self.last = b""
+        self.dropped_bytes = 0
+        self.last_chunk = b""
         self._head = bytearray()
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
@@ -56,7 +58,7 @@ class _Output(asyncio.Protocol):
         self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: self, self._file)
 
     def data_received(self, data: bytes) -> None:
-        self.last = data[-CHUNK:]
+        self.last_chunk = data[-CHUNK:]
         room = KEPT_HEAD - len(self._head)
         self._head += data[:room] if room > 0 else b""
         rest = data[room:] if room > 0 else data
@@ -70,9 +72,9 @@ class _Output(asyncio.Protocol):
                 if excess > 0:  # keep the part of it that still fits
                     self._tail.appendleft(oldest[-excess:])
                     self._tail_size += min(excess, len(oldest))
-                    self.dropped += max(0, len(oldest) - excess)
+                    self.dropped_bytes += max(0, len(oldest) - excess)
                     break
-                self.dropped += len(oldest)
+                self.dropped_bytes += len(oldest)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.closed.done():
@@ -86,22 +88,22 @@ class _Output(asyncio.Protocol):
 
     def text(self) -> str:
         head, tail = bytes(self._head), b"".join(self._tail)
-        if not self.dropped:
+        if not self.dropped_bytes:
             return (head + tail).decode(errors="replace")
-        gap = f"\n[... {self.dropped} bytes left out ...]\n"
+        gap = f"\n[... {self.dropped_bytes} bytes left out ...]\n"
         return head.decode(errors="replace") + gap + tail.decode(errors="replace")
 
 
-async def run(
+async def run_process(
     argv: Sequence[str],
     *,
     executable: str,
     cwd: Path | None,
     env: Mapping[str, str],
     seconds: float,
-    report: Report | None = None,
-    guard: Guard | None = None,
-) -> Ended:
+    report: ProgressReporter | None = None,
+    guard: ProcessGuard | None = None,
+) -> ProcessResult:
     """Run until it ends, its time is up, or this task is cancelled. Nothing of its process group is left then; `guard`
     sees to that should we be killed."""
     began = time.monotonic()
@@ -112,17 +114,17 @@ async def run(
         try:
             if guard is not None:
                 guard.prepare()
-            process = _start(argv, executable, cwd, env, out_write, err_write)
+            process = _start_process(argv, executable, cwd, env, out_write, err_write)
         finally:
             os.close(out_write)
             os.close(err_write)
         if guard is not None:
             guard.watch(process.pid)
         try:
-            return await _mind(process, out, err, began=began, seconds=seconds, report=report)
+            return await _supervise(process, out, err, started_at=began, seconds=seconds, report=report)
         finally:
             if guard is not None:
-                guard.forget(process.pid)
+                guard.unwatch(process.pid)
     except OSError as exc:
         raise ToolError(f"The program could not be started: {exc.strerror or 'unknown reason'}") from exc
     except ValueError as exc:
@@ -132,7 +134,7 @@ async def run(
         err.close()
 
 
-def _start(
+def _start_process(
     argv: Sequence[str], executable: str, cwd: Path | None, env: Mapping[str, str], out: int, err: int
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
@@ -147,44 +149,50 @@ def _start(
     )
 
 
-async def _mind(
-    process: subprocess.Popen[bytes], out: _Output, err: _Output, *, began: float, seconds: float, report: Report | None
-) -> Ended:
-    ended = _watch(process)
+async def _supervise(
+    process: subprocess.Popen[bytes],
+    out: _Output,
+    err: _Output,
+    *,
+    started_at: float,
+    seconds: float,
+    report: ProgressReporter | None,
+) -> ProcessResult:
+    ended = _watch_exit(process)
     timed_out = False
     try:
         await out.open()
         await err.open()
         try:
             async with asyncio.timeout(seconds):
-                await _until(ended, began, out, err, report)
+                await _wait_for_exit(ended, started_at, out, err, report)
         except TimeoutError:
             timed_out = True
     finally:
-        kill_group(process.pid, strayed=not ended.done())
+        kill_group(process.pid, include_strays=not ended.done())
         await asyncio.shield(ended)
-    await asyncio.wait((out.closed, err.closed), timeout=DRAIN)
-    return Ended(
+    await asyncio.wait((out.closed, err.closed), timeout=DRAIN_WAIT)
+    return ProcessResult(
         stdout=out.text(),
         stderr=err.text(),
         exit_code=-1 if timed_out else process.returncode,
         timed_out=timed_out,
-        truncated=bool(out.dropped or err.dropped),
-        seconds=time.monotonic() - began,
+        truncated=bool(out.dropped_bytes or err.dropped_bytes),
+        seconds=time.monotonic() - started_at,
     )
 
 
-async def _until(
-    ended: "asyncio.Future[None]", began: float, out: _Output, err: _Output, report: Report | None
+async def _wait_for_exit(
+    exited: "asyncio.Future[None]", started_at: float, out: _Output, err: _Output, report: ProgressReporter | None
 ) -> None:
-    while not ended.done():
-        await asyncio.wait((ended,), timeout=PROGRESS_EVERY)
-        if report is not None and not ended.done():
-            lines = (out.last or err.last).decode(errors="replace").strip().splitlines()
-            await report(time.monotonic() - began, lines[-1][:LAST_LINE] if lines else "")
+    while not exited.done():
+        await asyncio.wait((exited,), timeout=PROGRESS_EVERY)
+        if report is not None and not exited.done():
+            lines = (out.last_chunk or err.last_chunk).decode(errors="replace").strip().splitlines()
+            await report(time.monotonic() - started_at, lines[-1][:LONGEST_LAST_LINE] if lines else "")
 
 
-def _watch(process: subprocess.Popen[bytes]) -> "asyncio.Future[None]":
+def _watch_exit(process: subprocess.Popen[bytes]) -> "asyncio.Future[None]":
     """Done when the program has ended, whoever still holds its pipes."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
@@ -202,7 +210,7 @@ def _watch(process: subprocess.Popen[bytes]) -> "asyncio.Future[None]":
     return ended
 
 
-def kill_group(leader: int, *, strayed: bool) -> None:
+def kill_group(leader: int, *, include_strays: bool) -> None:
     """End every process of the group at once, those that outlived their leader included.
 
     `strayed` looks for descendants that left it too; once the leader has ended they can't be told from others.
@@ -210,19 +218,19 @@ def kill_group(leader: int, *, strayed: bool) -> None:
     if os.name == "nt":
         subprocess.run(["taskkill", "/F", "/T", "/PID", str(leader)], check=False, capture_output=True)
         return
-    for member in _strayed(leader) if strayed else ():
+    for member in _find_strays(leader) if include_strays else ():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(member, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
-def _strayed(leader: int) -> list[int]:
+def _find_strays(leader: int) -> list[int]:
     """Descendants that have left the group, as setsid does; found while their parents still live."""
     children: dict[int, list[int]] = {}
     with contextlib.suppress(OSError):
         for entry in Path("/proc").iterdir():
-            if (number := whole(entry.name)) is not None:
+            if (number := parse_whole_number(entry.name)) is not None:
                 with contextlib.suppress(OSError, ValueError, IndexError):
                     fields = (entry / "stat").read_text().rpartition(")")[2].split()
                     children.setdefault(int(fields[1]), []).append(number)

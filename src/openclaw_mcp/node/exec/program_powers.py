@@ -11,24 +11,24 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import Final
 
-from .shell_reader import words
+from .shell_reader import word_set
 
-Locate = Callable[[str], str | None]
+LocateProgram = Callable[[str], str | None]
 """A program as written to the absolute path of the file that would run; None when there is none."""
 
-MULTI_CALL: Final = words("""
+MULTI_CALL: Final = word_set("""
     busybox toybox coreutils uutils git kmod systemctl snap lvm rustup mtools vim vim.basic vim.tiny nvim sudo xz
     unzip perl ccache distcc
 """)
 """Programs that do something else when they are called by another name, as through a link."""
 
-SHELLS: Final = words("""
+SHELLS: Final = word_set("""
     sh bash rbash dash ash hush ksh rksh mksh lksh oksh loksh pdksh posh yash zsh rzsh fish csh tcsh rc es elvish nu
     xonsh osh ysh pwsh powershell
 """)
 """Programs that run a text of commands."""
 
-LANGUAGES: Final = words("""
+LANGUAGES: Final = word_set("""
     python pypy ipython bpython perl ruby irb erb jruby node nodejs deno bun php hhvm lua luajit texlua tclsh wish
     expect guile racket gsi csi chicken sbcl clisp ecl ccl ghci runghc runhaskell stack cabal ocaml ocamlrun utop
     scala kotlin kotlinc groovy swift r rscript littler octave octave-cli matlab julia gnuplot maxima erl escript
@@ -39,7 +39,7 @@ LANGUAGES: Final = words("""
 """)
 """Programs that run the file they are given."""
 
-DATABASES: Final = words("""
+DATABASES: Final = word_set("""
     sqlite sqlite3 psql mysql mariadb mongosh mongo cqlsh sqlplus isql duckdb litecli pgcli mycli usql
 """)
 """Programs that run commands against what they are given, which can start others."""
@@ -47,7 +47,7 @@ DATABASES: Final = words("""
 INTERPRETERS: Final = (
     LANGUAGES
     | DATABASES
-    | words("""
+    | word_set("""
     awk gawk mawk nawk original-awk bwk sed ssed ed red dc ex vi vim vimdiff view rvi rvim rview gvim gview nvim
     elvis vis kak hx helix emacs emacsclient mg jmacs joe jstar nano rnano pico micro mcedit mc ne editor
     sensible-editor zile redis-cli
@@ -55,8 +55,8 @@ INTERPRETERS: Final = (
 )
 """Programs that run a script or a language of their own, which can start others."""
 
-STARTERS: Final = (
-    words("""
+LAUNCHERS: Final = (
+    word_set("""
     env xargs find fd fdfind nohup nice ionice timeout stdbuf time gtime command exec builtin eval source . trap
     coproc setsid setarch linux32 linux64 i386 x86_64 personality prlimit taskset chrt numactl cgexec cgrun flock
     lockf watch entr inotifywait fswatch incrond watchexec nodemon parallel sem chronic ifne vidir vipe run-parts
@@ -123,7 +123,7 @@ STARTERS: Final = (
 )
 """Programs that can start others, by themselves or by an option of theirs."""
 
-STARTS_ITS_WORDS: Final = words("""
+ARGUMENT_LAUNCHERS: Final = word_set("""
     env xargs nohup nice ionice timeout stdbuf time gtime command exec builtin eval coproc setsid setarch linux32
     linux64 i386 x86_64 personality prlimit taskset chrt numactl cgexec cgrun flock lockf watch entr watchexec
     nodemon parallel sem chronic ifne start-stop-daemon daemonize daemon chpst softlimit setuidgid envdir envuidgid
@@ -139,17 +139,17 @@ STARTS_ITS_WORDS: Final = words("""
     gdbserver msgexec msgfilter pee mispipe keychain
 """)
 """Programs that start the command among their words."""
-_STARTS_ITS_WORDS_BY_SHAPE: Final = re.compile(
+_ARGUMENT_LAUNCHER_NAME: Final = re.compile(
     r"ld\.so.*|ld-.*|.*-run|.*-exec|qemu.*|wine.*|(?:valgrind|fakeroot)[-.]\w+|s6-.*"
 )
-_RUNS_A_COMMAND: Final = words("""
+_RUN_VERB_PROGRAMS: Final = word_set("""
     docker docker-compose podman podman-compose nerdctl kubectl oc crictl ctr runc crun lxc incus flatpak snap uv
     poetry pdm pipenv hatch rye pixi conda mamba micromamba mise rtx asdf pyenv rbenv coverage nix
 """)
 """Programs that start the command after their word `run`; to others that is a script's name. After `exec` all do."""
-_TEXT_FOLLOWS: Final = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
+_COMMAND_TEXT_OPTION: Final = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
 
-BUILDERS: Final = words("""
+BUILDERS: Final = word_set("""
     gulp grunt lein waf b2 bjam premake5 xmake conan vcpkg spack qmake swift swiftc nimble rebar3 opam dune esy spago
     raco zig rails phpunit invoke inv fab pyinvoke foreman honcho hivemind pm2 skaffold tilt earthly dagger act turbo
     lerna nx cypress playwright karma ava nyc c8 parcel swc babel tsc coverage celery gunicorn uvicorn uwsgi jupyter
@@ -158,7 +158,7 @@ BUILDERS: Final = words("""
 """)
 """Programs that run what the folder they stand in says, besides those whose files `looked_for` names."""
 
-_STARTS_BY_SHAPE: Final = re.compile(
+_LAUNCHER_NAME: Final = re.compile(
     r"[a-z.]*sh|(?:[bd]?ash|rbash|[lpm]?d?ksh|zsh|t?csh|fish|yash|posh)[-.\d][-\w.]*|"
     r"(?:python|pypy|ipython|perl|ruby|php|lua|tclsh|wish|guile|erl|java|jruby|node|mono|dotnet|emacs|vim|gvim)[-\w.+]*|"
     r"(?:git|ssh|gpg|docker|podman|kube|ansible|salt|puppet|systemd|apt|dpkg|rpm|dnf|yum|npm|pip|cargo|go|conda|nix|guix|qemu|lxc|"
@@ -168,13 +168,13 @@ _STARTS_BY_SHAPE: Final = re.compile(
 )
 _VERSION: Final = re.compile(r"(?:[-.]?\d[\d.]*)(?:-(?:dbg|debug|config|wrapper|m|mu))?$")
 
-AS_ANOTHER: Final = words(
+USER_SWITCHERS: Final = word_set(
     "sudo sudoedit su doas pkexec runuser run0 sg newgrp login kdesu gksu gksudo super sux setpriv gosu su-exec chpst "
     "setuidgid machinectl systemd-run"
 )
 """Programs that act as another user."""
 
-ELSEWHERE: Final = words("""
+NETWORK_PROGRAMS: Final = word_set("""
     ssh slogin autossh mosh pssh pdsh clush dsh rsh rlogin rexec telnet scp sftp lftp ftp ncftp tftp rsync rclone
     unison curl wget wget2 aria2c http https xh nc ncat netcat socat nmap openssl mail mailx sendmail msmtp mutt git
     hg svn docker podman kubectl helm ansible ansible-playbook npm pip cargo gem brew aws gcloud az gh glab
@@ -183,7 +183,7 @@ ELSEWHERE: Final = words("""
 """)
 """Programs that talk to other machines, and can carry what they read there."""
 
-WRITERS: Final = words("""
+WRITERS: Final = word_set("""
     rm rmdir unlink shred srm wipe cp mv ln link install ginstall dd truncate fallocate tee sponge touch mkdir
     mkfifo mknod mktemp chmod chown chgrp chattr setfacl setfattr setcap sort uniq split csplit sed awk gawk mawk
     xxd iconv patch ed tar gtar bsdtar cpio pax zip unzip 7z gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzop
@@ -196,9 +196,9 @@ WRITERS: Final = words("""
     prename mmv
 """)
 """Programs that can write, remove or change something."""
-_WRITES_BY_SHAPE: Final = re.compile(r"mkfs.*|fsck.*|mke2fs|resize2fs|tune2fs|.*fs_repair|cryptsetup|lv\w+|vg\w+|pv\w+")
+_WRITER_NAME: Final = re.compile(r"mkfs.*|fsck.*|mke2fs|resize2fs|tune2fs|.*fs_repair|cryptsetup|lv\w+|vg\w+|pv\w+")
 
-READERS: Final = words("""
+READERS: Final = word_set("""
     cat tac head tail less more most bat nl od hd hexdump xxd strings grep egrep fgrep zgrep rg ag ack ugrep cut
     paste join comm sort uniq wc du fold fmt pr expand unexpand column rev diff cmp sdiff diff3 colordiff file
     base64 base32 basenc md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum zcat bzcat xzcat
@@ -208,13 +208,13 @@ READERS: Final = words("""
 """)
 """Programs that can print a file's content: any file this user may read, tokens among them."""
 
-PROCESS_VIEWERS: Final = words("""
+PROCESS_VIEWERS: Final = word_set("""
     ps pgrep pstree top htop btop atop iotop glances bashtop bpytop procs btm w pmap pidstat lsns systemd-cgls
     systemd-cgtop nethogs smem pargs peekfd
 """)
 """Programs that print what other programs were started with: their words and, some, their whole environment."""
 
-LOOKING: Final = words("""
+READ_ONLY_PROGRAMS: Final = word_set("""
     arch b2sum base32 base64 basename basenc cal cat cksum cmp column comm cut df dir dirname du echo egrep expand
     expr factor false fgrep fmt fold free grep groups head hexdump hd id join last locale logname ls lsblk lscpu
     lsmod md5sum ncal nl nproc numfmt od paste pidof pr printenv printf pwd readlink realpath rev seq
@@ -223,82 +223,84 @@ LOOKING: Final = words("""
 """)
 """Programs of the system that read and print and, whatever their options, start nothing and write nothing."""
 
-_SYSTEM: Final = ("/bin/", "/sbin/", "/usr/", "/lib", "/System/", "/Library/Apple/")
-_OWN: Final = "/usr/local/"
+_SYSTEM_PREFIXES: Final = ("/bin/", "/sbin/", "/usr/", "/lib", "/System/", "/Library/Apple/")
+_LOCAL_PREFIX: Final = "/usr/local/"
 
 
-def name_of(program: str) -> str:
+def base_name(program: str) -> str:
     """The last part of a path."""
     return program[program.rfind("/") + 1 :] if os.sep == "/" else PurePath(program).name
 
 
 def plain_name(program: str) -> str:
     """A program's name in lower case, without folder and ending: `/usr/bin/GREP.exe` is `grep`."""
-    return name_of(program).lower().removesuffix(".exe")
+    return base_name(program).lower().removesuffix(".exe")
 
 
-def unversioned(name: str) -> str:
+def strip_version(name: str) -> str:
     """`gcc-12`, `python3.11`, `lua5.4` without their version."""
     return _VERSION.sub("", name) or name
 
 
-def listed(name: str, programs: frozenset[str]) -> bool:
-    return name in programs or unversioned(name) in programs
+def is_listed(name: str, programs: frozenset[str]) -> bool:
+    return name in programs or strip_version(name) in programs
 
 
 @lru_cache(maxsize=4096)
-def starts_others(program: str) -> bool:
+def can_start_programs(program: str) -> bool:
     """Whether a program of this name is known to be able to start others or to run a script."""
     name = plain_name(program)
     return (
-        is_box(name)
-        or listed(name, STARTERS)
-        or any(_STARTS_BY_SHAPE.fullmatch(each) for each in (name, unversioned(name)))
+        is_busybox_like(name)
+        or is_listed(name, LAUNCHERS)
+        or any(_LAUNCHER_NAME.fullmatch(each) for each in (name, strip_version(name)))
     )
 
 
-def told_from(program: str, given: Sequence[str]) -> int:
+def launch_argument_index(program: str, arguments: Sequence[str]) -> int:
     """From which of the words it is given on a program may be told to start another; their number when from none.
 
     A guess on the safe side: which word it is can't be told without knowing each program's options.
     """
     name = plain_name(program)
-    if not starts_others(name):
-        return len(given)
-    if listed(name, STARTS_ITS_WORDS) or _STARTS_ITS_WORDS_BY_SHAPE.fullmatch(name):
+    if not can_start_programs(name):
+        return len(arguments)
+    if is_listed(name, ARGUMENT_LAUNCHERS) or _ARGUMENT_LAUNCHER_NAME.fullmatch(name):
         return 0
-    if listed(name, SHELLS):
-        return next((at + 1 for at, word in enumerate(given) if _TEXT_FOLLOWS.fullmatch(word)), len(given))
-    verbs = ("run", "exec") if listed(name, _RUNS_A_COMMAND) else ("exec",)
-    return next((at + 1 for at, word in enumerate(given) if word in verbs), len(given))
+    if is_listed(name, SHELLS):
+        return next(
+            (at + 1 for at, word in enumerate(arguments) if _COMMAND_TEXT_OPTION.fullmatch(word)), len(arguments)
+        )
+    verbs = ("run", "exec") if is_listed(name, _RUN_VERB_PROGRAMS) else ("exec",)
+    return next((at + 1 for at, word in enumerate(arguments) if word in verbs), len(arguments))
 
 
-def writes(program: str) -> bool:
+def can_write(program: str) -> bool:
     name = plain_name(program)
-    return listed(name, WRITERS) or _WRITES_BY_SHAPE.fullmatch(name) is not None
+    return is_listed(name, WRITERS) or _WRITER_NAME.fullmatch(name) is not None
 
 
-def is_box(program: str) -> bool:
+def is_busybox_like(program: str) -> bool:
     """Whether it holds many programs: `busybox`, and `busybox.static` too."""
-    return re.split(r"[.-]", name_of(program), maxsplit=1)[0] in ("busybox", "toybox", "coreutils")
+    return re.split(r"[.-]", base_name(program), maxsplit=1)[0] in ("busybox", "toybox", "coreutils")
 
 
 def is_multi_call(program: str) -> bool:
     """Whether it does something else when it is called by another name."""
-    return name_of(program) in MULTI_CALL or is_box(program)
+    return base_name(program) in MULTI_CALL or is_busybox_like(program)
 
 
-def may_be_meant_by_a_wildcard(program: str, locate: Locate) -> bool:
+def may_match_wildcard(program: str, locate: LocateProgram) -> bool:
     """Whether a rule with a wildcard for the program may stand for this one.
 
     Among the system's own programs only those that look; in other folders all that are not known to do more.
     """
-    own, found = name_of(program), locate(program)
-    real = name_of(found) if found else own
-    acts_as = {own} if is_box(real) and own in LOOKING else {own, real}
-    if any(starts_others(name) or writes(name) or listed(name, PROCESS_VIEWERS) for name in acts_as):
+    own, found = base_name(program), locate(program)
+    real = base_name(found) if found else own
+    acts_as = {own} if is_busybox_like(real) and own in READ_ONLY_PROGRAMS else {own, real}
+    if any(can_start_programs(name) or can_write(name) or is_listed(name, PROCESS_VIEWERS) for name in acts_as):
         return False
-    if found is None or (found.startswith(_SYSTEM) and not found.startswith(_OWN)):
+    if found is None or (found.startswith(_SYSTEM_PREFIXES) and not found.startswith(_LOCAL_PREFIX)):
         # A link elsewhere may bear any name: only the one the bare name means counts by it.
-        return own in LOOKING and (own == real or locate(own) == found)
+        return own in READ_ONLY_PROGRAMS and (own == real or locate(own) == found)
     return True

@@ -9,16 +9,16 @@ import msgspec
 from msgspec import Struct
 
 from ...core.errors import ToolDenied
-from .pattern_matching import Installed, may_match, names_of, program_of, surely_arguments, surely_program
-from .program_powers import Locate, name_of, starts_others
-from .shell_reader import Piece
-from .started_commands import may_be_started
-from .wrappers import WRAPPERS, Opened
+from .pattern_matching import IsInstalled, arguments_match, may_match, pattern_program, program_matches, program_names
+from .program_powers import LocateProgram, base_name, can_start_programs
+from .shell_reader import ParsedCommand
+from .started_commands import find_start_candidates
+from .wrappers import WRAPPERS, UnwrapResult
 
 Action = Literal["allow", "prompt", "deny"]
 STRICTNESS: Final = {"allow": 0, "prompt": 1, "deny": 2}
-LONGEST_PATTERN: Final = 4096  # characters; "always allow" writes the whole command as one
-MOST_RULES: Final = 2000
+MAX_PATTERN_LENGTH: Final = 4096  # characters; "always allow" writes the whole command as one
+MAX_RULES: Final = 2000
 
 
 class Rule(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -38,20 +38,20 @@ class Rule(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
     @property
     def is_bound(self) -> bool:
         """Remembered or written for one folder or some files: then it does not hold for what another command feeds."""
-        return self.cwd is not None or self.files is not None or self.description == REMEMBERED
+        return self.cwd is not None or self.files is not None or self.description == REMEMBERED_DESCRIPTION
 
     @property
     def binding(self) -> tuple[str | None, dict[str, str] | None, bool]:
         """What it holds for besides its words. The last: remembered when nothing but the words was."""
         unbound = self.cwd is None and self.files is None
-        return self.cwd, self.files, unbound and self.description == REMEMBERED
+        return self.cwd, self.files, unbound and self.description == REMEMBERED_DESCRIPTION
 
 
-REMEMBERED: Final = "always allowed by a person"
+REMEMBERED_DESCRIPTION: Final = "always allowed by a person"
 """The description of rules made by an answer."""
 
 
-class Bound(Struct, frozen=True):
+class CommandBinding(Struct, frozen=True):
     """What a command is bound to: its folder, resolved, and each file it names, by path and digest."""
 
     cwd: str
@@ -62,7 +62,7 @@ class Bound(Struct, frozen=True):
     link, and the PATH another."""
 
 
-Bind = Callable[[Piece], Bound | None]
+BindCommand = Callable[[ParsedCommand], CommandBinding | None]
 """What a command is bound to where it would run; None when that can't be told."""
 
 
@@ -75,10 +75,10 @@ class ExecPolicy(Struct, frozen=True, kw_only=True, rename="camel"):
         return "sha256:" + hashlib.sha256(msgspec.json.encode(self)).hexdigest()
 
 
-class Verdict(Struct, frozen=True):
+class ExecVerdict(Struct, frozen=True):
     action: Action
     reason: str
-    pieces: tuple[Piece, ...] = ()
+    commands: tuple[ParsedCommand, ...] = ()
     """The commands that were not allowed by a rule."""
     certain: bool = True
     """False when the text could not be read for certain: then nothing may be remembered from it."""
@@ -104,108 +104,108 @@ DEFAULT_POLICY: Final = ExecPolicy(
 """Looking around is fine, breaking things is not, everything else is for a person to say."""
 
 
-class _View(Struct, frozen=True):
+class _MatchContext(Struct, frozen=True):
     """How a piece is looked at."""
 
-    locate: Locate
-    sure: Locate
-    installed: Installed
-    bind: Bind
+    locate: LocateProgram
+    launch_path: LocateProgram
+    is_installed: IsInstalled
+    bind: BindCommand
 
 
-def judge(
+def evaluate_policy(
     policy: ExecPolicy,
-    reading: Opened,
+    unwrapped: UnwrapResult,
     *,
-    locate: Locate,
-    bind: Bind = lambda _: None,
-    sure: Locate | None = None,
-    installed: Installed = lambda program: "/" not in program,
-) -> Verdict:
+    locate: LocateProgram,
+    bind: BindCommand = lambda _: None,
+    launch_path: LocateProgram | None = None,
+    is_installed: IsInstalled = lambda program: "/" not in program,
+) -> ExecVerdict:
     """The strictest verdict over all pieces; text that can't be read for certain needs a person at least. `sure`: the
     file as which a program is started, where that is not the one it is."""
-    view = _View(locate, sure or locate, installed, bind)
+    view = _MatchContext(locate, launch_path or locate, is_installed, bind)
     action: Action = "allow"
     reason = "every command is allowed by a rule"
-    held: list[Piece] = []
-    for piece in reading.pieces:
-        decided, why = _judge_piece(policy, piece, view)
+    held: list[ParsedCommand] = []
+    for piece in unwrapped.commands:
+        decided, why = _evaluate_command(policy, piece, view)
         if decided != "allow":
             held.append(piece)
         if STRICTNESS[decided] > STRICTNESS[action]:
             action, reason = decided, why
-    for piece in reading.seen:
-        decided, why = _forbidden(policy.rules, piece, view)
+    for piece in unwrapped.deny_candidates:
+        decided, why = _evaluate_restrictions(policy.rules, piece, view)
         if STRICTNESS[decided] > STRICTNESS[action]:
             action, reason = decided, why
-    if reading.doubts or not reading.pieces:
-        doubt = reading.doubts[0] if reading.doubts else "there is no command in it"
+    if unwrapped.uncertainties or not unwrapped.commands:
+        doubt = unwrapped.uncertainties[0] if unwrapped.uncertainties else "there is no command in it"
         floor: Action = "deny" if policy.default_action == "deny" else "prompt"
         if STRICTNESS[floor] > STRICTNESS[action]:
             action, reason = floor, f"no rule can vouch for it: {doubt}"
-    return Verdict(action, reason, tuple(held), certain=not reading.doubts)
+    return ExecVerdict(action, reason, tuple(held), certain=not unwrapped.uncertainties)
 
 
-def _judge_piece(policy: ExecPolicy, piece: Piece, view: _View) -> tuple[Action, str]:
+def _evaluate_command(policy: ExecPolicy, command: ParsedCommand, context: _MatchContext) -> tuple[Action, str]:
     """The first rule that fits; one that only might fit makes the verdict stricter and the search goes on."""
     floor: tuple[Action, str] = ("allow", "")
     for at, rule in enumerate(policy.rules):
-        fits = _fits(rule, piece, view) if rule.enabled else "no"
-        said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_name(piece)}")
+        fits = _match_rule(rule, command, context) if rule.enabled else "no"
+        said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_command_name(command)}")
         if fits == "yes":
-            return _with_what_it_starts(_stricter(floor, said), policy.rules[:at], piece, view)
+            return _check_started_commands(_stricter(floor, said), policy.rules[:at], command, context)
         if fits == "maybe":
             floor = _stricter(floor, said)
-    by_default = (policy.default_action, f"no rule covers {_name(piece)}")
-    return _with_what_it_starts(_stricter(floor, by_default), policy.rules, piece, view)
+    by_default = (policy.default_action, f"no rule covers {_command_name(command)}")
+    return _check_started_commands(_stricter(floor, by_default), policy.rules, command, context)
 
 
-def _with_what_it_starts(
-    decided: tuple[Action, str], rules: Sequence[Rule], piece: Piece, view: _View
+def _check_started_commands(
+    decided: tuple[Action, str], rules: Sequence[Rule], command: ParsedCommand, context: _MatchContext
 ) -> tuple[Action, str]:
     """What was decided of a piece, or what a rule before has against a command its words may tell it to start. Where a
     word of a program that starts others only names what a rule is against, a person is asked."""
-    first = piece.words[0].text
-    names = [first, view.locate(first) or first]
-    if decided[0] == "deny" or name_of(first) in WRAPPERS or not any(map(starts_others, names)):
+    first = command.words[0].text
+    names = [first, context.locate(first) or first]
+    if decided[0] == "deny" or base_name(first) in WRAPPERS or not any(map(can_start_programs, names)):
         return decided
     against = [rule for rule in rules if rule.action != "allow" and rule.enabled]
     if not against:
         return decided
-    started = may_be_started(piece, names)
-    for each in started.pieces:
-        decided = _stricter(_forbidden(rules, each, view), decided)
+    started = find_start_candidates(command, names)
+    for each in started.commands:
+        decided = _stricter(_evaluate_restrictions(rules, each, context), decided)
     if decided[0] != "allow":
         return decided
     if not started.certain:
-        return "prompt", f"what {_name(piece)} starts is decided only when it runs"
-    rule = next((rule for rule in against if program_of(rule.pattern)[0] in started.named), None)
+        return "prompt", f"what {_command_name(command)} starts is decided only when it runs"
+    rule = next((rule for rule in against if pattern_program(rule.pattern)[0] in started.names), None)
     if rule is None:
         return decided
     return (
         "prompt",
-        f"{_name(piece)} may start others, and the rule {rule.action} {rule.pattern[:80]!r} names one of its words",
+        f"{_command_name(command)} may start others, and the rule {rule.action} {rule.pattern[:80]!r} names one of its words",
     )
 
 
-def _forbidden(rules: Sequence[Rule], piece: Piece, view: _View) -> tuple[Action, str]:
+def _evaluate_restrictions(rules: Sequence[Rule], command: ParsedCommand, context: _MatchContext) -> tuple[Action, str]:
     """What rules say against a piece that needs no rule for it. A rule for whatever program it may be says nothing."""
-    first = piece.words[0].text
-    names = names_of(first, view.locate(first))
+    first = command.words[0].text
+    names = program_names(first, context.locate(first))
     floor: tuple[Action, str] = ("allow", "")
     for at, rule in enumerate(rules):
         if rule.action == "allow" or not rule.enabled:
             continue
-        program, other_names = program_of(rule.pattern)
+        program, other_names = pattern_program(rule.pattern)
         if not program.strip("*?") or (program not in names and not other_names and "/" not in first):
             continue
-        fits = _fits(rule, piece, view)
+        fits = _match_rule(rule, command, context)
         if fits == "no":
             continue
         before = (each for each in rules[:at] if each.action == "allow" and each.enabled)
-        if any(_fits(each, piece, view) == "yes" for each in before):
+        if any(_match_rule(each, command, context) == "yes" for each in before):
             break
-        said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_name(piece)}")
+        said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_command_name(command)}")
         if fits == "yes":
             return _stricter(floor, said)
         floor = _stricter(floor, said)
@@ -216,32 +216,32 @@ def _stricter(one: tuple[Action, str], other: tuple[Action, str]) -> tuple[Actio
     return one if STRICTNESS[one[0]] > STRICTNESS[other[0]] else other
 
 
-def _name(piece: Piece) -> str:
-    return repr(piece.words[0].text[:80])
+def _command_name(command: ParsedCommand) -> str:
+    return repr(command.words[0].text[:80])
 
 
-def _fits(rule: Rule, piece: Piece, view: _View) -> Literal["yes", "maybe", "no"]:
+def _match_rule(rule: Rule, command: ParsedCommand, context: _MatchContext) -> Literal["yes", "maybe", "no"]:
     program, _, arguments = rule.pattern.strip().partition(" ")
-    if not program or (rule.shells and piece.shell not in rule.shells):
+    if not program or (rule.shells and command.shell not in rule.shells):
         return "no"
     if (
         rule.action != "deny"
-        and surely_program(program, piece, view.locate, view.sure, view.installed)
-        and surely_arguments(arguments.strip(), piece, program)
-        and (rule.binding == _ANYWHERE or rule.action != "allow" or _holds(rule, piece, view.bind))
+        and program_matches(program, command, context.locate, context.launch_path, context.is_installed)
+        and arguments_match(arguments.strip(), command, program)
+        and (rule.binding == _UNBOUND or rule.action != "allow" or _matches_binding(rule, command, context.bind))
     ):
         return "yes"
-    if rule.action != "allow" and may_match(rule.pattern.strip(), program, arguments.strip(), piece, view.locate):
+    if rule.action != "allow" and may_match(rule.pattern.strip(), program, arguments.strip(), command, context.locate):
         return "yes" if rule.action == "deny" else "maybe"
     return "no"
 
 
-_ANYWHERE: Final = (None, None, False)
+_UNBOUND: Final = (None, None, False)
 
 
-def _holds(rule: Rule, piece: Piece, bind: Bind) -> bool:
+def _matches_binding(rule: Rule, command: ParsedCommand, bind: BindCommand) -> bool:
     """Whether everything the rule is bound to is as it was. Asked only where the words fit: it reads files."""
-    found = bind(piece)
+    found = bind(command)
     if found is None:
         return False
     cwd, files, words_alone = rule.binding
@@ -253,37 +253,46 @@ def _holds(rule: Rule, piece: Piece, bind: Bind) -> bool:
 # ---- changing rules --------------------------------------------------------------------------------------------------
 
 
-def remembered(policy: ExecPolicy, pieces: Sequence[Piece], bounds: Sequence[Bound | None]) -> ExecPolicy | None:
+def add_remembered_rules(
+    policy: ExecPolicy, commands: Sequence[ParsedCommand], bindings: Sequence[CommandBinding | None]
+) -> ExecPolicy | None:
     """The policy with each piece allowed exactly as it is, where it is, with the files it names as they are; None when
     some piece can't be written as a rule."""
     fresh: list[Rule] = []
-    for piece, bound in zip(pieces, bounds, strict=True):
+    for piece, bound in zip(commands, bindings, strict=True):
         if bound is None or bound.files is None:
             return None
-        if any(word.open for word in piece.words):
+        if any(word.is_dynamic for word in piece.words):
             return None
         program = bound.program or piece.words[0].text
         pattern = shlex.join([program, *(word.text for word in piece.words[1:])])
         if "*" in pattern or "?" in pattern or pattern.split(" ")[0] != program:
             return None
-        if len(pattern) > LONGEST_PATTERN or "\n" in pattern:
+        if len(pattern) > MAX_PATTERN_LENGTH or "\n" in pattern:
             return None
         shells = (piece.shell,) if piece.shell else None
         rule = Rule(
-            pattern=pattern, action="allow", shells=shells, description=REMEMBERED, cwd=bound.cwd, files=bound.files
+            pattern=pattern,
+            action="allow",
+            shells=shells,
+            description=REMEMBERED_DESCRIPTION,
+            cwd=bound.cwd,
+            files=bound.files,
         )
         fresh.append(rule)
-    replaced = {_answer(rule) for rule in fresh}
-    kept = (rule for rule in policy.rules if rule.description != REMEMBERED or _answer(rule) not in replaced)
+    replaced = {_rule_key(rule) for rule in fresh}
+    kept = (
+        rule for rule in policy.rules if rule.description != REMEMBERED_DESCRIPTION or _rule_key(rule) not in replaced
+    )
     return msgspec.structs.replace(policy, rules=(*fresh, *kept))
 
 
-def _answer(rule: Rule) -> tuple[str, tuple[str, ...] | None, str | None]:
+def _rule_key(rule: Rule) -> tuple[str, tuple[str, ...] | None, str | None]:
     """Two remembered answers with the same of this are one: the later counts."""
     return rule.pattern, rule.shells, rule.cwd
 
 
-def check_tighter(old: ExecPolicy, new: ExecPolicy) -> None:
+def check_only_stricter(old: ExecPolicy, new: ExecPolicy) -> None:
     """Raise ToolDenied unless everything `new` allows, `old` allowed, and everything it prompts for was not denied.
 
     Read in order: a rule may be made stricter, an allow rule may go, a deny rule may come anywhere. Nothing else. One
@@ -304,7 +313,7 @@ def check_tighter(old: ExecPolicy, new: ExecPolicy) -> None:
             )
     lost = next((rule for rule in before[at:] if rule.action != "allow"), None)
     if lost is not None:
-        raise _lost(lost)
+        raise _rule_removal_error(lost)
 
 
 def _position(before: Sequence[Rule], at: int, rule: Rule) -> int | None:
@@ -327,10 +336,10 @@ def _is_as_strict(rule: Rule, old: Rule) -> bool:
     if rule.action == "deny" or old.action != "allow":
         return True
     # Only an allow rule asks what it is bound to: as a prompt it would hold everywhere, and before the denies after it.
-    return rule.binding == old.binding and (rule.action == "allow" or old.binding == _ANYWHERE)
+    return rule.binding == old.binding and (rule.action == "allow" or old.binding == _UNBOUND)
 
 
-def _lost(rule: Rule) -> ToolDenied:
+def _rule_removal_error(rule: Rule) -> ToolDenied:
     return ToolDenied(
         f"the rule {rule.action} {rule.pattern[:80]!r} is missing or moved; from here rules may only become stricter"
     )

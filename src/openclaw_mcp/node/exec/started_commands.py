@@ -10,76 +10,80 @@ from typing import Final
 
 from msgspec import Struct
 
-from .program_powers import name_of, told_from
-from .shell_reader import Piece, Word, read
+from .program_powers import base_name, launch_argument_index
+from .shell_reader import ParsedCommand, ShellWord, parse_script
 from .wrappers import unwrap
 
-MOST_STARTED: Final = 64  # of one command; what is told more has to be asked about
+MOST_CANDIDATES: Final = 64  # of one command; what is told more has to be asked about
 DEEPEST: Final = 4  # texts within texts
 
-_IS_TEXT: Final = re.compile(r"[\s;|&`$()<>]")
+_SHELL_SYNTAX: Final = re.compile(r"[\s;|&`$()<>]")
 _NAME: Final = re.compile(r"[\w./+@-]+")
-_ANYTHING: Final = Word("", open=True)
+_ANY_WORD: Final = ShellWord("", is_dynamic=True)
 
 
-class Started(Struct, frozen=True):
-    pieces: tuple[Piece, ...] = ()
+class StartCandidates(Struct, frozen=True):
+    commands: tuple[ParsedCommand, ...] = ()
     certain: bool = True
     """False when which program it is told to start is decided only when it runs, or there are too many."""
-    named: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
     """The names among the words before those, and in what options are set to, in lower case."""
 
 
-def may_be_started(piece: Piece, names: Sequence[str]) -> Started:
+def find_start_candidates(command: ParsedCommand, names: Sequence[str]) -> StartCandidates:
     """What `piece` may start, being a program of these names."""
-    given = [word.text for word in piece.words[1:]]
-    began = 1 + min(told_from(name, given) for name in names)
-    finder = _Finder()
-    finder.find(piece.words[began:], depth=0)
-    first = next((word for word in piece.words[began:] if word.open or not word.text.startswith("-")), None)
-    certain = first is None or not first.open
-    few = len(finder.found) <= MOST_STARTED
-    return Started(tuple(finder.found[:MOST_STARTED]), certain and few, _named(piece.words[1:began]))
+    given = [word.text for word in command.words[1:]]
+    began = 1 + min(launch_argument_index(name, given) for name in names)
+    finder = _CandidateFinder()
+    finder.find(command.words[began:], depth=0)
+    first = next((word for word in command.words[began:] if word.is_dynamic or not word.text.startswith("-")), None)
+    certain = first is None or not first.is_dynamic
+    few = len(finder.commands) <= MOST_CANDIDATES
+    return StartCandidates(
+        tuple(finder.commands[:MOST_CANDIDATES]), certain and few, _names_in_words(command.words[1:began])
+    )
 
 
-def _named(words: Sequence[Word]) -> frozenset[str]:
+def _names_in_words(words: Sequence[ShellWord]) -> frozenset[str]:
     texts = [word.text.lower() for word in words]
     plain = [text for text in texts if not text.startswith("-")]
     values = [name for text in texts if text.startswith("-") for name in _NAME.findall(text.partition("=")[2])]
-    return frozenset(each for name in (*plain, *values) for each in (name, name_of(name)))
+    return frozenset(each for name in (*plain, *values) for each in (name, base_name(name)))
 
 
-class _Finder:
+class _CandidateFinder:
     def __init__(self) -> None:
-        self.found: list[Piece] = []
+        self.commands: list[ParsedCommand] = []
 
-    def find(self, words: Sequence[Word], depth: int) -> None:
+    def find(self, words: Sequence[ShellWord], depth: int) -> None:
         for at, word in enumerate(words):
-            if len(self.found) > MOST_STARTED:
+            if len(self.commands) > MOST_CANDIDATES:
                 return
-            text = _value(word.text)
-            if not text or word.open:
+            text = _program_value(word.text)
+            if not text or word.is_dynamic:
                 continue
-            if _IS_TEXT.search(text):
-                self._read(text, depth)
+            if _SHELL_SYNTAX.search(text):
+                self._parse_text(text, depth)
             else:
-                self.found.append(Piece((Word(text), *words[at + 1 :])))
+                self.commands.append(ParsedCommand((ShellWord(text), *words[at + 1 :])))
 
-    def _read(self, text: str, depth: int) -> None:
+    def _parse_text(self, text: str, depth: int) -> None:
         """Of a text for a shell, each command; where it can't be read for certain, each name in it."""
-        reading = read(text, shell="sh")  # noqa: S604  only read
-        opened = unwrap(reading.pieces)
-        pieces = [*opened.pieces, *opened.seen]
-        self.found += pieces
-        if reading.doubts or opened.doubts:
-            self.found += [Piece((Word(name), _ANYTHING)) for name in dict.fromkeys(_NAME.findall(text))]
+        reading = parse_script(text, shell="sh")  # noqa: S604  only read
+        opened = unwrap(reading.commands)
+        pieces = [*opened.commands, *opened.deny_candidates]
+        self.commands += pieces
+        if reading.uncertainties or opened.uncertainties:
+            self.commands += [
+                ParsedCommand((ShellWord(name), _ANY_WORD)) for name in dict.fromkeys(_NAME.findall(text))
+            ]
         if depth < DEEPEST:
             for piece in pieces:
-                began = 1 + told_from(piece.words[0].text, [word.text for word in piece.words[1:]])
+                began = 1 + launch_argument_index(piece.words[0].text, [word.text for word in piece.words[1:]])
                 self.find(piece.words[began:], depth + 1)
 
 
-def _value(word: str) -> str:
+def _program_value(word: str) -> str:
     """A word that may name a program: itself, or what an option is set to."""
     if not word.startswith("-"):
         return word

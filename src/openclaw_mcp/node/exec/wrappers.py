@@ -12,23 +12,35 @@ from typing import Final
 
 from msgspec import Struct
 
-from ...core.numbers import whole
-from .shell_builtins import SHELLS_OWN, check_builtin
-from .shell_reader import MOST_PIECES, Doubt, Piece, Reading, Word, harmless, is_about_looks, read, words
+from ...core.numbers import parse_whole_number
+from .shell_builtins import LAUNCHING_BUILTINS, check_builtin
+from .shell_reader import (
+    MOST_COMMANDS,
+    ParsedCommand,
+    ParseResult,
+    ShellWord,
+    UncertainCommand,
+    is_display_variable,
+    is_harmless_variable,
+    parse_script,
+    word_set,
+)
 
 DEEPEST: Final = 8  # wrappers within wrappers
-MOST_SEEN: Final = MOST_PIECES * (DEEPEST + 2)  # what needs no rule of its own; each piece may be wrapped that deep
+MOST_DENY_CANDIDATES: Final = MOST_COMMANDS * (
+    DEEPEST + 2
+)  # what needs no rule of its own; each piece may be wrapped that deep
 
-Names = Callable[[str], Sequence[str]]
+ProgramNames = Callable[[str], Sequence[str]]
 """A program as written to the names it surely acts by; none for a file that is not the one known by its name."""
 
 
-Steady = Callable[[str], bool]
+IsProcessIndependent = Callable[[str], bool]
 """Whether a program as written means the same file to every process."""
 
 
-class Opened(Reading, frozen=True):
-    seen: tuple[Piece, ...] = ()
+class UnwrapResult(ParseResult, frozen=True):
+    deny_candidates: tuple[ParsedCommand, ...] = ()
     """What needs no rule that allows it, and yet rules may forbid: the wrappers that were opened, and what a file that
     only bears a wrapper's name might start."""
 
@@ -36,300 +48,328 @@ class Opened(Reading, frozen=True):
 POSIX_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "rbash"})
 
 
-class _Options(Struct, frozen=True):
+class _WrapperOptions(Struct, frozen=True):
     """A transparent wrapper's options; its command follows them and `operands` more words."""
 
-    bare: frozenset[str] = frozenset()
-    valued: frozenset[str] = frozenset()
-    glued: frozenset[str] = frozenset()
+    flags: frozenset[str] = frozenset()
+    with_value: frozenset[str] = frozenset()
+    with_attached_value: frozenset[str] = frozenset()
     """Take a value only as `--option=value`; the word after them is no value."""
     operands: int = 0
-    number: bool = False
+    numeric_flag: bool = False
     """Takes `-5` as an option."""
 
 
 _TRANSPARENT: Final = {
-    "nohup": _Options(),
-    "builtin": _Options(),
-    "command": _Options(),  # -p looks for the program elsewhere than we do
-    "exec": _Options(),  # -l makes a login shell, -c takes the PATH away
-    "nice": _Options(frozenset(), words("-n --adjustment"), number=True),
-    "ionice": _Options(words("-t --ignore"), words("-c --class -n --classdata")),
-    "time": _Options(words("-p")),
-    "stdbuf": _Options(frozenset(), words("-i -o -e --input --output --error")),
-    "timeout": _Options(
-        words("--preserve-status --foreground -v --verbose"), words("-k --kill-after -s --signal"), operands=1
+    "nohup": _WrapperOptions(),
+    "builtin": _WrapperOptions(),
+    "command": _WrapperOptions(),  # -p looks for the program elsewhere than we do
+    "exec": _WrapperOptions(),  # -l makes a login shell, -c takes the PATH away
+    "nice": _WrapperOptions(frozenset(), word_set("-n --adjustment"), numeric_flag=True),
+    "ionice": _WrapperOptions(word_set("-t --ignore"), word_set("-c --class -n --classdata")),
+    "time": _WrapperOptions(word_set("-p")),
+    "stdbuf": _WrapperOptions(frozenset(), word_set("-i -o -e --input --output --error")),
+    "timeout": _WrapperOptions(
+        word_set("--preserve-status --foreground -v --verbose"), word_set("-k --kill-after -s --signal"), operands=1
     ),
     # Not -i: without a PATH shells look for programs in folders of their own choice, the present one among them.
-    "env": _Options(words("-0 --null -v --debug"), words("-u --unset")),
-    "xargs": _Options(
-        words("-0 --null -r --no-run-if-empty -t --verbose -x --exit"),
+    "env": _WrapperOptions(word_set("-0 --null -v --debug"), word_set("-u --unset")),
+    "xargs": _WrapperOptions(
+        word_set("-0 --null -r --no-run-if-empty -t --verbose -x --exit"),
         # Not -a: it prints any file through a command that prints its words.
-        words("-n --max-args -L -P --max-procs -s --max-chars -d --delimiter -E -I"),
-        glued=words("--max-lines"),
+        word_set("-n --max-args -L -P --max-procs -s --max-chars -d --delimiter -E -I"),
+        with_attached_value=word_set("--max-lines"),
     ),
-    "sudo": _Options(words("-A -b -E -H -k -n -P -S"), words("-u --user -g --group -p --prompt")),
-    "doas": _Options(words("-n"), words("-u")),
+    "sudo": _WrapperOptions(word_set("-A -b -E -H -k -n -P -S"), word_set("-u --user -g --group -p --prompt")),
+    "doas": _WrapperOptions(word_set("-n"), word_set("-u")),
 }
-_JUDGED_TOO: Final = frozenset({"sudo", "doas"})
-_WAITS: Final = _JUDGED_TOO | {"xargs"}
+_PRIVILEGE_WRAPPERS: Final = frozenset({"sudo", "doas"})
+_DELAYING_WRAPPERS: Final = _PRIVILEGE_WRAPPERS | {"xargs"}
 """These start a command only when they have what they wait for: a line of input, a password."""
 _FIND_RUNS: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_CHANGES: Final = frozenset({"-delete", "-fls", "-fprint", "-fprint0", "-fprintf"})
 _FIND_READS: Final = frozenset({"-files0-from"})
 _FIND_FOLLOWS: Final = frozenset({"-H", "-L", "-P"})
 _SHELL_FLAGS: Final = re.compile(r"-[ceuxfv]+")
-_SHELL_LONG: Final = frozenset({"--norc", "--noprofile", "--posix"})
+_SHELL_LONG_OPTIONS: Final = frozenset({"--norc", "--noprofile", "--posix"})
 """Not -l, --login, -i, -s: such a shell reads files of its own, or its commands from elsewhere."""
-_FIND_ACTS: Final = _FIND_RUNS | _FIND_CHANGES | _FIND_READS
-APPLETS: Final = frozenset({"busybox", "toybox", "coreutils"})
+_FIND_ACTIONS: Final = _FIND_RUNS | _FIND_CHANGES | _FIND_READS
+APPLET_BOXES: Final = frozenset({"busybox", "toybox", "coreutils"})
 """Programs that hold others, and act as the one they are called by or told to be."""
-_ANYTHING: Final = Word("", open=True)
+_ANY_WORD: Final = ShellWord("", is_dynamic=True)
 
-WRAPPERS: Final = frozenset(_TRANSPARENT) | APPLETS | POSIX_SHELLS | {"find"}
+WRAPPERS: Final = frozenset(_TRANSPARENT) | APPLET_BOXES | POSIX_SHELLS | {"find"}
 """The names that are opened."""
 
 
-def bare(text: str) -> Sequence[str]:
+def bare_names(text: str) -> Sequence[str]:
     """The names of a program when no files are at hand: a bare name means what it says, a path means nothing known."""
     return () if "/" in text else (text,)
 
 
 def unwrap(
-    pieces: Sequence[Piece], *, names: Names = bare, suspected: Names = bare, steady: Steady = lambda _: True
-) -> Opened:
+    commands: Sequence[ParsedCommand],
+    *,
+    certain_names: ProgramNames = bare_names,
+    possible_names: ProgramNames = bare_names,
+    is_process_independent: IsProcessIndependent = lambda _: True,
+) -> UnwrapResult:
     """Every command that would be started, wrappers replaced by what they start. `suspected`: names a program may act
     by besides; what it would start then needs no rule, and may be forbidden."""
-    opener = _Opener(names, suspected, steady)
+    opener = _Unwrapper(certain_names, possible_names, is_process_independent)
     doubts: tuple[str, ...] = ()
     try:
-        for piece in pieces:
-            opener.open(piece, depth=0)
-    except Doubt as doubt:
+        for piece in commands:
+            opener.unwrap(piece, depth=0)
+    except UncertainCommand as doubt:
         doubts = (str(doubt),)
-    return Opened(tuple(opener.pieces), doubts, tuple(opener.seen))
+    return UnwrapResult(tuple(opener.commands), doubts, tuple(opener.deny_candidates))
 
 
-class _Opener:
+class _Unwrapper:
     """`moved` says that a piece may start in another folder than the whole command does."""
 
-    def __init__(self, names: Names, suspected: Names, steady: Steady) -> None:
-        self.pieces: list[Piece] = []
-        self.seen: list[Piece] = []
-        self._names = names
-        self._suspected = suspected
-        self._steady = steady
-        self._special: Mapping[str, Callable[[str, Piece, int, bool], None]] = {
-            "find": self._find,
-            **dict.fromkeys(APPLETS, self._applet),
-            **dict.fromkeys(POSIX_SHELLS, self._shell),
+    def __init__(
+        self, certain_names: ProgramNames, possible_names: ProgramNames, is_process_independent: IsProcessIndependent
+    ) -> None:
+        self.commands: list[ParsedCommand] = []
+        self.deny_candidates: list[ParsedCommand] = []
+        self._certain_names = certain_names
+        self._possible_names = possible_names
+        self._is_process_independent = is_process_independent
+        self._special_wrappers: Mapping[str, Callable[[str, ParsedCommand, int, bool], None]] = {
+            "find": self._unwrap_find,
+            **dict.fromkeys(APPLET_BOXES, self._unwrap_applet),
+            **dict.fromkeys(POSIX_SHELLS, self._unwrap_shell),
         }
 
-    def open(self, piece: Piece, *, depth: int, moved: bool = False, name: str | None = None) -> None:
+    def unwrap(
+        self, command: ParsedCommand, *, depth: int, in_other_folder: bool = False, name: str | None = None
+    ) -> None:
         """`name`: what the piece acts as, where that is not for its file to say."""
         if depth > DEEPEST:
-            raise Doubt("programs that start programs are nested too deeply")
-        first = piece.words[0]
-        if first.open or not first.text:
-            raise Doubt("which program runs is decided only when it runs")
-        moved = moved or piece.shell is not None
-        if moved and "/" in first.text and not first.text.startswith("/"):
-            raise Doubt(f"{first.text} depends on the folder it is started in")
-        if not self._steady(first.text):
-            raise Doubt(f"{first.text} may mean another file to whatever starts it")
-        check_builtin(piece)
-        name = name or self._acts_as(piece)
+            raise UncertainCommand("programs that start programs are nested too deeply")
+        first = command.words[0]
+        if first.is_dynamic or not first.text:
+            raise UncertainCommand("which program runs is decided only when it runs")
+        in_other_folder = in_other_folder or command.shell is not None
+        if in_other_folder and "/" in first.text and not first.text.startswith("/"):
+            raise UncertainCommand(f"{first.text} depends on the folder it is started in")
+        if not self._is_process_independent(first.text):
+            raise UncertainCommand(f"{first.text} may mean another file to whatever starts it")
+        check_builtin(command)
+        name = name or self._wrapper_name(command)
         if name not in WRAPPERS:
-            self._add(piece)
-            self._suspect(piece, depth)
+            self._add_command(command)
+            self._add_possible_wrapper(command, depth)
             return
-        self._note([piece])
-        self._special.get(name, self._transparent)(name, piece, depth, moved)
+        self._add_deny_candidates([command])
+        self._special_wrappers.get(name, self._unwrap_transparent)(name, command, depth, in_other_folder)
 
-    def _acts_as(self, piece: Piece) -> str:
-        first = piece.words[0].text
-        if first in SHELLS_OWN:
+    def _wrapper_name(self, command: ParsedCommand) -> str:
+        first = command.words[0].text
+        if first in LAUNCHING_BUILTINS:
             # To everybody but a shell they are programs like others, whatever those do.
-            return first if piece.shell is not None else ""
-        return next((name for name in self._names(first) if name in WRAPPERS), "")
+            return first if command.shell is not None else ""
+        return next((name for name in self._certain_names(first) if name in WRAPPERS), "")
 
-    def _suspect(self, piece: Piece, depth: int) -> None:
+    def _add_possible_wrapper(self, command: ParsedCommand, depth: int) -> None:
         """A file that bears a wrapper's name and is not it may be a copy of it or a link: what that would start is
         noted."""
-        given = piece.words[0].text
-        for name in dict.fromkeys((PurePath(given).name.lower(), *(self._suspected(given) if "/" in given else ()))):
+        given = command.words[0].text
+        for name in dict.fromkeys(
+            (PurePath(given).name.lower(), *(self._possible_names(given) if "/" in given else ()))
+        ):
             if name in WRAPPERS:
-                copy = _Opener(lambda text: (PurePath(text).name,), bare, self._steady)
-                with suppress(Doubt):
-                    copy.open(piece, depth=depth + 1, name=name)
-                self._note([*copy.pieces, *copy.seen])
+                copy = _Unwrapper(lambda text: (PurePath(text).name,), bare_names, self._is_process_independent)
+                with suppress(UncertainCommand):
+                    copy.unwrap(command, depth=depth + 1, name=name)
+                self._add_deny_candidates([*copy.commands, *copy.deny_candidates])
 
-    def _note(self, pieces: Sequence[Piece]) -> None:
-        if len(self.seen) + len(pieces) > MOST_SEEN:
-            raise Doubt(f"more than {MOST_SEEN} commands start others")
-        self.seen += pieces
+    def _add_deny_candidates(self, commands: Sequence[ParsedCommand]) -> None:
+        if len(self.deny_candidates) + len(commands) > MOST_DENY_CANDIDATES:
+            raise UncertainCommand(f"more than {MOST_DENY_CANDIDATES} commands start others")
+        self.deny_candidates += commands
 
-    def _add(self, piece: Piece) -> None:
-        if len(self.pieces) >= MOST_PIECES:
-            raise Doubt(f"there are more than {MOST_PIECES} commands")
-        self.pieces.append(piece)
+    def _add_command(self, command: ParsedCommand) -> None:
+        if len(self.commands) >= MOST_COMMANDS:
+            raise UncertainCommand(f"there are more than {MOST_COMMANDS} commands")
+        self.commands.append(command)
 
     # ---- wrappers that only pass on --------------------------------------------------------------------------------
 
-    def _transparent(self, name: str, piece: Piece, depth: int, moved: bool) -> None:
-        at, values = _past_options(name, _TRANSPARENT[name], piece.words)
+    def _unwrap_transparent(self, name: str, command: ParsedCommand, depth: int, in_other_folder: bool) -> None:
+        at, values = _skip_options(name, _TRANSPARENT[name], command.words)
         if name == "env":
-            at = _past_assignments(piece.words, at)
-        inner = piece.words[at:]
+            at = _skip_assignments(command.words, at)
+        inner = command.words[at:]
         if name == "xargs":
-            inner = _fed(inner or (Word("echo"),), values)
-        if name in _JUDGED_TOO or not inner:
-            self._add(piece)
+            inner = _add_xargs_input(inner or (ShellWord("echo"),), values)
+        if name in _PRIVILEGE_WRAPPERS or not inner:
+            self._add_command(command)
         if name == "sudo" and inner and "=" in inner[0].text:
-            raise Doubt("sudo sets a variable that may change what a command does")
+            raise UncertainCommand("sudo sets a variable that may change what a command does")
         if inner:
             # What exec and builtin start is still the shell's; the others start a program.
-            shell = piece.shell if name in ("command", "builtin", "exec", "time") else None
-            later = piece.later or name in _WAITS
-            self.open(Piece(inner, shell, piece.fed, later), depth=depth + 1, moved=moved)
+            shell = command.shell if name in ("command", "builtin", "exec", "time") else None
+            later = command.runs_after_others or name in _DELAYING_WRAPPERS
+            self.unwrap(
+                ParsedCommand(inner, shell, command.has_piped_input, later),
+                depth=depth + 1,
+                in_other_folder=in_other_folder,
+            )
 
     # ---- the rest, each in its own way -----------------------------------------------------------------------------
 
-    def _find(self, name: str, piece: Piece, depth: int, moved: bool) -> None:
-        words = piece.words
-        self._add(piece)
-        if any(word.open for word in words):
-            raise Doubt("find's arguments are decided only when it runs")
+    def _unwrap_find(self, name: str, command: ParsedCommand, depth: int, in_other_folder: bool) -> None:
+        words = command.words
+        self._add_command(command)
+        if any(word.is_dynamic for word in words):
+            raise UncertainCommand("find's arguments are decided only when it runs")
         at = 1
         while at < len(words) and words[at].text in _FIND_FOLLOWS:
             at += 1
         if at < len(words) and words[at].text.startswith(("-D", "-O", "--")):
-            raise Doubt(f"the option {words[at].text[:40]} of find is not understood")
+            raise UncertainCommand(f"the option {words[at].text[:40]} of find is not understood")
         while at < len(words):
             word = words[at].text
             if word in _FIND_CHANGES:
-                raise Doubt(f"find {word} changes files")
+                raise UncertainCommand(f"find {word} changes files")
             if word in _FIND_READS:
-                raise Doubt(f"find {word} reads names from a file")
+                raise UncertainCommand(f"find {word} reads names from a file")
             at += 1
             if word in _FIND_RUNS:
-                end = _find_end(words, at, word)
+                end = _find_exec_end(words, at, word)
                 # -execdir and -okdir start it beside each file.
-                if any(each.text in _FIND_ACTS for each in words[at:end]):
-                    raise Doubt(f"find {word} holds a word of find's own")
-                inner = Piece(_replaced(words[at:end], "{}"), fed=piece.fed, later=True)
-                self.open(inner, depth=depth + 1, moved=moved or word.endswith("dir"))
+                if any(each.text in _FIND_ACTIONS for each in words[at:end]):
+                    raise UncertainCommand(f"find {word} holds a word of find's own")
+                inner = ParsedCommand(
+                    _replace_placeholder(words[at:end], "{}"),
+                    has_piped_input=command.has_piped_input,
+                    runs_after_others=True,
+                )
+                self.unwrap(inner, depth=depth + 1, in_other_folder=in_other_folder or word.endswith("dir"))
                 at = end + 1
 
-    def _applet(self, name: str, piece: Piece, depth: int, moved: bool) -> None:
-        rest = piece.words[1:]
-        if rest and rest[0].open:
-            raise Doubt("which program runs is decided only when it runs")
+    def _unwrap_applet(self, name: str, command: ParsedCommand, depth: int, in_other_folder: bool) -> None:
+        rest = command.words[1:]
+        if rest and rest[0].is_dynamic:
+            raise UncertainCommand("which program runs is decided only when it runs")
         if rest and name == "coreutils":
             flag, _, chosen = rest[0].text.partition("=")
             if flag in ("--coreutils-prog", "--coreutils-prog-shebang") and chosen:
-                rest = (Word(chosen), *rest[1:])
+                rest = (ShellWord(chosen), *rest[1:])
         if not rest or rest[0].text.startswith("-"):
-            self._add(piece)
+            self._add_command(command)
             return
         if "/" in rest[0].text:
-            raise Doubt(f"{name} takes {rest[0].text[:40]} for a name of its own")
+            raise UncertainCommand(f"{name} takes {rest[0].text[:40]} for a name of its own")
         # It is itself what it starts, whatever other file has that name.
-        self.open(Piece(rest, fed=piece.fed, later=piece.later), depth=depth + 1, moved=moved, name=rest[0].text)
+        self.unwrap(
+            ParsedCommand(rest, has_piped_input=command.has_piped_input, runs_after_others=command.runs_after_others),
+            depth=depth + 1,
+            in_other_folder=in_other_folder,
+            name=rest[0].text,
+        )
 
-    def _shell(self, name: str, piece: Piece, depth: int, moved: bool) -> None:
-        words = piece.words
+    def _unwrap_shell(self, name: str, command: ParsedCommand, depth: int, in_other_folder: bool) -> None:
+        words = command.words
         if words[0].text.startswith("-"):
-            raise Doubt(f"{words[0].text[:40]} is a login shell, by its name")
+            raise UncertainCommand(f"{words[0].text[:40]} is a login shell, by its name")
         at, text = 1, False
         while at < len(words) and words[at].text.startswith(("-", "+")):
             word = words[at]
             if word.text == "--":
                 at += 1
                 break
-            if word.open or not (word.text in _SHELL_LONG or _SHELL_FLAGS.fullmatch(word.text)):
-                raise Doubt(f"the shell option {word.text} is not understood")
+            if word.is_dynamic or not (word.text in _SHELL_LONG_OPTIONS or _SHELL_FLAGS.fullmatch(word.text)):
+                raise UncertainCommand(f"the shell option {word.text} is not understood")
             text = text or (not word.text.startswith("--") and "c" in word.text)
             at += 1
         if at == len(words) or (not text and words[at].text.startswith(("/dev", "/proc", "-"))):
-            raise Doubt("a shell reads its commands from elsewhere")
+            raise UncertainCommand("a shell reads its commands from elsewhere")
         if not text:
-            self._add(piece)
+            self._add_command(command)
             return
-        if words[at].open:
-            raise Doubt("the shell's text is decided only when it runs")
-        reading = read(words[at].text, shell=name, fed=piece.fed, later=piece.later)
-        for inner in reading.pieces:
-            self.open(inner, depth=depth + 1, moved=moved)
-        if reading.doubts:
-            raise Doubt(reading.doubts[0])
+        if words[at].is_dynamic:
+            raise UncertainCommand("the shell's text is decided only when it runs")
+        reading = parse_script(
+            words[at].text,
+            shell=name,
+            has_piped_input=command.has_piped_input,
+            runs_after_others=command.runs_after_others,
+        )
+        for inner in reading.commands:
+            self.unwrap(inner, depth=depth + 1, in_other_folder=in_other_folder)
+        if reading.uncertainties:
+            raise UncertainCommand(reading.uncertainties[0])
 
 
-def _past_options(name: str, options: _Options, given: Sequence[Word]) -> tuple[int, dict[str, str]]:
+def _skip_options(name: str, options: _WrapperOptions, arguments: Sequence[ShellWord]) -> tuple[int, dict[str, str]]:
     """Where the command begins, and the values of the options before it."""
     at, values = 1, dict[str, str]()
-    while at < len(given) and given[at].text.startswith("-"):
-        word = given[at].text
-        if given[at].open:
-            raise Doubt(f"{name}'s options are decided only when it runs")
+    while at < len(arguments) and arguments[at].text.startswith("-"):
+        word = arguments[at].text
+        if arguments[at].is_dynamic:
+            raise UncertainCommand(f"{name}'s options are decided only when it runs")
         at += 1
         if word == "--":
             break
-        if word in options.bare or (options.number and whole(word[1:]) is not None):
+        if word in options.flags or (options.numeric_flag and parse_whole_number(word[1:]) is not None):
             continue
-        if word in options.valued:
-            if at >= len(given) or given[at].open:
-                raise Doubt(f"{name} {word} has no value of its own")
-            flag, value = word, given[at].text
+        if word in options.with_value:
+            if at >= len(arguments) or arguments[at].is_dynamic:
+                raise UncertainCommand(f"{name} {word} has no value of its own")
+            flag, value = word, arguments[at].text
             at += 1
         else:
-            flag, value = _attached(name, options, word)
+            flag, value = _parse_attached_value(name, options, word)
         if flag == "-I" and values.get(flag, value) != value:
-            raise Doubt(f"{name} {flag} is given twice")
-        if name == "env" and not is_about_looks(value):
-            raise Doubt(f"{name} {flag} {value[:40]} may change what a command does")
+            raise UncertainCommand(f"{name} {flag} is given twice")
+        if name == "env" and not is_display_variable(value):
+            raise UncertainCommand(f"{name} {flag} {value[:40]} may change what a command does")
         values[flag] = value
-    if any(word.open for word in given[at : at + options.operands]):
-        raise Doubt(f"{name}'s arguments are decided only when it runs")
+    if any(word.is_dynamic for word in arguments[at : at + options.operands]):
+        raise UncertainCommand(f"{name}'s arguments are decided only when it runs")
     return at + options.operands, values
 
 
-def _attached(name: str, options: _Options, word: str) -> tuple[str, str]:
+def _parse_attached_value(name: str, options: _WrapperOptions, word: str) -> tuple[str, str]:
     """An option that holds its value: `--signal=9`, `-n5`."""
     flag, equals, value = word.partition("=") if word.startswith("--") else (word[:2], "=", word[2:])
-    if flag not in options.valued | options.glued or not equals or not value:
-        raise Doubt(f"the option {word[:40]} of {name} is not understood")
+    if flag not in options.with_value | options.with_attached_value or not equals or not value:
+        raise UncertainCommand(f"the option {word[:40]} of {name} is not understood")
     return flag, value
 
 
-def _past_assignments(words: Sequence[Word], at: int) -> int:
+def _skip_assignments(words: Sequence[ShellWord], at: int) -> int:
     while at < len(words) and "=" in words[at].text:
         variable, _, value = words[at].text.partition("=")
-        if words[at].open or not harmless(variable, value):
-            raise Doubt(f"setting {variable[:40]} may change what a command does")
+        if words[at].is_dynamic or not is_harmless_variable(variable, value):
+            raise UncertainCommand(f"setting {variable[:40]} may change what a command does")
         at += 1
     return at
 
 
-def _find_end(words: Sequence[Word], at: int, action: str) -> int:
+def _find_exec_end(words: Sequence[ShellWord], at: int, action: str) -> int:
     """Where the command of `find -exec` ends: at `;`, or at a `+` right after `{}`; finds differ about any other."""
     end = next((i for i in range(at, len(words)) if words[i].text in (";", "+")), None)
     if end is None or end == at:
-        raise Doubt(f"find {action} has no command or no end")
+        raise UncertainCommand(f"find {action} has no command or no end")
     if words[end].text == "+" and (words[end - 1].text != "{}" or action not in ("-exec", "-execdir")):
-        raise Doubt(f"find {action} ends in a + that does not stand right after {{}}")
+        raise UncertainCommand(f"find {action} ends in a + that does not stand right after {{}}")
     return end
 
 
-def _fed(words: tuple[Word, ...], values: Mapping[str, str]) -> tuple[Word, ...]:
+def _add_xargs_input(words: tuple[ShellWord, ...], values: Mapping[str, str]) -> tuple[ShellWord, ...]:
     """A command of xargs: what it is fed may be anything. Which of two ways to feed counts, xargs decides."""
     ways = [flag for flag in ("-I", "-L", "--max-lines", "-n", "--max-args") if flag in values]
     if "-I" not in ways:
-        return (*words, _ANYTHING)
+        return (*words, _ANY_WORD)
     if len(ways) > 1:
-        raise Doubt(f"xargs {' and '.join(ways)} contradict each other")
-    return _replaced(words, values["-I"]) if values["-I"] else (_ANYTHING,)
+        raise UncertainCommand(f"xargs {' and '.join(ways)} contradict each other")
+    return _replace_placeholder(words, values["-I"]) if values["-I"] else (_ANY_WORD,)
 
 
-def _replaced(words: Sequence[Word], placeholder: str) -> tuple[Word, ...]:
-    return tuple(Word(word.text, open=True) if placeholder in word.text else word for word in words)
+def _replace_placeholder(words: Sequence[ShellWord], placeholder: str) -> tuple[ShellWord, ...]:
+    return tuple(ShellWord(word.text, is_dynamic=True) if placeholder in word.text else word for word in words)

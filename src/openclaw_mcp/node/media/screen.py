@@ -14,36 +14,36 @@ from typing import TYPE_CHECKING, Final
 from ...core.errors import ToolArguments, ToolError, ToolUnavailable
 from ...core.model import Json, ToolCall, ToolResult, ToolSpec
 from .. import arguments, desktop_session
-from ..capability import Command, Consent, Missing
-from ..exec.child_process import run
+from ..capability import NodeCommand, RequireConsent, UnavailableReason
+from ..exec.child_process import run_program
 from . import ffmpeg, sound
-from .results import filmed, pictured
+from .results import image_result, video_result
 
 if TYPE_CHECKING:
-    from .pixels import Area, Picture, Wanted
+    from .pixels import EncodedImage, ImageOptions, ScreenArea
 
 SNAPSHOT_DEADLINE: Final = 30.0  # seconds; a grab takes milliseconds, a dead display up to its own timeout
 ASK_WAIT: Final = 310.0  # seconds a person may take to consent, before the work itself
-LONGEST_FILM: Final = 60_000  # milliseconds; what fits into one answer in a quality worth having
-SHORTEST_FILM: Final = 250
+LONGEST_RECORDING: Final = 60_000  # milliseconds; what fits into one answer in a quality worth having
+SHORTEST_RECORDING: Final = 250
 GRIM_WAIT: Final = 10.0  # seconds for the Wayland screenshot program
-GRIM_MOST: Final = 512 << 20  # bytes; raw pixels of several large screens
-TELL_EVERY: Final = 10.0  # seconds between two notices that the screen was looked at
+MOST_GRIM_OUTPUT: Final = 512 << 20  # bytes; raw pixels of several large screens
+NOTIFY_EVERY: Final = 10.0  # seconds between two notices that the screen was looked at
 
 FORMATS: Final = {"": "png", "png": "png", "jpeg": "jpeg", "jpg": "jpeg"}
 
-INDEX: Final[Json] = {"type": "integer", "description": "Which screen; 0, the default, is the primary one."}
+SCREEN_INDEX: Final[Json] = {"type": "integer", "description": "Which screen; 0, the default, is the primary one."}
 
 SNAPSHOT = ToolSpec(
     name="screen.snapshot",
     title="Take a screenshot",
     description="Take a picture of the screen and return it as an image.",
-    input_schema=arguments.schema(
+    input_schema=arguments.object_schema(
         {
             "format": {"type": "string", "description": "png (default) or jpeg."},
             "maxWidth": {"type": "integer", "description": "Scale down to this width, 16 to 7680; default 1920."},
             "quality": {"type": "number", "description": "JPEG quality, 1 to 100 or a share up to 1; default 80."},
-            "screenIndex": INDEX,
+            "screenIndex": SCREEN_INDEX,
             "monitor": {"type": "integer", "description": "Another name for screenIndex."},
             "includePointer": {"type": "boolean", "description": "Draw the mouse pointer; default true."},
         }
@@ -55,23 +55,23 @@ RECORD = ToolSpec(
     name="screen.record",
     title="Record the screen",
     description="Film the screen for a while and return an MP4. Needs the person's consent.",
-    input_schema=arguments.schema(
+    input_schema=arguments.object_schema(
         {
             "durationMs": {"type": "integer", "description": "Length, 250 to 60000 ms; default 10000."},
             "fps": {"type": "number", "description": "Pictures a second, 1 to 60; default 10."},
-            "screenIndex": INDEX,
+            "screenIndex": SCREEN_INDEX,
             "monitor": {"type": "integer", "description": "Another name for screenIndex."},
             "includeAudio": {"type": "boolean", "description": "Record the microphone too; default false."},
             "format": {"type": "string", "description": "mp4, the only one."},
         }
     ),
     annotations={"readOnlyHint": True, "openWorldHint": False},
-    deadline=ASK_WAIT + LONGEST_FILM / 1000 + ffmpeg.START_GRACE,
+    deadline=ASK_WAIT + LONGEST_RECORDING / 1000 + ffmpeg.START_GRACE,
     task="offered",
 )
 
 
-class Screen:
+class ScreenCapability:
     """`screen.snapshot` and `screen.record`. Films wait for `consent`; `tell` hears when the screen is looked at."""
 
     name = "screen"
@@ -79,101 +79,108 @@ class Screen:
     def __init__(
         self,
         *,
-        consent: Consent,
-        tell: Callable[[str], None] = lambda _: None,
+        consent: RequireConsent,
+        notify: Callable[[str], None] = lambda _: None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._consent = consent
-        self._tell = tell
-        self._told = float("-inf")
+        self._notify = notify
+        self._last_notice = float("-inf")
         self._environ = environ
         self._pixels: ModuleType | None = None
         # One thread: a display connection belongs to the thread that opened it, and two grabs gain nothing.
-        self._hands = ThreadPoolExecutor(1, "openclaw-screen")
+        self._executor = ThreadPoolExecutor(1, "openclaw-screen")
 
-    def commands(self) -> Sequence[Command]:
-        return (Command(spec=SNAPSHOT, run=self._snapshot), Command(spec=RECORD, run=self._record, danger="private"))
+    def commands(self) -> Sequence[NodeCommand]:
+        return (
+            NodeCommand(spec=SNAPSHOT, run=self._snapshot),
+            NodeCommand(spec=RECORD, run=self._record, danger="private"),
+        )
 
-    def missing(self, command: str) -> Missing | None:
-        desktop = desktop_session.kind(self._environ)
+    def unavailable_reason(self, command: str) -> UnavailableReason | None:
+        desktop = desktop_session.desktop_kind(self._environ)
         if desktop == "none":
-            return Missing(
+            return UnavailableReason(
                 "There is no screen here: DISPLAY and WAYLAND_DISPLAY name no running display.",
                 "Start the node inside the desktop session, or give it a virtual screen: xvfb-run openclaw node.",
             )
         if find_spec("mss") is None or find_spec("PIL") is None:
-            return Missing(
+            return UnavailableReason(
                 "The Python packages mss and Pillow are not installed.", "Run: pip install 'openclaw-mcp[node]'."
             )
         if command == RECORD.name:
             if desktop == "wayland":
-                return Missing("A Wayland desktop lets no program film it unasked.", "Log in to an X11 session.")
-            return None if ffmpeg.found() else ffmpeg.MISSING
+                return UnavailableReason(
+                    "A Wayland desktop lets no program film it unasked.", "Log in to an X11 session."
+                )
+            return None if ffmpeg.find_ffmpeg() else ffmpeg.FFMPEG_UNAVAILABLE
         if desktop == "wayland" and shutil.which("grim") is None:
-            return Missing(
+            return UnavailableReason(
                 "On Wayland the screen is read with the program grim, which is not installed.",
                 "Install grim (wlroots desktops such as Sway), or log in to an X11 session.",
             )
         return None
 
     async def aclose(self) -> None:
-        self._hands.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def _snapshot(self, call: ToolCall) -> ToolResult:
         form = FORMATS.get((arguments.text(call.arguments, "format") or "").lower())
         if form is None:
             raise ToolArguments("Unsupported screen snapshot format. Supported formats: png, jpeg.")
-        self._require(SNAPSHOT.name)
-        pixels = await self._ready()
-        wanted = pixels.Wanted(
+        self._require_available(SNAPSHOT.name)
+        pixels = await self._load_pixels()
+        options = pixels.ImageOptions(
             png=form == "png",
-            width=arguments.whole(call.arguments, "maxWidth", default=1920, least=16, most=7680),
+            width=arguments.integer(call.arguments, "maxWidth", default=1920, least=16, most=7680),
             quality=arguments.percent(call.arguments, "quality", default=80),
         )
-        index = arguments.whole(call.arguments, "screenIndex", "monitor", default=0, least=0, most=32)
+        index = arguments.integer(call.arguments, "screenIndex", "monitor", default=0, least=0, most=32)
         pointer = arguments.flag(call.arguments, "includePointer", default=True)
-        picture = await self._photograph(index, pointer, wanted)
-        self._mention("The screen was captured.")
+        picture = await self._capture(index, pointer, options)
+        self._notify_sometimes("The screen was captured.")
         value = {"format": form, "width": picture.width, "height": picture.height}
-        return pictured(value, picture.data, f"image/{form}", data_url=True)
+        return image_result(value, picture.data, f"image/{form}", data_url=True)
 
-    async def _photograph(self, index: int, pointer: bool, wanted: "Wanted") -> "Picture":
-        pixels = await self._ready()
+    async def _capture(self, index: int, pointer: bool, options: "ImageOptions") -> "EncodedImage":
+        pixels = await self._load_pixels()
         loop = asyncio.get_running_loop()
-        if desktop_session.kind(self._environ) == "wayland":
+        if desktop_session.desktop_kind(self._environ) == "wayland":
             argv = ["grim", "-t", "ppm", *(["-c"] if pointer else []), "-"]
-            shot = await run(argv, seconds=GRIM_WAIT, most=GRIM_MOST, env=self._environ)
+            shot = await run_program(argv, seconds=GRIM_WAIT, most=MOST_GRIM_OUTPUT, env=self._environ)
             if shot.code:
-                raise ToolUnavailable(f"Capture failed: this desktop refused grim ({shot.complaint})")
-            picture: Picture = await loop.run_in_executor(self._hands, pixels.developed, shot.output, wanted)
+                raise ToolUnavailable(f"Capture failed: this desktop refused grim ({shot.error_line})")
+            picture: EncodedImage = await loop.run_in_executor(self._executor, pixels.reencode, shot.output, options)
             return picture
         try:
             picture = await loop.run_in_executor(
-                self._hands,
-                lambda: pixels.photograph(self._display(), index=index, pointer=pointer, wanted=wanted),
+                self._executor,
+                lambda: pixels.capture_screen(self._display(), index=index, pointer=pointer, options=options),
             )
-        except pixels.NoScreen:
+        except pixels.ScreenUnavailable:
             raise ToolUnavailable("Capture failed: the display does not answer or refuses us") from None
         return picture
 
     async def _record(self, call: ToolCall) -> ToolResult:
         if (arguments.text(call.arguments, "format") or "mp4").lower() != "mp4":
             raise ToolArguments("Unsupported screen recording format. Only mp4 is supported.")
-        self._require(RECORD.name)
-        lasting = arguments.whole(call.arguments, "durationMs", default=10_000, least=SHORTEST_FILM, most=LONGEST_FILM)
+        self._require_available(RECORD.name)
+        lasting = arguments.integer(
+            call.arguments, "durationMs", default=10_000, least=SHORTEST_RECORDING, most=LONGEST_RECORDING
+        )
         fps = arguments.number(call.arguments, "fps", default=10, least=1, most=60)
-        index = arguments.whole(call.arguments, "screenIndex", "monitor", default=0, least=0, most=32)
-        area = await self._area(index)
-        microphone = sound.microphone(self._environ) if call.arguments.get("includeAudio") is True else None
+        index = arguments.integer(call.arguments, "screenIndex", "monitor", default=0, least=0, most=32)
+        area = await self._screen_area(index)
+        microphone = sound.microphone_options(self._environ) if call.arguments.get("includeAudio") is True else None
         await self._consent(call, f"film screen {index} for {lasting / 1000:g} s{' with sound' if microphone else ''}")
-        self._tell("Recording of the screen has started.")
+        self._notify("Recording of the screen has started.")
         try:
-            video = grabbing(area, index=index, fps=fps, display=self._display())
-            film = await ffmpeg.film(
+            video = grab_options(area, index=index, fps=fps, display=self._display())
+            film = await ffmpeg.record_video(
                 call, video=video, audio=microphone, seconds=lasting / 1000, fps=fps, environ=self._environ
             )
         finally:
-            self._tell("Recording of the screen has ended.")
+            self._notify("Recording of the screen has ended.")
         value = {
             "format": "mp4",
             "durationMs": lasting,
@@ -181,48 +188,48 @@ class Screen:
             "screenIndex": index,
             "hasAudio": microphone is not None,
         }
-        return filmed(value, film, uri="openclaw://screen/record.mp4")
+        return video_result(value, film, uri="openclaw://screen/record.mp4")
 
-    async def _area(self, index: int) -> "Area":
-        pixels = await self._ready()
+    async def _screen_area(self, index: int) -> "ScreenArea":
+        pixels = await self._load_pixels()
         loop = asyncio.get_running_loop()
         try:
-            found: list[Area] = await loop.run_in_executor(self._hands, pixels.areas, self._display())
-        except pixels.NoScreen:
+            found: list[ScreenArea] = await loop.run_in_executor(self._executor, pixels.list_screens, self._display())
+        except pixels.ScreenUnavailable:
             raise ToolUnavailable("Recording failed: the display does not answer or refuses us") from None
         if index >= len(found):
             raise ToolArguments(f"screenIndex {index} names no screen: there are {len(found)}, counted from 0")
         return found[index]
 
-    def _require(self, command: str) -> None:
-        missing = self.missing(command)
+    def _require_available(self, command: str) -> None:
+        missing = self.unavailable_reason(command)
         if missing is not None:
             raise ToolUnavailable(f"{command} is not available: {missing.reason} {missing.remedy}")
 
-    async def _ready(self) -> ModuleType:
+    async def _load_pixels(self) -> ModuleType:
         if self._pixels is None:
-            self._pixels = await asyncio.get_running_loop().run_in_executor(self._hands, _load)
+            self._pixels = await asyncio.get_running_loop().run_in_executor(self._executor, _import_pixels)
         return self._pixels
 
     def _display(self) -> str | None:
         return self._environ.get("DISPLAY") if sys.platform not in ("darwin", "win32") else None
 
-    def _mention(self, text: str) -> None:
+    def _notify_sometimes(self, text: str) -> None:
         now = time.monotonic()
-        if now - self._told >= TELL_EVERY:
-            self._told = now
-            self._tell(text)
+        if now - self._last_notice >= NOTIFY_EVERY:
+            self._last_notice = now
+            self._notify(text)
 
 
-def _load() -> ModuleType:
+def _import_pixels() -> ModuleType:
     # Here for start-up and idle memory: most nodes are never asked for a picture.
     from . import pixels
 
     return pixels
 
 
-def grabbing(
-    area: "Area", *, index: int, fps: float, display: str | None, platform: str = sys.platform
+def grab_options(
+    area: "ScreenArea", *, index: int, fps: float, display: str | None, platform: str = sys.platform
 ) -> Sequence[str]:
     """ffmpeg's input options for one screen."""
     if platform == "darwin":

@@ -14,12 +14,12 @@ from urllib.parse import quote, urlsplit
 from msgspec import Struct
 
 from ...core.errors import ToolArguments, ToolError, ToolTimeout, ToolUnavailable
-from ..exec.child_process import run
+from ..exec.child_process import run_program
 
 SYNTHESIS_WAIT: Final = 60.0  # seconds a voice may take over the longest text
-MOST_SOUND: Final = 64 << 20  # bytes; 5,000 characters read slowly are about 20 MB
+MAX_SOUND: Final = 64 << 20  # bytes; 5,000 characters read slowly are about 20 MB
 SERVICE_WAIT: Final = 30.0  # seconds for the speech service
-VOICE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+. /()-]{0,99}")
+VOICE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+. /()-]{0,99}")
 ELEVENLABS_URL: Final = "https://api.elevenlabs.io"
 ELEVENLABS_MODEL: Final = "eleven_multilingual_v2"
 
@@ -36,10 +36,10 @@ class Speech(Struct, frozen=True):
 
 
 class Voice(Protocol):
-    async def speech(self, text: str, *, voice: str | None, model: str | None) -> Speech: ...
+    async def synthesize(self, text: str, *, voice: str | None, model: str | None) -> Speech: ...
 
 
-def system_voice(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
+def find_system_voice(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
     """The program that speaks for this system."""
     names = {"darwin": ("say",), "win32": ("powershell", "pwsh")}.get(platform, ("espeak-ng", "espeak", "spd-say"))
     return next((name for name in names if shutil.which(name, path=environ.get("PATH"))), None)
@@ -52,19 +52,19 @@ class SystemVoice:
         self._program = program
         self._environ = environ
 
-    async def speech(self, text: str, *, voice: str | None, model: str | None) -> Speech:
-        if voice is not None and not VOICE.fullmatch(voice):
+    async def synthesize(self, text: str, *, voice: str | None, model: str | None) -> Speech:
+        if voice is not None and not VOICE_NAME.fullmatch(voice):
             raise ToolArguments("voiceId is no name of a voice")
         with tempfile.TemporaryDirectory(prefix="openclaw-speech-") as folder:
             path = Path(folder) / "speech.wav"
-            argv, environ = self._words(path, voice), {**self._environ, "OPENCLAW_SPEECH": str(path)}
-            done = await run(argv, seconds=SYNTHESIS_WAIT, most=MOST_SOUND, stdin=text.encode(), env=environ)
+            argv, environ = self._command_line(path, voice), {**self._environ, "OPENCLAW_SPEECH": str(path)}
+            done = await run_program(argv, seconds=SYNTHESIS_WAIT, most=MAX_SOUND, stdin=text.encode(), env=environ)
             data = path.read_bytes() if path.exists() else done.output
         if done.code or len(data) <= WAV_HEADER:
-            raise ToolError(f"Speak failed: {done.complaint or f'{self._program} gave no sound'}")
-        return Speech(sized(data), "audio/wav")
+            raise ToolError(f"Speak failed: {done.error_line or f'{self._program} gave no sound'}")
+        return Speech(fix_wav_lengths(data), "audio/wav")
 
-    def _words(self, path: Path, voice: str | None) -> list[str]:
+    def _command_line(self, path: Path, voice: str | None) -> list[str]:
         chosen = ["-v", voice] if voice else []
         if self._program == "say":
             return ["say", *chosen, "--data-format=LEI16@22050", "-o", str(path)]
@@ -73,7 +73,7 @@ class SystemVoice:
         return [self._program, *chosen, "--stdin", "--stdout"]
 
 
-class ElevenLabs:
+class ElevenLabsVoice:
     """The speech service of that name. The key goes to its own address and nowhere else."""
 
     def __init__(self, *, key: str, url: str = ELEVENLABS_URL) -> None:
@@ -83,7 +83,7 @@ class ElevenLabs:
         self._key = key
         self._url = url.rstrip("/")
 
-    async def speech(self, text: str, *, voice: str | None, model: str | None) -> Speech:
+    async def synthesize(self, text: str, *, voice: str | None, model: str | None) -> Speech:
         # Here for start-up: only this voice speaks HTTP.
         import httpx
 
@@ -97,11 +97,11 @@ class ElevenLabs:
                 client.stream("POST", url, headers=headers, json=body) as response,
             ):
                 if response.status_code != httpx.codes.OK:
-                    raise ToolError(_refusal(response.status_code))
+                    raise ToolError(_refusal_message(response.status_code))
                 data = bytearray()
                 async for chunk in response.aiter_bytes():
                     data += chunk
-                    if len(data) > MOST_SOUND:
+                    if len(data) > MAX_SOUND:
                         raise ToolError("Speak failed: ElevenLabs sent too much")
         except httpx.TimeoutException:
             raise ToolTimeout("Speak failed: ElevenLabs did not answer in time") from None
@@ -112,7 +112,7 @@ class ElevenLabs:
         return Speech(bytes(data), "audio/mpeg")
 
 
-def sized(wav: bytes) -> bytes:
+def fix_wav_lengths(wav: bytes) -> bytes:
     """The WAV with its true lengths; one written to a pipe claims to have none or all."""
     place = wav.find(b"data", 12, 4096)
     if wav[:4] != b"RIFF" or place < 0:
@@ -122,7 +122,7 @@ def sized(wav: bytes) -> bytes:
     return riff + wav[8 : place + 4] + struct.pack("<I", sound) + wav[place + 8 :]
 
 
-def seconds(speech: Speech) -> float | None:
+def wav_seconds(speech: Speech) -> float | None:
     """How long a WAV plays; None for other kinds."""
     wav = speech.data
     if speech.mime_type != "audio/wav" or len(wav) <= WAV_HEADER or wav[:4] != b"RIFF":
@@ -131,7 +131,7 @@ def seconds(speech: Speech) -> float | None:
     return (len(wav) - WAV_HEADER) / rate if rate else None
 
 
-def _refusal(status: int) -> str:
+def _refusal_message(status: int) -> str:
     reasons = {
         401: "it refused the API key; store a valid one",
         404: "it has no such voice",

@@ -7,14 +7,14 @@ from msgspec import Struct
 
 from ...core.errors import BadRequest, ToolBusy, ToolUnavailable
 from ...core.model import ToolCall, ToolResult, ToolSpec
-from ...core.ports import Line
-from ...core.signal import Bell
+from ...core.ports import CallContext
+from ...core.signal import Signal
 from . import results
-from .bridge import Bridge, Tell
-from .frames import AWAY, Frame
-from .tool_list import Menu
+from .bridge import Bridge, ProgressHandler
+from .frames import APP_DISCONNECTED, Frame
+from .tool_list import ToolManifest
 
-GONE: Final = "no such session: it was deleted, has expired, or never was; have the app register again"
+NO_SUCH_SESSION: Final = "no such session: it was deleted, has expired, or never was; have the app register again"
 
 
 class BridgeTaken(ToolBusy):
@@ -34,9 +34,9 @@ class TooManySessions(ToolBusy):
 
     code = "too_many_sessions"
 
-    def __init__(self, message: str, *, of_a_peer: bool) -> None:
+    def __init__(self, message: str, *, per_peer: bool) -> None:
         super().__init__(message)
-        self.of_a_peer = of_a_peer
+        self.per_peer = per_peer
         """Whether it is one peer that has too many, not all of them together."""
 
 
@@ -46,7 +46,7 @@ class StoreDown(ToolUnavailable):
     code = "store_down"
 
 
-class Session(Struct, frozen=True, kw_only=True):
+class AppRegistration(Struct, frozen=True, kw_only=True):
     """What an app registered, without its tools."""
 
     id: str
@@ -61,66 +61,83 @@ class Session(Struct, frozen=True, kw_only=True):
     """Whether arguments are checked against a tool's schema before the app is asked."""
 
 
-class Entry(Struct, frozen=True):
+class AppSessionStatus(Struct, frozen=True):
     """A session as its owner may inspect it."""
 
-    session: Session
-    menu: Menu
+    registration: AppRegistration
+    manifest: ToolManifest
     connected: bool
 
 
-class Carrier(Protocol):
+class ToolInvoker(Protocol):
     """Takes a call to the app: a bridge here, or one at another instance."""
 
-    async def invoke(self, tool: str, arguments: Any, tell: Tell | None) -> tuple[Frame, int]: ...
+    async def invoke(self, tool: str, arguments: Any, on_progress: ProgressHandler | None) -> tuple[Frame, int]: ...
 
 
-Elsewhere = Callable[["Guest"], Awaitable[Carrier | None]]
+FindInvoker = Callable[["AppSession"], Awaitable[ToolInvoker | None]]
 
 
-async def nowhere(_: "Guest") -> Carrier | None:
+async def find_no_invoker(_: "AppSession") -> ToolInvoker | None:
     return None
 
 
-class Guest:
+class AppSession:
     """A session as it lives in this process. A `ToolSource`."""
 
-    __slots__ = ("_elsewhere", "bridge", "changed", "checked", "count", "door", "menu", "session", "used")
+    __slots__ = (
+        "_find_remote",
+        "bridge",
+        "changed",
+        "last_verified",
+        "last_call_number",
+        "session_server",
+        "manifest",
+        "registration",
+        "last_used",
+    )
 
-    def __init__(self, session: Session, menu: Menu, *, now: float, elsewhere: Elsewhere = nowhere) -> None:
-        self.session = session
-        self.menu = menu
-        self.changed: Bell[None] = Bell()
+    def __init__(
+        self,
+        registration: AppRegistration,
+        manifest: ToolManifest,
+        *,
+        now: float,
+        find_remote: FindInvoker = find_no_invoker,
+    ) -> None:
+        self.registration = registration
+        self.manifest = manifest
+        self.changed: Signal[None] = Signal()
         self.bridge: Bridge | None = None
         """The bridge, when it is attached to this process."""
-        self.used = now
-        self.checked = now
+        self.last_used = now
+        self.last_verified = now
         """When the shared store last said that the session is there."""
-        self.count = 0
+        self.last_call_number = 0
         """Calls made so far; ids go on from there when a new bridge comes."""
-        self.door: Any = None
+        self.session_server: Any = None
         """The caretaker's own: what it built to serve this session."""
-        self._elsewhere = elsewhere
+        self._find_remote = find_remote
 
-    def retool(self, menu: Menu) -> None:
-        if menu is not self.menu:
-            self.menu = menu
-            self.changed.ring(None)
+    def replace_tools(self, manifest: ToolManifest) -> None:
+        if manifest is not self.manifest:
+            self.manifest = manifest
+            self.changed.emit(None)
 
     def specs(self) -> Sequence[ToolSpec]:
-        return self.menu.specs
+        return self.manifest.specs
 
     async def call(self, call: ToolCall) -> ToolResult:
-        carrier: Carrier | None = self.bridge or await self._elsewhere(self)
+        carrier: ToolInvoker | None = self.bridge or await self._find_remote(self)
         if carrier is None:
-            raise ToolUnavailable(AWAY)
-        frame, sent = await carrier.invoke(call.name, call.arguments, _teller(call.line))
-        return results.result(frame, sent=sent)
+            raise ToolUnavailable(APP_DISCONNECTED)
+        frame, sent = await carrier.invoke(call.name, call.arguments, _progress_handler(call.context))
+        return results.to_tool_result(frame, sent=sent)
 
 
-def _teller(line: Line) -> Tell:
+def _progress_handler(context: CallContext) -> ProgressHandler:
     async def tell(frame: Frame) -> None:
         if frame.progress is not None:
-            await line.progress(frame.progress, total=frame.total, message=frame.message)
+            await context.progress(frame.progress, total=frame.total, message=frame.message)
 
     return tell

@@ -8,17 +8,17 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ...core.errors import BadRequest
 
-LONGEST_REASON: Final = 300  # characters of a reason; an app's mistake must not be echoed at length
+MAX_REASON_LENGTH: Final = 300  # characters of a reason; an app's mistake must not be echoed at length
 
 Json = dict[str, Any]
 
 NOT_CONNECTED: Final = "Bridge is not connected"
 """How every failure for want of the app begins: callers know it by these words."""
-AWAY: Final = f"{NOT_CONNECTED}: the app is away; call again when it is back"
+APP_DISCONNECTED: Final = f"{NOT_CONNECTED}: the app is away; call again when it is back"
 """The app never saw the call."""
 
-_CALL: Final = re.compile(rb'"request_?[iI]d"\s*:\s*"([^"\\]{1,200}:\d+)"')  # ids are ours, and end so
-_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_REQUEST_ID: Final = re.compile(rb'"request_?[iI]d"\s*:\s*"([^"\\]{1,200}:\d+)"')  # ids are ours, and end so
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -48,7 +48,7 @@ class Frame(Struct, frozen=True, omit_defaults=True):
     tools: Raw | UnsetType = UNSET
 
     @property
-    def request(self) -> str | None:
+    def call_id(self) -> str | None:
         return self.request_id or self.camel_request_id
 
     @property
@@ -58,7 +58,7 @@ class Frame(Struct, frozen=True, omit_defaults=True):
         return content + len(memoryview(self.error)) if isinstance(self.error, Raw) else content
 
 
-class _Named(Struct):
+class _RequestIds(Struct):
     """The least that tells which call a broken frame was about."""
 
     request_id: Any = None
@@ -74,84 +74,92 @@ class _Invoke(Struct, tag="invoke_tool", tag_field="type"):
     arguments: Any
 
 
-_frame = msgspec.json.Decoder(Frame).decode
-_named = msgspec.json.Decoder(_Named).decode
+_decode = msgspec.json.Decoder(Frame).decode
+_decode_request_ids = msgspec.json.Decoder(_RequestIds).decode
 
 
-def read(message: bytes, *, text: bool = True) -> Frame:
+def decode_frame(message: bytes, *, is_text: bool = True) -> Frame:
     """One frame from an app. Raises BadFrame saying what is wrong with it."""
-    if not text:
+    if not is_text:
         raise BadFrame("binary frames are not used here; send JSON as text")
     try:
         # Decoded first: the codec looks for bad UTF-8 only in the fields it reads, not in what is passed on.
         said = message.decode()
-        frame = _frame(said)
+        frame = _decode(said)
     except msgspec.ValidationError as exc:
-        raise BadFrame(f"the frame is not what the bridge takes: {short(exc)}", _call_in(said)) from None
+        raise BadFrame(f"the frame is not what the bridge takes: {short_reason(exc)}", _read_request_id(said)) from None
     except RecursionError:
-        raise BadFrame("the frame is nested too deeply", _call_near(message)) from None
+        raise BadFrame("the frame is nested too deeply", _guess_request_id(message)) from None
     except ValueError as exc:  # DecodeError and UnicodeDecodeError both are
-        raise BadFrame(f"the frame is not JSON: {_why(message, exc)}", _call_near(message)) from None
+        raise BadFrame(
+            f"the frame is not JSON: {_explain_parse_error(message, exc)}", _guess_request_id(message)
+        ) from None
     if frame.type == "invoke_result":
-        if frame.request is None:
+        if frame.call_id is None:
             raise BadFrame("invoke_result needs `request_id`")
         if frame.ok is None:
-            raise BadFrame("invoke_result needs `ok`, true or false", frame.request)
-    elif frame.type == "progress" and (frame.request is None or frame.progress is None):
+            raise BadFrame("invoke_result needs `ok`, true or false", frame.call_id)
+    elif frame.type == "progress" and (frame.call_id is None or frame.progress is None):
         raise BadFrame("progress needs `request_id` and the number `progress`")
     return frame
 
 
-def invoke(session: str, request_id: str, tool: str, arguments: Any) -> bytes:
-    return _encode(_Invoke(session, request_id, request_id, tool, tool, arguments))
+def encode_invoke(session_id: str, request_id: str, tool: str, arguments: Any) -> bytes:
+    return _encode(_Invoke(session_id, request_id, request_id, tool, tool, arguments))
 
 
-def cancel(session: str, request_id: str) -> bytes:
-    return _say("cancel_tool", session, request_id=request_id, requestId=request_id, reason="nobody waits for it")
+def encode_cancel(session_id: str, request_id: str) -> bytes:
+    return _encode_message(
+        "cancel_tool", session_id, request_id=request_id, requestId=request_id, reason="nobody waits for it"
+    )
 
 
-def ping(session: str) -> bytes:
-    return _say("ping", session)
+def encode_ping(session_id: str) -> bytes:
+    return _encode_message("ping", session_id)
 
 
-def pong(session: str) -> bytes:
-    return _say("pong", session)
+def encode_pong(session_id: str) -> bytes:
+    return _encode_message("pong", session_id)
 
 
-def tools_updated(session: str, count: int) -> bytes:
-    return _say("tools_updated", session, tool_count=count)
+def encode_tools_ack(session_id: str, count: int) -> bytes:
+    return _encode_message("tools_updated", session_id, tool_count=count)
 
 
-def error(session: str, reason: str, request_id: str | None) -> bytes:
+def encode_error(session_id: str, reason: str, request_id: str | None) -> bytes:
     if request_id is None:
-        return _say("error", session, reason=reason)
-    return _say("error", session, reason=reason, request_id=request_id, requestId=request_id)
+        return _encode_message("error", session_id, reason=reason)
+    return _encode_message("error", session_id, reason=reason, request_id=request_id, requestId=request_id)
 
 
-def short(exc: Exception) -> str:
+def short_reason(exc: Exception) -> str:
     """The decoder's own words: they name a position and types, never the text around it."""
-    return str(exc)[:LONGEST_REASON]
+    return str(exc)[:MAX_REASON_LENGTH]
 
 
-def _say(type: str, session: str, **fields: Any) -> bytes:
-    return _encode({"type": type, "mcpSessionId": session, **fields})
+def _encode_message(type: str, session_id: str, **fields: Any) -> bytes:
+    return _encode({"type": type, "mcpSessionId": session_id, **fields})
 
 
-def _why(message: bytes, exc: ValueError) -> str:
+def _explain_parse_error(message: bytes, exc: ValueError) -> str:
     if isinstance(exc, UnicodeDecodeError):
         return "it is not UTF-8"
-    return f"{short(exc)}; is a text cut in the middle of a character?" if _HALF.search(message) else short(exc)
+    return (
+        f"{short_reason(exc)}; is a text cut in the middle of a character?"
+        if _SURROGATE.search(message)
+        else short_reason(exc)
+    )
 
 
-def _call_near(message: bytes) -> str | None:
+def _guess_request_id(message: bytes) -> str | None:
     """The call that a frame nobody can parse speaks of: it must not wait for an answer that has come."""
-    found = _CALL.search(message)
+    found = _REQUEST_ID.search(message)
     return found[1].decode("latin-1") if found is not None else None
 
 
-def _call_in(text: str) -> str | None:
+def _read_request_id(text: str) -> str | None:
     try:
-        named = _named(text)
+        named = _decode_request_ids(text)
     except (ValueError, RecursionError):
         return None
     for id in (named.request_id, named.camel_request_id):

@@ -5,191 +5,197 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, Self
 
-from .app_session import GONE, BridgeTaken, Entry, Guest, Session, SessionGone
+from .app_session import NO_SUCH_SESSION, AppRegistration, AppSession, AppSessionStatus, BridgeTaken, SessionGone
 from .bridge import SESSION_DELETED, Bridge
-from .quotas import Places
-from .rate_limits import Bucket, Buckets
-from .tool_list import Menu
+from .quotas import SessionQuota
+from .rate_limits import RateBucket, RequestRateLimiter
+from .tool_list import ToolManifest
 
-SWEEP: Final = 15.0  # seconds between two looks for expired sessions, at most
-BEATS: Final = 4  # looks at each bridge within one ping interval
+SWEEP_INTERVAL: Final = 15.0  # seconds between two looks for expired sessions, at most
+CHECKS_PER_PING: Final = 4  # looks at each bridge within one ping interval
 
-Part = Callable[[Guest], None]
-Cancel = Callable[[Guest, str, str | int], None]
+SessionEndHandler = Callable[[AppSession], None]
+CancelHandler = Callable[[AppSession, str, str | int], None]
 
 logger = logging.getLogger(__name__)
 
 
-class Engine(Protocol):
+class SessionEngine(Protocol):
     """Where sessions live. Every method that may have to ask elsewhere can raise StoreDown."""
 
-    guests: dict[str, Guest]
+    sessions: dict[str, AppSession]
     """The sessions this process knows of."""
 
-    def near(self, id: str) -> Guest | None:
+    def find_cached(self, id: str) -> AppSession | None:
         """A session known here for certain, renewed by being asked for; None = ask `find`."""
 
-    async def find(self, id: str) -> Guest | None: ...
+    async def find(self, id: str) -> AppSession | None: ...
 
-    async def add(self, session: Session, menu: Menu) -> None:
+    async def add(self, registration: AppRegistration, manifest: ToolManifest) -> None:
         """Raises TooManySessions."""
 
     async def remove(self, id: str) -> bool:
         """Whether there was such a session."""
 
-    async def retool(self, guest: Guest, menu: Menu) -> None:
+    async def replace_tools(self, session: AppSession, manifest: ToolManifest) -> None:
         """Raises TooManySessions when the tools take more bytes than there is room for, SessionGone."""
 
-    async def entry(self, guest: Guest) -> Entry: ...
+    async def session_status(self, session: AppSession) -> AppSessionStatus: ...
 
-    async def entries(self, device: str | None, most: int) -> Sequence[Entry]:
+    async def list_sessions(self, device: str | None, most: int) -> Sequence[AppSessionStatus]:
         """The newest, newest first."""
 
-    async def attach(self, guest: Guest, bridge: Bridge) -> None:
+    async def attach(self, session: AppSession, bridge: Bridge) -> None:
         """Raises BridgeTaken."""
 
-    async def detach(self, guest: Guest, bridge: Bridge) -> None: ...
+    async def detach(self, session: AppSession, bridge: Bridge) -> None: ...
 
-    async def take(self, buckets: Sequence[Bucket]) -> float:
+    async def take_tokens(self, buckets: Sequence[RateBucket]) -> float:
         """0, or the seconds until the next request would be within the limits."""
 
-    def cancel_elsewhere(self, guest: Guest, client: str, id: str | int) -> None:
+    def cancel_remote_request(self, session: AppSession, client: str, request_id: str | int) -> None:
         """A client cancels a request that is not served here."""
 
     async def count(self) -> int: ...
 
 
-class Memory:
+class MemoryEngine:
     """An `Engine`; an `async with` is its life."""
 
-    def __init__(self, *, ttl: float, places: Places, ping: float, part: Part = lambda _: None) -> None:
-        self.guests: dict[str, Guest] = {}
+    def __init__(
+        self, *, ttl: float, quota: SessionQuota, ping: float, on_end: SessionEndHandler = lambda _: None
+    ) -> None:
+        self.sessions: dict[str, AppSession] = {}
         self._ttl = ttl
-        self._places = places
-        self._beat = ping / BEATS
-        self._part = part
+        self._quota = quota
+        self._check_interval = ping / CHECKS_PER_PING
+        self._on_end = on_end
         self._clock = asyncio.get_running_loop().time
-        self._buckets = Buckets(self._clock)
-        self._keeper: asyncio.Task[None] | None = None
+        self._rate_limiter = RequestRateLimiter(self._clock)
+        self._maintenance: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._keeper = asyncio.create_task(keep(self.guests, self._beat, self._sweep, min(SWEEP, self._ttl / 2)))
+        self._maintenance = asyncio.create_task(
+            run_maintenance(self.sessions, self._check_interval, self._sweep, min(SWEEP_INTERVAL, self._ttl / 2))
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait((self._keeper,))
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+            await asyncio.wait((self._maintenance,))
 
-    def near(self, id: str) -> Guest | None:
-        guest = self.guests.get(id)
+    def find_cached(self, id: str) -> AppSession | None:
+        guest = self.sessions.get(id)
         if guest is None:
             return None
         now = self._clock()
-        if guest.bridge is None and now - guest.used > self._ttl:
-            self._forget(guest)
+        if guest.bridge is None and now - guest.last_used > self._ttl:
+            self._end_session(guest)
             return None
-        guest.used = now
+        guest.last_used = now
         return guest
 
-    async def find(self, id: str) -> Guest | None:
-        return self.near(id)
+    async def find(self, id: str) -> AppSession | None:
+        return self.find_cached(id)
 
-    async def add(self, session: Session, menu: Menu) -> None:
-        places = self._places
-        if places.refusal(session.peer, places.cost(session, menu)) is not None:
+    async def add(self, registration: AppRegistration, manifest: ToolManifest) -> None:
+        places = self._quota
+        if places.refusal(registration.peer, places.added_bytes(registration, manifest)) is not None:
             await self._sweep()
-        while (refusal := places.refusal(session.peer, places.cost(session, menu))) is not None:
-            self._forget(self.guests[places.giving_way(session.peer, self._clock(), refusal)])
-        self.guests[session.id] = Guest(session, menu, now=self._clock())
-        places.add(session, menu, self._clock())
+        while (refusal := places.refusal(registration.peer, places.added_bytes(registration, manifest))) is not None:
+            self._end_session(self.sessions[places.pick_evictable(registration.peer, self._clock(), refusal)])
+        self.sessions[registration.id] = AppSession(registration, manifest, now=self._clock())
+        places.add(registration, manifest, self._clock())
 
     async def remove(self, id: str) -> bool:
-        guest = self.near(id)
+        guest = self.find_cached(id)
         if guest is not None:
-            self._forget(guest)
+            self._end_session(guest)
         return guest is not None
 
-    async def retool(self, guest: Guest, menu: Menu) -> None:
-        self._check(guest)
-        self._places.retool(guest.session, menu)
-        guest.retool(menu)
+    async def replace_tools(self, session: AppSession, manifest: ToolManifest) -> None:
+        self._require_current(session)
+        self._quota.replace_tools(session.registration, manifest)
+        session.replace_tools(manifest)
 
-    async def entry(self, guest: Guest) -> Entry:
-        return Entry(guest.session, guest.menu, guest.bridge is not None)
+    async def session_status(self, session: AppSession) -> AppSessionStatus:
+        return AppSessionStatus(session.registration, session.manifest, session.bridge is not None)
 
-    async def entries(self, device: str | None, most: int) -> Sequence[Entry]:
-        found = [guest for guest in self.guests.values() if device is None or guest.session.device == device]
-        found.sort(key=lambda guest: guest.session.created)
-        return [await self.entry(guest) for guest in reversed(found[-most:])]
+    async def list_sessions(self, device: str | None, most: int) -> Sequence[AppSessionStatus]:
+        found = [guest for guest in self.sessions.values() if device is None or guest.registration.device == device]
+        found.sort(key=lambda guest: guest.registration.created)
+        return [await self.session_status(guest) for guest in reversed(found[-most:])]
 
-    async def attach(self, guest: Guest, bridge: Bridge) -> None:
-        while guest.bridge is not None:
-            if await guest.bridge.probe():
+    async def attach(self, session: AppSession, bridge: Bridge) -> None:
+        while session.bridge is not None:
+            if await session.bridge.probe():
                 raise BridgeTaken("a bridge is already attached to this session, and alive")
-            leave(guest)
-        self._check(guest)
-        bridge.count = guest.count
-        guest.bridge = bridge
-        self._places.claim(guest.session.id)
+            detach_bridge(session)
+        self._require_current(session)
+        bridge.last_call_number = session.last_call_number
+        session.bridge = bridge
+        self._quota.claim(session.registration.id)
 
-    def _check(self, guest: Guest) -> None:
+    def _require_current(self, session: AppSession) -> None:
         """Whoever found the session may have waited since. Raises SessionGone."""
-        if self.guests.get(guest.session.id) is not guest:
-            raise SessionGone(GONE)
+        if self.sessions.get(session.registration.id) is not session:
+            raise SessionGone(NO_SUCH_SESSION)
 
-    async def detach(self, guest: Guest, bridge: Bridge) -> None:
-        if guest.bridge is bridge:
-            leave(guest)
-            guest.used = self._clock()
-            self._places.unclaim(guest.session.id, guest.used)
+    async def detach(self, session: AppSession, bridge: Bridge) -> None:
+        if session.bridge is bridge:
+            detach_bridge(session)
+            session.last_used = self._clock()
+            self._quota.unclaim(session.registration.id, session.last_used)
 
-    async def take(self, buckets: Sequence[Bucket]) -> float:
-        return self._buckets.take(buckets)
+    async def take_tokens(self, buckets: Sequence[RateBucket]) -> float:
+        return self._rate_limiter.take_tokens(buckets)
 
-    def cancel_elsewhere(self, guest: Guest, client: str, id: str | int) -> None:
+    def cancel_remote_request(self, session: AppSession, client: str, request_id: str | int) -> None:
         return  # there is no elsewhere
 
     async def count(self) -> int:
-        return len(self.guests)
+        return len(self.sessions)
 
     async def _sweep(self) -> None:
         limit = self._clock() - self._ttl
-        for guest in [g for g in self.guests.values() if g.bridge is None and g.used < limit]:
-            self._forget(guest)
+        for guest in [g for g in self.sessions.values() if g.bridge is None and g.last_used < limit]:
+            self._end_session(guest)
 
-    def _forget(self, guest: Guest) -> None:
-        self.guests.pop(guest.session.id, None)
-        self._places.remove(guest.session.id)
-        depart(guest, self._part)
+    def _end_session(self, session: AppSession) -> None:
+        self.sessions.pop(session.registration.id, None)
+        self._quota.remove(session.registration.id)
+        end_session(session, self._on_end)
 
 
-def leave(guest: Guest) -> None:
+def detach_bridge(session: AppSession) -> None:
     """The bridge is gone; the next one counts on from its last call."""
-    if guest.bridge is not None:
-        guest.count = guest.bridge.count
-        guest.bridge = None
+    if session.bridge is not None:
+        session.last_call_number = session.bridge.last_call_number
+        session.bridge = None
 
 
-def depart(guest: Guest, part: Part) -> None:
+def end_session(session: AppSession, on_end: SessionEndHandler) -> None:
     """The session is over: whoever waits on its bridge or listens at its door is told."""
-    if guest.bridge is not None:
-        guest.bridge.close(SESSION_DELETED, "the session was deleted")
-        leave(guest)
-    part(guest)
+    if session.bridge is not None:
+        session.bridge.close(SESSION_DELETED, "the session was deleted")
+        detach_bridge(session)
+    on_end(session)
 
 
-async def keep(guests: dict[str, Guest], beat: float, sweep: Callable[[], Awaitable[None]], every: float) -> None:
+async def run_maintenance(
+    sessions: dict[str, AppSession], check_interval: float, sweep: Callable[[], Awaitable[None]], sweep_interval: float
+) -> None:
     """Look at every bridge each `beat` seconds, and sweep each `every`."""
     clock = asyncio.get_running_loop().time
     swept = clock()
     while True:
-        await asyncio.sleep(min(beat, every))
+        await asyncio.sleep(min(check_interval, sweep_interval))
         now = clock()
-        for guest in list(guests.values()):
+        for guest in list(sessions.values()):
             if guest.bridge is not None:
-                guest.bridge.beat(now)
-        if now - swept >= every:
+                guest.bridge.check_liveness(now)
+        if now - swept >= sweep_interval:
             swept = now
             try:
                 await sweep()

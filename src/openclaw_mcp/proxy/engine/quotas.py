@@ -5,93 +5,93 @@ from typing import Final
 
 from msgspec import Struct
 
-from .app_session import Session, TooManySessions
-from .rate_limits import UNCLAIMED
-from .tool_list import Menu
+from .app_session import AppRegistration, TooManySessions
+from .rate_limits import UNCLAIMED_TIMEOUT
+from .tool_list import ToolManifest
 
-MOST_BYTES: Final = 128 << 20  # of registrations kept at once; parsed they take several times as much memory
+MAX_BYTES: Final = 128 << 20  # of registrations kept at once; parsed they take several times as much memory
 
 
-class Room(Struct, frozen=True):
+class SessionLimits(Struct, frozen=True):
     """What there is room for. An engine in Redis knows the same numbers."""
 
     sessions: int
-    sessions_of_a_peer: int
-    bytes: int = MOST_BYTES
-    bytes_of_a_peer: int = MOST_BYTES
-    unclaimed: float = UNCLAIMED
+    sessions_per_peer: int
+    bytes: int = MAX_BYTES
+    bytes_per_peer: int = MAX_BYTES
+    unclaimed_timeout: float = UNCLAIMED_TIMEOUT
     """Seconds after which a session without an app gives way where there is no room."""
 
 
-class Places:
+class SessionQuota:
     """Counts sessions and their bytes by peer, and knows the sessions without a bridge, longest without first.
 
     Sessions of one peer that register the same tools share them, and are counted so.
     """
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
+    def __init__(self, limits: SessionLimits) -> None:
+        self._limits = limits
         self._peers: dict[str, str] = {}
         self._counts: Counter[str] = Counter()
-        self._menus: dict[str, Menu] = {}
-        self._holders: Counter[tuple[str, int]] = Counter()
+        self._manifests: dict[str, ToolManifest] = {}
+        self._manifest_uses: Counter[tuple[str, int]] = Counter()
         """How many sessions of a peer have a menu."""
-        self._abouts: dict[str, int] = {}
+        self._about_sizes: dict[str, int] = {}
         self._bytes: Counter[str] = Counter()
-        self._all_bytes = 0
+        self._total_bytes = 0
         self._unclaimed: dict[str, dict[str, float]] = {}
 
     def refusal(self, peer: str, size: int) -> TooManySessions | None:
         """Why a session of `size` bytes can't be taken now; None: it can."""
-        room = self._room
-        if self._counts[peer] >= room.sessions_of_a_peer:
-            return too_many(room.sessions_of_a_peer, of_a_peer=True)
+        room = self._limits
+        if self._counts[peer] >= room.sessions_per_peer:
+            return too_many_sessions(room.sessions_per_peer, per_peer=True)
         if len(self._peers) >= room.sessions:
-            return too_many(room.sessions, of_a_peer=False)
-        if self._bytes[peer] + size > room.bytes_of_a_peer:
-            return too_large(room.bytes_of_a_peer, of_a_peer=True)
-        if self._all_bytes + size > room.bytes:
-            return too_large(room.bytes, of_a_peer=False)
+            return too_many_sessions(room.sessions, per_peer=False)
+        if self._bytes[peer] + size > room.bytes_per_peer:
+            return too_many_bytes(room.bytes_per_peer, per_peer=True)
+        if self._total_bytes + size > room.bytes:
+            return too_many_bytes(room.bytes, per_peer=False)
         return None
 
-    def giving_way(self, peer: str, now: float, refusal: TooManySessions) -> str:
+    def pick_evictable(self, peer: str, now: float, refusal: TooManySessions) -> str:
         """The session that gives way to a new one of this peer. Raises `refusal` when none does."""
-        queues = [self._unclaimed.get(peer, {})] if refusal.of_a_peer else list(self._unclaimed.values())
+        queues = [self._unclaimed.get(peer, {})] if refusal.per_peer else list(self._unclaimed.values())
         oldest = [(since, id) for queue in queues for id, since in list(queue.items())[:1]]
         since, id = min(oldest, default=(now, ""))
-        if not id or now - since <= self._room.unclaimed:
+        if not id or now - since <= self._limits.unclaimed_timeout:
             raise refusal
         return id
 
-    def cost(self, session: Session, menu: Menu) -> int:
+    def added_bytes(self, registration: AppRegistration, manifest: ToolManifest) -> int:
         """Bytes that one more session with this menu adds."""
-        shared = (session.peer, id(menu)) in self._holders
-        return len(session.about) + (0 if shared else len(menu.raw))
+        shared = (registration.peer, id(manifest)) in self._manifest_uses
+        return len(registration.about) + (0 if shared else len(manifest.raw))
 
-    def add(self, session: Session, menu: Menu, now: float) -> None:
-        peer = session.peer
-        self._peers[session.id] = peer
+    def add(self, registration: AppRegistration, manifest: ToolManifest, now: float) -> None:
+        peer = registration.peer
+        self._peers[registration.id] = peer
         self._counts[peer] += 1
-        self._abouts[session.id] = len(session.about)
-        self._charge(peer, len(session.about))
-        self._hold(session.id, menu)
-        self._unclaimed.setdefault(peer, {})[session.id] = now
+        self._about_sizes[registration.id] = len(registration.about)
+        self._charge(peer, len(registration.about))
+        self._acquire_manifest(registration.id, manifest)
+        self._unclaimed.setdefault(peer, {})[registration.id] = now
 
-    def retool(self, session: Session, menu: Menu) -> None:
+    def replace_tools(self, registration: AppRegistration, manifest: ToolManifest) -> None:
         """It has other tools now. Raises TooManySessions when they take more bytes than there are."""
-        old = self._menus.get(session.id)
+        old = self._manifests.get(registration.id)
         if old is None:
             return
-        self._let_go(session.id)
-        size = 0 if (session.peer, id(menu)) in self._holders else len(menu.raw)
+        self._release_manifest(registration.id)
+        size = 0 if (registration.peer, id(manifest)) in self._manifest_uses else len(manifest.raw)
         for most, used, of_a_peer in (
-            (self._room.bytes_of_a_peer, self._bytes[session.peer], True),
-            (self._room.bytes, self._all_bytes, False),
+            (self._limits.bytes_per_peer, self._bytes[registration.peer], True),
+            (self._limits.bytes, self._total_bytes, False),
         ):
             if used + size > most:
-                self._hold(session.id, old)
-                raise too_large(most, of_a_peer=of_a_peer)
-        self._hold(session.id, menu)
+                self._acquire_manifest(registration.id, old)
+                raise too_many_bytes(most, per_peer=of_a_peer)
+        self._acquire_manifest(registration.id, manifest)
 
     def claim(self, id: str) -> None:
         """Its app has come."""
@@ -113,42 +113,42 @@ class Places:
         peer = self._peers.get(id)
         if peer is None:
             return
-        self._let_go(id)
-        self._charge(peer, -self._abouts.pop(id))
+        self._release_manifest(id)
+        self._charge(peer, -self._about_sizes.pop(id))
         self._counts[peer] -= 1
         if not self._counts[peer]:
             del self._counts[peer], self._bytes[peer]
         del self._peers[id]
 
-    def _hold(self, session: str, menu: Menu) -> None:
-        peer = self._peers[session]
-        self._menus[session] = menu
-        self._holders[peer, id(menu)] += 1
-        if self._holders[peer, id(menu)] == 1:
-            self._charge(peer, len(menu.raw))
+    def _acquire_manifest(self, session_id: str, manifest: ToolManifest) -> None:
+        peer = self._peers[session_id]
+        self._manifests[session_id] = manifest
+        self._manifest_uses[peer, id(manifest)] += 1
+        if self._manifest_uses[peer, id(manifest)] == 1:
+            self._charge(peer, len(manifest.raw))
 
-    def _let_go(self, session: str) -> None:
-        peer, menu = self._peers[session], self._menus.pop(session)
-        self._holders[peer, id(menu)] -= 1
-        if not self._holders[peer, id(menu)]:
-            del self._holders[peer, id(menu)]
+    def _release_manifest(self, session_id: str) -> None:
+        peer, menu = self._peers[session_id], self._manifests.pop(session_id)
+        self._manifest_uses[peer, id(menu)] -= 1
+        if not self._manifest_uses[peer, id(menu)]:
+            del self._manifest_uses[peer, id(menu)]
             self._charge(peer, -len(menu.raw))
 
     def _charge(self, peer: str, size: int) -> None:
         self._bytes[peer] += size
-        self._all_bytes += size
+        self._total_bytes += size
 
 
-def too_many(count: int, *, of_a_peer: bool) -> TooManySessions:
-    if of_a_peer:
+def too_many_sessions(count: int, *, per_peer: bool) -> TooManySessions:
+    if per_peer:
         words = "sessions are open already from your address; delete some, wait until they expire, or have"
-        return TooManySessions(f"{count} {words} OPENCLAW_PROXY_MAX_SESSIONS_PER_PEER raised", of_a_peer=True)
-    return TooManySessions(f"{count} sessions are open already; delete some or wait until they expire", of_a_peer=False)
+        return TooManySessions(f"{count} {words} OPENCLAW_PROXY_MAX_SESSIONS_PER_PEER raised", per_peer=True)
+    return TooManySessions(f"{count} sessions are open already; delete some or wait until they expire", per_peer=False)
 
 
-def too_large(count: int, *, of_a_peer: bool) -> TooManySessions:
-    where = " from your address" if of_a_peer else ""
+def too_many_bytes(count: int, *, per_peer: bool) -> TooManySessions:
+    where = " from your address" if per_peer else ""
     words = (
         "would take more bytes in all; delete some, register less, or have OPENCLAW_PROXY_MAX_REGISTERED_BYTES raised"
     )
-    return TooManySessions(f"with this, the sessions open{where} {words} ({count} now)", of_a_peer=of_a_peer)
+    return TooManySessions(f"with this, the sessions open{where} {words} ({count} now)", per_peer=per_peer)

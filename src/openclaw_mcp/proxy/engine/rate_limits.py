@@ -8,8 +8,10 @@ from msgspec import Struct
 
 from ...core.errors import BadRequest
 
-MOST_BUCKETS: Final = 100_000  # buckets kept; full ones are forgotten first, they say nothing
-UNCLAIMED: Final = 10.0  # seconds after which a session that no app has come for gives way where there is no room
+MAX_BUCKETS: Final = 100_000  # buckets kept; full ones are forgotten first, they say nothing
+UNCLAIMED_TIMEOUT: Final = (
+    10.0  # seconds after which a session that no app has come for gives way where there is no room
+)
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _RATE = re.compile(r"([0-9]{1,15})/([smh])(?::([0-9]{1,15}))?")
 
@@ -20,12 +22,12 @@ class Rate(Struct, frozen=True):
     """How many may come at once after a pause."""
 
 
-class Bucket(Struct, frozen=True):
+class RateBucket(Struct, frozen=True):
     name: str
     rate: Rate
 
 
-def parse(text: str) -> Rate | None:
+def parse_rate(text: str) -> Rate | None:
     """`100/s`, `600/m`, `5/h`, with a burst `100/s:500`; empty or `off` is no limit. Raises BadRequest."""
     if text in ("", "off"):
         return None
@@ -35,14 +37,14 @@ def parse(text: str) -> Rate | None:
     return Rate(int(found[1]) / _SECONDS[found[2]], float(found[3] or found[1]))
 
 
-class Buckets:
+class RequestRateLimiter:
     """Token buckets in this process's memory."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._levels: dict[str, tuple[float, float]] = {}
 
-    def take(self, buckets: Sequence[Bucket]) -> float:
+    def take_tokens(self, buckets: Sequence[RateBucket]) -> float:
         """Take one token from each bucket, or none at all: 0, or the seconds until there is one in each."""
         now = self._clock()
         levels = []
@@ -56,7 +58,7 @@ class Buckets:
             return wait
         for bucket, level in zip(buckets, levels, strict=True):
             self._levels[bucket.name] = (level - 1, now)
-        if len(self._levels) > MOST_BUCKETS:
+        if len(self._levels) > MAX_BUCKETS:
             self._prune(now)
         return 0.0
 

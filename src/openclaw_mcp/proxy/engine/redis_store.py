@@ -12,19 +12,21 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ...core.errors import BadRequest
-from .app_session import GONE, Session, SessionGone, StoreDown
-from .quotas import Room, too_large, too_many
-from .rate_limits import Bucket
+from .app_session import NO_SUCH_SESSION, AppRegistration, SessionGone, StoreDown
+from .quotas import SessionLimits, too_many_bytes, too_many_sessions
+from .rate_limits import RateBucket
 
 PREFIX: Final = "openclaw:proxy:"
 ANSWER_WAIT: Final = 5.0  # seconds Redis may take to answer before it counts as away
 CONNECT_WAIT: Final = 2.0
-MOST_CONNECTIONS: Final = 16  # to Redis at once; further questions wait for one of them
+MAX_CONNECTIONS: Final = 16  # to Redis at once; further questions wait for one of them
 LEASE: Final = 30_000  # milliseconds an instance owns a bridge without renewing it
-COUNTED: Final = 3_600_000  # milliseconds a peer's sessions are counted without a word of any; at least their own life
+PEER_COUNT_TTL: Final = (
+    3_600_000  # milliseconds a peer's sessions are counted without a word of any; at least their own life
+)
 PARCEL_LIFE: Final = 60  # seconds a large message waits to be fetched
 
-_COUNT = """
+_COUNT_FUNCTIONS = """
 -- Bytes are counted as they come and go. What expires is not: a count that leaves no room is made exact, but not too
 -- often; so is one that is missing. A list's count is beside it, and a session names the list of its peer as `own`.
 local function size(key)
@@ -57,7 +59,7 @@ local function forget(id, all, sessions)
 end
 """
 _ADD = (
-    _COUNT
+    _COUNT_FUNCTIONS
     + """
 local session, all, own = unpack(KEYS)
 local made, tools, id, sessions, bridges = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -106,8 +108,8 @@ end
 return 1
 """
 )
-_RETOOL = (
-    _COUNT
+_REPLACE_TOOLS = (
+    _COUNT_FUNCTIONS
     + """
 local session, all, own = unpack(KEYS)
 if redis.call('EXISTS', session) == 0 then return 0 end
@@ -123,7 +125,7 @@ return 1
 """
 )
 _REMOVE = (
-    _COUNT
+    _COUNT_FUNCTIONS
     + """
 local all, bridge = unpack(KEYS)
 local id, sessions = ARGV[1], ARGV[2]
@@ -140,19 +142,19 @@ if owner and owner ~= ARGV[1] and owner ~= ARGV[3] then return {0, owner} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {redis.call('HINCRBY', KEYS[1], 'bridges', 1), ''}
 """
-_YIELD = """
+_RELEASE = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('HSET', KEYS[2], 'since', ARGV[2]) end
 return redis.call('DEL', KEYS[1])
 """
-_KEEP = """
+_RENEW_CLAIM = """
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('HSET', KEYS[2], 'since', ARGV[3]) end
 return 1
 """
-_TAKE = """
+_TAKE_TOKENS = """
 local t = redis.call('TIME')
 local now = t[1] + t[2] / 1000000
 local levels, wait = {}, 0
@@ -174,99 +176,99 @@ return '0'
 """
 
 
-class Kept(Struct, frozen=True):
+class StoredAppSession(Struct, frozen=True):
     """A session as the store holds it."""
 
-    session: Session
+    registration: AppRegistration
     tools: bytes
     owner: str | None
 
 
-class Store:
+class RedisSessionStore:
     """Every question the proxy asks Redis. Raises StoreDown when it gets no answer."""
 
-    def __init__(self, url: str, *, ttl: float, room: Room) -> None:
+    def __init__(self, url: str, *, ttl: float, limits: SessionLimits) -> None:
         # Once more, for a kept connection that Redis has closed; ears never: who missed something must know it.
-        self._redis = _client(url, Retry(NoBackoff(), 1))
-        self._ears = _client(url, Retry(NoBackoff(), 0))
+        self._redis = _connect(url, Retry(NoBackoff(), 1))
+        self._pubsub_redis = _connect(url, Retry(NoBackoff(), 0))
         self._ttl = int(ttl * 1000)
-        self._room = room
-        self._add = self._redis.register_script(_ADD)
-        self._retool = self._redis.register_script(_RETOOL)
-        self._remove = self._redis.register_script(_REMOVE)
-        self._claim = self._redis.register_script(_CLAIM)
-        self._yield = self._redis.register_script(_YIELD)
-        self._keep = self._redis.register_script(_KEEP)
-        self._take = self._redis.register_script(_TAKE)
+        self._limits = limits
+        self._add_script = self._redis.register_script(_ADD)
+        self._replace_tools_script = self._redis.register_script(_REPLACE_TOOLS)
+        self._remove_script = self._redis.register_script(_REMOVE)
+        self._claim_script = self._redis.register_script(_CLAIM)
+        self._release_script = self._redis.register_script(_RELEASE)
+        self._renew_claim_script = self._redis.register_script(_RENEW_CLAIM)
+        self._take_tokens_script = self._redis.register_script(_TAKE_TOKENS)
 
     async def aclose(self) -> None:
         await self._redis.aclose()
-        await self._ears.aclose()
+        await self._pubsub_redis.aclose()
 
-    def ears(self) -> PubSub:
-        return self._ears.pubsub()
+    def open_pubsub(self) -> PubSub:
+        return self._pubsub_redis.pubsub()
 
-    async def ask(self, question: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def run_command(self, command: Callable[[Any], Awaitable[Any]]) -> Any:
         # `Any`: the client's own types leave open whether its answers are text or bytes.
         try:
-            return await question(self._redis)
+            return await command(self._redis)
         except (RedisError, OSError, TimeoutError):
             raise StoreDown("the proxy's shared store is out of reach; try again shortly") from None
 
     # ---- sessions ----
 
-    async def add(self, session: Session, tools: bytes, now: float) -> None:
-        made, room = msgspec.json.encode(session), self._room
+    async def add(self, registration: AppRegistration, tools: bytes, now: float) -> None:
+        made, room = msgspec.json.encode(registration), self._limits
         values: list[bytes | str | int] = [
-            made, tools, session.id, _session(""), _bridge(""), int(now * 1000), self._ttl, int(room.unclaimed * 1000),
-            room.sessions, room.sessions_of_a_peer, room.bytes, room.bytes_of_a_peer,
+            made, tools, registration.id, _session_key(""), _bridge_key(""), int(now * 1000), self._ttl, int(room.unclaimed_timeout * 1000),
+            room.sessions, room.sessions_per_peer, room.bytes, room.bytes_per_peer,
         ]  # fmt: skip
-        self._refuse(await self.ask(lambda _: self._add(_counted(session), values)))
+        self._raise_for_code(await self.run_command(lambda _: self._add_script(_quota_keys(registration), values)))
 
-    def _refuse(self, answer: int) -> None:
+    def _raise_for_code(self, code: int) -> None:
         """Raises what a script's answer says."""
-        room = self._room
-        match answer:
+        room = self._limits
+        match code:
             case 0:
-                raise SessionGone(GONE)
+                raise SessionGone(NO_SUCH_SESSION)
             case -1:
-                raise too_many(room.sessions_of_a_peer, of_a_peer=True)
+                raise too_many_sessions(room.sessions_per_peer, per_peer=True)
             case -2:
-                raise too_many(room.sessions, of_a_peer=False)
+                raise too_many_sessions(room.sessions, per_peer=False)
             case -3:
-                raise too_large(room.bytes_of_a_peer, of_a_peer=True)
+                raise too_many_bytes(room.bytes_per_peer, per_peer=True)
             case -4:
-                raise too_large(room.bytes, of_a_peer=False)
+                raise too_many_bytes(room.bytes, per_peer=False)
 
-    async def restore(self, session: Session, tools: bytes, now: float) -> None:
+    async def restore(self, registration: AppRegistration, tools: bytes, now: float) -> None:
         """Put back a session that the store lost and this instance still serves."""
-        await self.add(session, tools, now)
+        await self.add(registration, tools, now)
 
-    async def find(self, id: str, now: float) -> Kept | None:
+    async def find(self, id: str, now: float) -> StoredAppSession | None:
         """A session, renewed by being asked for."""
 
         async def question(redis: Any) -> Any:
             async with redis.pipeline(transaction=False) as many:
-                many.hmget(_session(id), "session", "tools")
-                many.get(_bridge(id))
+                many.hmget(_session_key(id), "session", "tools")
+                many.get(_bridge_key(id))
                 return await many.execute()
 
-        (session, tools), owner = await self.ask(question)
-        kept = _kept(session, tools, owner)
-        return kept if kept is not None and await self.renew(kept.session, now) else None
+        (session, tools), owner = await self.run_command(question)
+        kept = _parse_stored(session, tools, owner)
+        return kept if kept is not None and await self.renew(kept.registration, now) else None
 
-    async def renew(self, session: Session, now: float) -> bool:
+    async def renew(self, registration: AppRegistration, now: float) -> bool:
         """Whether the session is still there. What it counts against lasts as long as it does."""
 
         async def question(redis: Any) -> Any:
             async with redis.pipeline(transaction=False) as many:
-                many.pexpire(_session(session.id), self._ttl)
-                many.zadd(_ALL, {session.id: int(now * 1000) + self._ttl}, xx=True)
-                many.pexpire(_peer(session), max(self._ttl, COUNTED))
-                many.pexpire(f"{_peer(session)}:bytes", max(self._ttl, COUNTED))
+                many.pexpire(_session_key(registration.id), self._ttl)
+                many.zadd(_ALL_SESSIONS, {registration.id: int(now * 1000) + self._ttl}, xx=True)
+                many.pexpire(_peer_key(registration), max(self._ttl, PEER_COUNT_TTL))
+                many.pexpire(f"{_peer_key(registration)}:bytes", max(self._ttl, PEER_COUNT_TTL))
                 return await many.execute()
 
-        return bool((await self.ask(question))[0])
+        return bool((await self.run_command(question))[0])
 
     async def exists(self, ids: Sequence[str]) -> set[str]:
         """Which of these sessions are there; nothing is renewed."""
@@ -274,113 +276,121 @@ class Store:
         async def question(redis: Any) -> Any:
             async with redis.pipeline(transaction=False) as many:
                 for id in ids:
-                    many.exists(_session(id))
+                    many.exists(_session_key(id))
                 return await many.execute()
 
-        found: list[int] = await self.ask(question) if ids else []
+        found: list[int] = await self.run_command(question) if ids else []
         return {id for id, there in zip(ids, found, strict=True) if there}
 
     async def remove(self, id: str) -> bool:
-        return bool(await self.ask(lambda _: self._remove([_ALL, _bridge(id)], [id, _session("")])))
+        return bool(
+            await self.run_command(
+                lambda _: self._remove_script([_ALL_SESSIONS, _bridge_key(id)], [id, _session_key("")])
+            )
+        )
 
-    async def retool(self, session: Session, tools: bytes, now: float) -> None:
+    async def replace_tools(self, registration: AppRegistration, tools: bytes, now: float) -> None:
         """Raises TooManySessions, SessionGone."""
         values: list[bytes | str | int] = [
             tools,
-            _session(""),
+            _session_key(""),
             int(now * 1000),
-            self._room.bytes,
-            self._room.bytes_of_a_peer,
+            self._limits.bytes,
+            self._limits.bytes_per_peer,
         ]
-        self._refuse(await self.ask(lambda _: self._retool(_counted(session), values)))
+        self._raise_for_code(
+            await self.run_command(lambda _: self._replace_tools_script(_quota_keys(registration), values))
+        )
 
-    async def tools(self, id: str) -> bytes | None:
-        found: bytes | None = await self.ask(lambda redis: redis.hget(_session(id), "tools"))
+    async def read_tools(self, id: str) -> bytes | None:
+        found: bytes | None = await self.run_command(lambda redis: redis.hget(_session_key(id), "tools"))
         return found
 
-    async def all(self) -> list[Kept]:
-        ids: list[bytes] = await self.ask(lambda redis: redis.zrange(_ALL, 0, -1))
+    async def list_all(self) -> list[StoredAppSession]:
+        ids: list[bytes] = await self.run_command(lambda redis: redis.zrange(_ALL_SESSIONS, 0, -1))
 
         async def question(redis: Any) -> Any:
             async with redis.pipeline(transaction=False) as many:
                 for id in ids:
-                    many.hmget(_session(id.decode()), "session", "tools")
-                    many.get(_bridge(id.decode()))
+                    many.hmget(_session_key(id.decode()), "session", "tools")
+                    many.get(_bridge_key(id.decode()))
                 return await many.execute()
 
-        answers: list[Any] = await self.ask(question) if ids else []
+        answers: list[Any] = await self.run_command(question) if ids else []
         pairs = zip(answers[::2], answers[1::2], strict=True)
-        found = [_kept(session, tools, owner) for (session, tools), owner in pairs]
+        found = [_parse_stored(session, tools, owner) for (session, tools), owner in pairs]
         return [kept for kept in found if kept is not None]
 
     async def count(self, now: float) -> int:
         async def question(redis: Any) -> Any:
             async with redis.pipeline(transaction=False) as many:
-                many.zremrangebyscore(_ALL, 0, int(now * 1000))
-                many.zcard(_ALL)
+                many.zremrangebyscore(_ALL_SESSIONS, 0, int(now * 1000))
+                many.zcard(_ALL_SESSIONS)
                 return await many.execute()
 
-        return int((await self.ask(question))[1])
+        return int((await self.run_command(question))[1])
 
     # ---- bridges ----
 
     async def claim(self, id: str, instance: str, *, instead_of: str = "") -> tuple[int, str]:
         """How many bridges the session has had, this one included; 0 and its owner when one is attached; -1 = gone."""
-        keys = [_session(id), _bridge(id)]
-        number, owner = await self.ask(lambda _: self._claim(keys, [instance, LEASE, instead_of]))
+        keys = [_session_key(id), _bridge_key(id)]
+        number, owner = await self.run_command(lambda _: self._claim_script(keys, [instance, LEASE, instead_of]))
         return int(number), owner.decode()
 
-    async def give_up(self, id: str, instance: str, now: float) -> None:
-        keys = [_bridge(id), _session(id)]
-        await self.ask(lambda _: self._yield(keys, [instance, int(now * 1000)]))
+    async def release(self, id: str, instance: str, now: float) -> None:
+        keys = [_bridge_key(id), _session_key(id)]
+        await self.run_command(lambda _: self._release_script(keys, [instance, int(now * 1000)]))
 
-    async def keep(self, id: str, instance: str, now: float) -> bool:
+    async def renew_claim(self, id: str, instance: str, now: float) -> bool:
         """Renew an instance's claim; False when another has taken it over."""
-        keys = [_bridge(id), _session(id)]
-        return bool(await self.ask(lambda _: self._keep(keys, [instance, LEASE, int(now * 1000)])))
+        keys = [_bridge_key(id), _session_key(id)]
+        return bool(
+            await self.run_command(lambda _: self._renew_claim_script(keys, [instance, LEASE, int(now * 1000)]))
+        )
 
     async def owner(self, id: str) -> str | None:
-        found: bytes | None = await self.ask(lambda redis: redis.get(_bridge(id)))
+        found: bytes | None = await self.run_command(lambda redis: redis.get(_bridge_key(id)))
         return None if found is None else found.decode()
 
     # ---- messages ----
 
     async def publish(self, channel: str, data: bytes) -> int:
         """How many heard it."""
-        return int(await self.ask(lambda redis: redis.publish(channel, data)))
+        return int(await self.run_command(lambda redis: redis.publish(channel, data)))
 
-    async def listens(self, channel: str) -> bool:
-        found = await self.ask(lambda redis: redis.pubsub_numsub(channel))
+    async def has_subscribers(self, channel: str) -> bool:
+        found = await self.run_command(lambda redis: redis.pubsub_numsub(channel))
         return bool(found and found[0][1])
 
-    async def leave_parcel(self, name: str, data: bytes) -> None:
-        await self.ask(lambda redis: redis.set(PREFIX + "parcel:" + name, data, ex=PARCEL_LIFE))
+    async def put_parcel(self, name: str, data: bytes) -> None:
+        await self.run_command(lambda redis: redis.set(PREFIX + "parcel:" + name, data, ex=PARCEL_LIFE))
 
     async def fetch_parcel(self, name: str) -> bytes | None:
-        found: bytes | None = await self.ask(lambda redis: redis.getdel(PREFIX + "parcel:" + name))
+        found: bytes | None = await self.run_command(lambda redis: redis.getdel(PREFIX + "parcel:" + name))
         return found
 
     # ---- limits, and which life this is ----
 
-    async def take(self, buckets: Sequence[Bucket]) -> float:
+    async def take_tokens(self, buckets: Sequence[RateBucket]) -> float:
         keys = [f"{PREFIX}rate:{bucket.name}" for bucket in buckets]
         values = [number for bucket in buckets for number in (bucket.rate.per_second, bucket.rate.burst)]
-        return float(await self.ask(lambda _: self._take(keys, values)))
+        return float(await self.run_command(lambda _: self._take_tokens_script(keys, values)))
 
-    async def life(self) -> str:
+    async def server_run_id(self) -> str:
         """Names this run of the Redis server: another name means it was restarted, and may have forgotten things."""
-        found: dict[str, Any] = await self.ask(lambda redis: redis.info("server"))
+        found: dict[str, Any] = await self.run_command(lambda redis: redis.info("server"))
         return str(found.get("run_id", ""))
 
 
-_ALL: Final = PREFIX + "all"
+_ALL_SESSIONS: Final = PREFIX + "all"
 
 
-def _client(url: str, retry: Retry) -> Redis:
+def _connect(url: str, retry: Retry) -> Redis:
     try:
         pool = BlockingConnectionPool.from_url(
             url,
-            max_connections=MOST_CONNECTIONS,
+            max_connections=MAX_CONNECTIONS,
             timeout=ANSWER_WAIT,
             socket_timeout=ANSWER_WAIT,
             socket_connect_timeout=CONNECT_WAIT,
@@ -393,26 +403,26 @@ def _client(url: str, retry: Retry) -> Redis:
     return Redis.from_pool(pool)
 
 
-def _session(id: str) -> str:
+def _session_key(id: str) -> str:
     return f"{PREFIX}session:{id}"
 
 
-def _bridge(id: str) -> str:
+def _bridge_key(id: str) -> str:
     return f"{PREFIX}bridge:{id}"
 
 
-def _counted(session: Session) -> list[str]:
+def _quota_keys(registration: AppRegistration) -> list[str]:
     """The keys of a session and of what it counts against."""
-    return [_session(session.id), _ALL, _peer(session)]
+    return [_session_key(registration.id), _ALL_SESSIONS, _peer_key(registration)]
 
 
-def _peer(session: Session) -> str:
+def _peer_key(registration: AppRegistration) -> str:
     """The sessions of whoever registered this one."""
-    return f"{PREFIX}peer:{session.peer}"
+    return f"{PREFIX}peer:{registration.peer}"
 
 
-def _kept(session: bytes | None, tools: bytes | None, owner: bytes | None) -> Kept | None:
+def _parse_stored(session: bytes | None, tools: bytes | None, owner: bytes | None) -> StoredAppSession | None:
     if session is None or tools is None:
         return None
-    made = msgspec.json.decode(session, type=Session)
-    return Kept(made, tools, None if owner is None else owner.decode())
+    made = msgspec.json.decode(session, type=AppRegistration)
+    return StoredAppSession(made, tools, None if owner is None else owner.decode())

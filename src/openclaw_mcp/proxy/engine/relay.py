@@ -9,31 +9,33 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from ...core.errors import BY_CODE, OpenClawError, ToolBusy, ToolError, ToolUnavailable
+from ...core.errors import ERRORS_BY_CODE, OpenClawError, ToolBusy, ToolError, ToolUnavailable
 from .app_session import StoreDown
-from .bridge import Bridge, Tell, Waiting
+from .bridge import Bridge, PendingBridgeCall, ProgressHandler
 from .frames import NOT_CONNECTED, Frame
-from .redis_store import PREFIX, Store
+from .redis_store import PREFIX, RedisSessionStore
 
-MOST_QUEUED: Final = 64 << 20  # bytes waiting to be told to one instance
-PARCEL: Final = 256 << 10  # bytes above which a message is left in the store to be fetched: channels have small buffers
-LARGEST_BATCH: Final = 1 << 20
-CHECK: Final = 0.5  # seconds between two looks whether the instances we wait for still listen
+MAX_QUEUED: Final = 64 << 20  # bytes waiting to be told to one instance
+PARCEL_FROM: Final = (
+    256 << 10
+)  # bytes above which a message is left in the store to be fetched: channels have small buffers
+MAX_BATCH_BYTES: Final = 1 << 20
+WATCH_INTERVAL: Final = 0.5  # seconds between two looks whether the instances we wait for still listen
 
-Kind = Literal["call", "done", "fail", "tell", "cancel", "probe", "parcel"]
+RelayKind = Literal["call", "done", "fail", "tell", "cancel", "probe", "parcel"]
 
 logger = logging.getLogger(__name__)
 
-_frame = msgspec.json.Decoder(Frame).decode
+_decode_frame = msgspec.json.Decoder(Frame).decode
 
 
-class Note(Struct, array_like=True):
+class RelayMessage(Struct, array_like=True):
     """One message from instance to instance."""
 
-    kind: Kind
+    kind: RelayKind
     sender: str
     number: int
-    session: str = ""
+    session_id: str = ""
     name: str = ""
     """The tool, an error's code, or a parcel's name."""
     data: bytes = b""
@@ -42,48 +44,48 @@ class Note(Struct, array_like=True):
 
 
 _pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(list[Note]).decode
-_unpack_one = msgspec.msgpack.Decoder(Note).decode
+_unpack = msgspec.msgpack.Decoder(list[RelayMessage]).decode
+_unpack_one = msgspec.msgpack.Decoder(RelayMessage).decode
 
 
-class _Asked(Waiting[tuple[Frame, int]]):
+class _PendingRequest(PendingBridgeCall[tuple[Frame, int]]):
     __slots__ = ("target",)
 
-    def __init__(self, target: str, tell: Tell | None) -> None:
-        super().__init__(tell, asyncio.get_running_loop())
+    def __init__(self, target: str, on_progress: ProgressHandler | None) -> None:
+        super().__init__(on_progress, asyncio.get_running_loop())
         self.target = target
 
 
 class _Outbox(Struct):
-    notes: list[bytes]
+    messages: list[bytes]
     size: int = 0
     task: asyncio.Task[None] | None = None
 
 
-Find = Callable[[str], Bridge | None]
+FindBridge = Callable[[str], Bridge | None]
 
 
-def channel(instance: str) -> str:
+def channel_name(instance: str) -> str:
     return f"{PREFIX}to:{instance}"
 
 
-class Relay:
+class InstanceRelay:
     """Both ends of the calls between this instance and the others."""
 
-    def __init__(self, store: Store, find: Find) -> None:
+    def __init__(self, store: RedisSessionStore, find_bridge: FindBridge) -> None:
         self.instance = os.urandom(8).hex()
         self._store = store
-        self._find = find
-        self._number = 0
-        self._waiting: dict[int, _Asked] = {}
+        self._find_bridge = find_bridge
+        self._last_number = 0
+        self._pending: dict[int, _PendingRequest] = {}
         self._outboxes: dict[str, _Outbox] = {}
-        self._serving: dict[tuple[str, int], asyncio.Task[None]] = {}
-        self._watch: asyncio.Task[None] | None = None
+        self._serving_tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._watcher: asyncio.Task[None] | None = None
 
     async def aclose(self) -> None:
-        tasks = [*self._serving.values(), *(box.task for box in self._outboxes.values() if box.task)]
-        if self._watch is not None:
-            tasks.append(self._watch)
+        tasks = [*self._serving_tasks.values(), *(box.task for box in self._outboxes.values() if box.task)]
+        if self._watcher is not None:
+            tasks.append(self._watcher)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -92,189 +94,193 @@ class Relay:
     # ---- asking ----
 
     async def invoke(
-        self, target: str, session: str, tool: str, arguments: Any, tell: Tell | None
+        self, target: str, session_id: str, tool: str, arguments: Any, on_progress: ProgressHandler | None
     ) -> tuple[Frame, int]:
         data = msgspec.json.encode(arguments)
-        return await self._ask(target, "call", session, tool, data, tell)
+        return await self._request(target, "call", session_id, tool, data, on_progress)
 
-    async def probe(self, target: str, session: str) -> bool:
+    async def probe(self, target: str, session_id: str) -> bool:
         """Whether the app on the other instance's bridge still answers."""
         try:
-            frame, _ = await self._ask(target, "probe", session, "", b"", None)
+            frame, _ = await self._request(target, "probe", session_id, "", b"", None)
         except ToolError:
             return False
         return bool(frame.ok)
 
-    async def _ask(
-        self, target: str, kind: Kind, session: str, name: str, data: bytes, tell: Tell | None
+    async def _request(
+        self, target: str, kind: RelayKind, session_id: str, name: str, data: bytes, on_progress: ProgressHandler | None
     ) -> tuple[Frame, int]:
-        self._number += 1
-        number = self._number
-        waiting = _Asked(target, tell)
-        self._waiting[number] = waiting
+        self._last_number += 1
+        number = self._last_number
+        waiting = _PendingRequest(target, on_progress)
+        self._pending[number] = waiting
         try:
-            self._put(target, Note(kind, self.instance, number, session, name, data))
-            if self._watch is None:
-                self._watch = asyncio.get_running_loop().create_task(self._look())
-            return await waiting.outcome()
+            self._enqueue(target, RelayMessage(kind, self.instance, number, session_id, name, data))
+            if self._watcher is None:
+                self._watcher = asyncio.get_running_loop().create_task(self._watch_instances())
+            return await waiting.wait()
         except asyncio.CancelledError:
-            self._put(target, Note("cancel", self.instance, number))
+            self._enqueue(target, RelayMessage("cancel", self.instance, number))
             raise
         finally:
-            self._waiting.pop(number, None)
+            self._pending.pop(number, None)
 
-    def fail(self, reason: OpenClawError, target: str | None = None) -> None:
+    def fail_pending(self, error: OpenClawError, target: str | None = None) -> None:
         """End every call that waits for `target`, or for anybody."""
-        for waiting in self._waiting.values():
+        for waiting in self._pending.values():
             if target in (None, waiting.target):
-                waiting.fail(type(reason)(str(reason)))
+                waiting.fail(type(error)(str(error)))
 
-    async def _look(self) -> None:
+    async def _watch_instances(self) -> None:
         """While calls wait: are the instances they wait for still there?"""
         try:
-            while self._waiting:
-                await asyncio.sleep(CHECK)
-                for target in {waiting.target for waiting in self._waiting.values()}:
+            while self._pending:
+                await asyncio.sleep(WATCH_INTERVAL)
+                for target in {waiting.target for waiting in self._pending.values()}:
                     try:
-                        if not await self._store.listens(channel(target)):
-                            self.fail(_gone(), target)
+                        if not await self._store.has_subscribers(channel_name(target)):
+                            self.fail_pending(_instance_lost_error(), target)
                     except StoreDown as exc:
-                        self.fail(exc)
+                        self.fail_pending(exc)
         finally:
-            self._watch = None
+            self._watcher = None
 
     # ---- hearing ----
 
-    async def hear(self, data: bytes) -> None:
+    async def handle_data(self, data: bytes) -> None:
         """Raises ValueError for what is no message of ours."""
         for note in _unpack(data):
             if note.kind != "parcel":
-                self._serve(note)
+                self._handle_message(note)
                 continue
             parcel = await self._store.fetch_parcel(note.name)
             if parcel is not None:
-                self._serve(_unpack_one(parcel))
+                self._handle_message(_unpack_one(parcel))
 
-    def _serve(self, note: Note) -> None:
-        key = (note.sender, note.number)
-        match note.kind:
+    def _handle_message(self, message: RelayMessage) -> None:
+        key = (message.sender, message.number)
+        match message.kind:
             case "call":
-                self._begin(key, self._call(note))
+                self._start_serving(key, self._serve_call(message))
             case "probe":
-                self._begin(key, self._probe(note))
+                self._start_serving(key, self._serve_probe(message))
             case "cancel":
-                task = self._serving.get(key)
+                task = self._serving_tasks.get(key)
                 if task is not None:
                     task.cancel()
             case _:
-                self._answered(note)
+                self._handle_answer(message)
 
-    def _begin(self, key: tuple[str, int], work: Any) -> None:
+    def _start_serving(self, key: tuple[str, int], work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._serving[key] = task
-        task.add_done_callback(lambda _: self._serving.pop(key, None))
+        self._serving_tasks[key] = task
+        task.add_done_callback(lambda _: self._serving_tasks.pop(key, None))
 
-    def _answered(self, note: Note) -> None:
-        waiting = self._waiting.get(note.number)
+    def _handle_answer(self, message: RelayMessage) -> None:
+        waiting = self._pending.get(message.number)
         if waiting is None or waiting.answer.done():
             return
-        if note.kind == "fail":
-            kind = BY_CODE.get(note.name, ToolError)
+        if message.kind == "fail":
+            kind = ERRORS_BY_CODE.get(message.name, ToolError)
             error = kind if issubclass(kind, ToolError) else ToolError
-            waiting.fail(error(note.data.decode(errors="replace")))
+            waiting.fail(error(message.data.decode(errors="replace")))
             return
         try:
-            frame = _frame(note.data)
+            frame = _decode_frame(message.data)
         except (ValueError, RecursionError):  # that call alone fails: others in the same message go on
             waiting.fail(ToolError("The app's answer could not be read by the instance that was asked"))
             return
-        if note.kind == "done":
-            waiting.answer.set_result((frame, note.sent))
+        if message.kind == "done":
+            waiting.answer.set_result((frame, message.sent))
         else:
-            waiting.progress(frame)
+            waiting.forward_progress(frame)
 
-    async def _call(self, note: Note) -> None:
-        bridge = self._find(note.session)
+    async def _serve_call(self, message: RelayMessage) -> None:
+        bridge = self._find_bridge(message.session_id)
 
         async def tell(frame: Frame) -> None:
-            self._put(note.sender, Note("tell", self.instance, note.number, data=msgspec.json.encode(frame)))
+            self._enqueue(
+                message.sender, RelayMessage("tell", self.instance, message.number, data=msgspec.json.encode(frame))
+            )
 
         try:
             if bridge is None:
                 raise ToolUnavailable(f"{NOT_CONNECTED}: the app has just left")
-            frame, sent = await bridge.invoke(note.name, Raw(note.data), tell)
-            answer = Note("done", self.instance, note.number, data=msgspec.json.encode(frame), sent=sent)
+            frame, sent = await bridge.invoke(message.name, Raw(message.data), tell)
+            answer = RelayMessage("done", self.instance, message.number, data=msgspec.json.encode(frame), sent=sent)
         except OpenClawError as exc:
-            answer = Note("fail", self.instance, note.number, name=exc.code, data=str(exc).encode())
+            answer = RelayMessage("fail", self.instance, message.number, name=exc.code, data=str(exc).encode())
         except Exception:
             logger.exception("a call from another instance failed")
-            answer = Note("fail", self.instance, note.number, data=b"The proxy failed; its log says more")
-        self._put(note.sender, answer)
+            answer = RelayMessage("fail", self.instance, message.number, data=b"The proxy failed; its log says more")
+        self._enqueue(message.sender, answer)
 
-    async def _probe(self, note: Note) -> None:
-        bridge = self._find(note.session)
+    async def _serve_probe(self, message: RelayMessage) -> None:
+        bridge = self._find_bridge(message.session_id)
         alive = bridge is not None and await bridge.probe()
         frame = Frame(type="probe", ok=alive)
-        self._put(note.sender, Note("done", self.instance, note.number, data=msgspec.json.encode(frame)))
+        self._enqueue(
+            message.sender, RelayMessage("done", self.instance, message.number, data=msgspec.json.encode(frame))
+        )
 
     # ---- telling ----
 
-    def _put(self, target: str, note: Note) -> None:
+    def _enqueue(self, target: str, message: RelayMessage) -> None:
         """Queue a note; all that gather while one batch is on its way go out as the next."""
         box = self._outboxes.get(target)
         if box is None:
             box = self._outboxes[target] = _Outbox([])
-        data = _pack(note)
-        if box.size + len(data) > MOST_QUEUED:
+        data = _pack(message)
+        if box.size + len(data) > MAX_QUEUED:
             raise ToolBusy("Too much is on its way to the instance that has the app; try again shortly")
-        box.notes.append(data)
+        box.messages.append(data)
         box.size += len(data)
         if box.task is None:
-            box.task = asyncio.get_running_loop().create_task(self._send(target, box))
+            box.task = asyncio.get_running_loop().create_task(self._send_batches(target, box))
 
-    async def _send(self, target: str, box: _Outbox) -> None:
+    async def _send_batches(self, target: str, outbox: _Outbox) -> None:
         try:
-            while box.notes:
+            while outbox.messages:
                 batch, size = [], 0
-                while box.notes and size < LARGEST_BATCH:
-                    data = box.notes.pop(0)
-                    box.size -= len(data)
-                    if len(data) > PARCEL:
+                while outbox.messages and size < MAX_BATCH_BYTES:
+                    data = outbox.messages.pop(0)
+                    outbox.size -= len(data)
+                    if len(data) > PARCEL_FROM:
                         name = os.urandom(16).hex()
-                        await self._store.leave_parcel(name, data)
-                        data = _pack(Note("parcel", self.instance, 0, name=name))
+                        await self._store.put_parcel(name, data)
+                        data = _pack(RelayMessage("parcel", self.instance, 0, name=name))
                     batch.append(data)
                     size += len(data)
-                if not await self._store.publish(channel(target), _array(batch)):
-                    self.fail(_gone(), target)
+                if not await self._store.publish(channel_name(target), _pack_list(batch)):
+                    self.fail_pending(_instance_lost_error(), target)
         except StoreDown as exc:
-            box.notes.clear()
-            box.size = 0
-            self.fail(exc, target)
+            outbox.messages.clear()
+            outbox.size = 0
+            self.fail_pending(exc, target)
         finally:
-            box.task = None
-            if not box.notes:
+            outbox.task = None
+            if not outbox.messages:
                 self._outboxes.pop(target, None)
 
 
-class Far:
+class RemoteBridge:
     """A bridge at another instance: a `Carrier`."""
 
-    __slots__ = ("_relay", "_session", "_target")
+    __slots__ = ("_relay", "_session_id", "_target")
 
-    def __init__(self, relay: Relay, target: str, session: str) -> None:
+    def __init__(self, relay: InstanceRelay, target: str, session_id: str) -> None:
         self._relay = relay
         self._target = target
-        self._session = session
+        self._session_id = session_id
 
-    async def invoke(self, tool: str, arguments: Any, tell: Tell | None) -> tuple[Frame, int]:
-        return await self._relay.invoke(self._target, self._session, tool, arguments, tell)
+    async def invoke(self, tool: str, arguments: Any, on_progress: ProgressHandler | None) -> tuple[Frame, int]:
+        return await self._relay.invoke(self._target, self._session_id, tool, arguments, on_progress)
 
 
-def _array(notes: list[bytes]) -> bytes:
+def _pack_list(messages: list[bytes]) -> bytes:
     """Packed notes as one packed list."""
-    return b"\xdd" + len(notes).to_bytes(4, "big") + b"".join(notes)
+    return b"\xdd" + len(messages).to_bytes(4, "big") + b"".join(messages)
 
 
-def _gone() -> ToolUnavailable:
+def _instance_lost_error() -> ToolUnavailable:
     return ToolUnavailable(f"{NOT_CONNECTED}: the instance that had the app has gone")

@@ -10,15 +10,15 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ...core.errors import BadRequest, OpenClawError
-from ...core.json_nesting import TOO_DEEP, decode
+from ...core.json_nesting import TOO_DEEP_MESSAGE, decode_json
 from ...core.model import Json, ToolSpec
-from .frames import short
+from .frames import short_reason
 
-NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")  # what every MCP client takes, and `/` for apps that use paths
-KEPT_SCHEMAS: Final = 1024  # distinct schemas kept parsed; equal ones are one object
-LARGEST_SHARED: Final = 4 << 10  # bytes of a schema worth keeping for others; parsed it takes some ten times as many
+TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")  # what every MCP client takes, and `/` for apps that use paths
+CACHED_SCHEMAS: Final = 1024  # distinct schemas kept parsed; equal ones are one object
+MAX_SHARED_BYTES: Final = 4 << 10  # bytes of a schema worth keeping for others; parsed it takes some ten times as many
 
-Check = Callable[[Json], object]
+SchemaCheck = Callable[[Json], object]
 """Raises OpenClawError when the schema can't be used."""
 
 
@@ -26,11 +26,11 @@ class BadTools(BadRequest):
     code = "bad_tools"
 
 
-class Menu(Struct, frozen=True, weakref=True):
+class ToolManifest(Struct, frozen=True, weakref=True):
     raw: bytes
     """The list as the app wrote it, unknown fields included."""
     specs: tuple[ToolSpec, ...]
-    camel: bool | None = None
+    is_camel_case: bool | None = None
     """Whether its schemas are called `inputSchema`, all of them; None when there are none."""
 
 
@@ -47,58 +47,60 @@ class _Tool(Struct, frozen=True):
     meta: Json | None = field(default=None, name="_meta")
 
 
-_tools = msgspec.json.Decoder(list[_Tool]).decode
-_known: WeakValueDictionary[bytes, Menu] = WeakValueDictionary()
+_decode_tools = msgspec.json.Decoder(list[_Tool]).decode
+_manifests: WeakValueDictionary[bytes, ToolManifest] = WeakValueDictionary()
 """Every menu somebody holds, by its text: sessions of one app share one."""
 
 
-def read_menu(raw: bytes, *, most: int, check: Check) -> Menu:
+def parse_manifest(raw: bytes, *, most: int, check: SchemaCheck) -> ToolManifest:
     """The tools in a JSON list. Raises BadTools naming the first mistake."""
-    menu = _known.get(raw)
+    menu = _manifests.get(raw)
     if menu is not None and len(menu.specs) <= most:
         return menu
     try:
-        tools = _tools(raw)
+        tools = _decode_tools(raw)
     except RecursionError:
-        raise BadTools(f"tools: {TOO_DEEP}") from None
+        raise BadTools(f"tools: {TOO_DEEP_MESSAGE}") from None
     except ValueError as exc:
-        raise BadTools(f"tools: {short(exc)}") from None
+        raise BadTools(f"tools: {short_reason(exc)}") from None
     if len(tools) > most:
         raise BadTools(f"tools: {len(tools)} are too many; a session may have {most}")
     seen: set[str] = set()
     for index, tool in enumerate(tools):
-        if not NAME.fullmatch(tool.name):
+        if not TOOL_NAME.fullmatch(tool.name):
             raise BadTools(f"tools[{index}].name: use 1 to 128 letters, digits, `_`, `-`, `.` or `/`")
         if tool.name in seen:
             raise BadTools(f"tools[{index}].name: {tool.name!r} is there twice; names must be unique in a session")
         seen.add(tool.name)
-    menu = Menu(raw, tuple(_spec(tool, index, check) for index, tool in enumerate(tools)), _camel(tools))
+    menu = ToolManifest(
+        raw, tuple(_tool_spec(tool, index, check) for index, tool in enumerate(tools)), _is_camel_case(tools)
+    )
     try:
-        decode(raw)  # all of it, known or not: all of it is kept and shown again
+        decode_json(raw)  # all of it, known or not: all of it is kept and shown again
     except ValueError as exc:
-        raise BadTools(f"tools: {short(exc)}") from None
-    _known[raw] = menu
+        raise BadTools(f"tools: {short_reason(exc)}") from None
+    _manifests[raw] = menu
     return menu
 
 
-EMPTY: Final = Menu(b"[]", ())
+EMPTY_MANIFEST: Final = ToolManifest(b"[]", ())
 
 
-def _camel(tools: list[_Tool]) -> bool | None:
+def _is_camel_case(tools: list[_Tool]) -> bool | None:
     if any(isinstance(tool.input_schema, Raw) for tool in tools):
         return False
     return True if any(isinstance(tool.camel_input_schema, Raw) for tool in tools) else None
 
 
-def _spec(tool: _Tool, index: int, check: Check) -> ToolSpec:
+def _tool_spec(tool: _Tool, index: int, check: SchemaCheck) -> ToolSpec:
     given = tool.input_schema if isinstance(tool.input_schema, Raw) else tool.camel_input_schema
     output = tool.output_schema if isinstance(tool.output_schema, Raw) else tool.camel_output_schema
     return ToolSpec(
         name=tool.name,
         title=tool.title,
         description=tool.description or "",
-        input_schema=_schema(given, f"tools[{index}].input_schema", check) or {"type": "object"},
-        output_schema=_schema(output, f"tools[{index}].output_schema", check),
+        input_schema=_parse_schema(given, f"tools[{index}].input_schema", check) or {"type": "object"},
+        output_schema=_parse_schema(output, f"tools[{index}].output_schema", check),
         annotations=tool.annotations,
         icons=tool.icons,
         meta=tool.meta,
@@ -106,16 +108,16 @@ def _spec(tool: _Tool, index: int, check: Check) -> ToolSpec:
     )
 
 
-def _schema(raw: Raw | UnsetType, where: str, check: Check) -> Json | None:
+def _parse_schema(raw: Raw | UnsetType, where: str, check: SchemaCheck) -> Json | None:
     if not isinstance(raw, Raw):
         return None
     text = bytes(raw)
     if text == b"null":
         return None
     try:
-        schema = _shared(text) if len(text) <= LARGEST_SHARED else _parsed(text)
+        schema = _decode_schema_cached(text) if len(text) <= MAX_SHARED_BYTES else _decode_schema(text)
     except ValueError as exc:
-        raise BadTools(f"{where}: {short(exc)}") from None
+        raise BadTools(f"{where}: {short_reason(exc)}") from None
     if type(schema) is not dict:
         raise BadTools(f"{where}: must be a JSON Schema object")
     if schema["type"] != "object":
@@ -127,12 +129,12 @@ def _schema(raw: Raw | UnsetType, where: str, check: Check) -> Json | None:
     return schema
 
 
-def _parsed(raw: bytes) -> Any:
+def _decode_schema(raw: bytes) -> Any:
     """A schema without `type` gets it: clients refuse a whole list for one such tool."""
-    schema = decode(raw)
+    schema = decode_json(raw)
     if type(schema) is dict:
         schema.setdefault("type", "object")
     return schema
 
 
-_shared = lru_cache(maxsize=KEPT_SCHEMAS)(_parsed)
+_decode_schema_cached = lru_cache(maxsize=CACHED_SCHEMAS)(_decode_schema)

@@ -7,95 +7,101 @@ from typing import Any, Final
 from starlette.types import ASGIApp
 
 from ...mcp.server import session_server
-from ...mcp.server.http_gate import Refusal
-from ...mcp.server.http_reply import refuse
-from ...mcp.server.http_request import Inline, Receive, Scope, Send, read_headers
+from ...mcp.server.http_gate import HttpRefusal
+from ...mcp.server.http_reply import send_refusal
+from ...mcp.server.http_request import AsgiReceive, AsgiScope, AsgiSend, SingleRequestServer, read_headers
 from ..engine.app_session import StoreDown
-from ..state import House
+from ..state import ProxyState
 from .api import Api
 from .bridge_socket import BridgeSocket
 
 MCP: Final = "/v1/mcp"
 
 
-class Front:
+class ProxyAsgi:
     """One ASGI app over one house."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._inline = Inline(house.mcp_gate)
-        self._api: ASGIApp = Api(house).app()
+    def __init__(self, state: ProxyState) -> None:
+        self._state = state
+        self._inline = SingleRequestServer(state.mcp_gate)
+        self._api: ASGIApp = Api(state).app()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         path: str = scope["path"]
         headers, repeated = read_headers(scope)
         origin = headers.get("origin")
         if origin is not None:
-            send = _for_pages(origin, send)
+            send = _add_cors_headers(origin, send)
             if scope["method"] == "OPTIONS":
                 await self._preflight(scope, headers, send)
                 return
         if path.startswith(MCP) and path[7:8] in ("", "/"):
-            await self._mcp(path[8:].rstrip("/"), scope, headers, repeated, receive, send)
+            await self._serve_mcp(path[8:].rstrip("/"), scope, headers, repeated, receive, send)
         else:
             await self._api(scope, receive, send)
 
     # ---- MCP ----
 
-    async def _mcp(
-        self, id: str, scope: Scope, headers: dict[str, str], repeated: str | None, receive: Receive, send: Send
+    async def _serve_mcp(
+        self,
+        id: str,
+        scope: AsgiScope,
+        headers: dict[str, str],
+        repeated: str | None,
+        receive: AsgiReceive,
+        send: AsgiSend,
     ) -> None:
-        house = self._house
+        house = self._state
         try:
-            house.mcp_gate.admit(scope, headers)
+            house.mcp_gate.authenticate(scope, headers)
             client = headers.get("mcp-session-id")
             by_path = bool(id)
             if not by_path:
                 if not client:
-                    raise Refusal(400, "no session: name it in the path, /v1/mcp/{id}, or in MCP-Session-Id")
+                    raise HttpRefusal(400, "no session: name it in the path, /v1/mcp/{id}, or in MCP-Session-Id")
                 id, client = client, None
             settings = house.settings
             if settings.mcp_rate is not None:
-                await house.admit(("mcp", settings.mcp_rate))
-            guest = house.engine.near(id) or await house.find(id)
+                await house.check_rate(("mcp", settings.mcp_rate))
+            guest = house.engine.find_cached(id) or await house.find_session(id)
             if settings.session_rate is not None:  # of sessions there are: what is counted is kept
-                await house.admit((f"session/{id}", settings.session_rate))
+                await house.check_rate((f"session/{id}", settings.session_rate))
             await session_server.serve(
-                guest.door or house.door(guest),
+                guest.session_server or house.session_server(guest),
                 scope["method"],
                 headers,
                 repeated,
                 receive,
                 send,
-                inline=self._inline,
+                request_server=self._inline,
                 client=client,
-                introduce=by_path,
-                elsewhere=lambda client, request: house.engine.cancel_elsewhere(guest, client, request),
+                assign_session_id=by_path,
+                cancel_elsewhere=lambda client, request: house.engine.cancel_remote_request(guest, client, request),
             )
-        except Refusal as refusal:
+        except HttpRefusal as refusal:
             if refusal.status in (401, 403):
-                house.metrics.refused("unauthorized" if refusal.status == 401 else "forbidden")
-            await refuse(send, refusal)
+                house.metrics.count_refusal("unauthorized" if refusal.status == 401 else "forbidden")
+            await send_refusal(send, refusal)
         except StoreDown as exc:
-            await refuse(send, Refusal(503, str(exc), ((b"retry-after", b"1"),)))
+            await send_refusal(send, HttpRefusal(503, str(exc), ((b"retry-after", b"1"),)))
 
     # ---- bridges ----
 
-    def socket(
+    def make_socket(
         self, config: Any, server_state: Any, app_state: Any, _loop: asyncio.AbstractEventLoop | None = None
     ) -> asyncio.Protocol:
         """A fresh socket in uvicorn's manner."""
-        return BridgeSocket(self._house, server_state.connections, server_state.tasks)
+        return BridgeSocket(self._state, server_state.connections, server_state.tasks)
 
     # ---- pages in a browser ----
 
-    async def _preflight(self, scope: Scope, headers: dict[str, str], send: Send) -> None:
+    async def _preflight(self, scope: AsgiScope, headers: dict[str, str], send: AsgiSend) -> None:
         try:
             # The credential comes with the real request; here only the page's address counts.
-            gate = self._house.app_gate
-            gate.admit(scope, {**headers, "authorization": f"Bearer {self._house.settings.app_token}"})
-        except Refusal as refusal:
-            await refuse(send, refusal)
+            gate = self._state.app_gate
+            gate.authenticate(scope, {**headers, "authorization": f"Bearer {self._state.settings.app_token}"})
+        except HttpRefusal as refusal:
+            await send_refusal(send, refusal)
             return
         allowed = [
             (b"access-control-allow-methods", b"GET, POST, PUT, DELETE"),
@@ -107,7 +113,7 @@ class Front:
         await send({"type": "http.response.body", "body": b""})
 
 
-def _for_pages(origin: str, send: Send) -> Send:
+def _add_cors_headers(origin: str, send: AsgiSend) -> AsgiSend:
     """Answers that a page may read: which page may ask at all is the gate's decision."""
     shown = [
         (b"access-control-allow-origin", origin.encode("latin-1")),

@@ -10,84 +10,90 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from ...core.errors import OpenClawError
-from ...mcp.server.http_gate import Refusal
-from ...mcp.server.http_request import Scope
-from ...net.websocket_server import TRY_LATER, Accepted
+from ...mcp.server.http_gate import HttpRefusal
+from ...mcp.server.http_request import AsgiScope
+from ...net.websocket_server import TRY_LATER, AcceptedWebSocket
 from ..engine import bridge as bridges
 from ..engine.app_session import BridgeTaken, SessionGone
 from ..engine.bridge import Bridge
-from ..state import House
+from ..state import ProxyState
 
-SESSIONS: Final = "/v1/chat/sessions/"
-BRIDGE: Final = "/bridge"
-PROTOCOL: Final = "openclaw-bridge"
+SESSIONS_PATH: Final = "/v1/chat/sessions/"
+BRIDGE_SUFFIX: Final = "/bridge"
+SUBPROTOCOL: Final = "openclaw-bridge"
 FORBIDDEN: Final = 4403
-COUNTED: Final = 65_536  # bytes of a message that is not whole from which on they count against all bridges' bound
+COUNT_PARTIAL_FROM: Final = (
+    65_536  # bytes of a message that is not whole from which on they count against all bridges' bound
+)
 HARD_LIMIT: Final = 2  # times the largest frame: beyond it a message is not even read, below it the call alone fails
 
 logger = logging.getLogger(__name__)
 
 
-class BridgeSocket(Accepted):
+class BridgeSocket(AcceptedWebSocket):
     """Reads nothing from the app until its bridge is attached."""
 
-    def __init__(self, house: House, connections: set[Any], tasks: set[Any]) -> None:
-        largest = HARD_LIMIT * house.settings.bridge.result
-        codec = ServerProtocol(max_size=largest, select_subprotocol=_chosen)
-        super().__init__(codec, connections, house.strangers)
-        self._house = house
+    def __init__(self, state: ProxyState, connections: set[Any], tasks: set[Any]) -> None:
+        largest = HARD_LIMIT * state.settings.bridge.result
+        codec = ServerProtocol(max_size=largest, select_subprotocol=_select_subprotocol)
+        super().__init__(codec, connections, state.unauthenticated)
+        self._state = state
         self._tasks = tasks
-        self._counted = False
+        self._is_counted = False
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.received > COUNTED and self.is_open:
-            self._house.half_said.set(self, self.received)
-            self._counted = True
-        elif self._counted:
-            self._house.half_said.remove(self)
-            self._counted = False
+        if self.partial_bytes > COUNT_PARTIAL_FROM and self.is_open:
+            self._state.partial_messages.set(self, self.partial_bytes)
+            self._is_counted = True
+        elif self._is_counted:
+            self._state.partial_messages.remove(self)
+            self._is_counted = False
 
-    def make_way(self) -> None:
-        if not self.known:
-            super().make_way()
+    def evict(self) -> None:
+        if not self.trusted:
+            super().evict()
             return
         self.close(TRY_LATER, "apps say more at once than the proxy can hold; say this again later, or in parts")
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._house.half_said.remove(self)
+        self._state.partial_messages.remove(self)
 
-    def _opening(self, event: Request | Response) -> None:
+    def _handle_handshake(self, event: Request | Response) -> None:
         assert isinstance(event, Request)
         path = event.path.partition("?")[0]
-        id = path[len(SESSIONS) : -len(BRIDGE)]
-        if not path.startswith(SESSIONS) or not path.endswith(BRIDGE) or "/" in id:
-            self.answer(self._server_codec.reject(404, f"a bridge is at {SESSIONS}{{id}}{BRIDGE}\n"))
+        id = path[len(SESSIONS_PATH) : -len(BRIDGE_SUFFIX)]
+        if not path.startswith(SESSIONS_PATH) or not path.endswith(BRIDGE_SUFFIX) or "/" in id:
+            self.send_handshake(
+                self._server_codec.reject(404, f"a bridge is at {SESSIONS_PATH}{{id}}{BRIDGE_SUFFIX}\n")
+            )
             return
         given = [(name.lower(), value) for name, value in event.headers.raw_items()]
         scope = {"client": self.address, "method": "GET", "headers": [(name.encode(), b"") for name, _ in given]}
         headers = dict(given)
         try:
-            self._house.app_gate.check_source(scope, headers)
-        except Refusal as refusal:
-            self._house.metrics.refused("forbidden")
-            self.answer(self._server_codec.reject(refusal.status, f"{refusal.reason}\n"))
+            self._state.app_gate.check_source(scope, headers)
+        except HttpRefusal as refusal:
+            self._state.metrics.count_refusal("forbidden")
+            self.send_handshake(self._server_codec.reject(refusal.status, f"{refusal.reason}\n"))
             return
         # Accepted before the rest is looked at: a refusal before that has no close code the app could see.
         response = self._server_codec.accept(event)
-        self.answer(response)
+        self.send_handshake(response)
         if response.status_code != 101:
             return
         self.pause()
-        task = asyncio.get_running_loop().create_task(self._serve(id, scope, {**_carried(headers), **headers}))
+        task = asyncio.get_running_loop().create_task(
+            self._serve(id, scope, {**_token_from_subprotocol(headers), **headers})
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, id: str, scope: Scope, headers: dict[str, str]) -> None:
+    async def _serve(self, id: str, scope: AsgiScope, headers: dict[str, str]) -> None:
         try:
-            await self._lend(id, scope, headers)
-        except Refusal as refusal:
+            await self._run_bridge(id, scope, headers)
+        except HttpRefusal as refusal:
             codes = {401: bridges.BAD_TOKEN, 404: bridges.NO_SESSION, 403: FORBIDDEN}
             self.close(codes.get(refusal.status, TRY_LATER), refusal.reason)
         except BridgeTaken as exc:
@@ -100,18 +106,18 @@ class BridgeSocket(Accepted):
             logger.exception("a bridge failed")
             self.close(bridges.SERVER_FAILED, "the proxy failed; its log says more")
 
-    async def _lend(self, id: str, scope: Scope, headers: dict[str, str]) -> None:
-        house = self._house
-        house.app_gate.admit(scope, headers)
-        await house.admit(("app", house.settings.app_rate))
-        guest = await house.find(id)
+    async def _run_bridge(self, id: str, scope: AsgiScope, headers: dict[str, str]) -> None:
+        house = self._state
+        house.app_gate.authenticate(scope, headers)
+        await house.check_rate(("app", house.settings.app_rate))
+        guest = await house.find_session(id)
 
         async def retool(raw: bytes) -> int:
-            return await house.retool(guest, raw)
+            return await house.replace_tools(guest, raw)
 
-        bridge = Bridge(id, self, limits=house.settings.bridge, retool=retool)
+        bridge = Bridge(id, self, limits=house.settings.bridge, replace_tools=retool)
         await house.attach(guest, bridge)
-        self.know()
+        self.trust()
         try:
             await bridge.run()
         finally:
@@ -119,11 +125,11 @@ class BridgeSocket(Accepted):
             await house.engine.detach(guest, bridge)
 
 
-def _chosen(_: object, offered: Any) -> Any:
-    return PROTOCOL if PROTOCOL in offered else None
+def _select_subprotocol(_: object, offered: Any) -> Any:
+    return SUBPROTOCOL if SUBPROTOCOL in offered else None
 
 
-def _carried(headers: dict[str, str]) -> dict[str, str]:
+def _token_from_subprotocol(headers: dict[str, str]) -> dict[str, str]:
     """The token a browser carries in a subprotocol, as the header it could not send."""
     for word in headers.get("sec-websocket-protocol", "").split(","):
         encoded = word.strip().removeprefix("bearer.")

@@ -81,7 +81,7 @@ _ALWAYS: Final = ("401", "403", "413", "429", "503")
 _BODY: Final = ("400", "408", "422")
 
 
-def document() -> Json:
+def build_document() -> Json:
     shown = {"sessions": {"type": "array", "items": _ref("Session")}}
     listing = {"type": "object", "required": ["sessions"], "properties": shown}
     tools = {
@@ -99,7 +99,7 @@ def document() -> Json:
             "/metrics": {"get": {"summary": "Prometheus text", "responses": {**plain, **_refusals(*_ALWAYS)}}},
             "/openapi.json": {"get": _operation("This description", {"type": "object"})},
             "/v1/chat/sessions": {
-                "post": _linked(_operation("Register an app's tools", _ref("Created"), body=_ref("Create"))),
+                "post": _add_links(_operation("Register an app's tools", _ref("Created"), body=_ref("Create"))),
                 "get": {**_operation("The sessions, newest first", listing), "parameters": [device]},
             },
             "/v1/chat/sessions/{id}": {
@@ -119,16 +119,16 @@ def document() -> Json:
     }
 
 
-def _operation(summary: str, answer: Json, *more: str, body: Json | None = None) -> Json:
+def _operation(summary: str, schema: Json, *more: str, body: Json | None = None) -> Json:
     refusals = _refusals(*_ALWAYS, *more, *(_BODY if body else ()))
-    done = {"description": "Done.", "content": {"application/json": {"schema": answer}}}
+    done = {"description": "Done.", "content": {"application/json": {"schema": schema}}}
     operation: Json = {"summary": summary, "responses": {"200": done, **refusals}}
     if body is not None:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     return operation
 
 
-def _linked(create: Json) -> Json:
+def _add_links(create: Json) -> Json:
     """Says what can be done with the session that was made."""
     id = {"id": "$response.body#/mcpSessionId"}
     links = {name: {"operationId": name, "parameters": id} for name in ("show", "end", "retool")}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agent import AgentEvent, Final, Turn
-from openclaw_mcp.core.agents import AgentCard, Roster
+from openclaw_mcp.core.agent import AgentEvent, Turn, TurnCompleted
+from openclaw_mcp.core.agents import AgentProfile, AgentRoster
 from tests.gateway.agents.attachments.documents import bomb, pdf
 from tests.gateway.agents.attachments.speech_servers import ears
 from tests.gateway.sessions.gateways import house
@@ -27,7 +27,7 @@ class Listener:
     """An agent that sees pictures and remembers what it was given."""
 
     id = "listener"
-    takes = ("image/",)
+    media_types = ("image/",)
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
@@ -35,8 +35,8 @@ class Listener:
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         self.turns.append(turn)
-        self.memories.append(await turn.recall(10) if turn.recall else ())
-        yield Final(text="heard")
+        self.memories.append(await turn.load_history(10) if turn.load_history else ())
+        yield TurnCompleted(text="heard")
 
 
 def given(*files: tuple[str, str, bytes], message: str = "read this", audio: Json | None = None) -> Listener:
@@ -44,7 +44,7 @@ def given(*files: tuple[str, str, bytes], message: str = "read this", audio: Jso
 
     async def live() -> Listener:
         listener = Listener()
-        roster = Roster(agents=(AgentCard(id="main", runtime="listener"),))
+        roster = AgentRoster(agents=(AgentProfile(id="main", runtime="listener"),))
         more: Json = {
             "roster": lambda: roster,
             "runtimes": {"listener": listener},
@@ -250,7 +250,7 @@ def test_a_reader_that_breaks_is_a_sentence_in_the_turn(monkeypatch: pytest.Monk
     def broken(data: bytes) -> str:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr("openclaw_mcp.gateway.agents.attachments.plain_text.decoded", broken)
+    monkeypatch.setattr("openclaw_mcp.gateway.agents.attachments.plain_text.decode_text", broken)
     listener = given(("a.txt", "text/plain", b"x"))
     for text in (listener.turns[0].prompt, json.dumps(listener.memories[1])):
         assert "a.txt (text/plain, 1 bytes); it was not read: an internal error" in text

@@ -13,26 +13,26 @@ from typing import Any
 import msgspec
 import psutil
 
-from openclaw_mcp.core.agent import AgentEvent, Failed, Final, Turn
-from openclaw_mcp.core.agents import AgentCard
-from openclaw_mcp.core.effects import CronAdded, Effects, Sent
+from openclaw_mcp.core.agent import AgentEvent, Turn, TurnCompleted, TurnFailed
+from openclaw_mcp.core.agents import AgentProfile
+from openclaw_mcp.core.effects import CronAdded, RunEffects, SentMessage
 from openclaw_mcp.core.model import Caller, Grant, Sender
-from openclaw_mcp.gateway.agents.cli.claude import Claude
-from openclaw_mcp.gateway.agents.cli.codex import Codex
-from openclaw_mcp.gateway.agents.cli.dialect import Dialect
-from openclaw_mcp.gateway.agents.cli.gemini import Gemini
-from openclaw_mcp.gateway.agents.cli.grant_bridge import Bridge
-from openclaw_mcp.gateway.agents.cli.opencode import OpenCode
-from openclaw_mcp.gateway.agents.cli.run_folder import Folders
-from openclaw_mcp.gateway.agents.cli.runtime import CliAgent, Surroundings
+from openclaw_mcp.gateway.agents.cli.claude import ClaudeAdapter
+from openclaw_mcp.gateway.agents.cli.codex import CodexAdapter
+from openclaw_mcp.gateway.agents.cli.dialect import CliAdapter
+from openclaw_mcp.gateway.agents.cli.gemini import GeminiAdapter
+from openclaw_mcp.gateway.agents.cli.grant_bridge import GatewayAccess
+from openclaw_mcp.gateway.agents.cli.opencode import OpenCodeAdapter
+from openclaw_mcp.gateway.agents.cli.run_folder import RunFolders
+from openclaw_mcp.gateway.agents.cli.runtime import CliAgent, CliRuntimeContext
 
 PATIENCE = 30.0  # seconds a test waits for something that must come
 DYING = 5.0  # seconds a killed process may take to be gone; those that are not killed stay for minutes
-DIALECTS: dict[str, Callable[[], Dialect]] = {
-    "claude": Claude,
-    "gemini": Gemini,
-    "codex": Codex,
-    "opencode": OpenCode,
+DIALECTS: dict[str, Callable[[], CliAdapter]] = {
+    "claude": ClaudeAdapter,
+    "gemini": GeminiAdapter,
+    "codex": CodexAdapter,
+    "opencode": OpenCodeAdapter,
 }
 CALLER = Caller(
     kind="agent",
@@ -82,7 +82,7 @@ class Office:
         self.issued: dict[str, Caller] = {}
         self.revoked: list[str] = []
         self.most_at_once = 0
-        self.did = Effects()
+        self.did = RunEffects()
 
     def issue(self, caller: Caller, *, seconds: float) -> str:
         token = f"grant-secret-{len(self.issued)}"
@@ -94,11 +94,11 @@ class Office:
         if token not in self.revoked:
             self.revoked.append(token)
 
-    async def settle(self, token: str) -> Effects:
+    async def settle(self, token: str) -> RunEffects:
         self.revoke(token)
         return self.did
 
-    def holder(self, token: str) -> Caller | None:
+    def find_caller(self, token: str) -> Caller | None:
         return None if token in self.revoked else self.issued.get(token)
 
 
@@ -115,7 +115,7 @@ class World:
         self.left: list[Path] = []
         """Files of the last run that outlived it."""
         self.office = Office()
-        self.folders = Folders(folder / "runs")
+        self.folders = RunFolders(folder / "runs")
         (self.calls / "steps.json").write_text(json.dumps(attempts or [lines(*ANSWERS[cli])]))
         program = folder / cli
         stand_in = Path(__file__).with_name("stand_in.py")
@@ -123,13 +123,15 @@ class World:
         program.chmod(0o755)
         env = {"HOME": str(self.home), **more.pop("runtimeEnv", {})}
         settings = {"runtimeCommand": str(program), "runtimeEnv": env, **more}
-        self.card = AgentCard(id="main", runtime=cli, workspace=str(self.work), settings=settings)
-        way = Bridge(url="ws://127.0.0.1:1", grants=self.office, server=("our-server",), read_effects=read_effects)
-        around = Surroundings(
-            state=folder,
-            folders=self.folders,
-            card=lambda _: self.card,
-            bridge=way if bridge else None,
+        self.card = AgentProfile(id="main", runtime=cli, workspace=str(self.work), settings=settings)
+        way = GatewayAccess(
+            url="ws://127.0.0.1:1", grants=self.office, server_command=("our-server",), read_effects=read_effects
+        )
+        around = CliRuntimeContext(
+            state_folder=folder,
+            run_folders=self.folders,
+            get_agent=lambda _: self.card,
+            gateway_access=way if bridge else None,
             slots=asyncio.Semaphore(4),
         )
         self.agent = CliAgent(DIALECTS[cli](), around)
@@ -149,14 +151,14 @@ class World:
             self.left = self.leftovers()
             self.folders.close()
 
-    def failed(self, prompt: str = "hi", **more: Any) -> Failed:
+    def failed(self, prompt: str = "hi", **more: Any) -> TurnFailed:
         end = self.run(prompt, **more)[-1]
-        assert isinstance(end, Failed), end
+        assert isinstance(end, TurnFailed), end
         return end
 
-    def final(self, prompt: str = "hi", **more: Any) -> Final:
+    def final(self, prompt: str = "hi", **more: Any) -> TurnCompleted:
         end = self.run(prompt, **more)[-1]
-        assert isinstance(end, Final), end
+        assert isinstance(end, TurnCompleted), end
         return end
 
     def called(self, number: int = 0) -> Any:
@@ -178,15 +180,15 @@ class World:
         return [int(path.name.partition("-")[2]) for path in self.calls.glob("child-*")]
 
 
-def read_effects(path: Path) -> Effects:
+def read_effects(path: Path) -> RunEffects:
     """As much of the reader as these tests need."""
     try:
         found = [json.loads(line) for line in path.read_text().splitlines()]
     except FileNotFoundError:
-        return Effects()
-    sent = tuple(Sent(tool="message", to=each["to"], text=each["text"]) for each in found if "to" in each)
+        return RunEffects()
+    sent = tuple(SentMessage(tool="message", to=each["to"], text=each["text"]) for each in found if "to" in each)
     added = tuple(CronAdded(job_id=each["jobId"]) for each in found if "jobId" in each)
-    return Effects(sent=sent, cron_added=added)
+    return RunEffects(sent=sent, cron_added=added)
 
 
 def remembered(runtime: str, id: str, **more: Any) -> str:

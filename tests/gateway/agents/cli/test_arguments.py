@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agent import Attachment, Failed
+from openclaw_mcp.core.agent import Attachment, TurnFailed
 
 from .gateways import DIALECTS, STRANGER, World
 
@@ -31,7 +31,7 @@ OWN_PREFIX = {"claude": "anthropic/", "codex": "openai/", "gemini": "google/", "
 def test_a_model_that_looks_like_anything_else_starts_nothing(tmp_path: Path, cli: str, model: str) -> None:
     world = World(tmp_path, cli)
     end = world.run(model=model, caller=STRANGER)[-1]
-    assert isinstance(end, Failed)
+    assert isinstance(end, TurnFailed)
     assert "is no model's name" in end.message
     assert world.times_called == 0
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agent import Attachment, Did, Failed, Final, Partial
+from openclaw_mcp.core.agent import Attachment, EffectsReported, PartialAnswer, TurnCompleted, TurnFailed
 from openclaw_mcp.core.model import Caller
-from openclaw_mcp.gateway.agents.cli.run_folder import Folders, sweep
+from openclaw_mcp.gateway.agents.cli.run_folder import RunFolders, remove_stale_folders
 
 from .gateways import ANSWERS, CALLER, DIALECTS, STRANGER, World, lines
 
@@ -73,23 +73,23 @@ def test_the_server_is_told_for_whom_it_works_and_nobody_else_is(tmp_path: Path,
     assert world.office.revoked == ["grant-secret-0"]
     assert world.left == []
     assert not Path(effects).exists()
-    done = [event for event in events if isinstance(event, Did)]
+    done = [event for event in events if isinstance(event, EffectsReported)]
     assert [sent.text for sent in done[0].effects.sent] == ["hello"]
     assert [job.job_id for job in done[0].effects.cron_added] == ["j1"]
-    assert isinstance(events[-1], Final)
+    assert isinstance(events[-1], TurnCompleted)
 
 
 def test_what_was_sent_is_told_after_a_failure_too(tmp_path: Path) -> None:
     world = World(tmp_path, "codex")
     spying(world, "codex", {"stderr": "broken"}, {"exit": 1})
     *_, did, end = world.run()
-    assert isinstance(did, Did)
-    assert isinstance(end, Failed)
+    assert isinstance(did, EffectsReported)
+    assert isinstance(end, TurnFailed)
 
 
 def test_without_a_gateway_to_call_back_there_is_no_server(tmp_path: Path) -> None:
     world = World(tmp_path, "claude", bridge=False)
-    assert Partial("hello") in world.run()
+    assert PartialAnswer("hello") in world.run()
     assert "--mcp-config" not in world.called()["args"]
     assert world.office.issued == {}
 
@@ -196,8 +196,8 @@ def test_others_get_pictures_as_files(tmp_path: Path, cli: str, before: str) -> 
 def test_what_it_can_not_see_is_said_once(tmp_path: Path, cli: str) -> None:
     sound = Attachment(mime_type="audio/ogg", data=b"OggS")
     events = World(tmp_path, cli).run("listen", attachments=(sound, sound))
-    warnings = [event.text for event in events if isinstance(event, Partial) and "⚠️" in event.text]
-    assert "".join(event.text for event in events if isinstance(event, Partial)).endswith("\n\nhello")
+    warnings = [event.text for event in events if isinstance(event, PartialAnswer) and "⚠️" in event.text]
+    assert "".join(event.text for event in events if isinstance(event, PartialAnswer)).endswith("\n\nhello")
     assert warnings == [f"⚠️ {DIALECTS[cli]().title} can't see audio attachments here; 2 attachments were left out.\n\n"]
 
 
@@ -305,18 +305,18 @@ with Folders(pathlib.Path(sys.argv[1])).new() as folder:
 
 
 def test_what_a_killed_gateway_left_is_swept_and_the_living_keep_theirs(tmp_path: Path) -> None:
-    living = Folders(tmp_path)
-    with living.new() as mine:
+    living = RunFolders(tmp_path)
+    with living.create() as mine:
         assert stat.S_IMODE(mine.stat().st_mode) == 0o700
         (mine / "here").touch()
         subprocess.run([sys.executable, "-c", DIES, str(tmp_path)], check=False)
         assert list(tmp_path.rglob("server.env"))
-        assert sweep(tmp_path) == 1
+        assert remove_stale_folders(tmp_path) == 1
         assert not list(tmp_path.rglob("server.env"))
         assert (mine / "here").exists()
     living.close()
     assert list(tmp_path.glob("owner-*")) == []
-    assert sweep(tmp_path / "never") == 0
+    assert remove_stale_folders(tmp_path / "never") == 0
 
 
 def test_two_runs_in_one_folder_do_not_meet(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_two_runs_in_one_folder_do_not_meet(tmp_path: Path) -> None:
     async def story() -> Any:
         return await asyncio.gather(world.told("one"), world.told("two"))
 
-    assert all(isinstance(events[-1], Final) for events in asyncio.run(story()))
+    assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(story()))
     homes = {world.called(number)["env"]["GEMINI_CLI_HOME"] for number in range(world.times_called)}
     assert len(homes) == 2
     assert sorted(world.office.revoked) == sorted(world.office.issued)

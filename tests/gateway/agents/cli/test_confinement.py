@@ -11,7 +11,7 @@ import pytest
 
 from openclaw_mcp.core.model import Caller, Grant, Sender
 from openclaw_mcp.gateway.agents.cli import codex, opencode
-from openclaw_mcp.gateway.agents.cli.confinement import LONGEST_NOTE
+from openclaw_mcp.gateway.agents.cli.confinement import LONGEST_INSTRUCTIONS
 
 from .gateways import CALLER, DIALECTS, STRANGER, World, remembered
 
@@ -201,7 +201,7 @@ def test_opencode_is_not_run_with_a_login_that_brings_settings(tmp_path: Path) -
 def test_codex_has_the_machines_servers_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system = tmp_path / "etc" / "config.toml"
     write(system, '[mcp_servers.owners]\ncommand = "owners"\n[mcp_servers.far]\nurl = "http://far"\n')
-    monkeypatch.setattr(codex, "SYSTEM", system)
+    monkeypatch.setattr(codex, "SYSTEM_CONFIG", system)
     _, called, _ = started(tmp_path, "codex")
     [servers] = [tomllib.loads(word)["mcp_servers"] for word in called["args"] if word.startswith("mcp_servers=")]
     assert {name: entry.get("enabled", True) for name, entry in servers.items()} == {
@@ -231,8 +231,8 @@ def test_what_would_undo_the_confinement_for_all_users_keeps_a_stranger_out(
 ) -> None:
     file = tmp_path / "etc" / name
     write(file, settings)
-    monkeypatch.setattr(codex, "MANAGED", file)
-    monkeypatch.setattr(opencode, "SYSTEM", file.parent)
+    monkeypatch.setattr(codex, "MANAGED_CONFIG", file)
+    monkeypatch.setattr(opencode, "SYSTEM_FOLDER", file.parent)
     world = World(tmp_path, cli)
     world.final(caller=CALLER)
     if refused is None:
@@ -313,7 +313,7 @@ def test_instructions_that_are_no_file_of_the_workspace_are_not_read(tmp_path: P
 
 def test_long_instructions_are_cut(tmp_path: Path) -> None:
     told = note_of(tmp_path, lambda path: path.write_text("x" * 100_000))
-    assert LONGEST_NOTE == 32_768
+    assert LONGEST_INSTRUCTIONS == 32_768
     assert told.count("x") == 32_768
 
 

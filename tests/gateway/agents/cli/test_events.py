@@ -6,7 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from openclaw_mcp.core.agent import Final, Model, Partial, Thinking, ToolOutcome, ToolUse, Usage
+from openclaw_mcp.core.agent import (
+    ModelSelected,
+    PartialAnswer,
+    ThinkingText,
+    ToolOutcome,
+    ToolUse,
+    TurnCompleted,
+    Usage,
+)
 
 from .gateways import DIALECTS, World, lines, remembered
 
@@ -109,17 +117,17 @@ USED = {
 def test_a_turn_with_a_tool_is_told_as_it_happens(tmp_path: Path, cli: str) -> None:
     world = World(tmp_path, cli, [*lines(*TODAY[cli])])
     events = world.run()
-    assert isinstance(events[0], Model)
-    assert "".join(event.text for event in events if isinstance(event, Partial)) == "let me look\n\ndone"
+    assert isinstance(events[0], ModelSelected)
+    assert "".join(event.text for event in events if isinstance(event, PartialAnswer)) == "let me look\n\ndone"
     assert [event for event in events if isinstance(event, ToolUse)] == [
         ToolUse("t1", "message_send", {"message": "yo"})
     ]
     assert [event for event in events if isinstance(event, ToolOutcome)] == [
         ToolOutcome("t1", "message_send", ({"type": "text", "text": "ok"},))
     ]
-    assert [event.text for event in events if isinstance(event, Thinking)] == ([] if cli == "gemini" else ["hm"])
+    assert [event.text for event in events if isinstance(event, ThinkingText)] == ([] if cli == "gemini" else ["hm"])
     end = events[-1]
-    assert isinstance(end, Final)
+    assert isinstance(end, TurnCompleted)
     assert end.usage == USED[cli]
     assert msgspec.json.decode(end.resume or "")["id"] == "s-1"
 
@@ -164,13 +172,13 @@ OLDER: dict[str, list[Any]] = {
 def test_older_field_names_are_understood(tmp_path: Path, cli: str) -> None:
     world = World(tmp_path, cli, [{"raw": "a banner, not JSON"}, {"raw": "[1]"}, *lines(*OLDER[cli])])
     events = world.run()
-    assert "".join(event.text for event in events if isinstance(event, Partial)) == "done"
+    assert "".join(event.text for event in events if isinstance(event, PartialAnswer)) == "done"
     outcomes = [event for event in events if isinstance(event, ToolOutcome)]
     assert [(event.name, event.failed, event.content) for event in outcomes] == (
         [] if cli == "claude" else [("x", True, ({"type": "text", "text": "no"},))]
     )
     end = events[-1]
-    assert isinstance(end, Final)
+    assert isinstance(end, TurnCompleted)
     assert end.usage is None or end.usage.cost_usd in (None, 0.5)
 
 
@@ -210,13 +218,13 @@ def test_a_session_that_counts_anew_is_believed(tmp_path: Path) -> None:
 def test_ten_thousand_lines_arrive_whole_and_in_order(tmp_path: Path) -> None:
     result = {"type": "result", "status": "success"}
     events = World(tmp_path, "gemini", [{"count": 10_000}, *lines(result)]).run()
-    said = "".join(event.text for event in events if isinstance(event, Partial))
+    said = "".join(event.text for event in events if isinstance(event, PartialAnswer))
     assert said.split() == [str(number) for number in range(10_000)]
 
 
 def test_a_line_beyond_all_measure_is_dropped_and_the_rest_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openclaw_mcp.gateway.agents.cli.process.LONGEST_LINE", 10_000)
+    monkeypatch.setattr("openclaw_mcp.gateway.agents.cli.process.MAX_LINE_LENGTH", 10_000)
     events = World(tmp_path, "claude", [{"raw": '{"type": "' + "x" * 200_000 + '"}'}, *lines(*OLDER["claude"])]).run()
-    assert Partial("done") in events
+    assert PartialAnswer("done") in events

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agent import Failed, Final, Partial
+from openclaw_mcp.core.agent import PartialAnswer, TurnCompleted, TurnFailed
 
 from .gateways import ANSWERS, DIALECTS, PATIENCE, World, gone, lines, remembered, until
 
@@ -89,9 +89,9 @@ ERRORS: dict[str, list[Any]] = {
 def test_an_error_event_fails_the_turn_whatever_the_exit_status(tmp_path: Path, cli: str, status: int) -> None:
     events = World(tmp_path, cli, [*lines(*ERRORS[cli]), {"exit": status}]).run()
     end = events[-1]
-    assert isinstance(end, Failed)
+    assert isinstance(end, TurnFailed)
     assert end.kind == "rate_limit"
-    assert not any(isinstance(event, Partial) for event in events)
+    assert not any(isinstance(event, PartialAnswer) for event in events)
 
 
 @pytest.mark.parametrize("cli", DIALECTS)
@@ -234,14 +234,14 @@ def test_a_cancelled_run_ends_everything_too(tmp_path: Path) -> None:
 def test_a_child_that_outlives_it_and_holds_its_output_does_not_hold_the_run(tmp_path: Path) -> None:
     world = World(tmp_path, "claude", [{"child": DEAF}, *lines(*ANSWERS["claude"]), {"exit": 0}])
     began = time.monotonic()
-    assert isinstance(world.run()[-1], Final)
+    assert isinstance(world.run()[-1], TurnCompleted)
     assert time.monotonic() - began < 10
     assert gone(*world.children())
 
 
 def test_what_left_the_group_of_a_program_that_died_ends_with_it(tmp_path: Path) -> None:
     world = World(tmp_path, "claude", [{"child": DEAF, "apart": True}, *lines(*ANSWERS["claude"]), {"exit": 0}])
-    assert isinstance(world.run()[-1], Final)
+    assert isinstance(world.run()[-1], TurnCompleted)
     assert gone(*world.children())
 
 
@@ -252,7 +252,7 @@ def test_nine_at_once_wait_their_turn(tmp_path: Path) -> None:
     async def story() -> list[Any]:
         return await asyncio.gather(*(world.told() for _ in range(9)))
 
-    assert all(isinstance(events[-1], Final) for events in asyncio.run(story()))
+    assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(story()))
     assert world.times_called == 9
     assert world.office.most_at_once == 4
     world.folders.close()

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
-from openclaw_mcp.core.agent import AgentEvent, Failed, Final, Partial, Turn
-from openclaw_mcp.core.agents import AgentCard, Roster
-from openclaw_mcp.core.model import LOCAL, Json
-from openclaw_mcp.gateway.agents.models.model_clients import Shop
+from openclaw_mcp.core.agent import AgentEvent, PartialAnswer, Turn, TurnCompleted, TurnFailed
+from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.model import LOCAL_CALLER, Json
+from openclaw_mcp.gateway.agents.models.model_clients import ModelClients
 from openclaw_mcp.gateway.agents.models.runtime import ModelRuntime
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.registry import ToolRegistry
 
 from ....conversation import Tools
 from .fake import FakeModel
@@ -35,11 +35,11 @@ class Agent:
     ) -> None:  # fmt: skip
         providers = {"fake": provider(api, model, **more)} if model is not None else {}
         self._config = config or {"models": {"providers": providers}}
-        card = AgentCard(id="main", settings={"model": "fake/m", **(settings or {})})
-        self._roster = Roster(agents=(card,))
-        self.shop = Shop()
+        card = AgentProfile(id="main", settings={"model": "fake/m", **(settings or {})})
+        self._roster = AgentRoster(agents=(card,))
+        self.shop = ModelClients()
         self._runtime = ModelRuntime(api, self.shop, config=lambda: self._config, roster=lambda: self._roster)
-        self._desk = None if tools is None else Desk(Registry({"test": tools}))
+        self._desk = None if tools is None else ToolDispatcher(ToolRegistry({"test": tools}))
         self.events: list[AgentEvent] = []
         self.news = asyncio.Event()
         self.turns = 0
@@ -51,7 +51,7 @@ class Agent:
         self.turns += 1
         turn = Turn(
             run_id=f"run{self.turns}", agent_id="main", session_key="agent:main:main", session_id="s", prompt=prompt,
-            caller=LOCAL, tools=self._desk, recall=recalled, **more,
+            caller=LOCAL_CALLER, tools=self._desk, load_history=recalled, **more,
         )  # fmt: skip
         async with aclosing(self._runtime.run(turn)) as events:
             async for event in events:
@@ -78,7 +78,7 @@ class Agent:
     def text(self) -> str:
         """What the partials add up to."""
         text = ""
-        for event in self.all(Partial):
+        for event in self.all(PartialAnswer):
             text = event.text if event.replace else text + event.text
         return text
 
@@ -87,15 +87,15 @@ def run(work: Any) -> Any:
     return asyncio.run(work)
 
 
-async def answered(agent: Agent, prompt: str = "hello", **more: Any) -> Final:
+async def answered(agent: Agent, prompt: str = "hello", **more: Any) -> TurnCompleted:
     end = await agent.ask(prompt, **more)
     await agent.shop.aclose()
-    assert isinstance(end, Final), end
+    assert isinstance(end, TurnCompleted), end
     return end
 
 
-async def failed(agent: Agent, prompt: str = "hello", **more: Any) -> Failed:
+async def failed(agent: Agent, prompt: str = "hello", **more: Any) -> TurnFailed:
     end = await agent.ask(prompt, **more)
     await agent.shop.aclose()
-    assert isinstance(end, Failed), end
+    assert isinstance(end, TurnFailed), end
     return end

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from openclaw_mcp.core.agent import Final
+from openclaw_mcp.core.agent import TurnCompleted
 from openclaw_mcp.gateway.agents.models import connection
 
 from .conversations import Agent, failed, run
@@ -77,7 +77,7 @@ def agent_at(url: str, *, retries: int = 0, **more: Any) -> Agent:
 
 async def told(agent: Agent) -> str:
     end = await agent.ask()
-    assert isinstance(end, Final), end
+    assert isinstance(end, TurnCompleted), end
     return end.text or ""
 
 
@@ -162,7 +162,7 @@ def test_what_is_no_answer_is_said_to_be_none(answer: bytes, words: str) -> None
 def test_a_head_without_end_is_not_read_for_ever() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
-        writer.write(STREAM + b"X: " + b"x" * (connection.LARGEST_HEAD + 1))
+        writer.write(STREAM + b"X: " + b"x" * (connection.MAX_HEAD_BYTES + 1))
         assert await reader.read() == b""  # until the other side leaves
 
     async def work() -> str:
@@ -345,7 +345,7 @@ def test_a_provider_that_reads_slowly_is_waited_for() -> None:
         async with served(talk) as port:
             agent = agent_at(f"http://127.0.0.1:{port}/v1", models=[{"id": "m", "contextWindow": 10_000_000}])
             end = await agent.ask("x" * 8_000_000)
-            assert isinstance(end, Final), end
+            assert isinstance(end, TurnCompleted), end
             await agent.shop.aclose()
 
     run(work())

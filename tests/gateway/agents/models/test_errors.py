@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agent import Final, Model, Notice, Partial, ToolOutcome, ToolUse
-from openclaw_mcp.core.model import Json, ToolCall, ToolResult, said
+from openclaw_mcp.core.agent import ModelSelected, Notice, PartialAnswer, ToolOutcome, ToolUse, TurnCompleted
+from openclaw_mcp.core.model import Json, ToolCall, ToolResult, text_result
 from openclaw_mcp.gateway.agents.models import api_keys, history
-from openclaw_mcp.gateway.agents.models.errors import ModelTrouble, refused, retry_after, told
-from openclaw_mcp.gateway.agents.models.settings import KeySource, catalogue
+from openclaw_mcp.gateway.agents.models.errors import ModelError, error_from_response, error_from_stream, retry_after
+from openclaw_mcp.gateway.agents.models.settings import KeySource, read_providers
 
 from ....conversation import Tools
 from ....programs import need
@@ -50,7 +50,7 @@ def test_keys_take_turns_and_the_good_one_stays(api: str) -> None:
         with FakeModel(keys=("good",)) as model:
             agent = Agent(api, model, apiKey=["bad1", "bad2", "good"])
             for _ in range(2):
-                assert isinstance(await agent.ask(), Final)
+                assert isinstance(await agent.ask(), TurnCompleted)
             await agent.shop.aclose()
         assert [request.key for request in model.requests] == ["bad1", "bad2", "good", "good"]
 
@@ -125,7 +125,7 @@ def test_tools_used_before_a_break_are_not_used_again(api: str) -> None:
 
     async def pay(call: ToolCall) -> ToolResult:
         used.append(call.arguments)
-        return said("paid")
+        return text_result("paid")
 
     async def talk() -> None:
         steps = (call("pay", euros=5), Step(status=500), Step(say="it is pai", drop=True), say("Paid."))
@@ -161,7 +161,7 @@ def test_another_model_answers_when_the_first_can_not(api: str) -> None:
             agent = Agent(api, config=config, settings=chosen, tools=Tools(go=lambda call: _went()))
             end = await answered(agent)
         assert end.text == "Here."
-        assert agent.all(Model) == [Model("dead", "x"), Model("alive", "y")]
+        assert agent.all(ModelSelected) == [ModelSelected("dead", "x"), ModelSelected("alive", "y")]
         assert (len(dead.requests), len(alive.requests)) == (1, 2)  # the rest of the turn stays with it
 
     run(talk())
@@ -180,7 +180,7 @@ def test_another_model_is_sooner_than_a_long_wait() -> None:
 
 
 async def _went() -> ToolResult:
-    return said("went")
+    return text_result("went")
 
 
 @both
@@ -258,7 +258,7 @@ def test_only_so_many_tools_go_at_once(api: str) -> None:
         going[1] = max(going)
         await asyncio.sleep(0.01)
         going[0] -= 1
-        return said("done")
+        return text_result("done")
 
     async def talk() -> None:
         with FakeModel(Step(calls=(("work", {}),) * 9), say("ok")) as model:
@@ -277,7 +277,7 @@ def test_an_abort_closes_the_stream(api: str) -> None:
         with FakeModel(Step(say="word " * 1000, slow=0.02)) as model:
             agent = Agent(api, model)
             turn = asyncio.ensure_future(agent.hear())
-            await agent.until(Partial)
+            await agent.until(PartialAnswer)
             assert not model.requests[0].gone.is_set()
             turn.cancel()
             await asyncio.wait({turn})
@@ -298,7 +298,7 @@ def test_an_abort_ends_every_tool_before_it_returns(api: str) -> None:
                 await asyncio.sleep(WAIT)
             finally:
                 ended.append(call.arguments["n"])
-            return said("never")
+            return text_result("never")
 
         with FakeModel(Step(calls=(("wait", {"n": "1"}), ("wait", {"n": "2"})))) as model:
             agent = Agent(api, model, tools=Tools(wait=wait))
@@ -373,7 +373,7 @@ def test_a_provider_that_says_too_long_gets_less(api: str) -> None:
 @both
 def test_old_results_of_the_present_turn_are_shortened(api: str) -> None:
     async def read(call: ToolCall) -> ToolResult:
-        return said(f"page {call.arguments['n']}: " + "y" * 9000)
+        return text_result(f"page {call.arguments['n']}: " + "y" * 9000)
 
     async def talk() -> None:
         steps = [call("read", n=n) for n in range(6)]
@@ -405,10 +405,10 @@ def test_more_messages_than_are_recalled_is_a_cut_as_well() -> None:
     async def talk() -> None:
         with FakeModel(say("ok")) as model:
             agent = Agent("openai", model)
-            await answered(agent, recall=long_past(history.RECALLED, letters=1))
-        assert len(model.requests[0].body["messages"]) == history.KEPT + 1
+            await answered(agent, recall=long_past(history.RECALLED_MESSAGES, letters=1))
+        assert len(model.requests[0].body["messages"]) == history.KEPT_MESSAGES + 1
         (notice,) = agent.all(Notice)
-        assert notice.detail == {"kind": "dropped", "kept": history.KEPT}
+        assert notice.detail == {"kind": "dropped", "kept": history.KEPT_MESSAGES}
 
     run(talk())
 
@@ -427,7 +427,7 @@ def test_keys_come_from_the_environment_or_a_private_file(tmp_path: Path, monkey
         "plain", "${A_KEY}", {"source": "env", "id": "A_KEY"}, {"source": "file", "path": str(bare)},
         {"source": "file", "path": str(inside), "id": "/a/b~1c"},
     ]  # fmt: skip
-    fake = catalogue({"models": {"providers": {"x": {"baseUrl": "http://x", "apiKey": given}}}})["x"]
+    fake = read_providers({"models": {"providers": {"x": {"baseUrl": "http://x", "apiKey": given}}}})["x"]
     ring = api_keys.KeyRing(fake)
 
     async def read() -> list[str | None]:
@@ -440,7 +440,7 @@ def test_keys_come_from_the_environment_or_a_private_file(tmp_path: Path, monkey
         (KeySource("env", "NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE is not set"),
         (KeySource("value", "two\nlines"), "one line of plain characters"),
     ):
-        with pytest.raises(ModelTrouble, match=words):
+        with pytest.raises(ModelError, match=words):
             run(ring.read(source))
 
 
@@ -451,15 +451,15 @@ def test_a_key_comes_from_the_keyring_of_the_desktop(tmp_path: Path) -> None:
     script.write_text(
         "import asyncio, keyring\n"
         "from openclaw_mcp.gateway.agents.models.api_keys import KeyRing\n"
-        "from openclaw_mcp.gateway.agents.models.settings import catalogue\n"
-        "from openclaw_mcp.gateway.agents.models.errors import ModelTrouble\n"
+        "from openclaw_mcp.gateway.agents.models.settings import read_providers\n"
+        "from openclaw_mcp.gateway.agents.models.errors import ModelError\n"
         "keyring.set_password('openclaw-mcp', 'lab', 'sk-9')\n"
         "for account in ('lab', 'other'):\n"
         "    given = {'apiKey': {'source': 'keyring', 'id': account}}\n"
-        "    ring = KeyRing(catalogue({'models': {'providers': {'x': given}}})['x'])\n"
+        "    ring = KeyRing(read_providers({'models': {'providers': {'x': given}}})['x'])\n"
         "    try:\n"
-        "        print(asyncio.run(ring.read(ring.order()[0])))\n"
-        "    except ModelTrouble as exc:\n"
+        "        print(asyncio.run(ring.read(ring.sort_sources()[0])))\n"
+        "    except ModelError as exc:\n"
         "        print(exc)\n"
     )
     unlock = f"printf pw | {daemon} --unlock --components=secrets >/dev/null 2>&1; {sys.executable} {script}"
@@ -490,7 +490,7 @@ def test_a_key_comes_from_the_keyring_of_the_desktop(tmp_path: Path) -> None:
     ],
 )
 def test_refusals_are_sorted(status: int, body: bytes, kind: str) -> None:
-    assert refused(status, body, {}).kind == kind
+    assert error_from_response(status, body, {}).kind == kind
 
 
 def test_waits_are_read_however_they_are_written() -> None:
@@ -504,9 +504,9 @@ def test_waits_are_read_however_they_are_written() -> None:
 
 
 def test_errors_within_a_stream_are_sorted() -> None:
-    assert told({"error": {"type": "overloaded_error", "message": "Overloaded"}}).kind == "overloaded"
-    assert told({"type": "rate_limit_error"}).kind == "rate_limit"
-    assert told("what").kind == "bad_request"
+    assert error_from_stream({"error": {"type": "overloaded_error", "message": "Overloaded"}}).kind == "overloaded"
+    assert error_from_stream({"type": "rate_limit_error"}).kind == "rate_limit"
+    assert error_from_stream("what").kind == "bad_request"
 
 
 @both

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agent import Final
+from openclaw_mcp.core.agent import TurnCompleted
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.gateway.wiring.embedded import Embedded
-from openclaw_mcp.net.gateway_client.client import Client
-from openclaw_mcp.net.gateway_client.handshake import Credentials, Introduction
-from openclaw_mcp.order.conversation import Order, carried
-from openclaw_mcp.protocol.gateway_frames import News
+from openclaw_mcp.gateway.wiring.embedded import EmbeddedGateway
+from openclaw_mcp.net.gateway_client.client import GatewayClient
+from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
+from openclaw_mcp.order.conversation import AgentOrder, run_order
+from openclaw_mcp.protocol.gateway_frames import EventFrame
 
 from ...rpc.gateways import BACKEND, EVERY
 from ...wiring.test_gateway import Served, serving
@@ -46,13 +46,13 @@ def gateway(folder: Path, config: Json) -> Iterator[Served]:
 class Talker:
     """A client of the gateway that remembers the events it heard."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: GatewayClient) -> None:
         self.client = client
-        self.heard: list[News] = []
+        self.heard: list[EventFrame] = []
         self._news = asyncio.Event()
-        client.events.listen(self._hear)
+        client.events.connect(self._hear)
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: EventFrame) -> None:
         self.heard.append(news)
         self._news.set()
 
@@ -80,8 +80,8 @@ class Talker:
 
 @contextlib.asynccontextmanager
 async def talking(served: Served) -> AsyncIterator[Talker]:
-    told = Introduction(client=BACKEND, scopes=EVERY, caps=("tool-events",))
-    async with Client(served.ws, told, credentials=Credentials(token=served.token)) as client:
+    told = ClientProfile(client=BACKEND, scopes=EVERY, caps=("tool-events",))
+    async with GatewayClient(served.ws, told, credentials=Credentials(token=served.token)) as client:
         yield Talker(client)
 
 
@@ -197,9 +197,9 @@ def test_the_agent_within_another_program_is_the_model_too(tmp_path: Path) -> No
 
 
 async def _embedded(folder: Path) -> str:
-    async with asyncio.timeout(WAIT), Embedded(folder) as agent:
-        said = [event async for event in carried(agent, Order(message="hi", session_key="agent:main:main"))]
-    assert isinstance(said[-1], Final)
+    async with asyncio.timeout(WAIT), EmbeddedGateway(folder) as agent:
+        said = [event async for event in run_order(agent, AgentOrder(message="hi", session_key="agent:main:main"))]
+    assert isinstance(said[-1], TurnCompleted)
     return said[-1].text or ""
 
 

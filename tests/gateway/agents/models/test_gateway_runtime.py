@@ -7,19 +7,19 @@ from typing import Any
 
 from openclaw_mcp.core.agent import (
     AgentEvent,
-    Failed,
-    Final,
-    Media,
-    Model,
-    Partial,
-    Thinking,
+    MediaAttached,
+    ModelSelected,
+    PartialAnswer,
+    ThinkingText,
     ToolOutcome,
     ToolUpdate,
     ToolUse,
     Turn,
+    TurnCompleted,
+    TurnFailed,
 )
-from openclaw_mcp.core.agents import AgentCard, Roster
-from openclaw_mcp.core.model import LOCAL, Json
+from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.model import LOCAL_CALLER, Json
 from openclaw_mcp.gateway.agents.models.gateway_runtime import OpenClawRuntime
 
 from .conversations import WAIT
@@ -49,9 +49,9 @@ class TwinGateway:
     async def __aexit__(self, *ending: object) -> None:
         return
 
-    def listen(self, hear: Hear) -> Callable[[], None]:
-        self._ears.append(hear)
-        return lambda: self._ears.remove(hear)
+    def subscribe(self, handler: Hear) -> Callable[[], None]:
+        self._ears.append(handler)
+        return lambda: self._ears.remove(handler)
 
     async def call(self, method: str, params: Json, *, within: float) -> Any:
         self.asked.append((method, params))
@@ -78,10 +78,16 @@ def message(*blocks: Json) -> Json:
 
 
 async def events_of(gateway: TwinGateway, *, config: Json = REMOTE, **more: Any) -> list[AgentEvent]:
-    roster = Roster(agents=(AgentCard(id="main"),))
+    roster = AgentRoster(agents=(AgentProfile(id="main"),))
     runtime = OpenClawRuntime(gateway.dial, config=lambda: config, roster=lambda: roster)
     turn = Turn(
-        run_id="r", agent_id="main", session_key="agent:main:main", session_id="s", prompt="hello", caller=LOCAL, **more
+        run_id="r",
+        agent_id="main",
+        session_key="agent:main:main",
+        session_id="s",
+        prompt="hello",
+        caller=LOCAL_CALLER,
+        **more,
     )
     async with asyncio.timeout(WAIT), aclosing(runtime.run(turn)) as events:
         heard = [event async for event in events]
@@ -109,13 +115,13 @@ def test_everything_the_other_agent_does_is_told() -> None:
         heard = await events_of(gateway)
         blocks = ({"type": "text", "text": "x"},)
         assert heard[1:8] == [
-            Model("p", "m"), Thinking("hm"), Partial("Do"), ToolUse("c", "ls", {"path": "."}),
-            ToolUpdate("c", "ls", blocks), ToolOutcome("c", "ls", blocks, True), Partial("Done.", replace=True),
+            ModelSelected("p", "m"), ThinkingText("hm"), PartialAnswer("Do"), ToolUse("c", "ls", {"path": "."}),
+            ToolUpdate("c", "ls", blocks), ToolOutcome("c", "ls", blocks, True), PartialAnswer("Done.", replace=True),
         ]  # fmt: skip
-        assert isinstance(heard[8], Media)
+        assert isinstance(heard[8], MediaAttached)
         assert heard[8].attachment.data == b"hi"
         end = heard[-1]
-        assert isinstance(end, Final)
+        assert isinstance(end, TurnCompleted)
         assert end.text == "Done."
         assert end.resume == gateway.asked[0][1]["sessionKey"]
         assert gateway.dialled == [("ws://far", "t")]
@@ -137,11 +143,11 @@ def test_an_end_lost_with_the_connection_is_asked_for() -> None:
     async def talk() -> None:
         ended = {"status": "ok", "terminalReply": {"text": "Done meanwhile."}}
         heard = await events_of(TwinGateway(chat("delta", deltaText="Do"), ("hello", {}), waited=ended))
-        assert isinstance(heard[-1], Final)
+        assert isinstance(heard[-1], TurnCompleted)
         assert heard[-1].text == "Done meanwhile."
         failed = {"status": "error", "error": "it broke"}
         heard = await events_of(TwinGateway(("hello", {}), waited=failed))
-        assert isinstance(heard[-1], Failed)
+        assert isinstance(heard[-1], TurnFailed)
         assert "it broke" in heard[-1].message
 
     asyncio.run(talk())
@@ -164,7 +170,7 @@ def test_leaving_stops_the_far_run() -> None:
 def test_without_a_gateway_to_ask_it_says_what_to_set() -> None:
     async def talk() -> None:
         heard = await events_of(TwinGateway(), config={})
-        assert isinstance(heard[-1], Failed)
+        assert isinstance(heard[-1], TurnFailed)
         assert "set gateway.remote.url" in heard[-1].message
 
     asyncio.run(talk())

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openclaw_mcp.gateway.agents.models.anthropic import AnthropicReader
-from openclaw_mcp.gateway.agents.models.errors import ModelTrouble
-from openclaw_mcp.gateway.agents.models.http import understood
-from openclaw_mcp.gateway.agents.models.messages import Call, Reader, Words
+from openclaw_mcp.gateway.agents.models.errors import ModelError
+from openclaw_mcp.gateway.agents.models.http import parse_event
+from openclaw_mcp.gateway.agents.models.messages import AnswerReader, TextPart, ToolCallPart
 from openclaw_mcp.gateway.agents.models.openai import OpenAIReader
 from tests.effort import often
 
@@ -35,17 +35,17 @@ values = st.recursive(
 def test_nothing_a_server_sends_surprises_us(events: list[Any], noise: bytes) -> None:
     for reader in (OpenAIReader("x/y"), AnthropicReader("x/y")):
         for data in (*(msgspec.json.encode(event) for event in events), noise):
-            with suppress(ModelTrouble):
-                understood(reader, data)
-        with suppress(ModelTrouble):
-            told: Reader = reader
+            with suppress(ModelError):
+                parse_event(reader, data)
+        with suppress(ModelError):
+            told: AnswerReader = reader
             told.answer()
 
 
 def feed(*chunks: Any) -> OpenAIReader:
     reader = OpenAIReader("x/y")
     for chunk in chunks:
-        understood(reader, msgspec.json.encode({"choices": [chunk]}))
+        parse_event(reader, msgspec.json.encode({"choices": [chunk]}))
     return reader
 
 
@@ -77,8 +77,8 @@ def test_an_answer_without_its_end_is_none() -> None:
     assert feed({"delta": {"content": "half"}}).answer() is None
     whole = feed({"delta": {"content": "all"}, "finish_reason": "stop"}).answer()
     assert whole is not None
-    assert whole.parts == (Words("all"),)
-    assert not any(isinstance(part, Call) for part in whole.parts)
+    assert whole.parts == (TextPart("all"),)
+    assert not any(isinstance(part, ToolCallPart) for part in whole.parts)
 
 
 def test_an_answer_ends_when_its_provider_says_so() -> None:
@@ -90,9 +90,9 @@ def test_an_answer_ends_when_its_provider_says_so() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
     ]
     for event in events:
-        understood(reader, msgspec.json.encode(event))
+        parse_event(reader, msgspec.json.encode(event))
         assert reader.answer() is None
-    understood(reader, b'{"type": "message_stop"}')
+    parse_event(reader, b'{"type": "message_stop"}')
     answer = reader.answer()
     assert answer is not None
-    assert (answer.parts, answer.stop, answer.usage.input) == ((Words("all"),), "stop", 3)
+    assert (answer.parts, answer.stop, answer.usage.input) == ((TextPart("all"),), "stop", 3)

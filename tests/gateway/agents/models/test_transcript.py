@@ -4,13 +4,13 @@ import asyncio
 import json
 from pathlib import Path
 
-from openclaw_mcp.core.agents import AgentCard, Roster
-from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, ToolSpec, said
-from openclaw_mcp.gateway.agents.models.model_clients import Shop
+from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, ToolSpec, text_result
+from openclaw_mcp.gateway.agents.models.model_clients import ModelClients
 from openclaw_mcp.gateway.agents.models.runtime import ModelRuntime
-from openclaw_mcp.tools.dispatcher import Desk
-from openclaw_mcp.tools.policy import Decision
-from openclaw_mcp.tools.registry import Registry
+from openclaw_mcp.tools.dispatcher import ToolDispatcher
+from openclaw_mcp.tools.policy import PolicyDecision
+from openclaw_mcp.tools.registry import ToolRegistry
 
 from ....conversation import Tools
 from ...sessions.gateways import house
@@ -23,15 +23,15 @@ def test_tools_and_cuts_are_in_the_history(tmp_path: Path) -> None:
 
     async def look(call: ToolCall) -> ToolResult:
         callers.append(call.caller)
-        return said("a cat")
+        return text_result("a cat")
 
     async def talk() -> None:
         with FakeModel(call("look"), say("It is a cat."), say("Noted.")) as model:
             config = {"models": {"providers": {"fake": provider("openai", model, models=[SMALL])}}}
-            roster = Roster(agents=(AgentCard(id="main", runtime="openai", settings={"model": "fake/m"}),))
-            shop = Shop()
+            roster = AgentRoster(agents=(AgentProfile(id="main", runtime="openai", settings={"model": "fake/m"}),))
+            shop = ModelClients()
             runtime = ModelRuntime("openai", shop, config=lambda: config, roster=lambda: roster)
-            desk = Desk(Registry({"test": Tools(look=look)}), policy=_allow)
+            desk = ToolDispatcher(ToolRegistry({"test": Tools(look=look)}), policy=_allow)
             async with house(
                 str(tmp_path / "db.sqlite"), tools=desk, roster=lambda: roster, runtimes={"openai": runtime}
             ) as rooms:
@@ -59,5 +59,5 @@ def test_tools_and_cuts_are_in_the_history(tmp_path: Path) -> None:
 SMALL = {"id": "m", "contextWindow": 3000, "maxTokens": 500}
 
 
-def _allow(caller: Caller, source: str, spec: ToolSpec) -> Decision:
-    return Decision(True, "test")
+def _allow(caller: Caller, source: str, spec: ToolSpec) -> PolicyDecision:
+    return PolicyDecision(True, "test")

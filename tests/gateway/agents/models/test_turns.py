@@ -10,19 +10,19 @@ import pytest
 from openclaw_mcp.core.agent import (
     AgentEvent,
     Attachment,
-    Final,
-    Model,
-    Partial,
-    Thinking,
+    ModelSelected,
+    PartialAnswer,
+    ThinkingText,
     ToolOutcome,
     ToolUpdate,
     ToolUse,
+    TurnCompleted,
     Usage,
 )
 from openclaw_mcp.core.errors import ToolDenied
-from openclaw_mcp.core.model import Image, Json, Text, ToolCall, ToolResult, ToolSpec, said
+from openclaw_mcp.core.model import Image, Json, Text, ToolCall, ToolResult, ToolSpec, text_result
 from openclaw_mcp.gateway.agents.models import history
-from openclaw_mcp.gateway.agents.models.event_stream import Tell, telling
+from openclaw_mcp.gateway.agents.models.event_stream import EmitEvent, stream_events
 
 from ....conversation import Tools
 from .conversations import APIS, KEY, Agent, answered, run
@@ -36,7 +36,7 @@ both = pytest.mark.parametrize("api", APIS)
 
 
 async def echo(call: ToolCall) -> ToolResult:
-    return said(f"echo {call.arguments.get('text')}")
+    return text_result(f"echo {call.arguments.get('text')}")
 
 
 def sent_texts(body: Json) -> str:
@@ -50,9 +50,9 @@ def test_an_answer_streams_and_adds_up(api: str) -> None:
             agent = Agent(api, model)
             end = await answered(agent)
         assert end.text == agent.text == "Hello there, person."
-        assert len(agent.all(Partial)) > 1
-        assert "".join(thought.text for thought in agent.all(Thinking)) == "Let me see."
-        assert agent.all(Model) == [Model("fake", "m")]
+        assert len(agent.all(PartialAnswer)) > 1
+        assert "".join(thought.text for thought in agent.all(ThinkingText)) == "Let me see."
+        assert agent.all(ModelSelected) == [ModelSelected("fake", "m")]
         assert end.usage is not None
         assert (end.usage.output, end.usage.cache_read) == (7, 20)
         assert model.requests[0].key == KEY
@@ -85,7 +85,7 @@ def test_calls_of_one_answer_go_together(api: str) -> None:
         async def meet(call: ToolCall) -> ToolResult:
             async with asyncio.timeout(10):
                 await arrived.wait()  # nobody gets past it alone
-            return said(f"met {call.arguments['who']}")
+            return text_result(f"met {call.arguments['who']}")
 
         calls = tuple(("meet", {"who": who}) for who in ("ann", "bob", "cid"))
         with FakeModel(Step(calls=calls), say("All met.")) as model:
@@ -116,7 +116,7 @@ def test_names_no_api_takes_are_mapped_both_ways(api: str) -> None:
 
 
 async def _said(text: str) -> ToolResult:
-    return said(text)
+    return text_result(text)
 
 
 def _each_tool(request: Any) -> Step:
@@ -152,9 +152,9 @@ def test_a_tool_that_fails_is_told_to_the_model(api: str) -> None:
 @both
 def test_a_tools_progress_is_told_while_it_works(api: str) -> None:
     async def dig(call: ToolCall) -> ToolResult:
-        await call.line.progress(1, total=2, message="half way")
-        assert not call.line.can_ask("elicitation")
-        return said("dug")
+        await call.context.progress(1, total=2, message="half way")
+        assert not call.context.can_ask("elicitation")
+        return text_result("dug")
 
     async def talk() -> None:
         with FakeModel(call("dig"), say("ok")) as model:
@@ -350,7 +350,7 @@ def test_arguments_nobody_can_read_are_not_sent_back() -> None:
 def test_only_the_latest_pictures_are_shown_again(api: str) -> None:
     encoded = base64.b64encode(PIXEL).decode()
     past: list[Json] = [{"role": "user", "content": "look"}]
-    for n in range(history.PICTURES + 3):
+    for n in range(history.RECENT_IMAGES + 3):
         use = {"type": "toolCall", "id": f"c{n}", "name": "look", "arguments": {}}
         picture = {"type": "image", "mimeType": "image/png", "data": encoded}
         past.append({"role": "assistant", "content": [use]})
@@ -360,7 +360,7 @@ def test_only_the_latest_pictures_are_shown_again(api: str) -> None:
         with FakeModel(say("ok")) as model:
             await answered(Agent(api, model), recall=past)
         sent = sent_texts(model.requests[0].body)
-        assert sent.count(encoded) == history.PICTURES
+        assert sent.count(encoded) == history.RECENT_IMAGES
         assert sent.count("an image, shown then") == 3
 
     run(talk())
@@ -368,13 +368,19 @@ def test_only_the_latest_pictures_are_shown_again(api: str) -> None:
 
 def test_a_slow_reader_gets_fewer_and_longer_pieces() -> None:
     async def talk() -> None:
-        async def work(tell: Tell) -> AgentEvent:
-            for event in (Partial("a", replace=True), Partial("b"), Thinking("c"), Thinking("d"), Partial("e")):
+        async def work(tell: EmitEvent) -> AgentEvent:
+            for event in (
+                PartialAnswer("a", replace=True),
+                PartialAnswer("b"),
+                ThinkingText("c"),
+                ThinkingText("d"),
+                PartialAnswer("e"),
+            ):
                 tell(event)
-            return Final()
+            return TurnCompleted()
 
-        assert [event async for event in telling(work)] == [
-            Partial("ab", replace=True), Thinking("cd"), Partial("e"), Final(),
+        assert [event async for event in stream_events(work)] == [
+            PartialAnswer("ab", replace=True), ThinkingText("cd"), PartialAnswer("e"), TurnCompleted(),
         ]  # fmt: skip
 
     run(talk())

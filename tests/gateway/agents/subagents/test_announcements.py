@@ -6,51 +6,53 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.core.agents import Roster
-from openclaw_mcp.core.channel import Address, Letter, Posted
+from openclaw_mcp.core.agents import AgentRoster
+from openclaw_mcp.core.channel import ChatAddress, OutboundMessage, PostResult
 from openclaw_mcp.core.session_keys import new_session
 from openclaw_mcp.core.sessions import Run, RunRequest
 from openclaw_mcp.gateway.agents.subagents import subagents as room
-from openclaw_mcp.gateway.agents.subagents.agent_messages import Letters, Note
-from openclaw_mcp.gateway.agents.subagents.settings import Settings
-from openclaw_mcp.gateway.agents.subagents.subagents import Errand, Family
-from openclaw_mcp.gateway.wiring.runs import Memory
-from openclaw_mcp.store.subagents import Subagents
+from openclaw_mcp.gateway.agents.subagents.agent_messages import AgentMessenger, ConverseRequest
+from openclaw_mcp.gateway.agents.subagents.settings import DelegationSettings
+from openclaw_mcp.gateway.agents.subagents.subagents import SpawnRequest, SubagentSupervisor
+from openclaw_mcp.gateway.wiring.runs import StoreServices
+from openclaw_mcp.store.subagents import SqlSubagentRepository
 from tests.gateway.sessions.gateways import House, house
 
 HOME = "agent:main:local:direct:ann"
-ANN = Address(channel="local", account="default", to="ann")
+ANN = ChatAddress(channel="local", account="default", to="ann")
 
 
 class Mailbox:
     """A twin of the mailroom: a key is posted once."""
 
     def __init__(self) -> None:
-        self.posted: dict[str, tuple[Address, str]] = {}
+        self.posted: dict[str, tuple[ChatAddress, str]] = {}
         self.news = asyncio.Event()
         self.written = ""
         """An answer that holds this was told by the agent itself."""
 
-    async def spoke(self, run: Run, address: Address) -> bool:
+    async def has_run_message(self, run: Run, address: ChatAddress) -> bool:
         return bool(self.written) and self.written in (run.result or {})["text"]
 
     async def post(
-        self, address: Address, letter: Letter, *, key: str, wait: float = 0.0, session: str | None = None
-    ) -> Posted:
-        self.posted.setdefault(key, (address, letter.text))
+        self, address: ChatAddress, message: OutboundMessage, *, key: str, wait: float = 0.0, session: str | None = None
+    ) -> PostResult:
+        self.posted.setdefault(key, (address, message.text))
         self.news.set()
-        return Posted(id=key, status="sent")
+        return PostResult(id=key, status="sent")
 
-    async def route(self, session: str) -> Address | None:
+    async def find_address(self, session: str) -> ChatAddress | None:
         return ANN if session == HOME else None
 
 
 class Scene:
-    def __init__(self, rooms: House, memory: Memory, box: Mailbox, family: Family, letters: Letters) -> None:
+    def __init__(
+        self, rooms: House, memory: StoreServices, box: Mailbox, family: SubagentSupervisor, letters: AgentMessenger
+    ) -> None:
         self.rooms, self.memory, self.box, self.family, self.letters = rooms, memory, box, family, letters
 
     async def spawn(self, task: str, requester: str = HOME) -> str:
-        child = await self.family.spawn(Errand(requester=requester, grant={}, task=task, agent="main"))
+        child = await self.family.spawn(SpawnRequest(requester=requester, grant={}, task=task, agent="main"))
         return child.child_key
 
 
@@ -59,19 +61,19 @@ def play(where: Path, story: Callable[[Scene], Awaitable[None]]) -> None:
         box, made = Mailbox(), []
 
         @asynccontextmanager
-        async def around(memory: Memory) -> AsyncIterator[None]:
-            common: dict[str, Any] = {"settings": Settings, "roster": Roster}
-            who = (Subagents(memory.store), memory.sessions, memory.runs, lambda _: None)
+        async def around(memory: StoreServices) -> AsyncIterator[None]:
+            common: dict[str, Any] = {"settings": DelegationSettings, "roster": AgentRoster}
+            who = (SqlSubagentRepository(memory.store), memory.sessions, memory.runs, lambda _: None)
             async with (
-                Letters(memory.sessions, memory.runs, **common) as letters,
-                Family(*who, **common, mailroom=lambda: letters.mailroom) as family,
+                AgentMessenger(memory.sessions, memory.runs, **common) as letters,
+                SubagentSupervisor(*who, **common, channels=lambda: letters.channels) as family,
             ):
                 made.append((letters, family))
                 yield
 
         async with house(str(where / "x.sqlite"), around=around) as rooms:
             letters, family = made[0]
-            letters.mailroom = box
+            letters.channels = box
             await story(Scene(rooms, rooms.memory, box, family, letters))
 
     asyncio.run(asyncio.wait_for(run(), 60))
@@ -112,12 +114,12 @@ def test_a_session_without_a_person_posts_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_crash_kept_from_the_outbox_goes_out_later_and_once(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(room, "ROUND", 0.2)
+    monkeypatch.setattr(room, "SWEEP_SECONDS", 0.2)
 
     async def before(scene: Scene) -> None:
-        scene.letters.mailroom = None  # as if we died between the run's end and the outbox
+        scene.letters.channels = None  # as if we died between the run's end and the outbox
         key = await scene.spawn("!say late but here")
-        child = await Subagents(scene.memory.store).get(key)
+        child = await SqlSubagentRepository(scene.memory.store).get(key)
         assert child is not None
         assert await scene.memory.runs.wait(f"announce:v1:{key}:{child.run_id}", seconds=20) is not None
 
@@ -132,9 +134,9 @@ def test_what_a_crash_kept_from_the_outbox_goes_out_later_and_once(tmp_path: Pat
 
 def test_a_run_that_ends_while_it_is_looked_for_is_not_said_never_to_have_begun(tmp_path: Path) -> None:
     async def story(scene: Scene) -> None:
-        runs, active = scene.memory.runs, scene.memory.sessions.active
+        runs, active = scene.memory.runs, scene.memory.sessions.active_runs
         key = await scene.spawn("!sleep 600")
-        child = await Subagents(scene.memory.store).get(key)
+        child = await SqlSubagentRepository(scene.memory.store).get(key)
         assert child is not None
 
         async def too_late(keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -143,11 +145,13 @@ def test_a_run_that_ends_while_it_is_looked_for_is_not_said_never_to_have_begun(
                 assert await runs.wait(child.run_id, seconds=20) is not None
             return await active(keys)
 
-        scene.memory.sessions.active = too_late  # type: ignore[method-assign]
-        await runs.submit(RunRequest(run_id="r2", session=new_session(key, Roster()), message="x", mode="followup"))
+        scene.memory.sessions.active_runs = too_late  # type: ignore[method-assign]
+        await runs.submit(
+            RunRequest(run_id="r2", session=new_session(key, AgentRoster()), message="x", mode="followup")
+        )
         await runs.abort(key, run_id="r2")  # an end in its session: it is looked after
         await scene.box.news.wait()
-        ended = await Subagents(scene.memory.store).get(key)
+        ended = await SqlSubagentRepository(scene.memory.store).get(key)
         assert ended is not None
         assert ended.outcome == "aborted"
 
@@ -156,7 +160,7 @@ def test_a_run_that_ends_while_it_is_looked_for_is_not_said_never_to_have_begun(
 
 def test_an_exchange_of_agents_ends_in_the_targets_channel_unless_it_is_skipped(tmp_path: Path) -> None:
     async def story(scene: Scene) -> None:
-        note = Note(source="agent:main:a", target=HOME, message="!say REPLY_SKIP", grant={}, seconds=20)
+        note = ConverseRequest(source="agent:main:a", target=HOME, message="!say REPLY_SKIP", grant={}, wait_seconds=20)
         told = await scene.letters.send(note)
         assert told["reply"] == "REPLY_SKIP"
         await scene.box.news.wait()

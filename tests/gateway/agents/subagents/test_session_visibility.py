@@ -7,27 +7,29 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agents import Roster
+from openclaw_mcp.core.agents import AgentRoster
 from openclaw_mcp.core.model import Caller, Grant
-from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, Fault, RpcCall
+from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, RpcCall, RpcError
 from openclaw_mcp.core.sessions import NewSession, Subagent
-from openclaw_mcp.gateway.agents.subagents.session_visibility import Sight
-from openclaw_mcp.gateway.agents.subagents.settings import Settings
-from openclaw_mcp.gateway.agents.subagents.settings import read as settings_of
-from openclaw_mcp.store.subagents import Subagents
+from openclaw_mcp.gateway.agents.subagents.session_visibility import SessionVisibility
+from openclaw_mcp.gateway.agents.subagents.settings import DelegationSettings
+from openclaw_mcp.gateway.agents.subagents.settings import parse_delegation_settings as settings_of
+from openclaw_mcp.store.subagents import SqlSubagentRepository
 from tests.gateway.sessions.gateways import House, TwinLink, house
 
 OWN = "agent:main:own"
 Asker = Callable[..., Awaitable[Any]]
 
 
-def run(where: Path, story: Callable[[House, Asker], Awaitable[None]], settings: Settings = Settings()) -> None:
+def run(
+    where: Path, story: Callable[[House, Asker], Awaitable[None]], settings: DelegationSettings = DelegationSettings()
+) -> None:
     async def play() -> None:
         async with house(str(where / "x.sqlite")) as rooms:
-            memory, book = rooms.memory, Subagents(rooms.memory.store)
-            sight = Sight(memory.sessions, book, memory.runs, settings=lambda: settings, roster=Roster)
-            for room in rooms.memory.rooms:
-                rooms.offer(sight.over(room.methods()).methods())
+            memory, book = rooms.memory, SqlSubagentRepository(rooms.memory.store)
+            sight = SessionVisibility(memory.sessions, book, memory.runs, settings=lambda: settings, roster=AgentRoster)
+            for room in rooms.memory.rpc_modules:
+                rooms.offer(sight.guard_methods(room.methods()).methods())
             for key, parent in ((OWN, None), ("agent:main:other", None), ("agent:main:subagent:1", OWN)):
                 new = NewSession(key=key, agent_id="main", classification="custom", spawned_by=parent)
                 await rooms.memory.sessions.create(new)
@@ -38,13 +40,13 @@ def run(where: Path, story: Callable[[House, Asker], Awaitable[None]], settings:
                 name="main",
                 scopes=frozenset({READ, WRITE, ADMIN}),
                 session=OWN,
-                door="rpc",
+                entry_point="rpc",
                 grant=Grant(),
             )
 
             async def ask(method: str, **params: Any) -> Any:
-                call = RpcCall(method=method, params=params, caller=caller, link=TwinLink())
-                return await rooms.methods[method].run(call)
+                call = RpcCall(method=method, params=params, caller=caller, peer=TwinLink())
+                return await rooms.methods[method].handle(call)
 
             await story(rooms, ask)
 
@@ -76,7 +78,7 @@ def _sent_off(key: str) -> Subagent:
 )
 def test_what_is_out_of_sight_is_refused_by_every_method(tmp_path: Path, method: str, params: dict[str, Any]) -> None:
     async def story(rooms: House, ask: Asker) -> None:
-        with pytest.raises(Fault, match="out of sight") as refused:
+        with pytest.raises(RpcError, match="out of sight") as refused:
             await ask(method, **params)
         assert refused.value.kind == "FORBIDDEN"
 
@@ -92,7 +94,7 @@ def test_what_is_out_of_sight_is_refused_by_every_method(tmp_path: Path, method:
 )  # fmt: skip
 def test_what_no_agent_needs_is_closed_to_all_of_them(tmp_path: Path, method: str) -> None:
     async def story(rooms: House, ask: Asker) -> None:
-        with pytest.raises(Fault) as refused:
+        with pytest.raises(RpcError) as refused:
             await ask(method, key=OWN, query="x")
         assert refused.value.kind == "FORBIDDEN"
 
@@ -141,7 +143,7 @@ def test_a_ring_of_parents_ends(tmp_path: Path) -> None:
         for key, parent in (("agent:main:r1", "agent:main:r2"), ("agent:main:r2", "agent:main:r1")):
             new = NewSession(key=key, agent_id="main", classification="custom", spawned_by=parent)
             await rooms.memory.sessions.create(new)
-        with pytest.raises(Fault, match="is out of sight"):
+        with pytest.raises(RpcError, match="is out of sight"):
             await ask("chat.history", sessionKey="agent:main:r1")
 
     run(tmp_path, story)
@@ -157,5 +159,5 @@ def test_a_ring_of_parents_ends(tmp_path: Path) -> None:
     ],
 )
 def test_settings_out_of_bounds_are_named(config: dict[str, Any], words: str) -> None:
-    with pytest.raises(Fault, match=words):
+    with pytest.raises(RpcError, match=words):
         settings_of(config)

@@ -7,17 +7,17 @@ import signal
 import sys
 from typing import Final
 
-MOST_PAGES: Final = 100
+MAX_PAGES: Final = 100
 WAIT: Final = 30.0  # seconds a file may take
 MEMORY: Final = 1 << 30  # bytes the child may have
-MOST_OUTPUT: Final = 4 << 20  # bytes of text taken from it
+MAX_OUTPUT: Final = 4 << 20  # bytes of text taken from it
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """The text is one clause: why."""
 
 
-async def text(data: bytes) -> str:
+async def extract_text(data: bytes) -> str:
     """The words of its first pages, page by page. Raises Unreadable."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-I", __file__,
@@ -28,23 +28,23 @@ async def text(data: bytes) -> str:
         async with asyncio.timeout(WAIT):
             out, _ = await child.communicate(data)
     except TimeoutError:
-        raise Unreadable(f"reading it took longer than {WAIT:g} s") from None
+        raise UnreadableFile(f"reading it took longer than {WAIT:g} s") from None
     finally:
         if child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             await child.wait()
     if child.returncode == ENCRYPTED:
-        raise Unreadable("it is locked with a password")
+        raise UnreadableFile("it is locked with a password")
     if child.returncode != 0:
-        raise Unreadable("it is damaged, or too much to read")
-    return out[:MOST_OUTPUT].decode(errors="replace")
+        raise UnreadableFile("it is damaged, or too much to read")
+    return out[:MAX_OUTPUT].decode(errors="replace")
 
 
 ENCRYPTED: Final = 3
 
 
-def _child() -> int:
+def _run_child() -> int:
     """In the child alone: PDF on standard input, text on standard output."""
     # Here for start-up: the parent needs neither.
     import io
@@ -59,15 +59,15 @@ def _child() -> int:
     if reader.is_encrypted and not reader.decrypt(""):
         return ENCRYPTED
     pages, written = len(reader.pages), 0
-    for number, page in enumerate(reader.pages[:MOST_PAGES], 1):
+    for number, page in enumerate(reader.pages[:MAX_PAGES], 1):
         words = f"[page {number} of {pages}]\n{page.extract_text().strip()}\n"
         written += sys.stdout.buffer.write(words.encode(errors="replace"))
-        if written > MOST_OUTPUT:
+        if written > MAX_OUTPUT:
             break
-    if pages > MOST_PAGES:
-        sys.stdout.buffer.write(f"[{pages - MOST_PAGES} more pages were left out]\n".encode())
+    if pages > MAX_PAGES:
+        sys.stdout.buffer.write(f"[{pages - MAX_PAGES} more pages were left out]\n".encode())
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(_child())
+    sys.exit(_run_child())

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-MOST_TEXT: Final = 200_000  # characters of one file that reach the agent: about 50,000 tokens
+MAX_TEXT: Final = 200_000  # characters of one file that reach the agent: about 50,000 tokens
 
 
-def decoded(data: bytes) -> str:
+def decode_text(data: bytes) -> str:
     """Text of any common encoding; what can't be read is marked, never an error."""
     for mark, encoding in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
         if data.startswith(mark):
@@ -16,7 +16,7 @@ def decoded(data: bytes) -> str:
         return data.decode("cp1252", errors="replace")
 
 
-def cut(text: str, most: int = MOST_TEXT) -> str:
+def truncate_text(text: str, most: int = MAX_TEXT) -> str:
     """`text`, and where it was cut, how much is missing."""
     if len(text) <= most:
         return text

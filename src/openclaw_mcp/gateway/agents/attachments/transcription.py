@@ -13,11 +13,11 @@ from ....core.agent import Attachment
 from ....core.errors import OpenClawError
 from ....core.mime import suffix_of
 from ....core.model import Json
-from ....net.environment import short_environment
+from ....net.environment import minimal_environment
 
 WAIT: Final = 120.0  # seconds one recording may take
-MOST_OUTPUT: Final = 1 << 20  # bytes a program may print
-PLACES: Final = {
+MAX_OUTPUT: Final = 1 << 20  # bytes a program may print
+PROVIDERS: Final = {
     "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-4o-mini-transcribe"),
     "groq": ("https://api.groq.com/openai/v1", "GROQ_API_KEY", "whisper-large-v3-turbo"),
     "deepgram": ("https://api.deepgram.com/v1", "DEEPGRAM_API_KEY", "nova-3"),
@@ -25,45 +25,45 @@ PLACES: Final = {
 """Provider to base address, the variable its key is in, and the model asked when none is named."""
 
 
-class NotTranscribed(OpenClawError):
+class TranscriptionFailed(OpenClawError):
     """The text is one clause: why."""
 
     code = "not_transcribed"
 
 
-async def transcript(
+async def transcribe(
     recording: Attachment, data: bytes, models: list[Json], environ: Mapping[str, str] | None = None
 ) -> str:
     """What is said in it, by the first of `models` that can tell. Raises NotTranscribed."""
     reasons = []
     for model in models:
         try:
-            async with asyncio.timeout(_seconds(model)):
-                return await _by(model, recording, data, os.environ if environ is None else environ)
+            async with asyncio.timeout(_timeout_seconds(model)):
+                return await _transcribe_with(model, recording, data, os.environ if environ is None else environ)
         except TimeoutError:
-            reasons.append(f"{_called(model)} took longer than {_seconds(model):g} s")
-        except NotTranscribed as exc:
+            reasons.append(f"{_model_label(model)} took longer than {_timeout_seconds(model):g} s")
+        except TranscriptionFailed as exc:
             reasons.append(str(exc))
-    raise NotTranscribed("; ".join(reasons) or "no transcription is configured (tools.media.audio.models)")
+    raise TranscriptionFailed("; ".join(reasons) or "no transcription is configured (tools.media.audio.models)")
 
 
-async def _by(model: Json, recording: Attachment, data: bytes, environ: Mapping[str, str]) -> str:
+async def _transcribe_with(model: Json, recording: Attachment, data: bytes, environ: Mapping[str, str]) -> str:
     if model.get("type") == "cli" or "command" in model:
-        return await _program(model, recording, data, environ)
+        return await _transcribe_program(model, recording, data, environ)
     provider = str(model.get("provider", "openai"))
-    base, variable, usual = PLACES.get(provider, ("", f"{provider.upper().replace('-', '_')}_API_KEY", ""))
+    base, variable, usual = PROVIDERS.get(provider, ("", f"{provider.upper().replace('-', '_')}_API_KEY", ""))
     base = str(model.get("baseUrl") or base).rstrip("/")
     if not base:
-        raise NotTranscribed(f"{provider} needs a baseUrl")
+        raise TranscriptionFailed(f"{provider} needs a baseUrl")
     key = str(model.get("apiKey") or environ.get(variable) or "")
     name = str(model.get("model") or usual)
     if provider == "deepgram":
-        return await _deepgram(base, key, name, recording, data)
-    return await _openai(base, key, name, recording, data)
+        return await _transcribe_deepgram(base, key, name, recording, data)
+    return await _transcribe_openai(base, key, name, recording, data)
 
 
-async def _openai(base: str, key: str, model: str, recording: Attachment, data: bytes) -> str:
-    answer = await _post(
+async def _transcribe_openai(base: str, key: str, model: str, recording: Attachment, data: bytes) -> str:
+    answer = await _post_json(
         f"{base}/audio/transcriptions",
         headers={"Authorization": f"Bearer {key}"} if key else {},
         data={"model": model, "response_format": "json"},
@@ -71,12 +71,12 @@ async def _openai(base: str, key: str, model: str, recording: Attachment, data: 
     )
     said = answer.get("text")
     if not isinstance(said, str):
-        raise NotTranscribed("the answer of the transcription server holds no text")
+        raise TranscriptionFailed("the answer of the transcription server holds no text")
     return said
 
 
-async def _deepgram(base: str, key: str, model: str, recording: Attachment, data: bytes) -> str:
-    answer = await _post(
+async def _transcribe_deepgram(base: str, key: str, model: str, recording: Attachment, data: bytes) -> str:
+    answer = await _post_json(
         f"{base}/listen",
         params={"model": model, "smart_format": "true", "detect_language": "true"},
         headers={"Authorization": f"Token {key}", "Content-Type": recording.mime_type},
@@ -85,33 +85,33 @@ async def _deepgram(base: str, key: str, model: str, recording: Attachment, data
     try:
         said = answer["results"]["channels"][0]["alternatives"][0]["transcript"]
     except (KeyError, IndexError, TypeError):
-        raise NotTranscribed("the answer of the transcription server holds no text") from None
+        raise TranscriptionFailed("the answer of the transcription server holds no text") from None
     return str(said)
 
 
-async def _post(url: str, **what: Any) -> Json:
+async def _post_json(url: str, **request: Any) -> Json:
     import httpx  # here for start-up: most messages carry no speech
 
     try:
         async with httpx.AsyncClient(timeout=WAIT) as client:
-            response = await client.post(url, **what)
+            response = await client.post(url, **request)
     except httpx.HTTPError as exc:
-        raise NotTranscribed(f"the transcription server can't be reached ({type(exc).__name__})") from exc
+        raise TranscriptionFailed(f"the transcription server can't be reached ({type(exc).__name__})") from exc
     if response.status_code != 200:
-        raise NotTranscribed(f"the transcription server answered {response.status_code}")
+        raise TranscriptionFailed(f"the transcription server answered {response.status_code}")
     try:
         answer = response.json()
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise NotTranscribed("the answer of the transcription server is not JSON")
+        raise TranscriptionFailed("the answer of the transcription server is not JSON")
     return answer
 
 
-async def _program(model: Json, recording: Attachment, data: bytes, environ: Mapping[str, str]) -> str:
+async def _transcribe_program(model: Json, recording: Attachment, data: bytes, environ: Mapping[str, str]) -> str:
     """Run it on a private copy of the recording, whose name has nothing of the sender's. It prints what was said, or
     leaves it in a text file."""
-    env = short_environment(environ) | {str(name): str(value) for name, value in (model.get("env") or {}).items()}
+    env = minimal_environment(environ) | {str(name): str(value) for name, value in (model.get("env") or {}).items()}
     with tempfile.TemporaryDirectory(prefix="openclaw-speech-") as place:
         file = Path(place) / f"recording{suffix_of(recording.mime_type)}"
         await asyncio.to_thread(file.write_bytes, data)
@@ -123,7 +123,7 @@ async def _program(model: Json, recording: Attachment, data: bytes, environ: Map
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as exc:
-            raise NotTranscribed(f"{model['command']} can't be started ({exc.strerror})") from exc
+            raise TranscriptionFailed(f"{model['command']} can't be started ({exc.strerror})") from exc
         try:
             out, _ = await child.communicate()
         finally:
@@ -131,20 +131,20 @@ async def _program(model: Json, recording: Attachment, data: bytes, environ: Map
                 os.killpg(child.pid, signal.SIGKILL)
             await child.wait()
         if child.returncode != 0:
-            raise NotTranscribed(f"{model['command']} ended with status {child.returncode}")
-        said = await asyncio.to_thread(_left, Path(place)) or out
-        return said[:MOST_OUTPUT].decode(errors="replace").strip()
+            raise TranscriptionFailed(f"{model['command']} ended with status {child.returncode}")
+        said = await asyncio.to_thread(_read_output_file, Path(place)) or out
+        return said[:MAX_OUTPUT].decode(errors="replace").strip()
 
 
-def _left(place: Path) -> bytes:
+def _read_output_file(folder: Path) -> bytes:
     """The text file a program left, as whisper does."""
-    return next((file.read_bytes() for file in sorted(place.glob("*.txt"))), b"")
+    return next((file.read_bytes() for file in sorted(folder.glob("*.txt"))), b"")
 
 
-def _seconds(model: Json) -> float:
+def _timeout_seconds(model: Json) -> float:
     given = model.get("timeoutSeconds", WAIT)
     return min(float(given), 10 * WAIT) if isinstance(given, int | float) and given > 0 else WAIT
 
 
-def _called(model: Json) -> str:
+def _model_label(model: Json) -> str:
     return str(model.get("command") or model.get("provider") or "the transcription server")

@@ -9,14 +9,24 @@ from typing import Any, Final
 
 import msgspec
 
-from ....core.agent import AgentEvent, Model, Thinking, Usage
+from ....core.agent import AgentEvent, ModelSelected, ThinkingText, Usage
 from ....core.model import Json
-from .confinement import PROXIES, chosen, home_of, write_private
-from .dialect import CALL_SECONDS, SERVER, Listening, Order, Spoken, count, own_name, part, text_at
+from .confinement import PROXY_VARIABLES, home_folder, pick_settings, write_private_file
+from .dialect import (
+    CALL_SECONDS,
+    SERVER_NAME,
+    CliInvocation,
+    CliReaderState,
+    CliTurn,
+    object_at,
+    positive_int,
+    strip_tool_prefix,
+    text_at,
+)
 
 logger = logging.getLogger(__name__)
 
-CONFINED: Final = (
+CONFINED_ARGS: Final = (
     "--setting-sources=",
     "--tools=",
     "--disable-slash-commands",
@@ -35,15 +45,15 @@ KEPT_SETTINGS: Final = (
 )  # fmt: skip
 """Of a user's settings, what the login and the choice of a model need."""
 KEPT_ENV: Final = re.compile(
-    rf"(ANTHROPIC|AWS|VERTEX_REGION|GOOGLE)_\w+|CLOUD_ML_REGION|CLAUDE_CODE_(USE|SKIP|API_KEY|OAUTH)_\w+|{PROXIES}",
+    rf"(ANTHROPIC|AWS|VERTEX_REGION|GOOGLE)_\w+|CLOUD_ML_REGION|CLAUDE_CODE_(USE|SKIP|API_KEY|OAUTH)_\w+|{PROXY_VARIABLES}",
     re.IGNORECASE,
 )
 """The same, of the variables that those settings name."""
 
-STREAM: Final = ("--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
+STREAM_ARGS: Final = ("--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 
 
-class Claude:
+class ClaudeAdapter:
     """A `Dialect`. Its own servers stay out where strict; of tools, ours are allowed without asking.
 
     A confined run keeps the user's configuration folder, for on some systems the login is bound to it; flags keep
@@ -55,65 +65,67 @@ class Claude:
     program = "claude"
     install = "npm install -g @anthropic-ai/claude-code"
     sign_in = "run `claude` once and sign in, or set ANTHROPIC_API_KEY in the agent's runtimeEnv"
-    takes: tuple[str, ...] = ("image/",)
-    adds_up: tuple[str, ...] = ("cost_usd",)
-    note = "CLAUDE.md"
-    own_variables = re.compile(r"CLAUDE|MCP_|ENABLE_|DISABLE_")
-    kept_variables = re.compile(
+    media_types: tuple[str, ...] = ("image/",)
+    cumulative_usage: tuple[str, ...] = ("cost_usd",)
+    instructions_file = "CLAUDE.md"
+    variable_prefixes = re.compile(r"CLAUDE|MCP_|ENABLE_|DISABLE_")
+    allowed_variables = re.compile(
         r"CLAUDE_CONFIG_DIR|CLAUDE_CODE_(USE|SKIP|API_KEY|OAUTH|CLIENT|DISABLE|MAX)_\w+|DISABLE_\w+|MCP_(TOOL_)?TIMEOUT"
     )
 
-    def speak(self, order: Order) -> Spoken:
+    def build_invocation(self, cli_turn: CliTurn) -> CliInvocation:
         args = ["-p"]
-        if order.server is not None:
-            entry: Json = {"type": "stdio", "command": order.server.command, "args": order.server.args, "env": {}}
+        if cli_turn.server is not None:
+            entry: Json = {"type": "stdio", "command": cli_turn.server.command, "args": cli_turn.server.args, "env": {}}
             # Otherwise the model would have to search for our tools before it knows of them.
             entry |= {"alwaysLoad": True, "timeout": CALL_SECONDS * 1000}
-            servers = msgspec.json.encode({"mcpServers": {SERVER: entry}}).decode()
-            args += ["--mcp-config", servers, "--allowedTools", f"mcp__{SERVER}"]
-        args += [*STREAM, "--include-partial-messages"]
+            servers = msgspec.json.encode({"mcpServers": {SERVER_NAME: entry}}).decode()
+            args += ["--mcp-config", servers, "--allowedTools", f"mcp__{SERVER_NAME}"]
+        args += [*STREAM_ARGS, "--include-partial-messages"]
         env: dict[str, str] = {}
-        if order.strict:
+        if cli_turn.strict:
             args.append("--strict-mcp-config")
             env["ENABLE_CLAUDEAI_MCP_SERVERS"] = "false"  # those of the account it is signed in with
-        if order.about:
-            path = order.folder / "about.md"
-            path.write_text(order.about)
+        if cli_turn.system_prompt:
+            path = cli_turn.folder / "about.md"
+            path.write_text(cli_turn.system_prompt)
             args += ["--append-system-prompt-file", str(path)]
-        if order.session is not None:
-            args.append(f"--resume={order.session}")
-        if order.model is not None:
-            args.append(f"--model={order.model.removeprefix('anthropic/')}")
-        if order.effort is not None:
-            args += ["--effort", order.effort]
+        if cli_turn.session is not None:
+            args.append(f"--resume={cli_turn.session}")
+        if cli_turn.model is not None:
+            args.append(f"--model={cli_turn.model.removeprefix('anthropic/')}")
+        if cli_turn.effort is not None:
+            args += ["--effort", cli_turn.effort]
         # Whoever writes must not choose files for it: it would read every `@path` of a message unasked.
         env["CLAUDE_CODE_DISABLE_ATTACHMENTS"] = "1"
-        if order.confined is not None:
-            settings = write_private(order.folder / "settings.json", msgspec.json.encode(_settings(order)))
-            args += [*CONFINED, f"--settings={settings}"]
+        if cli_turn.confined_folder is not None:
+            settings = write_private_file(
+                cli_turn.folder / "settings.json", msgspec.json.encode(_build_settings(cli_turn))
+            )
+            args += [*CONFINED_ARGS, f"--settings={settings}"]
             env |= CONFINED_ENV
-        return Spoken(args=args, env=env, stdin=_message(order))
+        return CliInvocation(args=args, env=env, stdin=_encode_message(cli_turn))
 
-    def listen(self, order: Order) -> "ClaudeReader":
+    def create_reader(self, cli_turn: CliTurn) -> "ClaudeReader":
         return ClaudeReader()
 
-    def after(self, order: Order) -> None:
+    def after_run(self, cli_turn: CliTurn) -> None:
         return
 
 
-def _settings(order: Order) -> Json:
+def _build_settings(cli_turn: CliTurn) -> Json:
     """Of the user's settings what the login needs, and no hooks whatever else is found."""
-    folder = order.env.get("CLAUDE_CONFIG_DIR")
-    path = (Path(folder) if folder else home_of(order.env) / ".claude") / "settings.json"
+    folder = cli_turn.env.get("CLAUDE_CONFIG_DIR")
+    path = (Path(folder) if folder else home_folder(cli_turn.env) / ".claude") / "settings.json"
     try:
         own = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         own = {}  # it would pass over such a file, too
-    named = {name: value for name, value in part(own, "env").items() if KEPT_ENV.fullmatch(name)}
-    return {**chosen(own, KEPT_SETTINGS), "env": named, "disableAllHooks": True}
+    named = {name: value for name, value in object_at(own, "env").items() if KEPT_ENV.fullmatch(name)}
+    return {**pick_settings(own, KEPT_SETTINGS), "env": named, "disableAllHooks": True}
 
 
-def _message(order: Order) -> bytes:
+def _encode_message(cli_turn: CliTurn) -> bytes:
     content: list[Json] = [
         {
             "type": "image",
@@ -123,32 +135,32 @@ def _message(order: Order) -> bytes:
                 "data": base64.b64encode(path.read_bytes()).decode(),
             },
         }
-        for path, mime_type in order.files
+        for path, mime_type in cli_turn.files
     ]
-    content.append({"type": "text", "text": order.prompt})
+    content.append({"type": "text", "text": cli_turn.prompt})
     message = {"type": "user", "message": {"role": "user", "content": content}}
     return msgspec.json.encode(message) + b"\n"
 
 
-class ClaudeReader(Listening):
+class ClaudeReader(CliReaderState):
     def __init__(self) -> None:
         super().__init__()
         self._streamed = False
 
-    def hear(self, event: Json) -> Iterator[AgentEvent]:
+    def read_event(self, event: Json) -> Iterator[AgentEvent]:
         self.session = text_at(event, "session_id") or self.session
         if event.get("parent_tool_use_id") is not None:
             return  # a sub-agent's talk is between the two of them
         match event.get("type"):
             case "system" if event.get("subtype") == "init":
-                _warn(event.get("mcp_servers"))
-                yield Model("anthropic", str(event.get("model") or "default"))
+                _warn_failed_server(event.get("mcp_servers"))
+                yield ModelSelected("anthropic", str(event.get("model") or "default"))
             case "stream_event":
-                yield from self._stream(part(event, "event"))
+                yield from self._stream(object_at(event, "event"))
             case "assistant":
-                yield from self._assistant(part(event, "message"))
+                yield from self._assistant(object_at(event, "message"))
             case "user":
-                yield from self._results(part(event, "message").get("content"))
+                yield from self._results(object_at(event, "message").get("content"))
             case "result":
                 self._result(event)
             case _:
@@ -156,44 +168,44 @@ class ClaudeReader(Listening):
 
     def _stream(self, event: Json) -> Iterator[AgentEvent]:
         if event.get("type") == "content_block_start":
-            self.pause()
-        delta = part(event, "delta")
+            self.start_paragraph()
+        delta = object_at(event, "delta")
         if delta.get("type") == "text_delta":
             self._streamed = True
-            yield from self.say(delta.get("text"))
+            yield from self.text_events(delta.get("text"))
         elif delta.get("type") == "thinking_delta" and delta.get("thinking"):
             self._streamed = True
-            yield Thinking(str(delta["thinking"]))
+            yield ThinkingText(str(delta["thinking"]))
         self.stop_reason = {"max_tokens": "length", "refusal": "refusal"}.get(str(delta.get("stop_reason")), "stop")
 
     def _assistant(self, message: Json) -> Iterator[AgentEvent]:
         if message.get("model") == "<synthetic>":
             return  # an error in the model's place; the result says it as what it is
-        for block in _blocks(message.get("content")):
+        for block in _object_list(message.get("content")):
             kind = block.get("type")
             if kind == "tool_use":
-                name = own_name(block.get("name"), f"mcp__{SERVER}__")
-                yield from self.use(str(block.get("id")), name, block.get("input"))
+                name = strip_tool_prefix(block.get("name"), f"mcp__{SERVER_NAME}__")
+                yield from self.tool_use_events(str(block.get("id")), name, block.get("input"))
             elif kind == "text" and not self._streamed:  # it came in pieces, where it comes in pieces
-                self.pause()
-                yield from self.say(block.get("text"))
+                self.start_paragraph()
+                yield from self.text_events(block.get("text"))
             elif kind == "thinking" and not self._streamed and block.get("thinking"):
-                yield Thinking(str(block["thinking"]))
+                yield ThinkingText(str(block["thinking"]))
 
     def _results(self, content: Any) -> Iterator[AgentEvent]:
-        for block in _blocks(content):
+        for block in _object_list(content):
             if block.get("type") == "tool_result":
                 failed = bool(block.get("is_error"))
-                yield from self.outcome(str(block.get("tool_use_id")), block.get("content"), failed=failed)
+                yield from self.tool_outcome_events(str(block.get("tool_use_id")), block.get("content"), failed=failed)
 
     def _result(self, event: Json) -> None:
-        usage = part(event, "usage")
+        usage = object_at(event, "usage")
         cost = event.get("total_cost_usd", event.get("cost_usd"))
         self.usage = Usage(
-            input=count(usage.get("input_tokens")),
-            output=count(usage.get("output_tokens")),
-            cache_read=count(usage.get("cache_read_input_tokens")),
-            cache_write=count(usage.get("cache_creation_input_tokens")),
+            input=positive_int(usage.get("input_tokens")),
+            output=positive_int(usage.get("output_tokens")),
+            cache_read=positive_int(usage.get("cache_read_input_tokens")),
+            cache_write=positive_int(usage.get("cache_creation_input_tokens")),
             cost_usd=float(cost) if isinstance(cost, int | float) else None,
         )
         if event.get("is_error") or str(event.get("subtype", "success")).startswith("error"):
@@ -201,14 +213,14 @@ class ClaudeReader(Listening):
             self.error = text_at(event, "result") or "; ".join(reasons) or str(event.get("subtype"))
         else:
             self.done, self.error = True, None
-            self.text = None if self._spoke else text_at(event, "result")
+            self.text = None if self._has_text else text_at(event, "result")
 
 
-def _warn(servers: Any) -> None:
-    for server in _blocks(servers):
-        if server.get("name") == SERVER and server.get("status") == "failed":
+def _warn_failed_server(servers: Any) -> None:
+    for server in _object_list(servers):
+        if server.get("name") == SERVER_NAME and server.get("status") == "failed":
             logger.warning("Claude Code could not start the gateway's tools and goes on without them")
 
 
-def _blocks(content: Any) -> list[Json]:
+def _object_list(content: Any) -> list[Json]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []

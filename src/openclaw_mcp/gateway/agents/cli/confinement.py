@@ -15,51 +15,51 @@ from typing import Any, Final
 
 from ....core.errors import BadRequest
 from ....core.model import Json
-from ....net.files import private_folder
-from .dialect import Dialect
+from ....net.files import make_private_folder
+from .dialect import CliAdapter
 
-LONGEST_NOTE: Final = 32 << 10  # bytes of a workspace's instructions that somebody else's run is told
-STANDING: Final = "confined"  # the folder in the state directory for what outlives these runs, by agent
-PROXIES: Final = r"(HTTPS?|ALL|NO)_PROXY|NODE_EXTRA_CA_CERTS|SSL_CERT_(FILE|DIR)"
+LONGEST_INSTRUCTIONS: Final = 32 << 10  # bytes of a workspace's instructions that somebody else's run is told
+CONFINED_FOLDER: Final = "confined"  # the folder in the state directory for what outlives these runs, by agent
+PROXY_VARIABLES: Final = r"(HTTPS?|ALL|NO)_PROXY|NODE_EXTRA_CA_CERTS|SSL_CERT_(FILE|DIR)"
 """Variables without which a model may be out of reach, as a part of an expression."""
 _VARIABLE: Final = re.compile(r"""^\s*(?:export\s+)?(\w+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s#]*))""", re.MULTILINE)
 CLOUD_LOGINS: Final = (".aws", ".azure", ".config/gcloud")
 """Below a home: logins of clouds that sell models, which a CLI finds by its home alone."""
 
 
-def standing_folder(state: Path, agent_id: str) -> Path:
+def prepare_confined_folder(state_folder: Path, agent_id: str) -> Path:
     """A folder that outlives the agent's confined runs, with the empty one they work in."""
-    folder = private_folder(state / STANDING) / agent_id
+    folder = make_private_folder(state_folder / CONFINED_FOLDER) / agent_id
     (folder / "work").mkdir(parents=True, mode=0o700, exist_ok=True)
     return folder.resolve()
 
 
-def passed_on(env: Mapping[str, str], dialect: Dialect) -> dict[str, str]:
+def filter_environment(env: Mapping[str, str], adapter: CliAdapter) -> dict[str, str]:
     """The environment without variables that are the CLI's own, except those it needs to reach its model."""
     return {
         name: value
         for name, value in env.items()
-        if not dialect.own_variables.match(name) or dialect.kept_variables.fullmatch(name)
+        if not adapter.variable_prefixes.match(name) or adapter.allowed_variables.fullmatch(name)
     }
 
 
-def home_of(env: Mapping[str, str]) -> Path:
+def home_folder(env: Mapping[str, str]) -> Path:
     return Path(env.get("HOME") or "~").expanduser()
 
 
-def bare_home(folder: Path, real: Path) -> Path:
+def create_bare_home(folder: Path, user_home: Path) -> Path:
     """A new home below the folder that has nothing of the real one but cloud logins."""
     home = folder / "home"
     home.mkdir(mode=0o700)
     for name in CLOUD_LOGINS:
-        link(home, real, name)
+        link_files(home, user_home, name)
     return home
 
 
-def link(folder: Path, real: Path, *names: str) -> None:
+def link_files(folder: Path, source_folder: Path, *names: str) -> None:
     """Links in a folder to what there is of these names in the real one; links that led elsewhere are gone."""
     for name in names:
-        entry, target = folder / name, (real / name).absolute()
+        entry, target = folder / name, (source_folder / name).absolute()
         if entry.is_symlink() and entry.readlink() != target:
             entry.unlink(missing_ok=True)
         if target.exists():
@@ -68,10 +68,10 @@ def link(folder: Path, real: Path, *names: str) -> None:
                 entry.symlink_to(target)
 
 
-def bring_home(folder: Path, real: Path, names: Iterable[str]) -> None:
+def move_back(folder: Path, target_folder: Path, names: Iterable[str]) -> None:
     """What a CLI made anew or put in place of a link, such as a refreshed login, goes where the link led."""
     for name in names:
-        entry, target = folder / name, (real / name).resolve()
+        entry, target = folder / name, (target_folder / name).resolve()
         if entry.is_symlink() or not entry.is_file():
             continue
         with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ def bring_home(folder: Path, real: Path, names: Iterable[str]) -> None:
             draft.replace(target)
 
 
-def write_private(path: Path, data: bytes) -> Path:
+def write_private_file(path: Path, data: bytes) -> Path:
     """A new file for this user alone."""
     path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -90,7 +90,7 @@ def write_private(path: Path, data: bytes) -> Path:
     return path
 
 
-def variables_in(*paths: Path) -> dict[str, str]:
+def read_env_file(*paths: Path) -> dict[str, str]:
     """What the first of these files that can be read sets, one `NAME=value` a line."""
     for path in paths:
         with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -99,7 +99,7 @@ def variables_in(*paths: Path) -> dict[str, str]:
     return {}
 
 
-def chosen(settings: Any, names: Iterable[str]) -> Json:
+def pick_settings(settings: Any, names: Iterable[str]) -> Json:
     """Of a user's settings what these names say, and not a key more. A dot leads into an object."""
     found: Json = {}
     for name in names:
@@ -125,7 +125,7 @@ def check_machine_settings(path: Path, settings: Json, names: Iterable[str]) -> 
         )
 
 
-def workspace_note(workspace: Path, name: str) -> str:
+def read_workspace_instructions(workspace: Path, name: str) -> str:
     """The workspace's own instructions; empty where there are none. What they point to outside is not read."""
     try:
         path = (workspace / name).resolve(strict=True)
@@ -135,6 +135,6 @@ def workspace_note(workspace: Path, name: str) -> str:
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return ""
-            return file.read(LONGEST_NOTE).decode(errors="replace")
+            return file.read(LONGEST_INSTRUCTIONS).decode(errors="replace")
     except OSError:
         return ""

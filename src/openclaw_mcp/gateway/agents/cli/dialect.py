@@ -7,60 +7,60 @@ from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
-from ....core.agent import AgentEvent, Partial, ToolOutcome, ToolUse, Usage
+from ....core.agent import AgentEvent, PartialAnswer, ToolOutcome, ToolUse, Usage
 from ....core.model import Json
 
-SERVER: Final = "remoteclaw"
+SERVER_NAME: Final = "remoteclaw"
 """What our own MCP server is called in every CLI's configuration."""
 CONNECT_SECONDS: Final = 30  # a CLI gives our server this long to start
 CALL_SECONDS: Final = 300  # and this long for a call: a tool may wait for another agent's answer
-LONGEST_RESULT: Final = 256 << 10  # characters of a tool's answer that a transcript keeps
+MAX_RESULT_LENGTH: Final = 256 << 10  # characters of a tool's answer that a transcript keeps
 
 
-class Entry(Struct, frozen=True):
+class McpServerCommand(Struct, frozen=True):
     """An MCP server to be started by the CLI. It holds no secret: it may stand on a command line."""
 
     command: str
     args: tuple[str, ...] = ()
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class CliTurn(Struct, frozen=True, kw_only=True):
     """One turn, as a CLI is told of it."""
 
     prompt: str
-    about: str = ""
+    system_prompt: str = ""
     """What the agent must know besides: who writes, where, how to answer."""
     session: str | None = None
     model: str | None = None
     effort: Literal["low", "medium", "high"] | None = None
     files: tuple[tuple[Path, str], ...] = ()
     """Attachments it can see, as files in `folder`, with their MIME types."""
-    server: Entry | None = None
+    server: McpServerCommand | None = None
     strict: bool = True
     """Whether ours is the only MCP server, whatever the CLI's user set up for it."""
     folder: Path
     """This run's own, private, gone after it."""
-    confined: Path | None = None
+    confined_folder: Path | None = None
     """Set when the CLI may have no tools but our server's and no settings but its login's: see `confinement`. A
     private folder that is still there for the next such run, where sessions may lie."""
-    conversation: str = ""
+    conversation_id: str = ""
     """The name of a folder for the gateway's session alone, where such runs must not see each other's sessions."""
     env: Mapping[str, str]
     """What the CLI inherits."""
     cwd: Path
 
 
-class Spoken(Struct, frozen=True, kw_only=True):
+class CliInvocation(Struct, frozen=True, kw_only=True):
     """What to start it with. `stdin` is the prompt in the CLI's own form."""
 
     args: Sequence[str]
-    last: Sequence[str] = ()
+    trailing_args: Sequence[str] = ()
     """What must come after the arguments a person added."""
     env: Mapping[str, str] = {}
     stdin: bytes
 
 
-class Reader(Protocol):
+class CliEventReader(Protocol):
     """Reads one run's events. Fields are filled as they come."""
 
     session: str | None
@@ -73,10 +73,10 @@ class Reader(Protocol):
     text: str | None
     """The answer, where the CLI said it at the end and nowhere else."""
 
-    def hear(self, event: Json) -> Iterable[AgentEvent]: ...
+    def read_event(self, event: Json) -> Iterable[AgentEvent]: ...
 
 
-class Dialect(Protocol):
+class CliAdapter(Protocol):
     """One CLI: its command line, its configuration, its events."""
 
     id: str
@@ -85,31 +85,31 @@ class Dialect(Protocol):
     install: str
     sign_in: str
     """How a person lets it use its model."""
-    takes: tuple[str, ...]
-    adds_up: tuple[str, ...]
+    media_types: tuple[str, ...]
+    cumulative_usage: tuple[str, ...]
     """Fields of `Usage` that it counts for a whole session, not for a turn."""
-    note: str
+    instructions_file: str
     """The file of a workspace that holds instructions for it."""
-    own_variables: re.Pattern[str]
+    variable_prefixes: re.Pattern[str]
     """How names of variables begin that tell this CLI what to do."""
-    kept_variables: re.Pattern[str]
+    allowed_variables: re.Pattern[str]
     """Those of them that a confined run keeps: how the model is reached, and what makes the CLI do less."""
 
-    def speak(self, order: Order) -> Spoken: ...
+    def build_invocation(self, cli_turn: CliTurn) -> CliInvocation: ...
 
-    def listen(self, order: Order) -> Reader: ...
+    def create_reader(self, cli_turn: CliTurn) -> CliEventReader: ...
 
-    def after(self, order: Order) -> None:
+    def after_run(self, cli_turn: CliTurn) -> None:
         """The run is over, its folder still there: bring home what belongs to the user."""
 
 
-def composed(order: Order) -> bytes:
+def compose_prompt(cli_turn: CliTurn) -> bytes:
     """The prompt for a CLI that takes no instructions beside it."""
-    told = f"<instructions>\n{order.about}\n</instructions>\n\n" if order.about else ""
-    return (told + order.prompt).encode()
+    told = f"<instructions>\n{cli_turn.system_prompt}\n</instructions>\n\n" if cli_turn.system_prompt else ""
+    return (told + cli_turn.prompt).encode()
 
 
-class Listening:
+class CliReaderState:
     """What every reader keeps."""
 
     provider = ""
@@ -121,29 +121,29 @@ class Listening:
         self.stop_reason = "stop"
         self.usage: Usage | None = None
         self.text: str | None = None
-        self._spoke = False
-        self._apart = False
-        self._names: dict[str, str] = {}
+        self._has_text = False
+        self._needs_break = False
+        self._tool_names: dict[str, str] = {}
 
-    def say(self, text: Any) -> Iterator[AgentEvent]:
+    def text_events(self, text: Any) -> Iterator[AgentEvent]:
         if isinstance(text, str) and text:
-            yield Partial(("\n\n" if self._spoke and self._apart else "") + text)
-            self._spoke, self._apart = True, False
+            yield PartialAnswer(("\n\n" if self._has_text and self._needs_break else "") + text)
+            self._has_text, self._needs_break = True, False
 
-    def pause(self) -> None:
+    def start_paragraph(self) -> None:
         """What is said next is a paragraph of its own."""
-        self._apart = True
+        self._needs_break = True
 
-    def use(self, id: str, name: Any, arguments: Any) -> Iterator[AgentEvent]:
-        self.pause()
-        self._names[id] = str(name or "tool")
-        yield ToolUse(id, self._names[id], arguments if isinstance(arguments, dict) else {"input": arguments})
+    def tool_use_events(self, id: str, name: Any, arguments: Any) -> Iterator[AgentEvent]:
+        self.start_paragraph()
+        self._tool_names[id] = str(name or "tool")
+        yield ToolUse(id, self._tool_names[id], arguments if isinstance(arguments, dict) else {"input": arguments})
 
-    def outcome(self, id: str, content: Any, *, failed: bool) -> Iterator[AgentEvent]:
-        yield ToolOutcome(id, self._names.get(id, "tool"), blocks(content), failed=failed)
+    def tool_outcome_events(self, id: str, content: Any, *, failed: bool) -> Iterator[AgentEvent]:
+        yield ToolOutcome(id, self._tool_names.get(id, "tool"), to_content_blocks(content), failed=failed)
 
 
-def own_name(name: Any, *prefixes: str) -> str:
+def strip_tool_prefix(name: Any, *prefixes: str) -> str:
     """A tool's name; of our own server's tools, without what the CLI puts before it."""
     text = str(name or "tool")
     for prefix in prefixes:
@@ -152,33 +152,33 @@ def own_name(name: Any, *prefixes: str) -> str:
     return text
 
 
-def blocks(content: Any) -> tuple[Json, ...]:
+def to_content_blocks(content: Any) -> tuple[Json, ...]:
     """A tool's answer in whatever shape, as MCP content blocks."""
     if content is None:
         return ()
     if isinstance(content, list):
-        return tuple(block for item in content for block in blocks(item))
+        return tuple(block for item in content for block in to_content_blocks(item))
     if isinstance(content, dict):
-        return (_block(content),)
-    return ({"type": "text", "text": str(content)[:LONGEST_RESULT]},)
+        return (_to_content_block(content),)
+    return ({"type": "text", "text": str(content)[:MAX_RESULT_LENGTH]},)
 
 
-def _block(item: Json) -> Json:
+def _to_content_block(item: Json) -> Json:
     kind, source = item.get("type"), item.get("source")
     if kind == "text":
-        return {"type": "text", "text": str(item.get("text", ""))[:LONGEST_RESULT]}
+        return {"type": "text", "text": str(item.get("text", ""))[:MAX_RESULT_LENGTH]}
     if kind in ("image", "audio") and isinstance(item.get("data"), str):
         return {"type": kind, "data": item["data"], "mimeType": item.get("mimeType", "application/octet-stream")}
     if kind == "image" and isinstance(source, dict) and isinstance(source.get("data"), str):
         return {"type": "image", "data": source["data"], "mimeType": source.get("media_type", "image/png")}
-    return {"type": "text", "text": str(item)[:LONGEST_RESULT]}
+    return {"type": "text", "text": str(item)[:MAX_RESULT_LENGTH]}
 
 
-def count(value: Any) -> int:
+def positive_int(value: Any) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def part(value: Any, name: str) -> Json:
+def object_at(value: Any, name: str) -> Json:
     """The object at a name; empty where there is none."""
     inner = value.get(name) if isinstance(value, dict) else None
     return inner if isinstance(inner, dict) else {}
@@ -192,9 +192,9 @@ def text_at(value: Any, *names: str) -> str | None:
 
 # ---- failures --------------------------------------------------------------------------------------------------------
 
-Trouble = Literal["store", "resume", "context", "rate", "auth", "network", "server", "other"]
+CliErrorKind = Literal["store", "resume", "context", "rate", "auth", "network", "server", "other"]
 
-_SIGNS: Final[tuple[tuple[Trouble, str], ...]] = (
+_ERROR_PATTERNS: Final[tuple[tuple[CliErrorKind, str], ...]] = (
     ("store", r"failed query:\s*(?:create|alter|drop)\s|database is locked"),  # two first starts of OpenCode at once
     (
         "resume",
@@ -224,9 +224,9 @@ _SIGNS: Final[tuple[tuple[Trouble, str], ...]] = (
         r"error sending request|socket hang up|unable to connect",
     ),
 )
-_TROUBLES: Final = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _SIGNS)
+_COMPILED_PATTERNS: Final = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _ERROR_PATTERNS)
 
 
-def trouble(text: str) -> Trouble:
+def classify_error(text: str) -> CliErrorKind:
     """What a complaint is about; the first that fits."""
-    return next((kind for kind, pattern in _TROUBLES if pattern.search(text)), "other")
+    return next((kind for kind, pattern in _COMPILED_PATTERNS if pattern.search(text)), "other")

@@ -12,24 +12,26 @@ import psutil
 from msgspec import Struct
 
 from ....core.errors import OpenClawError
-from ....core.ports import Guard
+from ....core.ports import ProcessGuard
 
-LONGEST_LINE: Final = 64 << 20  # bytes; a picture in base64 fits, a runaway program does not fill our memory
-MOST_WAITING: Final = 1000  # lines read and not yet taken; beyond that the program waits for us
+MAX_LINE_LENGTH: Final = 64 << 20  # bytes; a picture in base64 fits, a runaway program does not fill our memory
+MOST_BUFFERED_LINES: Final = 1000  # lines read and not yet taken; beyond that the program waits for us
 STDERR_TAIL: Final = 16 << 10  # bytes of what a program last complained of
-DRAIN: Final = 0.3  # seconds for what is in the pipe after the program has ended; an orphan may hold it for ever
+DRAIN_SECONDS: Final = (
+    0.3  # seconds for what is in the pipe after the program has ended; an orphan may hold it for ever
+)
 TERM_GRACE: Final = 1.5  # seconds a group gets between SIGTERM and SIGKILL; a run's owner waits five in all
 KILL_WAIT: Final = 2.0  # seconds for the kernel to end a killed process; one stuck in a dead disk must not hold us
-GROUP_LOOK: Final = 0.02  # seconds between two looks whether the group is empty: it has no event to wait for
+GROUP_POLL_SECONDS: Final = 0.02  # seconds between two looks whether the group is empty: it has no event to wait for
 
 
-class CannotStart(OpenClawError):
+class CliStartError(OpenClawError):
     """The program is not there, or the system refuses to run it. The text is the system's reason."""
 
     code = "cannot_start"
 
 
-class Silent(OpenClawError):
+class CliSilentError(OpenClawError):
     """The program said nothing for too long."""
 
     code = "silent"
@@ -40,11 +42,11 @@ class Silent(OpenClawError):
         self.seconds = seconds
 
 
-MARK: Final = "OPENCLAW_RUN"
+RUN_MARK_VARIABLE: Final = "OPENCLAW_RUN"
 """The variable by which processes of a run are known that left its group and lost their parent."""
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class CliCommand(Struct, frozen=True, kw_only=True):
     argv: Sequence[str]
     env: Mapping[str, str]
     """With MARK in it, whatever inherits it ends with the program."""
@@ -52,29 +54,29 @@ class Command(Struct, frozen=True, kw_only=True):
     stdin: bytes = b""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class CliTimeouts(Struct, frozen=True, kw_only=True):
     startup: float = 300.0
     """Seconds until the first line: a cold CLI, its servers and a slow model's first word."""
     idle: float = 600.0
     """Seconds between two lines: two of the four say nothing while a tool works or the model thinks."""
 
 
-class Program:
+class CliProcess:
     """`async with Program(command, …) as program: async for line in program.lines(): …`. The program leads a process
     group of its own; on leaving, the group is gone, and so are the descendants that had left it."""
 
-    def __init__(self, command: Command, limits: Limits, guard: Guard | None = None) -> None:
+    def __init__(self, command: CliCommand, timeouts: CliTimeouts, guard: ProcessGuard | None = None) -> None:
         self.status: int | None = None
         """Its exit status once it has ended; minus the signal's number when a signal ended it."""
         self._command = command
-        self._limits = limits
+        self._timeouts = timeouts
         self._guard = guard
         self._lines: deque[bytes | None] = deque()
-        self._split = _Splitter(self._lines.append)
-        self._news = asyncio.Event()
+        self._splitter = _LineSplitter(self._lines.append)
+        self._lines_changed = asyncio.Event()
         self._closed = False
         self._paused = False
-        self._tail = bytearray()
+        self._stderr_tail = bytearray()
         self._exited = asyncio.Event()
         self._transport: asyncio.SubprocessTransport | None = None
         self._loop = asyncio.get_running_loop()
@@ -86,12 +88,16 @@ class Program:
             self._guard.prepare()
         try:
             self._transport, _ = await self._loop.subprocess_exec(
-                lambda: _Ears(self), *command.argv, env=dict(command.env), cwd=command.cwd, start_new_session=True
+                lambda: _ProcessProtocol(self),
+                *command.argv,
+                env=dict(command.env),
+                cwd=command.cwd,
+                start_new_session=True,
             )
         except OSError as exc:
-            raise CannotStart(exc.strerror or "unknown reason") from exc
+            raise CliStartError(exc.strerror or "unknown reason") from exc
         except ValueError as exc:
-            raise CannotStart("an argument holds a NUL character") from exc
+            raise CliStartError("an argument holds a NUL character") from exc
         if self._guard is not None:
             self._guard.watch(self._transport.get_pid())
         stdin: Any = self._transport.get_pipe_transport(0)
@@ -112,44 +118,44 @@ class Program:
         """Each line; None for one that was dropped for its length. Raises Silent."""
         when: Literal["start", "later"] = "start"
         while True:
-            seconds = self._limits.startup if when == "start" else self._limits.idle
+            seconds = self._timeouts.startup if when == "start" else self._timeouts.idle
             while not self._lines:
                 if self._closed:
                     return
-                self._news.clear()
+                self._lines_changed.clear()
                 try:
                     async with asyncio.timeout(seconds):
-                        await self._news.wait()
+                        await self._lines_changed.wait()
                 except TimeoutError:
-                    raise Silent(when, seconds) from None
+                    raise CliSilentError(when, seconds) from None
             when = "later"
             yield self._lines.popleft()
-            self._let_flow()
+            self._resume_output()
 
-    async def ended(self) -> None:
+    async def wait_exit(self) -> None:
         """Wait for the exit of a program that has closed its output. Raises Silent."""
         try:
-            async with asyncio.timeout(self._limits.idle):
+            async with asyncio.timeout(self._timeouts.idle):
                 await self._exited.wait()
         except TimeoutError:
-            raise Silent("later", self._limits.idle) from None
+            raise CliSilentError("later", self._timeouts.idle) from None
 
     @property
     def stderr(self) -> str:
         """The end of what it complained of."""
-        return self._tail.decode(errors="replace")
+        return self._stderr_tail.decode(errors="replace")
 
     # ---- what the program says -----------------------------------------------------------------------------------
 
-    def take(self, data: bytes) -> None:
-        self._split.feed(data)
-        self._news.set()
-        if len(self._lines) > MOST_WAITING and not self._paused:
+    def feed_stdout(self, data: bytes) -> None:
+        self._splitter.feed(data)
+        self._lines_changed.set()
+        if len(self._lines) > MOST_BUFFERED_LINES and not self._paused:
             self._paused = True
             self._stdout().pause_reading()
 
-    def _let_flow(self) -> None:
-        if self._paused and len(self._lines) < MOST_WAITING // 2:
+    def _resume_output(self) -> None:
+        if self._paused and len(self._lines) < MOST_BUFFERED_LINES // 2:
             self._paused = False
             self._stdout().resume_reading()
 
@@ -157,27 +163,27 @@ class Program:
         assert self._transport is not None
         return cast(asyncio.ReadTransport, self._transport.get_pipe_transport(1))
 
-    def complain(self, data: bytes) -> None:
-        self._tail += data
-        del self._tail[:-STDERR_TAIL]
+    def feed_stderr(self, data: bytes) -> None:
+        self._stderr_tail += data
+        del self._stderr_tail[:-STDERR_TAIL]
 
-    def close(self) -> None:
+    def end_output(self) -> None:
         """No more lines will come."""
         if not self._closed:
             self._closed = True
-            self._split.finish()
-            self._news.set()
+            self._splitter.finish()
+            self._lines_changed.set()
 
-    def exited(self, status: int | None) -> None:
+    def on_exit(self, status: int | None) -> None:
         self.status = status
         self._exited.set()
-        self._loop.call_later(DRAIN, self._drained)
+        self._loop.call_later(DRAIN_SECONDS, self._finish_drain)
 
-    def _drained(self) -> None:
+    def _finish_drain(self) -> None:
         if self._paused:  # what is still in the pipe waits for us, not we for it
-            self._loop.call_later(DRAIN, self._drained)
+            self._loop.call_later(DRAIN_SECONDS, self._finish_drain)
         else:
-            self.close()
+            self.end_output()
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -187,9 +193,9 @@ class Program:
             return
         group = transport.get_pid()
         strays = [] if self._exited.is_set() else await asyncio.to_thread(_descendants, group)
-        if _signal(group, signal.SIGTERM) and not await self._empties(group, TERM_GRACE):
-            _signal(group, signal.SIGKILL)
-        strays += await asyncio.to_thread(_marked, self._command.env.get(MARK))
+        if _signal_group(group, signal.SIGTERM) and not await self._wait_group_empty(group, TERM_GRACE):
+            _signal_group(group, signal.SIGKILL)
+        strays += await asyncio.to_thread(_processes_with_mark, self._command.env.get(RUN_MARK_VARIABLE))
         for stray in strays:  # psutil knows a process by its start as well: a number used again is not hit
             with contextlib.suppress(psutil.Error):
                 stray.kill()
@@ -197,20 +203,20 @@ class Program:
             async with asyncio.timeout(KILL_WAIT):
                 await self._exited.wait()
         if self._guard is not None:
-            self._guard.forget(group)
+            self._guard.unwatch(group)
         transport.close()
 
-    async def _empties(self, group: int, seconds: float) -> bool:
+    async def _wait_group_empty(self, group: int, seconds: float) -> bool:
         end = self._loop.time() + seconds
-        while _signal(group, 0):
+        while _signal_group(group, 0):
             if self._loop.time() > end:
                 return False
-            await asyncio.sleep(GROUP_LOOK)
+            await asyncio.sleep(GROUP_POLL_SECONDS)
         return True
 
 
-class _Ears(asyncio.SubprocessProtocol):
-    def __init__(self, program: Program) -> None:
+class _ProcessProtocol(asyncio.SubprocessProtocol):
+    def __init__(self, program: CliProcess) -> None:
         self._program = program
         self._transport: asyncio.SubprocessTransport | None = None
 
@@ -219,45 +225,45 @@ class _Ears(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
-            self._program.take(data)
+            self._program.feed_stdout(data)
         else:
-            self._program.complain(data)
+            self._program.feed_stderr(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 1:
-            self._program.close()
+            self._program.end_output()
 
     def process_exited(self) -> None:
-        self._program.exited(self._transport.get_returncode() if self._transport is not None else None)
+        self._program.on_exit(self._transport.get_returncode() if self._transport is not None else None)
 
 
-class _Splitter:
+class _LineSplitter:
     """Bytes into lines; one over the limit is skipped to its end and told of as None."""
 
-    def __init__(self, tell: Callable[[bytes | None], None]) -> None:
-        self._tell = tell
-        self._kept: list[bytes] = []
+    def __init__(self, on_line: Callable[[bytes | None], None]) -> None:
+        self._on_line = on_line
+        self._pieces: list[bytes] = []
         self._size = 0
 
     def feed(self, data: bytes) -> None:
         *ends, rest = data.split(b"\n")
         for end in ends:
-            self._keep(end)
+            self._append(end)
             self.finish()
-        self._keep(rest)
+        self._append(rest)
 
     def finish(self) -> None:
         if self._size:
-            self._tell(b"".join(self._kept) if self._size <= LONGEST_LINE else None)
-        self._kept.clear()
+            self._on_line(b"".join(self._pieces) if self._size <= MAX_LINE_LENGTH else None)
+        self._pieces.clear()
         self._size = 0
 
-    def _keep(self, piece: bytes) -> None:
+    def _append(self, piece: bytes) -> None:
         self._size += len(piece)
-        if self._size <= LONGEST_LINE:
-            self._kept.append(piece)
+        if self._size <= MAX_LINE_LENGTH:
+            self._pieces.append(piece)
         else:
-            self._kept.clear()
+            self._pieces.clear()
 
 
 def _descendants(leader: int) -> list[psutil.Process]:
@@ -268,17 +274,17 @@ def _descendants(leader: int) -> list[psutil.Process]:
         return []
 
 
-def _marked(mark: str | None) -> list[psutil.Process]:
+def _processes_with_mark(mark: str | None) -> list[psutil.Process]:
     """Found when their parents are gone: a CLI that was killed leaves servers it had given groups of their own."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter() if mark else ():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) == mark:
+            if process.environ().get(RUN_MARK_VARIABLE) == mark:
                 found.append(process)
     return found
 
 
-def _signal(group: int, number: int) -> bool:
+def _signal_group(group: int, number: int) -> bool:
     """Whether there was a group to signal."""
     try:
         os.killpg(group, number)

@@ -6,45 +6,49 @@ from typing import Any, Final
 from ....core.agent import Turn
 from ....core.model import Grant, Json
 
-RECALLED: Final = 30  # messages a CLI that begins anew in an old conversation is told of
-RECALLED_TEXT: Final = 8000  # characters of them, the newest first
-LONGEST_HINTS: Final = 2000  # characters of what a channel says about its formatting
+RECALLED_MESSAGES: Final = 30  # messages a CLI that begins anew in an old conversation is told of
+RECALLED_CHARACTERS: Final = 8000  # characters of them, the newest first
+MAX_HINTS: Final = 2000  # characters of what a channel says about its formatting
 
-MESSAGING: Final = """\
+MESSAGING_INSTRUCTIONS: Final = """\
 ## Messaging
 What you answer is delivered to the conversation the message came from; no tool is needed for that. To write somewhere
 else, or to send a file, use the message_* tools. What you have sent with them to this conversation is not sent again.
 A block that begins with "System:" comes from the gateway and not from the person: act on it, don't quote it."""
 
-REPLIES: Final = """\
+REPLY_INSTRUCTIONS: Final = """\
 ## Replying to a message
 Begin with [[reply_to_current]] to answer the newest message as a reply, or with [[reply_to:ID]] for another one. The
 tag must be the first thing you write and is removed before sending."""
 
-SILENCE: Final = """\
+NO_REPLY_INSTRUCTIONS: Final = """\
 ## Saying nothing
 If nothing should be sent, answer with NO_REPLY and not a word more."""
 
 
-def about(turn: Turn, instructions: Sequence[str | None]) -> str:
+def build_system_prompt(turn: Turn, instructions: Sequence[str | None]) -> str:
     """The sections, each where it applies; `instructions` are the house's and the caller's own."""
     grant = turn.caller.grant
     sections = [text.strip() for text in instructions if text and text.strip()]
     if grant is not None and grant.channel:
-        sections.append(MESSAGING)
+        sections.append(MESSAGING_INSTRUCTIONS)
         hints = turn.settings.get("messageToolHints")
         if hints:
-            sections.append(f"## Formatting\n{_hints(hints)}")
-        sections += [REPLIES, SILENCE, f"## This conversation\n{_place(grant, turn.settings)}"]
+            sections.append(f"## Formatting\n{_format_hints(hints)}")
+        sections += [
+            REPLY_INSTRUCTIONS,
+            NO_REPLY_INSTRUCTIONS,
+            f"## This conversation\n{_format_conversation(grant, turn.settings)}",
+        ]
     return "\n\n".join(sections)
 
 
-def _hints(hints: Any) -> str:
+def _format_hints(hints: Any) -> str:
     text = "\n".join(str(hint) for hint in hints) if isinstance(hints, list) else str(hints)
-    return text[:LONGEST_HINTS]
+    return text[:MAX_HINTS]
 
 
-def _place(grant: Grant, settings: Json) -> str:
+def _format_conversation(grant: Grant, settings: Json) -> str:
     sender = grant.sender
     parts = {
         "channel": grant.channel,
@@ -57,14 +61,14 @@ def _place(grant: Grant, settings: Json) -> str:
     return " | ".join(f"{name}={' '.join(str(value).split())}" for name, value in parts.items() if value)
 
 
-async def earlier(turn: Turn) -> str:
+async def format_history(turn: Turn) -> str:
     """What was said before, for a CLI that does not remember it; empty in a new conversation."""
-    if turn.recall is None:
+    if turn.load_history is None:
         return ""
     lines: list[str] = []
-    room = RECALLED_TEXT
-    for message in reversed(await turn.recall(RECALLED)):
-        text = _text(message).strip()
+    room = RECALLED_CHARACTERS
+    for message in reversed(await turn.load_history(RECALLED_MESSAGES)):
+        text = _message_text(message).strip()
         if message.get("role") not in ("user", "assistant") or not text:
             continue
         line = f"{'Person' if message['role'] == 'user' else 'You'}: {text}"
@@ -75,7 +79,7 @@ async def earlier(turn: Turn) -> str:
     return "\n".join(reversed(lines))
 
 
-def _text(message: Json) -> str:
+def _message_text(message: Json) -> str:
     content = message.get("content")
     if isinstance(content, str):
         return content

@@ -9,54 +9,54 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ....net.files import private_folder
+from ....net.files import make_private_folder
 
 LOCK: Final = "lock"  # in each owner's folder, held while the owner lives: no pid to be mistaken for another's
 
 
-class Folders:
+class RunFolders:
     """Folders of one process, below `base`. Made at first use; `close` removes them all."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
-        self._own: Path | None = None
+        self._process_folder: Path | None = None
         self._lock: int | None = None
 
     @contextlib.contextmanager
-    def new(self) -> Iterator[Path]:
+    def create(self) -> Iterator[Path]:
         """An empty folder for one run."""
-        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._mine()))
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._ensure_process_folder()))
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _mine(self) -> Path:
-        if self._own is None:
-            private_folder(self._base)
-            with _held(self._base / LOCK):
-                _sweep(self._base)
-                self._own = Path(tempfile.mkdtemp(prefix="owner-", dir=self._base))
-                self._lock = os.open(self._own / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    def _ensure_process_folder(self) -> Path:
+        if self._process_folder is None:
+            make_private_folder(self._base)
+            with _file_lock(self._base / LOCK):
+                _remove_stale(self._base)
+                self._process_folder = Path(tempfile.mkdtemp(prefix="owner-", dir=self._base))
+                self._lock = os.open(self._process_folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
-        return self._own
+        return self._process_folder
 
     def close(self) -> None:
-        if self._own is not None and self._lock is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
+        if self._process_folder is not None and self._lock is not None:
+            shutil.rmtree(self._process_folder, ignore_errors=True)
             os.close(self._lock)
-            self._own = self._lock = None
+            self._process_folder = self._lock = None
 
 
-def sweep(base: Path) -> int:
+def remove_stale_folders(base: Path) -> int:
     """Remove what processes that are gone left; how many they were."""
     if not base.exists():
         return 0
-    with _held(base / LOCK):
-        return _sweep(base)
+    with _file_lock(base / LOCK):
+        return _remove_stale(base)
 
 
-def _sweep(base: Path) -> int:
+def _remove_stale(base: Path) -> int:
     swept = 0
     for owner in base.glob("owner-*"):
         with contextlib.suppress(OSError):
@@ -71,7 +71,7 @@ def _sweep(base: Path) -> int:
 
 
 @contextlib.contextmanager
-def _held(path: Path) -> Iterator[None]:
+def _file_lock(path: Path) -> Iterator[None]:
     """One process at a time: between a folder and its lock nobody looks."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

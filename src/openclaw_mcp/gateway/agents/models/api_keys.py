@@ -9,35 +9,35 @@ from typing import Any, Final
 
 import msgspec
 
-from .errors import ModelTrouble
-from .settings import KeySource, Provider
+from .errors import ModelError
+from .settings import KeySource, ModelProvider
 
-REST_AFTER_REFUSAL: Final = 300.0  # seconds before a key that was turned down is the first choice again
-REST_AFTER_RATE: Final = 30.0  # seconds, when the provider does not say how long
-LONGEST_KEY: Final = 16 << 10  # bytes; a larger file is no key
+REJECTION_COOLDOWN: Final = 300.0  # seconds before a key that was turned down is the first choice again
+RATE_LIMIT_COOLDOWN: Final = 30.0  # seconds, when the provider does not say how long
+MAX_KEY_LENGTH: Final = 16 << 10  # bytes; a larger file is no key
 
 
 class KeyRing:
     """The keys of a provider. What was read is kept until it is turned down."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: ModelProvider) -> None:
         self._provider = provider
-        self._read: dict[KeySource, str] = {}
-        self._rests: dict[KeySource, float] = {}
+        self._values: dict[KeySource, str] = {}
+        self._cooldown_until: dict[KeySource, float] = {}
 
-    def order(self) -> list[KeySource | None]:
+    def sort_sources(self) -> list[KeySource | None]:
         """Every key, the rested first; a resting one is still better than none. [None]: no key is needed."""
         now = time.monotonic()
-        sources = sorted(self._provider.keys, key=lambda source: max(self._rests.get(source, 0.0), now))
+        sources = sorted(self._provider.keys, key=lambda source: max(self._cooldown_until.get(source, 0.0), now))
         return list(sources) or [None]
 
     async def read(self, source: KeySource | None) -> str | None:
         """Raises ModelTrouble that says what to set, and never the key."""
         if source is None:
             return None
-        if source not in self._read:
-            self._read[source] = await self._fetch(source)
-        return self._read[source]
+        if source not in self._values:
+            self._values[source] = await self._fetch(source)
+        return self._values[source]
 
     async def _fetch(self, source: KeySource) -> str:
         place = f"models.providers.{self._provider.name}.apiKey"
@@ -48,27 +48,27 @@ class KeyRing:
                 key = os.environ.get(source.where, "").strip()
                 trouble = f"the environment variable {source.where} is not set"
             case "file":
-                key, trouble = await asyncio.to_thread(_from_file, source)
+                key, trouble = await asyncio.to_thread(_read_key_file, source)
             case "keyring":
-                key, trouble = await asyncio.to_thread(_from_keyring, source)
+                key, trouble = await asyncio.to_thread(_read_keyring, source)
         if not key:
-            raise ModelTrouble(f"there is no key for it: {trouble} ({place})", kind="auth")
+            raise ModelError(f"there is no key for it: {trouble} ({place})", kind="auth")
         if not key.isascii() or not key.isprintable():
-            raise ModelTrouble(f"its key must be one line of plain characters ({place})", kind="auth")
+            raise ModelError(f"its key must be one line of plain characters ({place})", kind="auth")
         return key
 
-    def refuse(self, source: KeySource | None) -> None:
+    def reject(self, source: KeySource | None) -> None:
         """The provider does not take this key: read it anew when its turn comes."""
         if source is not None:
-            self._read.pop(source, None)
-            self._rests[source] = time.monotonic() + REST_AFTER_REFUSAL
+            self._values.pop(source, None)
+            self._cooldown_until[source] = time.monotonic() + REJECTION_COOLDOWN
 
-    def rest(self, source: KeySource | None, seconds: float | None) -> None:
+    def cool_down(self, source: KeySource | None, seconds: float | None) -> None:
         if source is not None:
-            self._rests[source] = time.monotonic() + (REST_AFTER_RATE if seconds is None else seconds)
+            self._cooldown_until[source] = time.monotonic() + (RATE_LIMIT_COOLDOWN if seconds is None else seconds)
 
 
-def _from_file(source: KeySource) -> tuple[str, str]:
+def _read_key_file(source: KeySource) -> tuple[str, str]:
     """The key, or what is wrong. A file others may read is no place for one."""
     path = Path(source.where).expanduser()
     try:
@@ -78,15 +78,15 @@ def _from_file(source: KeySource) -> tuple[str, str]:
     with os.fdopen(descriptor, "rb") as file:
         if os.name == "posix" and stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
             return "", f"{path} may be read by others; chmod 600 it"
-        data = file.read(LONGEST_KEY + 1)
-    if len(data) > LONGEST_KEY:
-        return "", f"{path} is larger than {LONGEST_KEY} bytes"
+        data = file.read(MAX_KEY_LENGTH + 1)
+    if len(data) > MAX_KEY_LENGTH:
+        return "", f"{path} is larger than {MAX_KEY_LENGTH} bytes"
     if source.entry in ("", "value"):
         return data.decode("utf-8", "replace").strip(), f"{path} is empty"
-    return _pointed(data, source.entry), f"{path} holds no text at {source.entry}"
+    return _resolve_pointer(data, source.entry), f"{path} holds no text at {source.entry}"
 
 
-def _pointed(data: bytes, pointer: str) -> str:
+def _resolve_pointer(data: bytes, pointer: str) -> str:
     try:
         value: Any = msgspec.json.decode(data)
         for step in pointer.removeprefix("/").split("/"):
@@ -97,7 +97,7 @@ def _pointed(data: bytes, pointer: str) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _from_keyring(source: KeySource) -> tuple[str, str]:
+def _read_keyring(source: KeySource) -> tuple[str, str]:
     try:
         import keyring  # here for start-up: an optional package, for those whose keys are there
     except ImportError:

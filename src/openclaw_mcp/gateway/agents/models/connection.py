@@ -7,21 +7,23 @@ from typing import Final, cast
 
 import httptools
 
-LARGEST_HEAD: Final = 64 << 10  # bytes that may come before an answer's headers are whole; nobody sends more in earnest
-MOST_UNREAD: Final = 1 << 20  # bytes of an answer that wait to be read before the provider is made to wait
+MAX_HEAD_BYTES: Final = (
+    64 << 10
+)  # bytes that may come before an answer's headers are whole; nobody sends more in earnest
+MAX_UNREAD: Final = 1 << 20  # bytes of an answer that wait to be read before the provider is made to wait
 SEND_WAIT: Final = 60.0  # seconds a provider may take to accept more of a request
-INTERIM: Final = range(100, 200)
+INTERIM_STATUSES: Final = range(100, 200)
 
 
-class Broken(Exception):
+class ConnectionBroken(Exception):
     """The connection ended, or what came is not HTTP."""
 
 
-class Late(Exception):
+class ConnectionTimeout(Exception):
     """Nothing came for as long as was to be waited."""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """`send`, then `read` until nothing is left; then, if it is `free`, the next request."""
 
     def __init__(self) -> None:
@@ -33,7 +35,7 @@ class Connection(asyncio.Protocol):
         self._broken = False
         self._paused = False
         self._began = self._ended = False
-        self._sent = self._keeps = False
+        self._sent = self._keeps_alive = False
         self._unread: list[bytes] = []
         self._size = self._head = 0
         self.status = 0
@@ -42,9 +44,9 @@ class Connection(asyncio.Protocol):
         """On the loop's clock."""
 
     @property
-    def free(self) -> bool:
+    def is_reusable(self) -> bool:
         """The last request went out whole, its answer was read to its end, and the other side takes another request."""
-        return self._sent and self._ended and self._keeps and not self._broken
+        return self._sent and self._ended and self._keeps_alive and not self._broken
 
     def close(self) -> None:
         """At once: whoever sends still learns that nobody listens."""
@@ -52,14 +54,14 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def encrypt(self, tls: ssl.SSLContext, host: str) -> None:
+    async def start_tls(self, tls: ssl.SSLContext, host: str) -> None:
         """Go on in TLS, through whatever was connected so far."""
         assert self._transport is not None
         self._transport = await self._loop.start_tls(self._transport, self, tls, server_hostname=host)
 
-    async def send(self, head: bytes, body: Iterable[bytes], *, patience: float) -> None:
+    async def send(self, head: bytes, body: Iterable[bytes], *, timeout: float) -> None:
         """Returns when status and headers of the answer are there; `patience` is for each wait. Raises Broken, Late."""
-        self._expect()
+        self._reset()
         assert self._transport is not None
         self._sent = False
         for piece in body:
@@ -73,11 +75,11 @@ class Connection(asyncio.Protocol):
             self._sent = True
         if head and not self._broken:
             self._transport.write(head)
-        await self._until(lambda: self._began, patience)
+        await self._wait_until(lambda: self._began, timeout)
 
-    async def read(self, *, patience: float) -> bytes:
+    async def read(self, *, timeout: float) -> bytes:
         """What came since the last time; nothing: the answer has ended. Raises Broken, Late."""
-        await self._until(lambda: bool(self._unread) or self._ended, patience)
+        await self._wait_until(lambda: bool(self._unread) or self._ended, timeout)
         found = self._unread[0] if len(self._unread) == 1 else b"".join(self._unread)
         self._unread.clear()
         self._size = 0
@@ -86,24 +88,24 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return found
 
-    def _expect(self) -> None:
+    def _reset(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
-        self._began = self._ended = self._keeps = False
+        self._began = self._ended = self._keeps_alive = False
         self._unread = []
         self._size = self._head = self.status = 0
         self.headers = {}
 
-    async def _until(self, there: Callable[[], bool], patience: float) -> None:
-        while not there():
+    async def _wait_until(self, condition: Callable[[], bool], timeout: float) -> None:
+        while not condition():
             if self._broken:
-                raise Broken
+                raise ConnectionBroken
             self._waiter = self._loop.create_future()
-            await self._wait(self._waiter, patience)
+            await self._wait(self._waiter, timeout)
 
-    async def _wait(self, what: "asyncio.Future[None]", seconds: float) -> None:
-        timer = self._loop.call_later(seconds, _late, what)
+    async def _wait(self, future: "asyncio.Future[None]", seconds: float) -> None:
+        timer = self._loop.call_later(seconds, _set_timeout, future)
         try:
-            await what
+            await future
         finally:
             timer.cancel()
 
@@ -131,12 +133,12 @@ class Connection(asyncio.Protocol):
             self.close()
         if not self._began:
             self._head += len(data)
-            if self._head > LARGEST_HEAD:
+            if self._head > MAX_HEAD_BYTES:
                 self.close()
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if exc is None and self._began and not self._broken and not self._measured:
+        if exc is None and self._began and not self._broken and not self._has_length:
             self._ended = True  # an answer without a length ends with its connection
         self._break()
 
@@ -149,7 +151,7 @@ class Connection(asyncio.Protocol):
         self._sending = None
 
     @property
-    def _measured(self) -> bool:
+    def _has_length(self) -> bool:
         return "content-length" in self.headers or "transfer-encoding" in self.headers
 
     # ---- what the parser says ------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         self.status = self._parser.get_status_code()
-        if self.status in INTERIM:  # the answer itself is still to come
+        if self.status in INTERIM_STATUSES:  # the answer itself is still to come
             self.headers = {}
             return
         self._began = True
@@ -168,17 +170,17 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._unread.append(body)
         self._size += len(body)
-        if self._size > MOST_UNREAD and not self._paused and self._transport is not None:
+        if self._size > MAX_UNREAD and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
         assert self._parser is not None
-        if self.status not in INTERIM:
+        if self.status not in INTERIM_STATUSES:
             self._ended = True
-            self._keeps = self._parser.should_keep_alive()
+            self._keeps_alive = self._parser.should_keep_alive()
 
 
-def _late(what: "asyncio.Future[None]") -> None:
-    if not what.done():
-        what.set_exception(Late())
+def _set_timeout(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_exception(ConnectionTimeout())

@@ -9,13 +9,13 @@ import msgspec
 
 from ....core.errors import OpenClawError
 
-Kind = Literal[
+ModelErrorKind = Literal[
     "auth", "rate_limit", "overloaded", "timeout", "context_length", "bad_request", "not_found", "network", "dropped",
     "limit",
 ]  # fmt: skip
-PASSING: Final = frozenset(("overloaded", "timeout", "network", "dropped"))
+TRANSIENT_KINDS: Final = frozenset(("overloaded", "timeout", "network", "dropped"))
 """Kinds that may be gone a moment later."""
-LONGEST_QUOTE: Final = 300  # characters of a provider's own words that are passed on
+MAX_QUOTE_LENGTH: Final = 300  # characters of a provider's own words that are passed on
 
 _OVERFLOW = re.compile(
     r"context.{0,20}(length|window|overflow|size)|(too many|maximum).{0,20}(tokens|context)|token limit|"
@@ -28,51 +28,51 @@ _BUSY = re.compile(r"overloaded|unavailable|server_error|api_error|internal|time
 _MISSING = re.compile(r"model.{0,40}not.{0,5}found|not_found|does not exist|unknown model", re.IGNORECASE | re.DOTALL)
 
 
-class ModelTrouble(OpenClawError):
+class ModelError(OpenClawError):
     """`retry_after`: seconds the provider asks us to wait. `status`: of HTTP, when there was an answer."""
 
     code = "model_trouble"
 
     def __init__(
-        self, message: str, *, kind: Kind, retry_after: float | None = None, status: int | None = None
+        self, message: str, *, kind: ModelErrorKind, retry_after: float | None = None, status: int | None = None
     ) -> None:
         super().__init__(message)
-        self.kind: Kind = kind
+        self.kind: ModelErrorKind = kind
         self.retry_after = retry_after
         self.status = status
 
 
-class TooMuch(ModelTrouble):
+class ContextOverflow(ModelError):
     """What must be sent does not fit, however much else is left out."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="context_length")
 
 
-def refused(status: int, body: bytes, headers: Mapping[str, str]) -> ModelTrouble:
+def error_from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:
     """What an HTTP answer that is no success means."""
-    kind, message = _words(body)
-    return ModelTrouble(
-        message or f"HTTP {status}", kind=_by_status(status, f"{kind} {message}"), status=status,
+    kind, message = _parse_error_body(body)
+    return ModelError(
+        message or f"HTTP {status}", kind=_kind_by_status(status, f"{kind} {message}"), status=status,
         retry_after=retry_after(headers),
     )  # fmt: skip
 
 
-def told(error: Any) -> ModelTrouble:
+def error_from_stream(error: Any) -> ModelError:
     """What an error in the middle of a stream means."""
-    kind, message = _words_of(error)
+    kind, message = _parse_error(error)
     said = f"{kind} {message}"
-    sort: Kind = "bad_request"
+    sort: ModelErrorKind = "bad_request"
     for pattern, meaning in (
         (_OVERFLOW, "context_length"), (_RATE, "rate_limit"), (_BUSY, "overloaded"), (_AUTH, "auth"),
     ):  # fmt: skip
         if pattern.search(said):
             sort = meaning  # type: ignore[assignment]  # the words are those of Kind
             break
-    return ModelTrouble(message or kind or "the model reported an error", kind=sort)
+    return ModelError(message or kind or "the model reported an error", kind=sort)
 
 
-def _by_status(status: int, said: str) -> Kind:
+def _kind_by_status(status: int, text: str) -> ModelErrorKind:
     match status:
         case 401 | 402 | 403:
             return "auth"
@@ -82,37 +82,37 @@ def _by_status(status: int, said: str) -> Kind:
             return "timeout"
         case 429:
             # Some say "too many" of tokens in one request, which waiting does not cure.
-            return "context_length" if re.search(r"context.?length|prompt is too long", said) else "rate_limit"
+            return "context_length" if re.search(r"context.?length|prompt is too long", text) else "rate_limit"
         case 404:
             return "not_found"
         case _ if status >= 500:
             return "overloaded"
-    if _OVERFLOW.search(said):
+    if _OVERFLOW.search(text):
         return "context_length"
-    return "not_found" if _MISSING.search(said) else "bad_request"
+    return "not_found" if _MISSING.search(text) else "bad_request"
 
 
-def _words(body: bytes) -> tuple[str, str]:
+def _parse_error_body(body: bytes) -> tuple[str, str]:
     try:
-        return _words_of(msgspec.json.decode(body))
+        return _parse_error(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "", _short(body.decode("utf-8", "replace"))
+        return "", _shorten(body.decode("utf-8", "replace"))
 
 
-def _words_of(value: Any) -> tuple[str, str]:
+def _parse_error(value: Any) -> tuple[str, str]:
     """The kind and the message, in any of the shapes providers give errors."""
     if isinstance(value, list) and value:
         value = value[0]
     error = value.get("error", value) if isinstance(value, dict) else value
     if not isinstance(error, dict):
-        return "", _short(str(error or ""))
+        return "", _shorten(str(error or ""))
     kind = " ".join(str(error[name]) for name in ("type", "code") if error.get(name))
-    return kind, _short(str(error.get("message") or error.get("detail") or ""))
+    return kind, _shorten(str(error.get("message") or error.get("detail") or ""))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}…"
+    return line if len(line) <= MAX_QUOTE_LENGTH else f"{line[:MAX_QUOTE_LENGTH]}…"
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

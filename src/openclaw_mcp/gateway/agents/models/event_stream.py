@@ -5,58 +5,60 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
-from ....core.agent import AgentEvent, Partial, Thinking
+from ....core.agent import AgentEvent, PartialAnswer, ThinkingText
 
-Tell = Callable[[AgentEvent], None]
-MOST_UNTOLD: Final = 10_000  # events waiting to be read, words not counted; a reader this far behind has stopped
+EmitEvent = Callable[[AgentEvent], None]
+MOST_BUFFERED_EVENTS: Final = (
+    10_000  # events waiting to be read, words not counted; a reader this far behind has stopped
+)
 
 
-class TooFarBehind(Exception):
+class ReaderTooSlow(Exception):
     """Nobody reads what is told."""
 
 
-class _Untold:
+class _EventBuffer:
     """Events on their way to the reader. Words that wait become one event: a slow reader gets fewer, longer ones."""
 
     def __init__(self) -> None:
         self._events: deque[AgentEvent] = deque()
-        self._news = asyncio.Event()
-        self._over = False
+        self._changed = asyncio.Event()
+        self._closed = False
 
-    def tell(self, event: AgentEvent) -> None:
+    def put(self, event: AgentEvent) -> None:
         last = self._events[-1] if self._events else None
-        if isinstance(event, Partial) and isinstance(last, Partial) and not event.replace:
-            self._events[-1] = Partial(last.text + event.text, last.replace)
-        elif isinstance(event, Thinking) and isinstance(last, Thinking):
-            self._events[-1] = Thinking(last.text + event.text)
-        elif len(self._events) >= MOST_UNTOLD:
-            raise TooFarBehind
+        if isinstance(event, PartialAnswer) and isinstance(last, PartialAnswer) and not event.replace:
+            self._events[-1] = PartialAnswer(last.text + event.text, last.replace)
+        elif isinstance(event, ThinkingText) and isinstance(last, ThinkingText):
+            self._events[-1] = ThinkingText(last.text + event.text)
+        elif len(self._events) >= MOST_BUFFERED_EVENTS:
+            raise ReaderTooSlow
         else:
             self._events.append(event)
-        self._news.set()
+        self._changed.set()
 
-    def end(self) -> None:
-        self._over = True
-        self._news.set()
+    def close(self) -> None:
+        self._closed = True
+        self._changed.set()
 
     async def next(self) -> AgentEvent | None:
         while not self._events:
-            if self._over:
+            if self._closed:
                 return None
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         return self._events.popleft()
 
 
-async def telling(work: Callable[[Tell], Awaitable[AgentEvent]]) -> AsyncGenerator[AgentEvent, None]:
+async def stream_events(work: Callable[[EmitEvent], Awaitable[AgentEvent]]) -> AsyncGenerator[AgentEvent, None]:
     """What `work` tells, then what it returns. Closing the iterator cancels the work and waits for its end."""
-    untold = _Untold()
+    untold = _EventBuffer()
 
     async def whole() -> AgentEvent:
         try:
-            return await work(untold.tell)
+            return await work(untold.put)
         finally:
-            untold.end()
+            untold.close()
 
     task = asyncio.get_running_loop().create_task(whole())
     try:

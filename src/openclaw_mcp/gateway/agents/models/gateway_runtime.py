@@ -11,46 +11,46 @@ from typing import Any, Final, Protocol
 from ....core.agent import (
     AgentEvent,
     Attachment,
-    Failed,
-    Media,
-    Model,
-    Partial,
-    Thinking,
+    MediaAttached,
+    ModelSelected,
+    PartialAnswer,
+    ThinkingText,
     ToolOutcome,
     ToolUpdate,
     ToolUse,
     Turn,
+    TurnFailed,
     Usage,
 )
-from ....core.agent import Final as Answered
-from ....core.agents import AgentCard, Roster
+from ....core.agent import TurnCompleted as Answered
+from ....core.agents import AgentProfile, AgentRoster
 from ....core.errors import BadRequest, OpenClawError
 from ....core.model import Json
-from ....core.numbers import whole
-from ....core.providers import split, wished
+from ....core.numbers import parse_whole_number
+from ....core.providers import model_choices, split_model_name
 from .api_keys import KeyRing
-from .event_stream import Tell, telling
-from .settings import KeySource, Provider, catalogue
+from .event_stream import EmitEvent, stream_events
+from .settings import KeySource, ModelProvider, read_providers
 
-ADMIT_WITHIN: Final = 60.0  # seconds from sending a message to its admission
-STOP_WITHIN: Final = 3.0  # seconds a gateway gets to acknowledge that a run is to stop; our own abort waits for it
-MOST_UNHEARD: Final = 10_000  # events of one run waiting to be read
-MOST_HOPS: Final = 3  # times a message is passed on: a gateway that passes on to itself must come to an end
+ADMIT_TIMEOUT: Final = 60.0  # seconds from sending a message to its admission
+STOP_TIMEOUT: Final = 3.0  # seconds a gateway gets to acknowledge that a run is to stop; our own abort waits for it
+MOST_QUEUED_EVENTS: Final = 10_000  # events of one run waiting to be read
+MAX_HOPS: Final = 3  # times a message is passed on: a gateway that passes on to itself must come to an end
 
 _HOP = re.compile(r":hop([0-9]+):")
 
 
-class FarGateway(Protocol):
+class RemoteGateway(Protocol):
     """Whoever answers methods and tells events."""
 
     async def call(self, method: str, params: Json, *, within: float) -> Any: ...
 
-    def listen(self, hear: Callable[[str, Any], None]) -> Callable[[], None]:
+    def subscribe(self, handler: Callable[[str, Any], None]) -> Callable[[], None]:
         """Hear every event, `hello` each time a lost connection is back, `gone` with the reason if it does not come
         back, until the returned function is called."""
 
 
-Dial = Callable[[str, str | None], AbstractAsyncContextManager[FarGateway]]
+RemoteGatewayConnector = Callable[[str, str | None], AbstractAsyncContextManager[RemoteGateway]]
 """Reach a gateway: its address and token. Entering raises OpenClawError when it can't be reached."""
 
 
@@ -58,58 +58,60 @@ class OpenClawRuntime:
     """An `AgentRuntime`. Connections are made when first needed and kept until `aclose`."""
 
     id = "openclaw"
-    takes: tuple[str, ...] = ("",)
+    media_types: tuple[str, ...] = ("",)
 
-    def __init__(self, dial: Dial, *, config: Callable[[], Json], roster: Callable[[], Roster]) -> None:
-        self._dial = dial
+    def __init__(
+        self, connect: RemoteGatewayConnector, *, config: Callable[[], Json], roster: Callable[[], AgentRoster]
+    ) -> None:
+        self._connect = connect
         self._config = config
         self._roster = roster
         self._stack = AsyncExitStack()
-        self._known: dict[tuple[str, str | None], FarGateway] = {}
-        self._dialling = asyncio.Lock()
+        self._connections: dict[tuple[str, str | None], RemoteGateway] = {}
+        self._connect_lock = asyncio.Lock()
 
     async def aclose(self) -> None:
-        self._known.clear()
+        self._connections.clear()
         await self._stack.aclose()
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent, None]:
-        async def work(tell: Tell) -> AgentEvent:
-            card = self._roster().card(turn.agent_id)
+        async def work(tell: EmitEvent) -> AgentEvent:
+            card = self._roster().get_agent(turn.agent_id)
             try:
                 return await self._delegate(turn, card, tell)
             except OpenClawError as exc:
-                return Failed(message=f"The agent of the other gateway did not answer: {exc}")
+                return TurnFailed(message=f"The agent of the other gateway did not answer: {exc}")
 
-        events = telling(work)
+        events = stream_events(work)
         try:
             async for event in events:
                 yield event
         finally:
             await events.aclose()
 
-    async def _delegate(self, turn: Turn, card: AgentCard, tell: Tell) -> AgentEvent:
-        provider, agent = _target(self._config(), turn, card)
+    async def _delegate(self, turn: Turn, profile: AgentProfile, emit: EmitEvent) -> AgentEvent:
+        provider, agent = _target(self._config(), turn, profile)
         gateway = await self._gateway(provider)
         key = turn.resume or _new_key(turn, agent)
-        tell(Model(provider.name, agent))
-        return await _Errand(gateway, key, tell).carry(_params(turn, card, key))
+        emit(ModelSelected(provider.name, agent))
+        return await _RemoteRun(gateway, key, emit).run(_params(turn, profile, key))
 
-    async def _gateway(self, provider: Provider) -> FarGateway:
+    async def _gateway(self, provider: ModelProvider) -> RemoteGateway:
         ring = KeyRing(provider)
-        token = await ring.read(ring.order()[0])
+        token = await ring.read(ring.sort_sources()[0])
         place = provider.base_url, token
-        async with self._dialling:
-            if place not in self._known:
-                self._known[place] = await self._stack.enter_async_context(self._dial(*place))
-        return self._known[place]
+        async with self._connect_lock:
+            if place not in self._connections:
+                self._connections[place] = await self._stack.enter_async_context(self._connect(*place))
+        return self._connections[place]
 
 
-def _target(config: Json, turn: Turn, card: AgentCard) -> tuple[Provider, str]:
+def _target(config: Json, turn: Turn, profile: AgentProfile) -> tuple[ModelProvider, str]:
     """Which gateway and which of its agents: the agent's model says, else `gateway.remote` and `main`."""
-    providers: Mapping[str, Provider] = catalogue(config)
-    first = turn.model or wished(card.settings.get("model"))[0]
+    providers: Mapping[str, ModelProvider] = read_providers(config)
+    first = turn.model or model_choices(profile.settings.get("model"))[0]
     if first:
-        name, agent = split(first, providers)
+        name, agent = split_model_name(first, providers)
         if name in providers and providers[name].api == "openclaw":
             return providers[name], agent or "main"
     remote = config.get("gateway", {}).get("remote", {})
@@ -117,20 +119,20 @@ def _target(config: Json, turn: Turn, card: AgentCard) -> tuple[Provider, str]:
         words = 'set gateway.remote.url, or a provider with api "openclaw" and the model provider/agent'
         raise BadRequest(f"no gateway is named; {words}")
     keys = (KeySource("value", remote["token"]),) if remote.get("token") else ()
-    return Provider(name="gateway.remote", api="openclaw", base_url=remote["url"], keys=keys), "main"
+    return ModelProvider(name="gateway.remote", api="openclaw", base_url=remote["url"], keys=keys), "main"
 
 
 def _new_key(turn: Turn, agent: str) -> str:
     passed = _HOP.search(turn.session_key)
-    hops = whole(passed[1], most=MOST_HOPS - 1) if passed else 0
+    hops = parse_whole_number(passed[1], maximum=MAX_HOPS - 1) if passed else 0
     if hops is None:
-        raise BadRequest(f"the message was passed on {MOST_HOPS} times; does a gateway pass on to itself?")
+        raise BadRequest(f"the message was passed on {MAX_HOPS} times; does a gateway pass on to itself?")
     return f"agent:{agent}:hop{hops + 1}:{uuid.uuid4()}"
 
 
-def _params(turn: Turn, card: AgentCard, key: str) -> Json:
+def _params(turn: Turn, profile: AgentProfile, key: str) -> Json:
     """Instructions go with the first message: the other gateway's agent has a prompt of its own."""
-    told = [card.settings.get("systemPrompt"), turn.system_prompt] if turn.resume is None else []
+    told = [profile.settings.get("systemPrompt"), turn.system_prompt] if turn.resume is None else []
     message = "\n\n".join(part for part in (*told, turn.prompt) if part)
     params: Json = {"sessionKey": key, "message": message, "queueMode": "followup"}
     if turn.thinking:
@@ -148,23 +150,23 @@ def _params(turn: Turn, card: AgentCard, key: str) -> Json:
     return params
 
 
-class _Errand:
+class _RemoteRun:
     """One message to a far agent, and its answer."""
 
-    def __init__(self, gateway: FarGateway, key: str, tell: Tell) -> None:
+    def __init__(self, gateway: RemoteGateway, key: str, emit: EmitEvent) -> None:
         self._gateway = gateway
         self._key = key
-        self._tell = tell
+        self._emit = emit
         self._run_id = str(uuid.uuid4())
-        self._unheard: asyncio.Queue[tuple[str, Any]] = asyncio.Queue(MOST_UNHEARD)
+        self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue(MOST_QUEUED_EVENTS)
         self._usage: Usage | None = None
 
-    async def carry(self, params: Json) -> AgentEvent:
-        deaf = self._gateway.listen(self._hear)
+    async def run(self, params: Json) -> AgentEvent:
+        deaf = self._gateway.subscribe(self._on_event)
         ended = False
         try:
-            await self._gateway.call("chat.send", {**params, "idempotencyKey": self._run_id}, within=ADMIT_WITHIN)
-            end = await self._end()
+            await self._gateway.call("chat.send", {**params, "idempotencyKey": self._run_id}, within=ADMIT_TIMEOUT)
+            end = await self._wait_end()
             ended = True
             return end
         finally:
@@ -173,29 +175,29 @@ class _Errand:
                 await self._stop()
 
     async def _stop(self) -> None:
-        stop = self._gateway.call("chat.abort", {"sessionKey": self._key, "runId": self._run_id}, within=STOP_WITHIN)
+        stop = self._gateway.call("chat.abort", {"sessionKey": self._key, "runId": self._run_id}, within=STOP_TIMEOUT)
         with suppress(OpenClawError):
             await asyncio.shield(stop)
 
-    def _hear(self, event: str, payload: Any) -> None:
+    def _on_event(self, event: str, payload: Any) -> None:
         ours = event in ("hello", "gone") or (isinstance(payload, dict) and payload.get("runId") == self._run_id)
-        if ours and not self._unheard.full():
-            self._unheard.put_nowait((event, payload))
+        if ours and not self._events.full():
+            self._events.put_nowait((event, payload))
 
-    async def _end(self) -> AgentEvent:
+    async def _wait_end(self) -> AgentEvent:
         while True:
-            event, payload = await self._unheard.get()
+            event, payload = await self._events.get()
             if event == "gone":
-                return Failed(message=f"The other gateway went away: {payload}")
+                return TurnFailed(message=f"The other gateway went away: {payload}")
             if event == "hello":
-                event, payload = "chat", await self._missed()
+                event, payload = "chat", await self._recover_end()
             if event == "agent":
-                for said in _said(payload):
-                    self._tell(said)
-            elif event == "chat" and (end := self._chat(payload)) is not None:
+                for said in _agent_events(payload):
+                    self._emit(said)
+            elif event == "chat" and (end := self._handle_chat(payload)) is not None:
                 return end
 
-    async def _missed(self) -> Json:
+    async def _recover_end(self) -> Json:
         """How the run ended, if its end was lost with the connection; waits until it does."""
         wait = {"runId": self._run_id, "timeoutMs": 24 * 3_600_000}
         end = await self._gateway.call("agent.wait", wait, within=24 * 3600.0)  # the run's own limit comes first
@@ -204,43 +206,43 @@ class _Errand:
             return {"state": "final", "message": {"content": [{"type": "text", "text": text}]}}
         return {"state": "error", "errorMessage": end.get("error") or f"the run ended as {end.get('status')!r}"}
 
-    def _chat(self, payload: Json) -> AgentEvent | None:
+    def _handle_chat(self, payload: Json) -> AgentEvent | None:
         message = payload.get("message")
         match payload.get("state"):
             case "delta":
                 added = payload.get("deltaText")
                 if isinstance(added, str) and not payload.get("replace"):
-                    self._tell(Partial(added))
+                    self._emit(PartialAnswer(added))
                 else:
-                    self._tell(Partial(_text(message), replace=True))
+                    self._emit(PartialAnswer(_text(message), replace=True))
             case "final":
                 for attachment in _media(message):
-                    self._tell(Media(attachment))
+                    self._emit(MediaAttached(attachment))
                 reason = str(payload.get("stopReason") or "stop")
                 return Answered(text=_text(message) if message else None, stop_reason=reason, resume=self._key)
             case "aborted":
-                return Failed(message="The other gateway stopped the run.")
+                return TurnFailed(message="The other gateway stopped the run.")
             case "error":
-                return Failed(message=f"The agent of the other gateway failed: {payload.get('errorMessage')}")
+                return TurnFailed(message=f"The agent of the other gateway failed: {payload.get('errorMessage')}")
         return None
 
 
-def _said(payload: Json) -> Iterator[AgentEvent]:
+def _agent_events(payload: Json) -> Iterator[AgentEvent]:
     data = payload.get("data")
     if not isinstance(data, dict):
         return
     match payload.get("stream"):
         case "lifecycle" if data.get("phase") == "model" and data.get("provider") and data.get("model"):
-            yield Model(str(data["provider"]), str(data["model"]))
+            yield ModelSelected(str(data["provider"]), str(data["model"]))
         case "thinking" if isinstance(data.get("delta"), str):
-            yield Thinking(data["delta"])
+            yield ThinkingText(data["delta"])
         case "usage":
             yield Usage(output=int(data.get("outputTokens") or 0))
         case "tool":
-            yield from _tool(data)
+            yield from _tool_events(data)
 
 
-def _tool(data: Json) -> Iterator[AgentEvent]:
+def _tool_events(data: Json) -> Iterator[AgentEvent]:
     id, name = str(data.get("toolCallId", "")), str(data.get("name", ""))
     match data.get("phase"):
         case "start":

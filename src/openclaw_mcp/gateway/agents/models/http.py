@@ -5,41 +5,50 @@ import ssl
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ....protocol.sse import Events, TooLong
-from .connection import Broken, Connection, Late
-from .endpoints import NoAddress, Place, Route, dial, needs_tls, read_address, route_to, trust
-from .errors import ModelTrouble, refused
-from .messages import Answer, Ask, Codec, Heard, Reader
-from .request_body import Body
-from .settings import Provider
+from ....protocol.sse import SseEventTooLong, SseParser
+from .connection import ConnectionBroken, ConnectionTimeout, HttpConnection
+from .endpoints import (
+    Endpoint,
+    InvalidAddress,
+    Route,
+    create_tls_context,
+    find_route,
+    needs_tls,
+    open_connection,
+    parse_address,
+)
+from .errors import ModelError, error_from_response
+from .messages import AnswerDelta, AnswerReader, ModelAnswer, ModelCodec, ModelRequest
+from .request_body import RequestBody
+from .settings import ModelProvider
 
-MOST_CONNECTIONS: Final = 1000  # at once; sessions beyond it wait for one, within their run's own time
-KEPT_CONNECTIONS: Final = 64  # idle ones of one provider, for the next turns
-KEPT_SECONDS: Final = 30.0  # an idle one older than this has most likely been closed at the other end
-LARGEST_EVENT: Final = 16 << 20  # bytes; one event holds a few words, or an answer that did not stream
-LARGEST_REFUSAL: Final = 64 << 10  # bytes read of an answer that is an error
-OK: Final = 200
+MAX_CONNECTIONS: Final = 1000  # at once; sessions beyond it wait for one, within their run's own time
+MOST_IDLE_CONNECTIONS: Final = 64  # idle ones of one provider, for the next turns
+IDLE_SECONDS: Final = 30.0  # an idle one older than this has most likely been closed at the other end
+MAX_EVENT_BYTES: Final = 16 << 20  # bytes; one event holds a few words, or an answer that did not stream
+LARGEST_ERROR_BODY: Final = 64 << 10  # bytes read of an answer that is an error
+HTTP_OK: Final = 200
 HEADERS: Final = {
     "content-type": "application/json", "accept": "text/event-stream, application/json", "user-agent": "openclaw-mcp",
 }  # fmt: skip
 
 
-class Way(NamedTuple):
+class PooledConnection(NamedTuple):
     """A connection, and by what route it leads where."""
 
-    connection: Connection
+    connection: HttpConnection
     route: Route
 
 
-class Wire:
+class ModelHttpClient:
     """Made once and shared; costs nothing until the first request."""
 
     def __init__(self) -> None:
-        self._idle: dict[tuple[str, str, int], list[Way]] = {}
-        self._busy: set[Connection] = set()
+        self._idle: dict[tuple[str, str, int], list[PooledConnection]] = {}
+        self._busy: set[HttpConnection] = set()
         self._tls: ssl.SSLContext | None = None
-        self._making = asyncio.Lock()
-        self._turns = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._tls_lock = asyncio.Lock()
+        self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def aclose(self) -> None:
         kept = (way.connection for idle in self._idle.values() for way in idle)
@@ -47,166 +56,174 @@ class Wire:
             connection.close()
         self._idle.clear()
 
-    async def ask(self, codec: Codec, ask: Ask, key: str | None, hear: Callable[[Heard], None]) -> Answer:
+    async def ask(
+        self, codec: ModelCodec, request: ModelRequest, key: str | None, on_delta: Callable[[AnswerDelta], None]
+    ) -> ModelAnswer:
         """The model's answer; `hear` gets its pieces while it comes. Raises ModelTrouble.
 
         A cancelled wait closes the connection, which is how a provider learns that nobody listens any more.
         """
-        provider = ask.choice.provider
+        provider = request.choice.provider
         try:
-            place = read_address(codec.url(provider.base_url))
-        except NoAddress as exc:
-            raise ModelTrouble(f"models.providers.{provider.name}.baseUrl {exc}", kind="bad_request") from None
-        reader = codec.reader(ask)
-        async with self._turns:
-            await self._exchange(place, codec, ask, key, Listener(reader, hear))
+            place = parse_address(codec.url(provider.base_url))
+        except InvalidAddress as exc:
+            raise ModelError(f"models.providers.{provider.name}.baseUrl {exc}", kind="bad_request") from None
+        reader = codec.create_reader(request)
+        async with self._slots:
+            await self._exchange(place, codec, request, key, AnswerStream(reader, on_delta))
         answer = reader.answer()
         if answer is None:
-            raise _broken_off()
+            raise _incomplete_error()
         return answer
 
-    async def _exchange(self, place: Place, codec: Codec, ask: Ask, key: str | None, listener: "Listener") -> None:
-        provider = ask.choice.provider
-        way = await self._way(place, provider)
+    async def _exchange(
+        self, endpoint: Endpoint, codec: ModelCodec, request: ModelRequest, key: str | None, stream: "AnswerStream"
+    ) -> None:
+        provider = request.choice.provider
+        way = await self._acquire(endpoint, provider)
         connection, begun = way.connection, False
         try:
-            body = Body(codec.body(ask), ask.talk)
-            head = _head(
-                way.route, place, {**HEADERS, **codec.headers(key), **dict(provider.headers)}, body.size, provider
+            body = RequestBody(codec.encode_body(request), request.messages)
+            head = _request_head(
+                way.route, endpoint, {**HEADERS, **codec.headers(key), **dict(provider.headers)}, body.size, provider
             )
-            await connection.send(head, body, patience=provider.idle_limit)
-            if connection.status != OK:
-                refusal = await _start(connection, provider.idle_limit)
-                raise _without(key, refused(connection.status, refusal, connection.headers))
+            await connection.send(head, body, timeout=provider.idle_limit)
+            if connection.status != HTTP_OK:
+                refusal = await _read_error_body(connection, provider.idle_limit)
+                raise _redact_key(key, error_from_response(connection.status, refusal, connection.headers))
             begun = True
-            await listener.hear_all(connection, patience=provider.idle_limit)
-        except Late:
-            raise ModelTrouble(f"it said nothing for {provider.idle_limit:g} s", kind="timeout") from None
-        except Broken:
-            raise _broken_off() if begun else _failed(provider) from None
+            await stream.read_all(connection, timeout=provider.idle_limit)
+        except ConnectionTimeout:
+            raise ModelError(f"it said nothing for {provider.idle_limit:g} s", kind="timeout") from None
+        except ConnectionBroken:
+            raise _incomplete_error() if begun else _connection_error(provider) from None
         finally:
-            self._give_back(place, way)
+            self._release(endpoint, way)
 
     # ---- connections ---------------------------------------------------------------------------------------------
 
-    async def _way(self, place: Place, provider: Provider) -> Way:
-        idle = self._idle.get(_door(place), [])
+    async def _acquire(self, endpoint: Endpoint, provider: ModelProvider) -> PooledConnection:
+        idle = self._idle.get(_pool_key(endpoint), [])
         now = asyncio.get_running_loop().time()
         while idle:
             way = idle.pop()
-            if way.connection.free and now - way.connection.idle_since < KEPT_SECONDS:
+            if way.connection.is_reusable and now - way.connection.idle_since < IDLE_SECONDS:
                 self._busy.add(way.connection)
                 return way
             way.connection.close()
-        route = route_to(place)
+        route = find_route(endpoint)
         try:
-            connection = await dial(route, await self._trust() if needs_tls(route) else None)
-        except (Broken, Late) as exc:
-            raise _nobody(provider, str(exc)) from None
+            connection = await open_connection(route, await self._tls_context() if needs_tls(route) else None)
+        except (ConnectionBroken, ConnectionTimeout) as exc:
+            raise _unreachable_error(provider, str(exc)) from None
         self._busy.add(connection)
-        return Way(connection, route)
+        return PooledConnection(connection, route)
 
-    async def _trust(self) -> ssl.SSLContext:
-        async with self._making:
+    async def _tls_context(self) -> ssl.SSLContext:
+        async with self._tls_lock:
             if self._tls is None:
                 # In a thread: the reading of certificates would hold up everybody else on the loop.
-                self._tls = await asyncio.to_thread(trust)
+                self._tls = await asyncio.to_thread(create_tls_context)
         return self._tls
 
-    def _give_back(self, place: Place, way: Way) -> None:
-        connection = way.connection
+    def _release(self, endpoint: Endpoint, pooled: PooledConnection) -> None:
+        connection = pooled.connection
         self._busy.discard(connection)
-        idle = self._idle.setdefault(_door(place), [])
-        if connection.free and len(idle) < KEPT_CONNECTIONS:
+        idle = self._idle.setdefault(_pool_key(endpoint), [])
+        if connection.is_reusable and len(idle) < MOST_IDLE_CONNECTIONS:
             connection.idle_since = asyncio.get_running_loop().time()
-            idle.append(way)
+            idle.append(pooled)
         else:
             connection.close()
 
 
-class Listener:
+class AnswerStream:
     """Reads an answer out of a connection and passes on what it says."""
 
-    def __init__(self, reader: Reader, hear: Callable[[Heard], None]) -> None:
+    def __init__(self, reader: AnswerReader, on_delta: Callable[[AnswerDelta], None]) -> None:
         self._reader = reader
-        self._hear = hear
+        self._on_delta = on_delta
 
-    async def hear_all(self, connection: Connection, *, patience: float) -> None:
+    async def read_all(self, connection: HttpConnection, *, timeout: float) -> None:
         try:
             if "event-stream" not in connection.headers.get("content-type", "event-stream"):
-                self._take(await _whole(connection, patience))
+                self._handle_data(await _read_body(connection, timeout))
                 return
-            stream = Events(limit=LARGEST_EVENT)
-            while data := await connection.read(patience=patience):
+            stream = SseParser(limit=MAX_EVENT_BYTES)
+            while data := await connection.read(timeout=timeout):
                 for event in stream.feed(data):
                     if event.data:
-                        self._take(event.data)
-        except TooLong:
-            raise ModelTrouble(f"it sent an event larger than {LARGEST_EVENT} bytes", kind="bad_request") from None
+                        self._handle_data(event.data)
+        except SseEventTooLong:
+            raise ModelError(f"it sent an event larger than {MAX_EVENT_BYTES} bytes", kind="bad_request") from None
 
-    def _take(self, data: bytes) -> None:
-        for heard in understood(self._reader, data):
-            self._hear(heard)
+    def _handle_data(self, data: bytes) -> None:
+        for heard in parse_event(self._reader, data):
+            self._on_delta(heard)
 
 
-def understood(reader: Reader, data: bytes) -> tuple[Heard, ...]:
+def parse_event(reader: AnswerReader, data: bytes) -> tuple[AnswerDelta, ...]:
     """What an event says. Whatever a server may send, the reader's surprise is trouble with the model, not with us."""
     try:
         return tuple(reader.read(data))
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError):
-        raise ModelTrouble("it sent something that is no answer of this API", kind="dropped") from None
+        raise ModelError("it sent something that is no answer of this API", kind="dropped") from None
 
 
-def _door(place: Place) -> tuple[str, str, int]:
-    return place.scheme, place.host, place.port
+def _pool_key(endpoint: Endpoint) -> tuple[str, str, int]:
+    return endpoint.scheme, endpoint.host, endpoint.port
 
 
-def _head(route: Route, place: Place, headers: dict[str, str], size: int, provider: Provider) -> bytes:
+def _request_head(
+    route: Route, endpoint: Endpoint, headers: dict[str, str], size: int, provider: ModelProvider
+) -> bytes:
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
         where = f"a header of models.providers.{provider.name}, or its key,"
-        raise ModelTrouble(f"{where} holds a line break; write it on one line", kind="bad_request")
-    first = f"POST {route.prefix}{place.target} HTTP/1.1\r\nhost: {place.named}\r\n{route.extra}"
+        raise ModelError(f"{where} holds a line break; write it on one line", kind="bad_request")
+    first = (
+        f"POST {route.target_prefix}{endpoint.target} HTTP/1.1\r\nhost: {endpoint.host_header}\r\n{route.extra_headers}"
+    )
     return f"{first}{lines}content-length: {size}\r\n\r\n".encode()
 
 
-async def _start(connection: Connection, patience: float) -> bytes:
+async def _read_error_body(connection: HttpConnection, timeout: float) -> bytes:
     data = b""
-    while len(data) <= LARGEST_REFUSAL and (more := await connection.read(patience=patience)):
+    while len(data) <= LARGEST_ERROR_BODY and (more := await connection.read(timeout=timeout)):
         data += more
-    return data[:LARGEST_REFUSAL]
+    return data[:LARGEST_ERROR_BODY]
 
 
-async def _whole(connection: Connection, patience: float) -> bytes:
+async def _read_body(connection: HttpConnection, timeout: float) -> bytes:
     """The answer of a server that does not stream."""
     data = bytearray()
-    while more := await connection.read(patience=patience):
+    while more := await connection.read(timeout=timeout):
         data += more
-        if len(data) > LARGEST_EVENT:
-            raise TooLong
+        if len(data) > MAX_EVENT_BYTES:
+            raise SseEventTooLong
     return bytes(data)
 
 
-def _nobody(provider: Provider, why: str) -> ModelTrouble:
-    where = _where(provider)
-    text = f"{where}: {why}" if why else f"nobody answers at {where}; is it running, and is that its address?"
-    return ModelTrouble(text, kind="network")
+def _unreachable_error(provider: ModelProvider, reason: str) -> ModelError:
+    where = _provider_address(provider)
+    text = f"{where}: {reason}" if reason else f"nobody answers at {where}; is it running, and is that its address?"
+    return ModelError(text, kind="network")
 
 
-def _failed(provider: Provider) -> ModelTrouble:
-    return ModelTrouble(f"the connection to {_where(provider)} failed", kind="network")
+def _connection_error(provider: ModelProvider) -> ModelError:
+    return ModelError(f"the connection to {_provider_address(provider)} failed", kind="network")
 
 
-def _broken_off() -> ModelTrouble:
-    return ModelTrouble("the answer broke off in the middle", kind="dropped")
+def _incomplete_error() -> ModelError:
+    return ModelError("the answer broke off in the middle", kind="dropped")
 
 
-def _where(provider: Provider) -> str:
+def _provider_address(provider: ModelProvider) -> str:
     return provider.base_url.partition("?")[0]
 
 
-def _without(key: str | None, trouble: ModelTrouble) -> ModelTrouble:
+def _redact_key(key: str | None, error: ModelError) -> ModelError:
     """Some providers quote the key they refuse."""
-    if key and key in str(trouble):
-        trouble.args = (str(trouble).replace(key, "***"),)
-    return trouble
+    if key and key in str(error):
+        error.args = (str(error).replace(key, "***"),)
+    return error

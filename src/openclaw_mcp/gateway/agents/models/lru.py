@@ -4,25 +4,25 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+CachedValue = TypeVar("CachedValue")
 
-MOST: Final = 16  # different menus at a time: agents differ in what they may use, their sessions seldom do
+MOST_ENTRIES: Final = 16  # different menus at a time: agents differ in what they may use, their sessions seldom do
 
 
-class Kept(Generic[Item, Made]):
+class LruCache(Generic[Item, CachedValue]):
     """Call it as you would `make`. The latest are kept."""
 
-    def __init__(self, make: Callable[[tuple[Item, ...]], Made]) -> None:
+    def __init__(self, make: Callable[[tuple[Item, ...]], CachedValue]) -> None:
         self._make = make
-        self._kept: list[tuple[tuple[Item, ...], Made]] = []
+        self._entries: list[tuple[tuple[Item, ...], CachedValue]] = []
 
-    def __call__(self, items: Sequence[Item]) -> Made:
+    def __call__(self, items: Sequence[Item]) -> CachedValue:
         wanted = tuple(items)
-        for place, (known, made) in enumerate(self._kept):
+        for place, (known, made) in enumerate(self._entries):
             if known == wanted:  # quick: the same objects, as a rule
                 if place:
-                    self._kept.insert(0, self._kept.pop(place))
+                    self._entries.insert(0, self._entries.pop(place))
                 return made
         made = self._make(wanted)
-        self._kept = [(wanted, made), *self._kept[: MOST - 1]]
+        self._entries = [(wanted, made), *self._entries[: MOST_ENTRIES - 1]]
         return made

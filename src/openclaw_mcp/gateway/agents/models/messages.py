@@ -7,30 +7,30 @@ from msgspec import Struct
 
 from ....core.agent import Usage
 from ....core.model import Json
-from .settings import Choice
+from .settings import ModelChoice
 
 
-class Words(Struct, frozen=True, tag="words"):
+class TextPart(Struct, frozen=True, tag="words"):
     text: str
 
 
-class Picture(Struct, frozen=True, tag="picture"):
+class ImagePart(Struct, frozen=True, tag="picture"):
     mime_type: str
     data: str | bytes
     """Base64, or the bytes themselves."""
 
 
-class Thought(Struct, frozen=True, tag="thought", kw_only=True):
+class ThinkingPart(Struct, frozen=True, tag="thought", kw_only=True):
     """What a model thought aloud. Only the model it came from may be given it back, as it was."""
 
     text: str
     origin: str
     signature: str | None = None
-    sealed: str | None = None
+    redacted: str | None = None
     """In place of the text: thoughts the provider keeps to itself."""
 
 
-class Call(Struct, frozen=True, tag="call"):
+class ToolCallPart(Struct, frozen=True, tag="call"):
     id: str
     name: str
     """As the model's API knows the tool."""
@@ -38,24 +38,24 @@ class Call(Struct, frozen=True, tag="call"):
     """JSON text, as the model wrote it."""
 
 
-class Result(Struct, frozen=True, tag="result", kw_only=True):
+class ToolResultPart(Struct, frozen=True, tag="result", kw_only=True):
     id: str
     name: str
-    parts: tuple[Words | Picture, ...]
+    parts: tuple[TextPart | ImagePart, ...]
     failed: bool = False
 
 
-Part = Words | Picture | Thought | Call | Result
+MessagePart = TextPart | ImagePart | ThinkingPart | ToolCallPart | ToolResultPart
 
 
-class Said(Struct, frozen=True):
+class ModelMessage(Struct, frozen=True):
     """One message. Results of tools are the user's."""
 
     role: Literal["user", "assistant"]
-    parts: tuple[Part, ...]
+    parts: tuple[MessagePart, ...]
 
 
-class Offer(Struct, frozen=True):
+class ModelTool(Struct, frozen=True):
     """A tool, under a name the model's API takes."""
 
     name: str
@@ -63,60 +63,60 @@ class Offer(Struct, frozen=True):
     schema: Json
 
 
-class Ask(Struct, frozen=True, kw_only=True):
+class ModelRequest(Struct, frozen=True, kw_only=True):
     """One request to a model."""
 
-    choice: Choice
+    choice: ModelChoice
     system: str
-    talk: Sequence[Said]
-    offers: Sequence[Offer] = ()
+    messages: Sequence[ModelMessage]
+    tools: Sequence[ModelTool] = ()
     thinking: str | None = None
 
 
-class Heard(Struct, frozen=True):
+class AnswerDelta(Struct, frozen=True):
     """A piece of the answer while it comes."""
 
     text: str
-    thought: bool = False
+    is_thinking: bool = False
 
 
-Stop = Literal["stop", "tools", "length", "refusal", "pause"]
+StopKind = Literal["stop", "tools", "length", "refusal", "pause"]
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class ModelAnswer(Struct, frozen=True, kw_only=True):
     """The whole of it. `pause`: the model has more to say and asks to be asked again."""
 
-    parts: tuple[Part, ...]
-    stop: Stop
+    parts: tuple[MessagePart, ...]
+    stop: StopKind
     usage: Usage
 
     @property
-    def calls(self) -> tuple[Call, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Call))
+    def calls(self) -> tuple[ToolCallPart, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
 
 
-class Reader(Protocol):
+class AnswerReader(Protocol):
     """Takes in one answer, event by event."""
 
-    def read(self, data: bytes) -> Iterable[Heard]:
+    def read(self, data: bytes) -> Iterable[AnswerDelta]:
         """Take in the data of one event. Raises ModelTrouble when it tells of an error."""
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> ModelAnswer | None:
         """The answer once it is whole; None when the stream ended before it was."""
 
 
-class Codec(Protocol):
+class ModelCodec(Protocol):
     """A model API's dialect. Pure: no I/O."""
 
     def url(self, base: str) -> str: ...
 
     def headers(self, key: str | None) -> dict[str, str]: ...
 
-    def body(self, ask: Ask) -> bytes:
+    def encode_body(self, request: ModelRequest) -> bytes:
         """JSON; pictures as `body.written` says."""
 
-    def reader(self, ask: Ask) -> Reader: ...
+    def create_reader(self, request: ModelRequest) -> AnswerReader: ...
 
 
-def text_of(parts: Iterable[Part]) -> str:
-    return "".join(part.text for part in parts if isinstance(part, Words))
+def join_text(parts: Iterable[MessagePart]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, TextPart))

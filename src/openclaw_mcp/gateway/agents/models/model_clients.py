@@ -6,114 +6,117 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ....core.providers import Api
-from .anthropic import Anthropic
+from ....core.providers import ModelApi
+from .anthropic import AnthropicCodec
 from .api_keys import KeyRing
-from .errors import PASSING, ModelTrouble, TooMuch
-from .http import Wire
-from .messages import Answer, Ask, Codec, Heard
-from .openai import OpenAI
-from .settings import Choice, KeySource, Provider
+from .errors import TRANSIENT_KINDS, ContextOverflow, ModelError
+from .http import ModelHttpClient
+from .messages import AnswerDelta, ModelAnswer, ModelCodec, ModelRequest
+from .openai import OpenAICodec
+from .settings import KeySource, ModelChoice, ModelProvider
 
 logger = logging.getLogger(__name__)
 
 FIRST_WAIT: Final = 0.25  # seconds before the first new try; doubles with each
-LONGEST_WAIT: Final = 8.0
-LONGEST_ASKED: Final = 60.0  # seconds; a provider that asks for a longer wait is given up on
-MOST_SHRINKS: Final = 3  # times a conversation is made smaller because the provider says so
-CODECS: Final[Mapping[Api, Codec]] = {"openai": OpenAI(), "anthropic": Anthropic()}
+MAX_WAIT: Final = 8.0
+LONGEST_RETRY_AFTER: Final = 60.0  # seconds; a provider that asks for a longer wait is given up on
+MAX_SHRINKS: Final = 3  # times a conversation is made smaller because the provider says so
+CODECS: Final[Mapping[ModelApi, ModelCodec]] = {"openai": OpenAICodec(), "anthropic": AnthropicCodec()}
 
 
-class Shop:
+class ModelClients:
     """What every turn shares: the wire and the keys' standing. Lives as long as the runtimes do."""
 
     def __init__(self) -> None:
-        self.wire = Wire()
-        self._rings: dict[Provider, KeyRing] = {}
+        self.http = ModelHttpClient()
+        self._key_rings: dict[ModelProvider, KeyRing] = {}
 
-    def ring(self, provider: Provider) -> KeyRing:
-        if provider not in self._rings:
+    def key_ring(self, provider: ModelProvider) -> KeyRing:
+        if provider not in self._key_rings:
             # A changed entry is another provider; the old one's keys are forgotten with it.
-            self._rings = {known: ring for known, ring in self._rings.items() if known.name != provider.name}
-            self._rings[provider] = KeyRing(provider)
-        return self._rings[provider]
+            self._key_rings = {known: ring for known, ring in self._key_rings.items() if known.name != provider.name}
+            self._key_rings[provider] = KeyRing(provider)
+        return self._key_rings[provider]
 
     async def aclose(self) -> None:
-        await self.wire.aclose()
+        await self.http.aclose()
 
 
-class Ear(NamedTuple):
+class StreamHandler(NamedTuple):
     """Whoever listens while an answer comes."""
 
-    begin: Callable[[Choice], None]
+    on_start: Callable[[ModelChoice], None]
     """A model is asked; whatever an earlier try said is void."""
-    hear: Callable[[Heard], None]
+    on_delta: Callable[[AnswerDelta], None]
 
 
-class Asking:
+class ModelFailover:
     """A turn's questions. Once another model had to answer, it answers the rest of the turn."""
 
-    def __init__(self, shop: Shop, choices: Sequence[Choice], *, retries: int) -> None:
-        self._shop = shop
+    def __init__(self, clients: ModelClients, choices: Sequence[ModelChoice], *, retries: int) -> None:
+        self._clients = clients
         self._choices = list(choices)
         self._retries = retries
 
     @property
-    def choice(self) -> Choice:
+    def current(self) -> ModelChoice:
         """The model asked next."""
         return self._choices[0]
 
-    async def ask(self, prepare: Callable[[Choice, int], Ask], ear: Ear) -> Answer:
+    async def ask(self, prepare: Callable[[ModelChoice, int], ModelRequest], handler: StreamHandler) -> ModelAnswer:
         """The answer. `prepare` makes the question for a model, smaller the higher its second argument.
 
         Raises the ModelTrouble of the first model when no model answers: that is the one to be put right.
         """
-        first: ModelTrouble | None = None
+        first: ModelError | None = None
         while True:
             try:
-                return await self._one(self.choice, prepare, ear)
-            except ModelTrouble as trouble:
-                logger.warning("%s: %s (%s)", self.choice.name, trouble, trouble.kind)
+                return await self._ask_model(self.current, prepare, handler)
+            except ModelError as trouble:
+                logger.warning("%s: %s (%s)", self.current.name, trouble, trouble.kind)
                 first = first or trouble
                 if len(self._choices) == 1 or trouble.kind in ("bad_request", "limit"):
                     raise first from None
                 self._choices.pop(0)
 
-    async def _one(self, choice: Choice, prepare: Callable[[Choice, int], Ask], ear: Ear) -> Answer:
-        ring = self._shop.ring(choice.provider)
-        keys = ring.order()
+    async def _ask_model(
+        self, choice: ModelChoice, prepare: Callable[[ModelChoice, int], ModelRequest], handler: StreamHandler
+    ) -> ModelAnswer:
+        ring = self._clients.key_ring(choice.provider)
+        keys = ring.sort_sources()
         tries = shrinks = 0
         while True:
             try:
                 ask = prepare(choice, shrinks)
                 key = await ring.read(keys[0])
-                ear.begin(choice)
-                return await self._shop.wire.ask(CODECS[choice.provider.api], ask, key, ear.hear)
-            except ModelTrouble as trouble:
-                if _too_long(trouble) and shrinks < MOST_SHRINKS:
+                handler.on_start(choice)
+                return await self._clients.http.ask(CODECS[choice.provider.api], ask, key, handler.on_delta)
+            except ModelError as trouble:
+                if _is_too_long(trouble) and shrinks < MAX_SHRINKS:
                     shrinks += 1
-                elif _turn_key(ring, keys, trouble):
+                elif _rotate_key(ring, keys, trouble):
                     pass
                 elif (
-                    tries < self._retries and (wait := _wait(trouble, tries, alone=len(self._choices) == 1)) is not None
+                    tries < self._retries
+                    and (wait := _retry_delay(trouble, tries, is_last_model=len(self._choices) == 1)) is not None
                 ):
                     tries += 1
                     await asyncio.sleep(wait)
-                    keys = ring.order()
+                    keys = ring.sort_sources()
                 else:
                     raise
 
 
-def _too_long(trouble: ModelTrouble) -> bool:
-    return trouble.kind == "context_length" and not isinstance(trouble, TooMuch)
+def _is_too_long(error: ModelError) -> bool:
+    return error.kind == "context_length" and not isinstance(error, ContextOverflow)
 
 
-def _turn_key(ring: KeyRing, keys: list[KeySource | None], trouble: ModelTrouble) -> bool:
+def _rotate_key(key_ring: KeyRing, keys: list[KeySource | None], error: ModelError) -> bool:
     """Put the next key first, if it is the key that is at fault and there is another."""
-    if trouble.kind == "auth":
-        ring.refuse(keys[0])
-    elif trouble.kind == "rate_limit":
-        ring.rest(keys[0], trouble.retry_after)
+    if error.kind == "auth":
+        key_ring.reject(keys[0])
+    elif error.kind == "rate_limit":
+        key_ring.cool_down(keys[0], error.retry_after)
     else:
         return False
     if len(keys) == 1:
@@ -122,10 +125,10 @@ def _turn_key(ring: KeyRing, keys: list[KeySource | None], trouble: ModelTrouble
     return True
 
 
-def _wait(trouble: ModelTrouble, tries: int, *, alone: bool) -> float | None:
+def _retry_delay(error: ModelError, tries: int, *, is_last_model: bool) -> float | None:
     """Seconds until another try makes sense; None when it does not, or when another model would answer sooner."""
-    if trouble.kind != "rate_limit" and trouble.kind not in PASSING:
+    if error.kind != "rate_limit" and error.kind not in TRANSIENT_KINDS:
         return None
-    if trouble.retry_after is not None:
-        return trouble.retry_after if trouble.retry_after <= (LONGEST_ASKED if alone else LONGEST_WAIT) else None
-    return float(min(LONGEST_WAIT, FIRST_WAIT * 2**tries) * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, guards nothing
+    if error.retry_after is not None:
+        return error.retry_after if error.retry_after <= (LONGEST_RETRY_AFTER if is_last_model else MAX_WAIT) else None
+    return float(min(MAX_WAIT, FIRST_WAIT * 2**tries) * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, guards nothing

@@ -6,50 +6,50 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from .messages import Part, Picture, Result, Said
+from .messages import ImagePart, MessagePart, ModelMessage, ToolResultPart
 
-MARK: Final = secrets.token_hex(16)
+PLACEHOLDER: Final = secrets.token_hex(16)
 """Where a picture goes. Random, so that no message can hold it."""
-PIECE: Final = 3 << 14  # bytes of a picture written at a time; of three, so that the pieces join without padding
+CHUNK_SIZE: Final = 3 << 14  # bytes of a picture written at a time; of three, so that the pieces join without padding
 
-_MARKED = re.compile(f"{MARK}-([0-9]+)-".encode())
+_PLACEHOLDER_PATTERN = re.compile(f"{PLACEHOLDER}-([0-9]+)-".encode())
 
 
-def written(picture: Picture) -> str:
+def encode_image(image: ImagePart) -> str:
     """A picture's base64, or what stands for it until the body is sent."""
-    return picture.data if isinstance(picture.data, str) else f"{MARK}-{id(picture.data)}-"
+    return image.data if isinstance(image.data, str) else f"{PLACEHOLDER}-{id(image.data)}-"
 
 
-class Body:
+class RequestBody:
     """Iterates over the body's bytes, any number of times."""
 
-    def __init__(self, text: bytes, talk: Sequence[Said]) -> None:
+    def __init__(self, text: bytes, messages: Sequence[ModelMessage]) -> None:
         """`text` is JSON in which the pictures of `talk` are as `written` says."""
-        pictures = {id(data): data for said in talk for data in _pictures(said.parts)}
+        pictures = {id(data): data for said in messages for data in _image_bytes(said.parts)}
         self._texts: list[bytes] = []
-        self._between: list[bytes] = []
-        for number, piece in enumerate(_MARKED.split(text) if pictures else (text,)):
+        self._images: list[bytes] = []
+        for number, piece in enumerate(_PLACEHOLDER_PATTERN.split(text) if pictures else (text,)):
             if number % 2:
-                self._between.append(pictures[int(piece)])
+                self._images.append(pictures[int(piece)])
             else:
                 self._texts.append(piece)
 
     @property
     def size(self) -> int:
-        return sum(map(len, self._texts)) + sum((len(data) + 2) // 3 * 4 for data in self._between)
+        return sum(map(len, self._texts)) + sum((len(data) + 2) // 3 * 4 for data in self._images)
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._texts[0]
-        for data, text in zip(self._between, self._texts[1:], strict=True):
+        for data, text in zip(self._images, self._texts[1:], strict=True):
             view = memoryview(data)
-            for begin in range(0, len(data), PIECE):
-                yield binascii.b2a_base64(view[begin : begin + PIECE], newline=False)
+            for begin in range(0, len(data), CHUNK_SIZE):
+                yield binascii.b2a_base64(view[begin : begin + CHUNK_SIZE], newline=False)
             yield text
 
 
-def _pictures(parts: Sequence[Part]) -> Iterator[bytes]:
+def _image_bytes(parts: Sequence[MessagePart]) -> Iterator[bytes]:
     for part in parts:
-        if isinstance(part, Picture) and isinstance(part.data, bytes):
+        if isinstance(part, ImagePart) and isinstance(part.data, bytes):
             yield part.data
-        elif isinstance(part, Result):
-            yield from _pictures(part.parts)
+        elif isinstance(part, ToolResultPart):
+            yield from _image_bytes(part.parts)

@@ -5,193 +5,217 @@ from typing import Final
 
 import msgspec
 
-from ....core.agent import AgentEvent, Failed, Model, Notice, Partial, Thinking, Turn, Usage
-from ....core.agent import Final as Answered
+from ....core.agent import AgentEvent, ModelSelected, Notice, PartialAnswer, ThinkingText, Turn, TurnFailed, Usage
+from ....core.agent import TurnCompleted as Answered
 from ....core.model import Json
 from . import context_window, history
-from .errors import ModelTrouble, TooMuch
-from .event_stream import Tell
-from .messages import Answer, Ask, Call, Heard, Offer, Part, Picture, Result, Said, Words
-from .model_clients import Asking, Ear, Shop
-from .settings import Choice, Limits
-from .turn_tools import Bench
+from .errors import ContextOverflow, ModelError
+from .event_stream import EmitEvent
+from .messages import (
+    AnswerDelta,
+    ImagePart,
+    MessagePart,
+    ModelAnswer,
+    ModelMessage,
+    ModelRequest,
+    ModelTool,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from .model_clients import ModelClients, ModelFailover, StreamHandler
+from .settings import ModelChoice, ModelRunLimits
+from .turn_tools import TurnTools
 
-SHRINK: Final = 0.6  # of its size is left to a conversation each time a provider says it is too long
-UNSEEN: Final = Words("[an image; this model does not see images]")
+SHRINK_FACTOR: Final = 0.6  # of its size is left to a conversation each time a provider says it is too long
+IMAGE_UNSUPPORTED: Final = TextPart("[an image; this model does not see images]")
 
 
-class Loop:
+class AgentLoop:
     """One turn."""
 
     def __init__(
-        self, turn: Turn, shop: Shop, choices: Sequence[Choice], limits: Limits, *, system: str, tell: Tell
+        self,
+        turn: Turn,
+        clients: ModelClients,
+        choices: Sequence[ModelChoice],
+        limits: ModelRunLimits,
+        *,
+        system: str,
+        emit: EmitEvent,
     ) -> None:
         self._turn = turn
         self._limits = limits
         self._system = system
-        self._tell = tell
-        self._asking = Asking(shop, choices, retries=limits.retries)
-        self._bench = Bench(turn, tell, at_once=limits.parallel_tools)
-        self._gauge = context_window.Gauge()
-        self._talk: list[Said] = []
-        self._before = 0
+        self._emit = emit
+        self._failover = ModelFailover(clients, choices, retries=limits.retries)
+        self._turn_tools = TurnTools(turn, emit, concurrency=limits.parallel_tools)
+        self._estimator = context_window.TokenEstimator()
+        self._messages: list[ModelMessage] = []
+        self._history_count = 0
         """How many of them are from earlier turns."""
         self._recalled: Sequence[Json] = ()
-        self._offers: Sequence[Offer] = ()
+        self._model_tools: Sequence[ModelTool] = ()
         self._estimated = 0
         self._text = ""
-        self._kept_text = ""
+        self._text_before = ""
         """What was said before the answer that comes now."""
-        self._answering: Choice | None = None
+        self._answering_model: ModelChoice | None = None
         self._usage = Usage()
-        self._model_calls = self._tool_calls = self._called = 0
+        self._model_calls = self._tool_calls = self._call_count = 0
         self._ids: set[str] = set()
 
-    async def go(self) -> AgentEvent:
+    async def run(self) -> AgentEvent:
         """The end of the turn."""
         try:
-            return await self._until_answered()
-        except ModelTrouble as trouble:
-            return self._failed(str(trouble), trouble.kind)
+            return await self._run_turn()
+        except ModelError as trouble:
+            return self._failure(str(trouble), trouble.kind)
 
-    async def _until_answered(self) -> AgentEvent:
-        await self._remember()
+    async def _run_turn(self) -> AgentEvent:
+        await self._load_history()
         while True:
-            self._check()
+            self._check_limits()
             answer = await self._ask()
-            self._talk.append(Said("assistant", answer.parts))
+            self._messages.append(ModelMessage("assistant", answer.parts))
             if answer.stop == "refusal":
-                return self._failed("the model declined to answer", "refusal")
+                return self._failure("the model declined to answer", "refusal")
             if answer.calls:
                 self._tool_calls += len(answer.calls)
                 if self._tool_calls > self._limits.tool_calls:
-                    raise _over(f"it called tools more than {self._limits.tool_calls} times", "toolCalls")
-                most = context_window.most_of_result(self._asking.choice.card.window)
-                self._talk.append(Said("user", await self._bench.use(answer.calls, most=most)))
+                    raise _limit_error(f"it called tools more than {self._limits.tool_calls} times", "toolCalls")
+                most = context_window.max_result_chars(self._failover.current.model.window)
+                self._messages.append(
+                    ModelMessage("user", await self._turn_tools.call_all(answer.calls, max_chars=most))
+                )
             elif answer.stop != "pause":
                 return Answered(text=self._text, stop_reason=answer.stop, usage=self._usage)
 
-    async def _remember(self) -> None:
-        self._offers = await self._bench.offers()
-        if self._turn.recall is not None:
-            self._recalled, cut = history.since_cut(await self._turn.recall(history.RECALLED))
+    async def _load_history(self) -> None:
+        self._model_tools = await self._turn_tools.list_tools()
+        if self._turn.load_history is not None:
+            self._recalled, cut = history.visible_messages(await self._turn.load_history(history.RECALLED_MESSAGES))
             if cut:
-                self._say(f"Only the last {len(self._recalled)} messages are still shown to the model.")
-            self._talk = history.read(self._recalled, self._bench.spelling)
-        self._before = len(self._talk)
-        self._talk.append(history.asked_now(self._turn.prompt, self._turn.attachments))
+                self._emit_notice(f"Only the last {len(self._recalled)} messages are still shown to the model.")
+            self._messages = history.parse_transcript(self._recalled, self._turn_tools.api_name)
+        self._history_count = len(self._messages)
+        self._messages.append(history.prompt_message(self._turn.prompt, self._turn.attachments))
 
-    def _check(self) -> None:
+    def _check_limits(self) -> None:
         """Whether the run may ask the model once more."""
         if self._model_calls >= self._limits.model_calls:
-            raise _over(f"it asked the model {self._model_calls} times without coming to an end", "modelCalls")
+            raise _limit_error(f"it asked the model {self._model_calls} times without coming to an end", "modelCalls")
         if self._usage.total >= self._limits.tokens:
-            raise _over(f"it used {self._usage.total} tokens", "tokens")
+            raise _limit_error(f"it used {self._usage.total} tokens", "tokens")
         self._model_calls += 1
 
     # ---- asking --------------------------------------------------------------------------------------------------
 
-    async def _ask(self) -> Answer:
-        self._offers = await self._bench.offers()
-        self._kept_text = self._text
-        answer = await self._asking.ask(self._prepare, Ear(self._begin, self._hear))
-        answer = msgspec.structs.replace(answer, parts=tuple(self._named(part) for part in answer.parts))
+    async def _ask(self) -> ModelAnswer:
+        self._model_tools = await self._turn_tools.list_tools()
+        self._text_before = self._text
+        answer = await self._failover.ask(self._build_request, StreamHandler(self._on_start, self._on_delta))
+        answer = msgspec.structs.replace(answer, parts=tuple(self._ensure_unique_id(part) for part in answer.parts))
         used = answer.usage
-        self._gauge.learn(self._estimated, used.input + used.cache_read + used.cache_write)
-        self._usage = _sum(self._usage, used, self._asking.choice)
-        self._tell(self._usage)
+        self._estimator.calibrate(self._estimated, used.input + used.cache_read + used.cache_write)
+        self._usage = _add_usage(self._usage, used, self._failover.current)
+        self._emit(self._usage)
         return answer
 
-    def _named(self, part: Part) -> Part:
+    def _ensure_unique_id(self, part: MessagePart) -> MessagePart:
         """A call under an id of its own: some servers give every answer's calls the same ones."""
-        if not isinstance(part, Call):
+        if not isinstance(part, ToolCallPart):
             return part
-        self._called += 1
-        unique = part if part.id not in self._ids else Call(f"{part.id}{self._called}", part.name, part.arguments)
+        self._call_count += 1
+        unique = (
+            part
+            if part.id not in self._ids
+            else ToolCallPart(f"{part.id}{self._call_count}", part.name, part.arguments)
+        )
         self._ids.add(unique.id)
         return unique
 
-    def _prepare(self, choice: Choice, shrinks: int) -> Ask:
+    def _build_request(self, choice: ModelChoice, shrinks: int) -> ModelRequest:
         """The question for a model, within its window. What no longer fits is gone for the rest of the session."""
-        card = choice.card
-        frame = self._gauge.overhead(self._system, self._offers)
-        space = context_window.room(card.window, card.most_output) - frame
-        total = self._gauge.whole(self._talk)
+        card = choice.model
+        frame = self._estimator.overhead(self._system, self._model_tools)
+        space = context_window.request_budget(card.window, card.max_output) - frame
+        total = self._estimator.total(self._messages)
         if shrinks:
-            space = min(space, int(total * SHRINK))
+            space = min(space, int(total * SHRINK_FACTOR))
         if total > space:
-            found = context_window.fitted(self._talk, self._before, space, self._gauge)
+            found = context_window.fit_messages(self._messages, self._history_count, space, self._estimator)
             if found is None:
-                raise TooMuch(f"this turn alone is more than fits into its window of {card.window} tokens")
-            self._talk, dropped = found
-            total = self._gauge.whole(self._talk)
+                raise ContextOverflow(f"this turn alone is more than fits into its window of {card.window} tokens")
+            self._messages, dropped = found
+            total = self._estimator.total(self._messages)
             if dropped:
-                self._say_dropped(dropped)
-        talk = self._talk
-        if not card.sees and any(map(_has_pictures, talk)):
-            talk = [_unseen(said) for said in talk]
-            total = self._gauge.whole(talk)
-        ask = Ask(
-            choice=choice, system=self._system, talk=talk, offers=self._offers, thinking=self._turn.thinking
+                self._announce_cut(dropped)
+        talk = self._messages
+        if not card.accepts_images and any(map(_has_images, talk)):
+            talk = [_replace_images(said) for said in talk]
+            total = self._estimator.total(talk)
+        ask = ModelRequest(
+            choice=choice, system=self._system, messages=talk, tools=self._model_tools, thinking=self._turn.thinking
         )  # fmt: skip
         self._estimated = frame + total
         return ask
 
-    def _say_dropped(self, dropped: int) -> None:
-        kept = self._before - dropped
-        share = len(self._recalled) * kept // self._before
-        self._before = kept
+    def _announce_cut(self, dropped: int) -> None:
+        kept = self._history_count - dropped
+        share = len(self._recalled) * kept // self._history_count
+        self._history_count = kept
         self._recalled = self._recalled[len(self._recalled) - share :]
-        self._say(f"To stay within the model's window, {dropped} older messages are no longer shown to it.")
+        self._emit_notice(f"To stay within the model's window, {dropped} older messages are no longer shown to it.")
 
-    def _say(self, words: str) -> None:
-        self._tell(Notice(words, {"kind": history.CUT, "kept": len(self._recalled)}))
+    def _emit_notice(self, message: str) -> None:
+        self._emit(Notice(message, {"kind": history.DROPPED_NOTICE, "kept": len(self._recalled)}))
 
-    def _begin(self, choice: Choice) -> None:
-        if self._text != self._kept_text:  # a try that broke off said something
-            self._text = self._kept_text
-            self._tell(Partial(self._text, replace=True))
-        if choice is not self._answering:
-            self._answering = choice
-            self._tell(Model(choice.provider.name, choice.card.id))
+    def _on_start(self, choice: ModelChoice) -> None:
+        if self._text != self._text_before:  # a try that broke off said something
+            self._text = self._text_before
+            self._emit(PartialAnswer(self._text, replace=True))
+        if choice is not self._answering_model:
+            self._answering_model = choice
+            self._emit(ModelSelected(choice.provider.name, choice.model.id))
 
-    def _hear(self, heard: Heard) -> None:
-        if heard.thought:
-            self._tell(Thinking(heard.text))
+    def _on_delta(self, delta: AnswerDelta) -> None:
+        if delta.is_thinking:
+            self._emit(ThinkingText(delta.text))
             return
-        apart = "\n\n" if self._kept_text and self._text == self._kept_text else ""
-        self._text += apart + heard.text
-        self._tell(Partial(apart + heard.text))
+        apart = "\n\n" if self._text_before and self._text == self._text_before else ""
+        self._text += apart + delta.text
+        self._emit(PartialAnswer(apart + delta.text))
 
-    def _failed(self, words: str, kind: str) -> Failed:
-        choice = self._answering or self._asking.choice
+    def _failure(self, message: str, kind: str) -> TurnFailed:
+        choice = self._answering_model or self._failover.current
         sort = kind if kind in ("refusal", "timeout", "rate_limit", "context_length") else "unknown"
-        return Failed(
-            message=_sentence(choice, words, kind),
+        return TurnFailed(
+            message=_failure_message(choice, message, kind),
             kind=sort,  # type: ignore[arg-type]  # the words are those of Failed
-            detail={"provider": choice.provider.name, "model": choice.card.id, "failoverReason": kind},
+            detail={"provider": choice.provider.name, "model": choice.model.id, "failoverReason": kind},
         )
 
 
-def _sentence(choice: Choice, words: str, kind: str) -> str:
+def _failure_message(choice: ModelChoice, message: str, kind: str) -> str:
     match kind:
         case "limit":
-            return f"The agent was stopped: {words}."
+            return f"The agent was stopped: {message}."
         case "auth":
-            return f"The model {choice.name} can't be used: its provider refuses us or no key is set: {words}"
+            return f"The model {choice.name} can't be used: its provider refuses us or no key is set: {message}"
         case "rate_limit":
-            return f"The model {choice.name} is asked too often, or its quota is used up: {words}"
+            return f"The model {choice.name} is asked too often, or its quota is used up: {message}"
         case "context_length":
-            return f"The conversation is too long for the model {choice.name}: {words}"
-    return f"The model {choice.name} did not answer: {words}"
+            return f"The conversation is too long for the model {choice.name}: {message}"
+    return f"The model {choice.name} did not answer: {message}"
 
 
-def _over(words: str, name: str) -> ModelTrouble:
-    return ModelTrouble(f"{words} in one run; raise limits.{name} of the agent if it needs more", kind="limit")
+def _limit_error(message: str, name: str) -> ModelError:
+    return ModelError(f"{message} in one run; raise limits.{name} of the agent if it needs more", kind="limit")
 
 
-def _sum(so_far: Usage, more: Usage, choice: Choice) -> Usage:
-    price, cost = choice.card.cost, so_far.cost_usd
+def _add_usage(so_far: Usage, more: Usage, choice: ModelChoice) -> Usage:
+    price, cost = choice.model.cost, so_far.cost_usd
     if price is not None:
         dollars = more.input * price.input + more.output * price.output
         dollars += more.cache_read * price.cache_read + more.cache_write * price.cache_write
@@ -205,20 +229,24 @@ def _sum(so_far: Usage, more: Usage, choice: Choice) -> Usage:
     )
 
 
-def _has_pictures(said: Said) -> bool:
-    for part in said.parts:
-        if isinstance(part, Picture) or (isinstance(part, Result) and any(isinstance(p, Picture) for p in part.parts)):
+def _has_images(message: ModelMessage) -> bool:
+    for part in message.parts:
+        if isinstance(part, ImagePart) or (
+            isinstance(part, ToolResultPart) and any(isinstance(p, ImagePart) for p in part.parts)
+        ):
             return True
     return False
 
 
-def _unseen(said: Said) -> Said:
+def _replace_images(message: ModelMessage) -> ModelMessage:
     parts = tuple(
-        UNSEEN
-        if isinstance(part, Picture)
-        else msgspec.structs.replace(part, parts=tuple(UNSEEN if isinstance(p, Picture) else p for p in part.parts))
-        if isinstance(part, Result)
+        IMAGE_UNSUPPORTED
+        if isinstance(part, ImagePart)
+        else msgspec.structs.replace(
+            part, parts=tuple(IMAGE_UNSUPPORTED if isinstance(p, ImagePart) else p for p in part.parts)
+        )
+        if isinstance(part, ToolResultPart)
         else part
-        for part in said.parts
+        for part in message.parts
     )
-    return Said(said.role, parts)
+    return ModelMessage(message.role, parts)

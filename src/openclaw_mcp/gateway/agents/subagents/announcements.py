@@ -8,15 +8,15 @@ from typing import Final
 import msgspec
 
 from ....core import session_keys
-from ....core.agents import Roster
-from ....core.channel import Letter, Mailroom
+from ....core.agents import AgentRoster
+from ....core.channel import MessageDelivery, OutboundMessage
 from ....core.errors import OpenClawError
 from ....core.model import Grant, Json
-from ....core.ports import Runner
-from ....core.repositories import SessionBook, SubagentBook
-from ....core.rpc import Fault
+from ....core.ports import RunExecutor
+from ....core.repositories import SessionRepository, SubagentRepository
+from ....core.rpc import RpcError
 from ....core.sessions import Run, RunRequest, Subagent, now_ms
-from ....core.transcript import ANSWERS_THERE
+from ....core.transcript import ANSWERS_IN_CONVERSATION
 from . import prompts
 
 logger = logging.getLogger(__name__)
@@ -25,27 +25,27 @@ FIRST_RETRY, LAST_RETRY = 1.0, 8.0  # seconds between tries to tell the requeste
 GIVE_UP: Final = 300.0  # seconds after its end, when a result nobody takes is let go
 
 
-class Announcer:
+class ResultAnnouncer:
     def __init__(
         self,
-        book: SubagentBook,
-        sessions: SessionBook,
-        runner: Runner,
+        subagents: SubagentRepository,
+        sessions: SessionRepository,
+        runner: RunExecutor,
         *,
-        roster: Callable[[], Roster],
-        mailroom: Callable[[], Mailroom | None],
+        roster: Callable[[], AgentRoster],
+        channels: Callable[[], MessageDelivery | None],
     ) -> None:
-        self._book = book
+        self._subagents = subagents
         self._sessions = sessions
         self._runner = runner
         self._roster = roster
-        self._mailroom = mailroom
-        self._told: set[str] = set()
+        self._channels = channels
+        self._delivered_ids: set[str] = set()
         """Announcements that have gone to the person behind the requester."""
 
     async def announce(self, child: Subagent) -> str:
         """Tell the requester, once: the announcement's run id is made of the child's. What came of it."""
-        text, grant = await self._last_words(child)
+        text, grant = await self._result_and_grant(child)
         if prompts.is_silent(text):
             return "silent"
         wait = FIRST_RETRY
@@ -57,7 +57,7 @@ class Announcer:
                 assert child.ended_at is not None
                 if now_ms() - child.ended_at > GIVE_UP * 1000:
                     return "failed"
-                child = await self._book.change(child.child_key, tries=child.tries + 1) or child
+                child = await self._subagents.change(child.child_key, tries=child.tries + 1) or child
                 if child.delivery != "pending":  # stopped or redirected meanwhile
                     return child.delivery
                 await asyncio.sleep(wait)
@@ -65,57 +65,63 @@ class Announcer:
             else:
                 return "delivered"
 
-    async def _last_words(self, child: Subagent) -> tuple[str, Json]:
+    async def _result_and_grant(self, child: Subagent) -> tuple[str, Json]:
         """What is to be told, and under which grant: that of whoever sent the child off, but no better than that of
         anybody who had it speak lately. Whoever may write to its session may put words into its mouth."""
-        text, run_ids = await prompts.last_words(self._sessions, child)
+        text, run_ids = await prompts.read_last_answer(self._sessions, child)
         grant = child.grant
         for run_id in run_ids:
             run = await self._runner.wait(run_id, seconds=0)
             if run is not None:
-                grant = prompts.lesser_of(grant, msgspec.convert(run.options.get("grant") or {}, Grant))
+                grant = prompts.reduce_grant(grant, msgspec.convert(run.options.get("grant") or {}, Grant))
         return text, grant
 
     async def _deliver(self, child: Subagent, text: str, grant: Json) -> None:
-        key = await self._hearer(child.requester_key)
-        options: Json = {"sender": child.child_key, "grant": grant, ANSWERS_THERE: True}  # see `pass_on`
+        key = await self._find_recipient(child.requester_key)
+        options: Json = {"sender": child.child_key, "grant": grant, ANSWERS_IN_CONVERSATION: True}  # see `pass_on`
         options["inputProvenance"] = {"kind": "inter_session", "sourceSessionKey": child.child_key}
         await self._runner.submit(
             RunRequest(
                 run_id=prompts.announcement_id(child),
                 session=session_keys.new_session(key, self._roster()),
-                message=prompts.announcement(child, text),
+                message=prompts.announcement_prompt(child, text),
                 mode="followup",
                 options=options,
             )
         )
 
-    async def _hearer(self, key: str) -> str:
+    async def _find_recipient(self, key: str) -> str:
         """The requester's session; when that is itself a sub-agent that is gone, whoever sent that one off."""
         while ":subagent:" in key and await self._sessions.get(key) is None:
-            parent = await self._book.get(key)
+            parent = await self._subagents.get(key)
             if parent is None:
-                raise Fault(f"session {key} is gone")
+                raise RpcError(f"session {key} is gone")
             key = parent.requester_key
         return key
 
-    async def pass_on(self, run: Run) -> None:
+    async def deliver_reply(self, run: Run) -> None:
         """What the requester said to the result, to the person it speaks with. Nobody else asked for it, so nobody
         else delivers it; the outbox knows its key, so that it goes out once."""
-        mailroom = self._mailroom()
+        mailroom = self._channels()
         text = str((run.result or {}).get("text") or "").strip()
-        if mailroom is None or run.status != "ok" or not text or prompts.is_silent(text) or run.run_id in self._told:
+        if (
+            mailroom is None
+            or run.status != "ok"
+            or not text
+            or prompts.is_silent(text)
+            or run.run_id in self._delivered_ids
+        ):
             return
-        address = await mailroom.route(run.session_key)
-        if address is not None and not await mailroom.spoke(run, address):
-            await mailroom.post(address, Letter(text=text), key=run.run_id, session=None)
-        self._told.add(run.run_id)
+        address = await mailroom.find_address(run.session_key)
+        if address is not None and not await mailroom.has_run_message(run, address):
+            await mailroom.post(address, OutboundMessage(text=text), key=run.run_id, session=None)
+        self._delivered_ids.add(run.run_id)
 
-    async def pass_on_again(self) -> None:
+    async def redeliver_replies(self) -> None:
         """What a crash kept from the outbox."""
-        recent = await self._book.told_since(now_ms() - int(GIVE_UP * 1000))
-        self._told &= {prompts.announcement_id(child) for child in recent}
+        recent = await self._subagents.list_announced_since(now_ms() - int(GIVE_UP * 1000))
+        self._delivered_ids &= {prompts.announcement_id(child) for child in recent}
         for child in recent:
             run = await self._runner.wait(prompts.announcement_id(child), seconds=0)
             if run is not None:
-                await self.pass_on(run)
+                await self.deliver_reply(run)

@@ -8,39 +8,39 @@ from msgspec import Meta, Struct, field
 
 from ....core.model import Json
 from ....core.providers import has_provider_rules
-from ....core.rpc import Fault
+from ....core.rpc import RpcError
 
 DEEPEST: Final = 5  # spawns under one another, whatever the config says: each multiplies the work
-MOST_CHILDREN: Final = 100  # of one session at once, likewise
-MOST_TURNS: Final = 5  # between two agents after a message
+MAX_CHILDREN: Final = 100  # of one session at once, likewise
+MAX_TURNS: Final = 5  # between two agents after a message
 
 Visibility = Literal["self", "tree", "agent", "all"]
 Count = Annotated[int, Meta(ge=0)]
 
 
-class Spawning(Struct, frozen=True, kw_only=True, rename="camel"):
+class SubagentSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     """`agents.defaults.subagents`."""
 
     max_spawn_depth: Annotated[int, Meta(ge=0, le=DEEPEST)] = 1
-    max_children_per_agent: Annotated[int, Meta(ge=0, le=MOST_CHILDREN)] = 5
+    max_children_per_agent: Annotated[int, Meta(ge=0, le=MAX_CHILDREN)] = 5
     allow_agents: tuple[str, ...] = ()
     run_timeout_seconds: Count = 0
     archive_after_minutes: Count = 60
     model: str | None = None
 
 
-class _Own(Struct, frozen=True, kw_only=True, rename="camel"):
+class _SubagentOverrides(Struct, frozen=True, kw_only=True, rename="camel"):
     allow_agents: tuple[str, ...] | None = None
     model: str | None = None
 
 
 class _Agent(Struct, frozen=True, kw_only=True):
     id: str
-    subagents: _Own = _Own()
+    subagents: _SubagentOverrides = _SubagentOverrides()
 
 
 class _Defaults(Struct, frozen=True, kw_only=True):
-    subagents: Spawning = Spawning()
+    subagents: SubagentSettings = SubagentSettings()
 
 
 class _Agents(Struct, frozen=True, kw_only=True):
@@ -63,14 +63,14 @@ class _Tools(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _PingPong(Struct, frozen=True, kw_only=True, rename="camel"):
-    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=MOST_TURNS)] = MOST_TURNS
+    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=MAX_TURNS)] = MAX_TURNS
 
 
 class _Session(Struct, frozen=True, kw_only=True, rename="camel"):
     agent_to_agent: _PingPong = _PingPong()
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class DelegationSettings(Struct, frozen=True, kw_only=True):
     agents: _Agents = _Agents()
     tools: _Tools = _Tools()
     session: _Session = _Session()
@@ -78,7 +78,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Whether rules about tools go by the model's provider."""
 
     @property
-    def spawning(self) -> Spawning:
+    def subagents(self) -> SubagentSettings:
         return self.agents.defaults.subagents
 
     @property
@@ -86,19 +86,19 @@ class Settings(Struct, frozen=True, kw_only=True):
         return self.tools.sessions.visibility
 
     @property
-    def turns(self) -> int:
+    def max_turns(self) -> int:
         return self.session.agent_to_agent.max_ping_pong_turns
 
-    def helpers(self, agent: str) -> tuple[str, ...]:
+    def spawnable_agents(self, agent: str) -> tuple[str, ...]:
         """The agents besides itself that this one may spawn; `*` = any."""
-        own = self._own(agent).allow_agents
-        return tuple(word.strip().lower() for word in (self.spawning.allow_agents if own is None else own))
+        own = self._overrides(agent).allow_agents
+        return tuple(word.strip().lower() for word in (self.subagents.allow_agents if own is None else own))
 
-    def model(self, agent: str) -> str | None:
+    def default_model(self, agent: str) -> str | None:
         """What a sub-agent of that kind works with, unless asked otherwise."""
-        return self._own(agent).model or self.spawning.model
+        return self._overrides(agent).model or self.subagents.model
 
-    def why_apart(self, one: str, other: str) -> str | None:
+    def separation_reason(self, one: str, other: str) -> str | None:
         """Why sessions of two agents may not see each other; None = they may."""
         open = self.tools.agent_to_agent
         if one == other:
@@ -108,14 +108,16 @@ class Settings(Struct, frozen=True, kw_only=True):
         closed = [id for id in (one, other) if not any(fnmatchcase(id, word.strip().lower()) for word in open.allow)]
         return f"tools.agentToAgent.allow does not name {' or '.join(closed)}" if closed else None
 
-    def _own(self, agent: str) -> _Own:
-        return next((entry.subagents for entry in self.agents.list if entry.id == agent), _Own())
+    def _overrides(self, agent: str) -> _SubagentOverrides:
+        return next((entry.subagents for entry in self.agents.list if entry.id == agent), _SubagentOverrides())
 
 
-def read(config: Json) -> Settings:
+def parse_delegation_settings(config: Json) -> DelegationSettings:
     """Raises Fault when they can't be understood: then nothing is handed on."""
     try:
-        found = msgspec.convert(config, Settings)
+        found = msgspec.convert(config, DelegationSettings)
         return msgspec.structs.replace(found, provider_rules=has_provider_rules(config))
     except msgspec.ValidationError as exc:
-        raise Fault(f"openclaw.json: {exc}; until that is put right no work is handed on", kind="UNAVAILABLE") from None
+        raise RpcError(
+            f"openclaw.json: {exc}; until that is put right no work is handed on", kind="UNAVAILABLE"
+        ) from None

@@ -9,30 +9,30 @@ from typing import Any, Final, Self
 from msgspec import Struct
 
 from ....core import session_keys
-from ....core.agents import Roster
-from ....core.channel import Mailroom
+from ....core.agents import AgentRoster
+from ....core.channel import MessageDelivery
 from ....core.errors import OpenClawError
 from ....core.model import Grant, Json
-from ....core.ports import Runner
-from ....core.repositories import SessionBook, SubagentBook
-from ....core.rpc import Event, Fault, Publish
-from ....core.sessions import Run, RunNews, RunOver, RunRequest, Subagent, now_ms
+from ....core.ports import RunExecutor
+from ....core.repositories import SessionRepository, SubagentRepository
+from ....core.rpc import Publish, RpcError, RpcEvent
+from ....core.sessions import Run, RunEnded, RunEvent, RunRequest, Subagent, now_ms
 from . import prompts
-from .announcements import Announcer
-from .prompts import ANNOUNCEMENT
-from .settings import Settings
+from .announcements import ResultAnnouncer
+from .prompts import ANNOUNCEMENT_PREFIX
+from .settings import DelegationSettings
 
 logger = logging.getLogger(__name__)
 
 STOP_WAIT: Final = 10.0  # seconds a stopped run has to be over; its runtime is given half of that
 STEER_EVERY: Final = 2.0  # seconds between two orders to the same sub-agent: each throws away what it was doing
 STEER_WAIT: Final = 5.0  # seconds the run has to end that a new order takes the place of
-ROUND: Final = 60.0  # seconds between looks for sessions to put away
-KEPT_MS: Final = 30 * 24 * 3600 * 1000  # milliseconds after its end that a sub-agent stays on the books
-MOST_ORDERS: Final = 1024  # pairs remembered for `STEER_EVERY`
+SWEEP_SECONDS: Final = 60.0  # seconds between looks for sessions to put away
+RETENTION_MS: Final = 30 * 24 * 3600 * 1000  # milliseconds after its end that a sub-agent stays on the books
+MOST_STEER_TIMES: Final = 1024  # pairs remembered for `STEER_EVERY`
 
 
-class Errand(Struct, frozen=True, kw_only=True):
+class SpawnRequest(Struct, frozen=True, kw_only=True):
     """What is to be done, and by whom."""
 
     requester: str
@@ -44,86 +44,86 @@ class Errand(Struct, frozen=True, kw_only=True):
     thinking: str | None = None
     timeout_ms: int = 0
     cleanup: str = "keep"
-    once: str | None = None
+    idempotency_key: str | None = None
     """The caller's idempotency key: the same again is the same sub-agent."""
 
 
-class Family:
+class SubagentSupervisor:
     """`async with` it around the runs. Every sub-agent's end is heard, also one that came while nobody listened."""
 
     def __init__(
         self,
-        book: SubagentBook,
-        sessions: SessionBook,
-        runner: Runner,
+        subagents: SubagentRepository,
+        sessions: SessionRepository,
+        runner: RunExecutor,
         publish: Publish,
         *,
-        settings: Callable[[], Settings],
-        roster: Callable[[], Roster],
-        mailroom: Callable[[], Mailroom | None] = lambda: None,
+        settings: Callable[[], DelegationSettings],
+        roster: Callable[[], AgentRoster],
+        channels: Callable[[], MessageDelivery | None] = lambda: None,
     ) -> None:
-        self._book = book
+        self._subagents = subagents
         self._sessions = sessions
         self._runner = runner
         self._publish = publish
         self._settings = settings
         self._roster = roster
-        self._announcer = Announcer(book, sessions, runner, roster=roster, mailroom=mailroom)
+        self._announcer = ResultAnnouncer(subagents, sessions, runner, roster=roster, channels=channels)
         self._tasks: set[asyncio.Task[None]] = set()
         self._settling: dict[str, bool] = {}
         """Those being settled, and whether more was heard of them since."""
-        self._spawning = asyncio.Lock()
-        self._ordered: dict[str, float] = {}
-        self._quiet: Callable[[], None] = lambda: None
+        self._spawn_lock = asyncio.Lock()
+        self._steer_times: dict[str, float] = {}
+        self._disconnect: Callable[[], None] = lambda: None
 
     async def __aenter__(self) -> Self:
-        self._quiet = self._runner.news.listen(self._hear)
-        self._own(self._take_up())
-        self._own(self._rounds())
+        self._disconnect = self._runner.events.connect(self._on_run_event)
+        self._start_task(self._resume())
+        self._start_task(self._sweep_forever())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._quiet()
+        self._disconnect()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ---- sending off ---------------------------------------------------------------------------------------------
 
-    async def spawn(self, errand: Errand) -> Subagent:
+    async def spawn(self, request: SpawnRequest) -> Subagent:
         """Raises Fault (kind FORBIDDEN where a limit says no)."""
         settings = self._settings()
-        depth = max(await self._depth(errand.requester), errand.grant.get("depth", 0))
-        own = session_keys.parts(errand.requester)[0]
-        id = _id(errand)
-        known = await self._book.get(f"agent:{errand.agent}:subagent:{id}") if errand.once else None
+        depth = max(await self._depth(request.requester), request.grant.get("depth", 0))
+        own = session_keys.split_key(request.requester)[0]
+        id = _spawn_id(request)
+        known = await self._subagents.get(f"agent:{request.agent}:subagent:{id}") if request.idempotency_key else None
         if known is not None:
             return known
         _check_depth(depth, settings)
-        async with self._spawning:  # so that two at once do not both find the last place free
-            children = await self._book.children(errand.requester)
-            _check_places(children, settings)
-            _check_agent(errand.agent, own, settings)
-            key = f"agent:{errand.agent}:subagent:{id}"
+        async with self._spawn_lock:  # so that two at once do not both find the last place free
+            children = await self._subagents.children(request.requester)
+            _check_children(children, settings)
+            _check_agent(request.agent, own, settings)
+            key = f"agent:{request.agent}:subagent:{id}"
             new = session_keys.new_session(
-                key, self._roster(), label=errand.label, spawned_by=errand.requester, parent_key=errand.requester,
+                key, self._roster(), label=request.label, spawned_by=request.requester, parent_key=request.requester,
                 spawn_depth=depth + 1,
             )  # fmt: skip
             at = now_ms()
             child = Subagent(
-                child_key=key, run_id=id, requester_key=errand.requester, grant=errand.grant,
-                task=errand.task, label=errand.label, model=errand.model, cleanup=errand.cleanup,
-                timeout_ms=errand.timeout_ms, created_at=at, started_at=at,
+                child_key=key, run_id=id, requester_key=request.requester, grant=request.grant,
+                task=request.task, label=request.label, model=request.model, cleanup=request.cleanup,
+                timeout_ms=request.timeout_ms, created_at=at, started_at=at,
             )  # fmt: skip
-            await self._book.put(child)  # before the run, so that no end goes unheard
-        options = {"extraSystemPrompt": prompts.briefing(child, depth + 1), "thinking": errand.thinking}
+            await self._subagents.put(child)  # before the run, so that no end goes unheard
+        options = {"extraSystemPrompt": prompts.subagent_prompt(child, depth + 1), "thinking": request.thinking}
         try:
             await self._sessions.create(new)
-            await self._start(child, errand.task, options)
+            await self._start(child, request.task, options)
         except OpenClawError:
-            await self._book.drop(key)
+            await self._subagents.drop(key)
             raise
-        self._tell(child)
+        self._publish_task(child)
         return child
 
     async def _start(self, child: Subagent, message: str, options: Json) -> None:
@@ -150,14 +150,14 @@ class Family:
     # ---- looking after -------------------------------------------------------------------------------------------
 
     async def children(self, key: str) -> Sequence[Subagent]:
-        return await self._book.children(key)
+        return await self._subagents.children(key)
 
     async def descendants(self, key: str) -> list[Subagent]:
         """Children, their children and so on, also below those that have ended; the nearest first."""
         found: list[Subagent] = []
         parents = [key]
         while parents:
-            below = [child for parent in parents for child in await self._book.children(parent)]
+            below = [child for parent in parents for child in await self._subagents.children(parent)]
             found += below
             parents = [child.child_key for child in below]
         return found
@@ -167,15 +167,15 @@ class Family:
         below = await self.descendants(child.child_key)
         going = [each for each in (child, *below) if each.delivery in ("pending", "steering")]
         for each in going:  # the nearest first: who is stopped spawns no more
-            await self._book.change(each.child_key, delivery="killed")
+            await self._subagents.change(each.child_key, delivery="killed")
             await self._stop(each.child_key, STOP_WAIT)
-            ended = await self._book.change(
+            ended = await self._subagents.change(
                 each.child_key, ended_at=each.ended_at or now_ms(), outcome="killed", error=reason
             )
             if ended is not None:
-                self._tell(ended)
+                self._publish_task(ended)
         if going and ":subagent:" in child.requester_key:
-            self._own(self._settle(child.requester_key))  # it may have waited for this one alone
+            self._start_task(self._settle(child.requester_key))  # it may have waited for this one alone
         return len(going)
 
     async def steer(self, child: Subagent, message: str, *, grant: Grant) -> Subagent:
@@ -183,30 +183,30 @@ class Family:
 
         From here on it acts for whoever gave this order (`grant`), and with no more than it had."""
         now = asyncio.get_running_loop().time()
-        wait = self._ordered.get(child.child_key, -STEER_EVERY) + STEER_EVERY - now
+        wait = self._steer_times.get(child.child_key, -STEER_EVERY) + STEER_EVERY - now
         if wait > 0:
-            raise Fault(
+            raise RpcError(
                 f"this sub-agent was given an order just now; wait {wait:.1f} s", kind="UNAVAILABLE",
                 retryable=True, retry_after_ms=int(wait * 1000) + 1, details={"status": "rate_limited"},
             )  # fmt: skip
-        if len(self._ordered) >= MOST_ORDERS:
-            self._ordered.clear()
-        self._ordered[child.child_key] = now
-        await self._book.change(child.child_key, delivery="steering")
+        if len(self._steer_times) >= MOST_STEER_TIMES:
+            self._steer_times.clear()
+        self._steer_times[child.child_key] = now
+        await self._subagents.change(child.child_key, delivery="steering")
         await self._stop(child.child_key, STEER_WAIT)
-        fresh = await self._book.change(
+        fresh = await self._subagents.change(
             child.child_key, run_id=str(uuid.uuid4()), started_at=now_ms(), ended_at=None, outcome=None, error=None,
-            tries=0, delivery="pending", archived=False, grant=prompts.lesser_of(child.grant, grant),
+            tries=0, delivery="pending", archived=False, grant=prompts.reduce_grant(child.grant, grant),
         )  # fmt: skip
         if fresh is None:
-            raise Fault("the sub-agent is gone")
+            raise RpcError("the sub-agent is gone")
         try:
             await self._start(fresh, message, {})
         except OpenClawError:
-            await self._book.change(child.child_key, run_id=child.run_id, delivery=child.delivery)
-            self._own(self._settle(child.child_key))
+            await self._subagents.change(child.child_key, run_id=child.run_id, delivery=child.delivery)
+            self._start_task(self._settle(child.child_key))
             raise
-        self._tell(fresh)
+        self._publish_task(fresh)
         return fresh
 
     async def _stop(self, key: str, seconds: float) -> None:
@@ -216,18 +216,18 @@ class Family:
 
     # ---- hearing of their end ------------------------------------------------------------------------------------
 
-    def _hear(self, news: RunNews) -> None:
-        if isinstance(news, RunOver) and ":subagent:" in news.run.session_key:
-            self._own(self._settle(news.run.session_key))
-        elif isinstance(news, RunOver) and news.run.run_id.startswith(ANNOUNCEMENT):
-            self._own(self._announcer.pass_on(news.run))
+    def _on_run_event(self, event: RunEvent) -> None:
+        if isinstance(event, RunEnded) and ":subagent:" in event.run.session_key:
+            self._start_task(self._settle(event.run.session_key))
+        elif isinstance(event, RunEnded) and event.run.run_id.startswith(ANNOUNCEMENT_PREFIX):
+            self._start_task(self._announcer.deliver_reply(event.run))
 
-    async def _take_up(self) -> None:
+    async def _resume(self) -> None:
         """What was going, or was to be told, when the house was last closed."""
-        for child in await self._book.unsettled():
+        for child in await self._subagents.list_awaiting_delivery():
             if child.delivery == "steering":
-                await self._book.change(child.child_key, delivery="pending")
-            self._own(self._settle(child.child_key))
+                await self._subagents.change(child.child_key, delivery="pending")
+            self._start_task(self._settle(child.child_key))
 
     async def _settle(self, key: str) -> None:
         """Note its end, and tell the requester once nothing goes in it or below it any more."""
@@ -238,112 +238,114 @@ class Family:
             self._settling[key] = True
             while self._settling[key]:  # again when more was heard of it meanwhile
                 self._settling[key] = False
-                child = await self._book.get(key)
+                child = await self._subagents.get(key)
                 if child is None or child.delivery != "pending":
                     return
-                child = await self._noted(child)
-                if child is not None and child.ended_at is not None and await self._is_quiet(child):
-                    await self._settled(child, await self._announcer.announce(child))
+                child = await self._record_end(child)
+                if child is not None and child.ended_at is not None and await self._is_idle(child):
+                    await self._finish(child, await self._announcer.announce(child))
         finally:
             self._settling.pop(key, None)
 
-    async def _noted(self, child: Subagent) -> Subagent | None:
+    async def _record_end(self, child: Subagent) -> Subagent | None:
         if child.ended_at is not None:
             return child
-        run = await self._run(child)
-        if run is None and (await self._sessions.active([child.child_key])).get(child.child_key):
+        run = await self._find_ended_run(child)
+        if run is None and (await self._sessions.active_runs([child.child_key])).get(child.child_key):
             return child  # its end will be heard
-        run = run or await self._run(child)  # it may have ended between the two looks
+        run = run or await self._find_ended_run(child)  # it may have ended between the two looks
         if run is None and await self._sessions.get(child.child_key) is None:
-            await self._book.drop(child.child_key)
+            await self._subagents.drop(child.child_key)
             return None
-        ended = await self._book.change(child.child_key, **_ending(run))
+        ended = await self._subagents.change(child.child_key, **_end_columns(run))
         if ended is not None:
-            self._tell(ended)
+            self._publish_task(ended)
         return ended
 
-    async def _run(self, child: Subagent) -> Run | None:
+    async def _find_ended_run(self, child: Subagent) -> Run | None:
         """The run that did its work, once that has ended."""
         run = await self._runner.wait(child.run_id, seconds=0)
         if run is not None and run.merged_into is not None:
-            await self._book.change(child.child_key, run_id=run.merged_into)
+            await self._subagents.change(child.child_key, run_id=run.merged_into)
             run = await self._runner.wait(run.merged_into, seconds=0)
         return run
 
-    async def _is_quiet(self, child: Subagent) -> bool:
-        if (await self._sessions.active([child.child_key])).get(child.child_key):
+    async def _is_idle(self, child: Subagent) -> bool:
+        if (await self._sessions.active_runs([child.child_key])).get(child.child_key):
             return False
-        return not any(each.delivery in ("pending", "steering") for each in await self._book.children(child.child_key))
+        return not any(
+            each.delivery in ("pending", "steering") for each in await self._subagents.children(child.child_key)
+        )
 
-    async def _settled(self, child: Subagent, delivery: str) -> None:
-        settled = await self._book.change(child.child_key, delivery=delivery) or child
-        self._tell(settled)
+    async def _finish(self, child: Subagent, delivery: str) -> None:
+        settled = await self._subagents.change(child.child_key, delivery=delivery) or child
+        self._publish_task(settled)
         if child.cleanup == "delete":
             await self._sessions.delete(child.child_key, transcript=True)
         if ":subagent:" in child.requester_key:
-            self._own(self._settle(child.requester_key))
+            self._start_task(self._settle(child.requester_key))
 
     # ---- within --------------------------------------------------------------------------------------------------
 
-    async def _rounds(self) -> None:
+    async def _sweep_forever(self) -> None:
         """Put sessions away that nobody needs any more, and forget those sent off long ago."""
         while True:
-            await asyncio.sleep(ROUND)
+            await asyncio.sleep(SWEEP_SECONDS)
             try:
-                await self._announcer.pass_on_again()
-                await self._book.forget(now_ms() - KEPT_MS)
-                minutes = self._settings().spawning.archive_after_minutes
-                for child in await self._book.idle_since(now_ms() - minutes * 60_000) if minutes else ():
+                await self._announcer.redeliver_replies()
+                await self._subagents.prune(now_ms() - RETENTION_MS)
+                minutes = self._settings().subagents.archive_after_minutes
+                for child in await self._subagents.list_idle(now_ms() - minutes * 60_000) if minutes else ():
                     await self._sessions.patch(child.child_key, {"archived": True}, {})
-                    await self._book.change(child.child_key, archived=True)
+                    await self._subagents.change(child.child_key, archived=True)
             except OpenClawError as exc:
                 logger.warning("sub-agents' sessions can't be put away now: %s", exc)
 
-    def _tell(self, child: Subagent) -> None:
-        self._publish(Event(name="task", payload={"action": "upserted", "task": prompts.task(child)}))
+    def _publish_task(self, child: Subagent) -> None:
+        self._publish(RpcEvent(name="task", payload={"action": "upserted", "task": prompts.task_view(child)}))
 
-    def _own(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._handle_task_end)
 
-    def _over(self, task: "asyncio.Task[None]") -> None:
+    def _handle_task_end(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (exc := task.exception()) is not None:
             logger.error("looking after a sub-agent failed", exc_info=exc)
 
 
-def _id(errand: Errand) -> str:
+def _spawn_id(request: SpawnRequest) -> str:
     """Of its session and its first run. A repeated request must name the same even when its first answer was lost."""
-    if errand.once is None:
+    if request.idempotency_key is None:
         return str(uuid.uuid4())
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"openclaw:sessions.spawn:{errand.requester}:{errand.once}"))
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"openclaw:sessions.spawn:{request.requester}:{request.idempotency_key}"))
 
 
-def _ending(run: Run | None) -> Json:
+def _end_columns(run: Run | None) -> Json:
     if run is None:
         return {"ended_at": now_ms(), "outcome": "error", "error": "it never began: the gateway stopped before"}
     outcome = "timeout" if run.stop_reason == "timeout" else run.status
     return {"ended_at": run.ended_at or now_ms(), "outcome": outcome, "error": run.error}
 
 
-def _check_depth(depth: int, settings: Settings) -> None:
-    deepest = settings.spawning.max_spawn_depth
+def _check_depth(depth: int, settings: DelegationSettings) -> None:
+    deepest = settings.subagents.max_spawn_depth
     if depth >= deepest:
         reason = f"this session is {depth} spawns deep and agents.defaults.subagents.maxSpawnDepth is {deepest}"
-        raise Fault(f"sessions_spawn is not allowed here: {reason}", kind="FORBIDDEN")
+        raise RpcError(f"sessions_spawn is not allowed here: {reason}", kind="FORBIDDEN")
 
 
-def _check_places(children: Sequence[Subagent], settings: Settings) -> None:
-    most = settings.spawning.max_children_per_agent
+def _check_children(children: Sequence[Subagent], settings: DelegationSettings) -> None:
+    most = settings.subagents.max_children_per_agent
     going = sum(child.ended_at is None for child in children)
     if going >= most:
         reason = f"{going} of this session's sub-agents are at work and maxChildrenPerAgent is {most}; wait or stop one"
-        raise Fault(f"sessions_spawn is not allowed now: {reason}", kind="FORBIDDEN")
+        raise RpcError(f"sessions_spawn is not allowed now: {reason}", kind="FORBIDDEN")
 
 
-def _check_agent(agent: str, own: str, settings: Settings) -> None:
-    allowed = settings.helpers(own)
+def _check_agent(agent: str, own: str, settings: DelegationSettings) -> None:
+    allowed = settings.spawnable_agents(own)
     if agent != own and "*" not in allowed and agent not in allowed:
         names = ", ".join(allowed) or "none"
-        raise Fault(f"{own} may not spawn {agent}; its subagents.allowAgents: {names}", kind="FORBIDDEN")
+        raise RpcError(f"{own} may not spawn {agent}; its subagents.allowAgents: {names}", kind="FORBIDDEN")

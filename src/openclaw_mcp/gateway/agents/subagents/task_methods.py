@@ -6,15 +6,15 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from ....core.model import Json
-from ....core.numbers import whole
-from ....core.repositories import SubagentBook
-from ....core.rpc import READ, WRITE, Fault, Method, RpcCall, read_params
-from ....core.sessions import Subagent, TaskQuery
+from ....core.numbers import parse_whole_number
+from ....core.repositories import SubagentRepository
+from ....core.rpc import READ, WRITE, RpcCall, RpcError, RpcMethod, read_params
+from ....core.sessions import Subagent, SubagentQuery
 from . import prompts
-from .session_visibility import Sight
-from .subagents import Family
+from .session_visibility import SessionVisibility
+from .subagents import SubagentSupervisor
 
-Text = Annotated[str, Meta(min_length=1)]
+NonEmptyStr = Annotated[str, Meta(min_length=1)]
 Status = Literal["queued", "running", "completed", "failed", "cancelled", "timed_out"]
 OUTCOMES: Final[dict[Status, tuple[str | None, ...]]] = {
     "queued": (),  # a sub-agent goes from the first moment
@@ -26,70 +26,72 @@ OUTCOMES: Final[dict[Status, tuple[str | None, ...]]] = {
 }
 
 
-class ListParams(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class TaskListParams(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     status: Status | list[Status] | None = None
-    agent_id: Text | None = None
-    session_key: Text | None = None
+    agent_id: NonEmptyStr | None = None
+    session_key: NonEmptyStr | None = None
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
     cursor: Annotated[str, Meta(max_length=512)] | None = None
     sort_by: Literal["updatedAt", "endedAt"] = "updatedAt"
 
 
 class GetParams(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    task_id: Text
+    task_id: NonEmptyStr
 
 
 class CancelParams(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    task_id: Text
+    task_id: NonEmptyStr
     reason: Annotated[str, Meta(max_length=1000)] | None = None
 
 
-class TaskRoom:
+class TaskMethods:
     """A `Room`. For operators: a run's grant opens none of it, an agent has the tool `subagents` for its own."""
 
-    def __init__(self, family: Family, book: SubagentBook, sight: Sight) -> None:
-        self._family = family
-        self._book = book
-        self._sight = sight
+    def __init__(
+        self, supervisor: SubagentSupervisor, subagents: SubagentRepository, visibility: SessionVisibility
+    ) -> None:
+        self._supervisor = supervisor
+        self._subagents = subagents
+        self._visibility = visibility
 
-    def methods(self) -> Sequence[Method]:
+    def methods(self) -> Sequence[RpcMethod]:
         return (
-            Method("tasks.list", READ, self._list),
-            Method("tasks.get", READ, self._get),
-            Method("tasks.cancel", WRITE, self._cancel),
+            RpcMethod("tasks.list", READ, self._list),
+            RpcMethod("tasks.get", READ, self._get),
+            RpcMethod("tasks.cancel", WRITE, self._cancel),
         )
 
     async def _list(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, ListParams, call.method)
+        asked = read_params(call.params, TaskListParams, call.method)
         wanted = asked.status if isinstance(asked.status, list) else [asked.status] if asked.status else None
-        query = TaskQuery(
+        query = SubagentQuery(
             outcomes=None if wanted is None else tuple(end for status in wanted for end in OUTCOMES[status]),
             agent_id=asked.agent_id,
-            session_key=None if asked.session_key is None else self._sight.key(asked.session_key),
-            after=None if asked.cursor is None else _read(asked.cursor),
+            session_key=None if asked.session_key is None else self._visibility.canonical_key(asked.session_key),
+            after=None if asked.cursor is None else _parse_cursor(asked.cursor),
             limit=asked.limit + 1,
         )
-        found = await self._book.page(query)
+        found = await self._subagents.page(query)
         shown = found[: asked.limit]
         more = {"nextCursor": _cursor(shown[-1])} if len(found) > len(shown) else {}
-        return {"tasks": [prompts.task(child) for _, child in shown], **more}
+        return {"tasks": [prompts.task_view(child) for _, child in shown], **more}
 
     async def _get(self, call: RpcCall) -> Json:
         asked = read_params(call.params, GetParams, call.method)
-        child = await self._book.find(asked.task_id)
+        child = await self._subagents.find(asked.task_id)
         if child is None:
-            raise Fault(f"task not found: {asked.task_id}")
-        return {"task": prompts.task(child)}
+            raise RpcError(f"task not found: {asked.task_id}")
+        return {"task": prompts.task_view(child)}
 
     async def _cancel(self, call: RpcCall) -> Json:
         """It is over when this answers, and so is whatever it had sent off itself."""
         asked = read_params(call.params, CancelParams, call.method)
-        child = await self._book.find(asked.task_id)
+        child = await self._subagents.find(asked.task_id)
         if child is None:
             return {"found": False, "cancelled": False, "reason": "task not found"}
-        stopped = await self._family.kill(child, reason=asked.reason or "cancelled")
-        after = await self._book.find(asked.task_id) or child
-        done: Json = {"found": True, "cancelled": bool(stopped), "task": prompts.task(after)}
+        stopped = await self._supervisor.kill(child, reason=asked.reason or "cancelled")
+        after = await self._subagents.find(asked.task_id) or child
+        done: Json = {"found": True, "cancelled": bool(stopped), "task": prompts.task_view(after)}
         return done if stopped else {**done, "reason": "it has ended already"}
 
 
@@ -98,10 +100,10 @@ def _cursor(last: tuple[int, Subagent]) -> str:
     return f"v1.{prompts.active_at(child)}.{position}"
 
 
-def _read(cursor: str) -> tuple[int, int]:
+def _parse_cursor(cursor: str) -> tuple[int, int]:
     version, _, rest = cursor.partition(".")
     first, _, second = rest.partition(".")
-    at, position = whole(first), whole(second)
+    at, position = parse_whole_number(first), parse_whole_number(second)
     if version != "v1" or at is None or position is None:
-        raise Fault("cursor is not one that tasks.list gave; ask for the first page again")
+        raise RpcError("cursor is not one that tasks.list gave; ask for the first page again")
     return at, position

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from ....core.claw_methods import FAMILY_ACTIONS
+from ....core.claw_methods import TOOLS_BY_ACTION
 from ....core.model import Json, ToolSpec
 
 SEND_DEADLINE: Final = 24 * 3600.0  # seconds: the tool bounds its waiting itself, by what the caller asks for
@@ -13,15 +13,15 @@ def _object(required: tuple[str, ...] = (), **properties: Json) -> Json:
     return schema | ({"required": list(required)} if required else {})
 
 
-def _text(words: str, **more: Any) -> Json:
-    return {"type": "string", "description": words, **more}
+def _text(description: str, **more: Any) -> Json:
+    return {"type": "string", "description": description, **more}
 
 
-def _number(words: str, *, least: int = 0, **more: Any) -> Json:
-    return {"type": "number", "description": words, "minimum": least, **more}
+def _number(description: str, *, minimum: int = 0, **more: Any) -> Json:
+    return {"type": "number", "description": description, "minimum": minimum, **more}
 
 
-KINDS: Final = ("main", "group", "cron", "hook", "node", "other")
+SESSION_KINDS: Final = ("main", "group", "cron", "hook", "node", "other")
 
 SPECS: Final[tuple[ToolSpec, ...]] = (
     ToolSpec(
@@ -31,7 +31,7 @@ SPECS: Final[tuple[ToolSpec, ...]] = (
         parameter_tools={"messageLimit": "sessions_history"},
         input_schema=_object(
             filter=_text("part of a key, label or title"),
-            kinds={"type": "array", "items": {"enum": list(KINDS)}, "description": "only these kinds"},
+            kinds={"type": "array", "items": {"enum": list(SESSION_KINDS)}, "description": "only these kinds"},
             limit={"type": "integer", "minimum": 1, "maximum": 1000, "description": "rows at most"},
             activeMinutes={"type": "integer", "minimum": 1, "description": "only those active so recently"},
             messageLimit={"type": "integer", "minimum": 0, "maximum": 20, "description": "last messages of each"},
@@ -123,7 +123,7 @@ SPECS: Final[tuple[ToolSpec, ...]] = (
         description="Read and change the gateway's config, or restart it. For the owner.",
         effect="run",
         owner_only=True,
-        actions=FAMILY_ACTIONS["gateway"],
+        actions=TOOLS_BY_ACTION["gateway"],
         input_schema=_object(
             ("action",),
             action={"enum": ["config.get", "config.schema", "config.patch", "config.apply", "restart"]},

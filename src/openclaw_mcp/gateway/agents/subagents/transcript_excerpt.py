@@ -6,15 +6,15 @@ from typing import Any, Final
 import msgspec
 
 from ....core.model import Json
-from ....core.numbers import whole
-from ....core.rpc import Fault
+from ....core.numbers import parse_whole_number
+from ....core.rpc import RpcError
 
-LONGEST_TEXT: Final = 4000  # characters of one text
-LARGEST: Final = 80 * 1024  # bytes of one answer; the newest messages are kept
-CUT: Final = " … [cut]"
-HIDDEN: Final = "[hidden]"
-OF_FILE: Final = ("type", "mimeType", "fileName", "sizeBytes")
-OF_MESSAGE: Final = ("role", "timestamp", "toolName", "isError", "model", "stopReason")
+MAX_TEXT_LENGTH: Final = 4000  # characters of one text
+LARGEST_ANSWER: Final = 80 * 1024  # bytes of one answer; the newest messages are kept
+CUT_MARK: Final = " … [cut]"
+HIDDEN_MARK: Final = "[hidden]"
+FILE_FIELDS: Final = ("type", "mimeType", "fileName", "sizeBytes")
+MESSAGE_FIELDS: Final = ("role", "timestamp", "toolName", "isError", "model", "stopReason")
 
 _SECRETS: Final = re.compile(
     r"\b(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[0-9A-Z]{16}"
@@ -28,22 +28,22 @@ _SECRETS: Final = re.compile(
 _encode = msgspec.json.Encoder().encode
 
 
-def kind(row: Json) -> str:
+def session_kind(row: Json) -> str:
     """A session's kind in the words of `sessions_list`."""
     found = row.get("classification", "other")
     return found if found in ("main", "group", "cron", "hook", "node") else "other"
 
 
-def shown(messages: list[Json], *, tools: bool) -> Json:
+def trim_messages(messages: list[Json], *, tools: bool) -> Json:
     """The newest messages that fit, oldest first, and what was left out."""
     kept: list[Json] = []
     told = {"truncated": False, "droppedMessages": 0, "contentTruncated": False, "contentRedacted": False}
     size = 0
     wanted = [message for message in messages if tools or message.get("role") in ("user", "assistant")]
     for number, message in enumerate(reversed(wanted)):
-        small = _small(message, told, tools=tools)
+        small = _trim_message(message, told, tools=tools)
         size += len(_encode(small))
-        if size > LARGEST:
+        if size > LARGEST_ANSWER:
             told |= {"truncated": True, "droppedMessages": len(wanted) - number}
             size -= len(_encode(small))
             break
@@ -51,38 +51,38 @@ def shown(messages: list[Json], *, tools: bool) -> Json:
     return {"messages": kept[::-1], **told, "bytes": size}
 
 
-def _small(message: Json, told: dict[str, Any], *, tools: bool) -> Json:
+def _trim_message(message: Json, flags: dict[str, Any], *, tools: bool) -> Json:
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
     told_blocks: list[Json] = []
     for block in blocks:
         if block.get("type") == "text":
-            told_blocks.append({"type": "text", "text": _text(str(block.get("text", "")), told)})
+            told_blocks.append({"type": "text", "text": _clean_text(str(block.get("text", "")), flags)})
         elif block.get("type") in ("toolCall", "tool_use", "toolResult") and tools:
             told_blocks.append({"type": block["type"], "name": block.get("name"), "id": block.get("id")})
         elif block.get("type") in ("image", "audio", "video", "file"):
-            told_blocks.append({name: block[name] for name in OF_FILE if name in block})
-    return {**{name: message[name] for name in OF_MESSAGE if name in message}, "content": told_blocks}
+            told_blocks.append({name: block[name] for name in FILE_FIELDS if name in block})
+    return {**{name: message[name] for name in MESSAGE_FIELDS if name in message}, "content": told_blocks}
 
 
-def _text(text: str, told: dict[str, Any]) -> str:
-    clean, hidden = _SECRETS.subn(HIDDEN, text)
+def _clean_text(text: str, flags: dict[str, Any]) -> str:
+    clean, hidden = _SECRETS.subn(HIDDEN_MARK, text)
     if hidden:
-        told["contentRedacted"] = True
-    if len(clean) > LONGEST_TEXT:
-        told["contentTruncated"] = True
-        clean = clean[:LONGEST_TEXT] + CUT
+        flags["contentRedacted"] = True
+    if len(clean) > MAX_TEXT_LENGTH:
+        flags["contentTruncated"] = True
+        clean = clean[:MAX_TEXT_LENGTH] + CUT_MARK
     return clean
 
 
-def part(config: Any, path: Any) -> Any:
+def config_part(config: Any, path: Any) -> Any:
     """The part of a config at `a.b.c`. Raises Fault."""
     for step in str(path or "").split(".") if path else ():
-        index = whole(step, most=len(config) - 1) if isinstance(config, list) else None
+        index = parse_whole_number(step, maximum=len(config) - 1) if isinstance(config, list) else None
         if index is not None:
             config = config[index]
         elif isinstance(config, dict) and step in config:
             config = config[step]
         else:
-            raise Fault(f"the config has nothing at {path}")
+            raise RpcError(f"the config has nothing at {path}")
     return config

@@ -9,20 +9,20 @@ from msgspec import Struct
 
 from ....core.channel import ChannelRefused
 from ....core.model import Json
-from ....net.files import StateBroken, private_folder, read_whole, write_whole
+from ....net.files import StateBroken, make_private_folder, read_if_exists, write_atomic
 from .api import CLIENT, Homeserver, LoggedOut, MatrixRefused
 from .settings import MatrixSettings
 
 T = TypeVar("T")
 
 
-class Me(Struct, frozen=True, kw_only=True):
+class MatrixIdentity(Struct, frozen=True, kw_only=True):
     user: str
     device: str
     token: str
 
 
-class Position(Struct, frozen=True, kw_only=True):
+class SyncPosition(Struct, frozen=True, kw_only=True):
     """Where to listen on. Written only when everything before it is on our disk."""
 
     user: str
@@ -31,43 +31,43 @@ class Position(Struct, frozen=True, kw_only=True):
     """Encrypted messages whose key has not come yet: `{room, event, until}`."""
 
 
-class Account:
+class MatrixLogin:
     """`me` after `enter`. A password logs in once: its token and device serve until the server forgets them."""
 
     def __init__(self, settings: MatrixSettings, server: Homeserver, folder: Path, name: str) -> None:
         self._settings = settings
         self._name = name
         self._server = server
-        self._login = folder / "login.json"
-        self._position = folder / "position.json"
+        self._login_path = folder / "login.json"
+        self._position_path = folder / "position.json"
         self._folder = folder
-        self._me: Me | None = None
-        self._entering = asyncio.Lock()
+        self._identity: MatrixIdentity | None = None
+        self._login_lock = asyncio.Lock()
 
     @property
-    def me(self) -> Me:
-        assert self._me is not None, "enter first"
-        return self._me
+    def identity(self) -> MatrixIdentity:
+        assert self._identity is not None, "enter first"
+        return self._identity
 
     @property
-    def entered(self) -> bool:
-        return self._me is not None
+    def is_logged_in(self) -> bool:
+        return self._identity is not None
 
-    async def enter(self) -> Me:
+    async def log_in(self) -> MatrixIdentity:
         """Be logged in. Raises ChannelRefused when a person must give another token or password."""
-        async with self._entering:
-            if self._me is None:
-                await asyncio.to_thread(private_folder, self._folder)
-                self._me = await self._with_token() or await self._with_password()
-            return self._me
+        async with self._login_lock:
+            if self._identity is None:
+                await asyncio.to_thread(make_private_folder, self._folder)
+                self._identity = await self._log_in_with_token() or await self._log_in_with_password()
+            return self._identity
 
-    def leave(self) -> None:
+    def invalidate(self) -> None:
         """The server does not know us any more: the next `enter` asks it."""
-        self._me = None
+        self._identity = None
 
-    async def _with_token(self) -> Me | None:
-        given = self._settings.token(self._name)
-        kept = None if given else await self._kept()
+    async def _log_in_with_token(self) -> MatrixIdentity | None:
+        given = self._settings.resolve_token(self._name)
+        kept = None if given else await self._load_identity()
         token = given or (kept.token if kept else None)
         if token is None:
             return None
@@ -78,13 +78,15 @@ class Account:
             if given is None:
                 return None
             raise ChannelRefused(str(exc)) from exc
-        return self._checked(Me(user=str(answer["user_id"]), device=str(answer.get("device_id", "")), token=token))
+        return self._check_user(
+            MatrixIdentity(user=str(answer["user_id"]), device=str(answer.get("device_id", "")), token=token)
+        )
 
-    async def _with_password(self) -> Me:
-        user, password = self._settings.user_id, self._settings.secret_word(self._name)
+    async def _log_in_with_password(self) -> MatrixIdentity:
+        user, password = self._settings.user_id, self._settings.resolve_password(self._name)
         if not user or not password:
             raise ChannelRefused("channels.matrix needs an accessToken, or a userId and a password")
-        kept = await self._kept()
+        kept = await self._load_identity()
         self._server.token = None
         body: Json = {
             "type": "m.login.password",
@@ -100,32 +102,34 @@ class Account:
             raise ChannelRefused(
                 f"the homeserver refused user and password of channels.matrix ({exc.errcode})"
             ) from exc
-        me = Me(user=str(answer["user_id"]), device=str(answer["device_id"]), token=str(answer["access_token"]))
+        me = MatrixIdentity(
+            user=str(answer["user_id"]), device=str(answer["device_id"]), token=str(answer["access_token"])
+        )
         self._server.token = me.token
-        await asyncio.to_thread(write_whole, self._login, msgspec.json.encode(me))
-        return self._checked(me)
+        await asyncio.to_thread(write_atomic, self._login_path, msgspec.json.encode(me))
+        return self._check_user(me)
 
-    def _checked(self, me: Me) -> Me:
+    def _check_user(self, identity: MatrixIdentity) -> MatrixIdentity:
         wanted = self._settings.user_id
-        if wanted and wanted.startswith("@") and wanted != me.user:
-            raise ChannelRefused(f"channels.matrix.userId is {wanted}, but the login belongs to {me.user}")
-        return me
+        if wanted and wanted.startswith("@") and wanted != identity.user:
+            raise ChannelRefused(f"channels.matrix.userId is {wanted}, but the login belongs to {identity.user}")
+        return identity
 
-    async def _kept(self) -> Me | None:
-        raw = await asyncio.to_thread(read_whole, self._login)
-        return None if raw is None else _decoded(raw, Me, self._login)
+    async def _load_identity(self) -> MatrixIdentity | None:
+        raw = await asyncio.to_thread(read_if_exists, self._login_path)
+        return None if raw is None else _decode_file(raw, MatrixIdentity, self._login_path)
 
-    async def position(self) -> Position | None:
-        raw = await asyncio.to_thread(read_whole, self._position)
-        found = None if raw is None else _decoded(raw, Position, self._position)
-        return found if found is not None and found.user == self.me.user else None
+    async def load_position(self) -> SyncPosition | None:
+        raw = await asyncio.to_thread(read_if_exists, self._position_path)
+        found = None if raw is None else _decode_file(raw, SyncPosition, self._position_path)
+        return found if found is not None and found.user == self.identity.user else None
 
-    async def listened(self, position: Position) -> None:
+    async def save_position(self, position: SyncPosition) -> None:
         """On disk when this returns."""
-        await asyncio.to_thread(write_whole, self._position, msgspec.json.encode(position))
+        await asyncio.to_thread(write_atomic, self._position_path, msgspec.json.encode(position))
 
 
-def _decoded(raw: bytes, kind: type[T], path: Path) -> T:
+def _decode_file(raw: bytes, kind: type[T], path: Path) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.DecodeError as exc:

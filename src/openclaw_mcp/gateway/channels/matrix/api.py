@@ -10,18 +10,18 @@ import msgspec
 
 from ....core.channel import ChannelBusy, ChannelError, ChannelRefused
 from ....core.model import Json
-from ....core.numbers import whole
+from ....core.numbers import parse_whole_number
 
 CONNECT_WAIT: Final = 10.0  # seconds until we take a server for unreachable
 ANSWER_WAIT: Final = 60.0  # joining a large room takes a homeserver this long
 UPLOAD_WAIT: Final = 300.0  # seconds for the largest attachment over a slow line
 ANSWER_LIMIT: Final = 128 * 1024 * 1024  # bytes; the first sync of an account in thousands of rooms stays below
-BUSY_WAIT: Final = 5.0  # seconds, when a server is busy and does not say for how long
+DEFAULT_RETRY_AFTER: Final = 5.0  # seconds, when a server is busy and does not say for how long
 
 CLIENT: Final = "/_matrix/client/v3"
 MEDIA: Final = "/_matrix/client/v1/media"
 
-WORDS: Final[Mapping[str, str]] = {
+ERROR_MESSAGES: Final[Mapping[str, str]] = {
     "M_FORBIDDEN": "this account may not do that in the room: is it a member, with the power to do so?",
     "M_NOT_FOUND": "there is no such room or message",
     "M_USER_DEACTIVATED": "the account is deactivated",
@@ -75,14 +75,14 @@ class Homeserver:
         raw = await self._request(
             "POST", "/_matrix/media/v3/upload", params=params, data=data, headers=headers, wait=UPLOAD_WAIT
         )
-        return str(_object(raw).get("content_uri", ""))
+        return str(_decode_object(raw).get("content_uri", ""))
 
     async def download(self, uri: str, *, limit: int) -> bytes:
         """The bytes behind an mxc URI. Raises ChannelRefused when there are more than `limit`, or none."""
         server, _, media = uri.removeprefix("mxc://").partition("/")
         if not uri.startswith("mxc://") or not server or not media:
             raise ChannelRefused("that attachment has no address on a Matrix server")
-        path = f"{MEDIA}/download/{part(server)}/{part(media)}"
+        path = f"{MEDIA}/download/{quote_segment(server)}/{quote_segment(media)}"
         return await self._request("GET", path, wait=UPLOAD_WAIT, limit=limit)
 
     async def _json(
@@ -90,7 +90,7 @@ class Homeserver:
     ) -> Json:
         data = None if body is None else msgspec.json.encode(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
-        return _object(await self._request(method, path, params=params, data=data, headers=headers, wait=wait))
+        return _decode_object(await self._request(method, path, params=params, data=data, headers=headers, wait=wait))
 
     async def _request(
         self,
@@ -117,15 +117,15 @@ class Homeserver:
                 timeout=timeout,
                 follow_redirects=method == "GET",  # a media server elsewhere; httpx drops the token on the way there
             ) as response:
-                raw = await _bounded(response, limit)
+                raw = await _read_body(response, limit)
         except httpx.HTTPError as exc:
             raise ChannelError(f"the homeserver did not answer ({type(exc).__name__})") from exc
         if not response.is_success:
-            raise refusal(response, raw)
+            raise error_from_response(response, raw)
         return raw
 
 
-async def _bounded(response: httpx.Response, limit: int) -> bytes:
+async def _read_body(response: httpx.Response, limit: int) -> bytes:
     parts, size = [], 0
     async for chunk in response.aiter_bytes():
         size += len(chunk)
@@ -135,43 +135,43 @@ async def _bounded(response: httpx.Response, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def refusal(response: httpx.Response, raw: bytes) -> ChannelError:
+def error_from_response(response: httpx.Response, raw: bytes) -> ChannelError:
     """What an unsuccessful answer means here."""
     try:
-        answer = _object(raw)
+        answer = _decode_object(raw)
     except ChannelError:
         answer = {}
     code = str(answer.get("errcode", ""))
     if response.status_code == 429 or code == "M_LIMIT_EXCEEDED":
-        return ChannelBusy("the homeserver asks us to slow down", _wait(response, answer))
+        return ChannelBusy("the homeserver asks us to slow down", _retry_after(response, answer))
     if response.status_code >= 500:
         return ChannelError(f"the homeserver failed with status {response.status_code}")
     if code in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"):
         return LoggedOut("the access token of channels.matrix is no longer valid: set a new one")
-    words = WORDS.get(code) or f"the homeserver refused with {code or response.status_code}"
+    words = ERROR_MESSAGES.get(code) or f"the homeserver refused with {code or response.status_code}"
     return MatrixRefused(words, code, response.status_code)
 
 
-def _wait(response: httpx.Response, answer: Json) -> float:
+def _retry_after(response: httpx.Response, answer: Json) -> float:
     asked = answer.get("retry_after_ms")
     if isinstance(asked, int | float):
         return float(asked) / 1000
-    seconds = whole(response.headers.get("Retry-After", ""))
-    return BUSY_WAIT if seconds is None else float(seconds)
+    seconds = parse_whole_number(response.headers.get("Retry-After", ""))
+    return DEFAULT_RETRY_AFTER if seconds is None else float(seconds)
 
 
-def _object(raw: bytes) -> Json:
+def _decode_object(raw: bytes) -> Json:
     try:
         return msgspec.json.decode(raw, type=dict[str, Any])
     except msgspec.DecodeError as exc:
         raise ChannelError("the homeserver's answer is no JSON object: is the URL right?") from exc
 
 
-def part(text: str) -> str:
+def quote_segment(text: str) -> str:
     """`text` as one step of a path."""
     return quote(text, safe="")
 
 
-def transaction(key: str) -> str:
+def transaction_id(key: str) -> str:
     """The transaction id for a key: the same event however often it is sent."""
     return "openclaw-" + hashlib.sha256(key.encode()).hexdigest()[:40]

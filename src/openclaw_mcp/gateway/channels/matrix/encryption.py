@@ -19,22 +19,22 @@ from nio.store import SqliteStore
 
 from ....core.channel import ChannelError, ChannelRefused
 from ....core.model import Json
-from ....net.files import keep_once
+from ....net.files import create_if_absent
 from .api import CLIENT, Homeserver
 
-SHARE_ROUNDS: Final = 100  # to-device requests for one room key, twenty devices each: two thousand devices
-KEY_WAIT: Final = 10_000  # milliseconds the homeserver may ask other servers for keys
+MAX_SHARE_REQUESTS: Final = 100  # to-device requests for one room key, twenty devices each: two thousand devices
+KEY_TIMEOUT_MS: Final = 10_000  # milliseconds the homeserver may ask other servers for keys
 
 logger = logging.getLogger(__name__)
 
 
-class Sealing:
+class OlmEncryption:
     """A `Sealer`: seals what goes into encrypted rooms and opens what comes out, for one device."""
 
-    can = True
+    is_available = True
 
     def __init__(self, server: Homeserver, folder: Path, *, user: str, device: str) -> None:
-        pickle = keep_once(folder / "pickle.key", secrets.token_hex(32).encode()).decode()
+        pickle = create_if_absent(folder / "pickle.key", secrets.token_hex(32).encode()).decode()
         store = SqliteStore(user, device, str(folder), pickle_key=pickle, database_name="keys.sqlite")
         self._olm = Olm(user, device, store)
         self._server = server
@@ -43,11 +43,11 @@ class Sealing:
     async def aclose(self) -> None:
         self._olm.store.database.close()
 
-    async def take(self, sync: Json) -> bool:
+    async def process_sync(self, sync: Json) -> bool:
         """What a sync brings for the keys, before its messages are opened; whether there are new keys."""
         fresh = False
         for raw in _events(sync.get("to_device")):
-            fresh = self._to_device(raw) or fresh
+            fresh = self._handle_to_device(raw) or fresh
         counts = sync.get("device_one_time_keys_count")
         if isinstance(counts, dict):
             self._olm.uploaded_key_count = int(counts.get("signed_curve25519", 0))
@@ -56,20 +56,20 @@ class Sealing:
         if changed & self._olm.tracked_users:
             self._olm.add_changed_users(changed & self._olm.tracked_users)
             self._olm.outbound_group_sessions.clear()  # somebody has another device: it gets the next key, not this
-        await self.publish()
+        await self.publish_keys()
         return fresh
 
-    async def publish(self) -> None:
+    async def publish_keys(self) -> None:
         """Have our own keys on the server, with enough one-time keys among them."""
         if self._olm.should_upload_keys:
             answer = await self._server.post(f"{CLIENT}/keys/upload", self._olm.share_keys())
             self._olm.handle_response(KeysUploadResponse.from_dict(answer))
 
-    def forget(self, room: str) -> None:
+    def rotate_room_key(self, room: str) -> None:
         """Somebody came or went: what is said from now on has a key of its own."""
         self._olm.outbound_group_sessions.pop(room, None)
 
-    def open(self, event: Json, room: str) -> Json | None:
+    def decrypt(self, event: Json, room: str) -> Json | None:
         """The event inside an encrypted one; None while its key has not come."""
         sealed = MegolmEvent.from_dict({**event, "room_id": room})
         if not isinstance(sealed, MegolmEvent):
@@ -85,28 +85,30 @@ class Sealing:
         source: Json = inner.source
         return {**event, "type": source.get("type"), "content": source.get("content")}
 
-    async def seal(self, room: str, kind: str, content: Json, people: Sequence[str]) -> Json:
+    async def encrypt(self, room: str, kind: str, content: Json, users: Sequence[str]) -> Json:
         """The content of an `m.room.encrypted` event that `people` can open."""
-        await self._know(people)
+        await self._query_device_keys(users)
         if self._olm.should_share_group_session(room):
-            await self._share(room, people)
+            await self._share_room_key(room, users)
         place = content.get("m.relates_to")  # outside, where the server needs it
         inside = {name: value for name, value in content.items() if name != "m.relates_to"}
         sealed: Json = self._olm.group_encrypt(room, {"type": kind, "content": inside})
         return {**sealed, "m.relates_to": place} if place is not None else sealed
 
-    def seal_file(self, data: bytes) -> tuple[bytes, Json]:
+    def encrypt_file(self, data: bytes) -> tuple[bytes, Json]:
         sealed: tuple[bytes, Json] = encrypt_attachment(data)
         return sealed
 
-    def open_file(self, data: bytes, sealed: Json) -> bytes:
+    def decrypt_file(self, data: bytes, encryption_info: Json) -> bytes:
         try:
-            opened: bytes = decrypt_attachment(data, sealed["key"]["k"], sealed["hashes"]["sha256"], sealed["iv"])
+            opened: bytes = decrypt_attachment(
+                data, encryption_info["key"]["k"], encryption_info["hashes"]["sha256"], encryption_info["iv"]
+            )
         except (EncryptionError, KeyError, TypeError) as exc:
             raise ChannelRefused("the attachment can't be opened with the key that came with it") from exc
         return opened
 
-    def _to_device(self, raw: Json) -> bool:
+    def _handle_to_device(self, raw: Json) -> bool:
         event = ToDeviceEvent.parse_event(raw)
         if not isinstance(event, EncryptedToDeviceEvent):
             return False
@@ -116,29 +118,31 @@ class Sealing:
             logger.warning("matrix: a message to this device makes no sense (%s)", type(exc).__name__)
             return False
 
-    async def _know(self, people: Sequence[str]) -> None:
+    async def _query_device_keys(self, users: Sequence[str]) -> None:
         """Have the device keys of everybody here."""
-        unknown = (set(people) - self._olm.tracked_users) | (self._olm.users_for_key_query & set(people))
+        unknown = (set(users) - self._olm.tracked_users) | (self._olm.users_for_key_query & set(users))
         if unknown:
-            body = {"timeout": KEY_WAIT, "device_keys": {user: [] for user in sorted(unknown)}}
+            body = {"timeout": KEY_TIMEOUT_MS, "device_keys": {user: [] for user in sorted(unknown)}}
             answer = await self._server.post(f"{CLIENT}/keys/query", body)
             response = KeysQueryResponse.from_dict(answer)
             if not isinstance(response, KeysQueryResponse):
                 raise ChannelError("the homeserver's answer about device keys makes no sense")
             self._olm.handle_response(response)
 
-    async def _share(self, room: str, people: Sequence[str]) -> None:
+    async def _share_room_key(self, room: str, users: Sequence[str]) -> None:
         """Give every device here the room's key, one by one over Olm."""
-        missing = self._olm.get_missing_sessions(list(people))
+        missing = self._olm.get_missing_sessions(list(users))
         if missing:
             wanted = {user: dict.fromkeys(devices, "signed_curve25519") for user, devices in missing.items()}
-            answer = await self._server.post(f"{CLIENT}/keys/claim", {"timeout": KEY_WAIT, "one_time_keys": wanted})
+            answer = await self._server.post(
+                f"{CLIENT}/keys/claim", {"timeout": KEY_TIMEOUT_MS, "one_time_keys": wanted}
+            )
             response = KeysClaimResponse.from_dict(answer)
             if isinstance(response, KeysClaimResponse):
                 self._olm.handle_response(response)
-        for _ in range(SHARE_ROUNDS):
+        for _ in range(MAX_SHARE_REQUESTS):
             shared, messages = self._olm.share_group_session(
-                room, list(people), ignore_missing_sessions=True, ignore_unverified_devices=True
+                room, list(users), ignore_missing_sessions=True, ignore_unverified_devices=True
             )
             session = self._olm.outbound_group_sessions[room]
             if not shared:

@@ -5,63 +5,65 @@ from typing import Final
 
 import msgspec
 
-from ....core.channel import Address, Seen
+from ....core.channel import ChatAddress, StoredMessage
 from ....core.model import Json, Sender
 from . import events
-from .api import CLIENT, Homeserver, MatrixRefused, part
-from .encryption_port import Sealer
-from .rooms import Room
+from .api import CLIENT, Homeserver, MatrixRefused, quote_segment
+from .encryption_port import MatrixEncryption
+from .rooms import MatrixRoom
 
-PAGE: Final = 100  # events asked for at once
-PAGES: Final = 20  # pages walked for one read: a room full of reactions still gives its last messages
-TYPES: Final = msgspec.json.encode({"types": [*events.MESSAGES, "m.room.encrypted", "m.reaction"]}).decode()
+PAGE_SIZE: Final = 100  # events asked for at once
+MAX_PAGES: Final = 20  # pages walked for one read: a room full of reactions still gives its last messages
+EVENT_FILTER: Final = msgspec.json.encode({"types": [*events.MESSAGE_TYPES, "m.room.encrypted", "m.reaction"]}).decode()
 
 
-class History:
+class RoomHistory:
     """One look at a room. Reactions are those given since the oldest message found, and the place it looked from."""
 
-    def __init__(self, server: Homeserver, sealer: Sealer, room: Room, me: str) -> None:
+    def __init__(self, server: Homeserver, encryption: MatrixEncryption, room: MatrixRoom, user_id: str) -> None:
         self._server = server
-        self._sealer = sealer
+        self._encryption = encryption
         self._room = room
-        self._me = me
-        self._found: list[Json] = []
+        self._user_id = user_id
+        self._events: list[Json] = []
         self._reactions: dict[str, list[Json]] = {}
         self._edits: dict[str, Json] = {}
 
-    async def read(self, address: Address, *, limit: int, before: str | None) -> Sequence[Seen]:
-        pinned = set(await pins(self._server, self._room.id))
-        token = None if before is None else await self._before(before)
-        for _ in range(PAGES):
+    async def read(self, address: ChatAddress, *, limit: int, before: str | None) -> Sequence[StoredMessage]:
+        pinned = set(await read_pins(self._server, self._room.id))
+        token = None if before is None else await self._token_before(before)
+        for _ in range(MAX_PAGES):
             page = await self._page(address, token)
             for event in page.get("chunk") or []:
-                self._sort(event)
+                self._classify(event)
             token = page.get("next_batch") or (page.get("end") if address.thread is None else None)
-            if len(self._found) >= limit or token is None:
+            if len(self._events) >= limit or token is None:
                 break
-        if address.thread is not None and len(self._found) < limit and before != address.thread:
-            await self._root(address.thread)
-        return [self._seen(event, pinned) for event in self._found[:limit]][::-1]
+        if address.thread is not None and len(self._events) < limit and before != address.thread:
+            await self._add_thread_root(address.thread)
+        return [self._build_message(event, pinned) for event in self._events[:limit]][::-1]
 
-    async def _page(self, address: Address, token: str | None) -> Json:
-        room = f"/rooms/{part(self._room.id)}"
+    async def _page(self, address: ChatAddress, token: str | None) -> Json:
+        room = f"/rooms/{quote_segment(self._room.id)}"
         if address.thread is not None:
-            path = f"/_matrix/client/v1{room}/relations/{part(address.thread)}/m.thread"
-            return await self._server.get(path, {"dir": "b", "limit": PAGE, "from": token})
-        params = {"dir": "b", "limit": PAGE, "filter": TYPES, "from": token}
+            path = f"/_matrix/client/v1{room}/relations/{quote_segment(address.thread)}/m.thread"
+            return await self._server.get(path, {"dir": "b", "limit": PAGE_SIZE, "from": token})
+        params = {"dir": "b", "limit": PAGE_SIZE, "filter": EVENT_FILTER, "from": token}
         return await self._server.get(f"{CLIENT}{room}/messages", params)
 
-    async def _before(self, message_id: str) -> str | None:
-        path = f"{CLIENT}/rooms/{part(self._room.id)}/context/{part(message_id)}"
+    async def _token_before(self, message_id: str) -> str | None:
+        path = f"{CLIENT}/rooms/{quote_segment(self._room.id)}/context/{quote_segment(message_id)}"
         return str((await self._server.get(path, {"limit": 0}))["start"])
 
-    async def _root(self, id: str) -> None:
-        self._sort(await self._server.get(f"{CLIENT}/rooms/{part(self._room.id)}/event/{part(id)}"))
+    async def _add_thread_root(self, id: str) -> None:
+        self._classify(
+            await self._server.get(f"{CLIENT}/rooms/{quote_segment(self._room.id)}/event/{quote_segment(id)}")
+        )
 
-    def _sort(self, event: Json) -> None:
+    def _classify(self, event: Json) -> None:
         """Newest first: an edit is met before what it replaces."""
         if event.get("type") == "m.room.encrypted":
-            event = self._sealer.open(event, self._room.id) or event
+            event = self._encryption.decrypt(event, self._room.id) or event
         place = events.relation(event)
         target = str(place.get("event_id"))
         if event.get("type") == "m.reaction":
@@ -69,25 +71,25 @@ class History:
             self._reactions.setdefault(target, []).append(mark)
         elif events.is_edit(event):
             self._edits.setdefault(target, event)
-        elif event.get("type") in events.MESSAGES and events.content_of(event):
-            self._found.append(event)
+        elif event.get("type") in events.MESSAGE_TYPES and events.content_of(event):
+            self._events.append(event)
 
-    def _seen(self, event: Json, pinned: set[str]) -> Seen:
+    def _build_message(self, event: Json, pinned: set[str]) -> StoredMessage:
         id, user = str(event["event_id"]), str(event.get("sender"))
-        content, edited = events.newest(event)
+        content, edited = events.latest_content(event)
         edit = self._edits.get(id)
         if edit is not None and edit.get("sender") == user:  # nobody edits for another
             content, edited = events.content_of(edit).get("m.new_content") or content, True
         media, poll = events.media_of(event, content), events.poll_of(content)
-        return Seen(
+        return StoredMessage(
             id=id,
-            sender=Sender(id=user, name=self._room.display(user)),
+            sender=Sender(id=user, name=self._room.display_name(user)),
             text=events.text_of(event, content),
-            at=events.moment(event),
-            mine=user == self._me,
+            at=events.timestamp_ms(event),
+            mine=user == self._user_id,
             thread=events.thread_of(event),
             reply_to=events.reply_of(event),
-            attachments=() if media is None else (media.seen,),
+            attachments=() if media is None else (media.summary,),
             reactions=tuple(reversed(self._reactions.get(id, ()))),
             pinned=id in pinned,
             edited=edited,
@@ -95,9 +97,9 @@ class History:
         )
 
 
-async def pins(server: Homeserver, room: str) -> list[str]:
+async def read_pins(server: Homeserver, room: str) -> list[str]:
     try:
-        content = await server.get(f"{CLIENT}/rooms/{part(room)}/state/m.room.pinned_events/")
+        content = await server.get(f"{CLIENT}/rooms/{quote_segment(room)}/state/m.room.pinned_events/")
     except MatrixRefused as exc:
         if exc.errcode == "M_NOT_FOUND":
             return []

@@ -7,95 +7,101 @@ from msgspec import Struct, field
 
 from ....core.model import Json
 
-TWO: Final = 2  # a conversation between us and one other
+DIRECT_ROOM_MEMBERS: Final = 2  # a conversation between us and one other
 
 
-class Room(Struct, kw_only=True):
+class MatrixRoom(Struct, kw_only=True):
     id: str
     name: str | None = None
     alias: str | None = None
     encrypted: bool = False
-    marked: bool = False
+    marked_direct: bool = False
     """Somebody said it is a direct chat: the invitation, or our own list."""
-    people: dict[str, Json] = field(default_factory=dict)
+    members: dict[str, Json] = field(default_factory=dict)
     """Member events' contents by user id, of those the server told us about."""
-    everybody: bool = False
+    has_all_members: bool = False
     """Whether `people` has all."""
-    joined: int = 0
-    invited: int = 0
+    joined_count: int = 0
+    invited_count: int = 0
 
     @property
-    def direct(self) -> bool:
+    def is_direct(self) -> bool:
         """Never with a third in the room, whatever anybody marked."""
-        alone = self.joined + self.invited <= TWO
-        return alone and (self.marked or (self.name is None and self.alias is None))
+        alone = self.joined_count + self.invited_count <= DIRECT_ROOM_MEMBERS
+        return alone and (self.marked_direct or (self.name is None and self.alias is None))
 
     @property
-    def present(self) -> list[str]:
-        return [user for user, content in self.people.items() if content.get("membership") in ("join", "invite")]
+    def member_ids(self) -> list[str]:
+        return [user for user, content in self.members.items() if content.get("membership") in ("join", "invite")]
 
-    def display(self, user: str) -> str | None:
-        return _text(self.people.get(user, {}).get("displayname"))
+    def display_name(self, user: str) -> str | None:
+        return _text(self.members.get(user, {}).get("displayname"))
 
 
-class Rooms:
+class MatrixRooms:
     """The rooms of one account, by id."""
 
-    def __init__(self, me: str) -> None:
-        self.me = me
-        self._rooms: dict[str, Room] = {}
-        self._direct: dict[str, list[str]] = {}
+    def __init__(self, user_id: str) -> None:
+        self.user_id = user_id
+        self._rooms: dict[str, MatrixRoom] = {}
+        self._direct_rooms: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
         return len(self._rooms)
 
-    def get(self, id: str) -> Room | None:
+    def get(self, id: str) -> MatrixRoom | None:
         return self._rooms.get(id)
 
-    def by_alias(self, alias: str) -> str | None:
+    def find_by_alias(self, alias: str) -> str | None:
         return next((room.id for room in self._rooms.values() if room.alias == alias), None)
 
-    def with_person(self, user: str) -> str | None:
+    def find_direct_room(self, user: str) -> str | None:
         """The room we talk to `user` alone in, if there is one and they have not left it."""
-        listed = [id for id in self._direct.get(user, ()) if id in self._rooms]
+        listed = [id for id in self._direct_rooms.get(user, ()) if id in self._rooms]
         for id in [*listed, *self._rooms]:
             room = self._rooms[id]
-            there = room.people.get(user, {}).get("membership", "join" if id in listed else None)
-            if room.direct and room.joined + room.invited == TWO and there in ("join", "invite"):
+            there = room.members.get(user, {}).get("membership", "join" if id in listed else None)
+            if (
+                room.is_direct
+                and room.joined_count + room.invited_count == DIRECT_ROOM_MEMBERS
+                and there in ("join", "invite")
+            ):
                 return id
         return None
 
-    def direct_list(self, *, user: str, room: str) -> Json:
+    def add_direct_room(self, *, user: str, room: str) -> Json:
         """Our list of direct chats with one more in it, for the account's `m.direct`."""
-        mine = {person: list(ids) for person, ids in self._direct.items()}
+        mine = {person: list(ids) for person, ids in self._direct_rooms.items()}
         mine.setdefault(user, []).append(room)
-        self._direct = mine
+        self._direct_rooms = mine
         return dict(mine)
 
-    def account_data(self, events: Any) -> None:
+    def apply_account_data(self, events: Any) -> None:
         for event in _events(events):
             if event.get("type") == "m.direct" and isinstance(event.get("content"), dict):
                 lists = event["content"].items()
-                self._direct = {user: [id for id in ids if isinstance(id, str)] for user, ids in lists if _list(ids)}
-                known = {id for ids in self._direct.values() for id in ids}
+                self._direct_rooms = {
+                    user: [id for id in ids if isinstance(id, str)] for user, ids in lists if _is_list(ids)
+                }
+                known = {id for ids in self._direct_rooms.values() for id in ids}
                 for room in self._rooms.values():
-                    room.marked = room.marked or room.id in known
+                    room.marked_direct = room.marked_direct or room.id in known
 
-    def left(self, id: str) -> None:
+    def remove(self, id: str) -> None:
         self._rooms.pop(id, None)
 
     def update(self, id: str, part: Json) -> bool:
         """Take in a room's part of a sync; whether anybody came or went."""
-        room = self._rooms.setdefault(id, Room(id=id))
-        room.marked = room.marked or any(id in ids for ids in self._direct.values())
+        room = self._rooms.setdefault(id, MatrixRoom(id=id))
+        room.marked_direct = room.marked_direct or any(id in ids for ids in self._direct_rooms.values())
         state = [*_events(part.get("state")), *_events(part.get("timeline"))]
-        moved = [self._state(room, event) for event in state if "state_key" in event]
+        moved = [self._apply_state(room, event) for event in state if "state_key" in event]
         summary = _dict(part.get("summary"))
-        room.joined = _count(summary.get("m.joined_member_count"), room.joined)
-        room.invited = _count(summary.get("m.invited_member_count"), room.invited)
+        room.joined_count = _count(summary.get("m.joined_member_count"), room.joined_count)
+        room.invited_count = _count(summary.get("m.invited_member_count"), room.invited_count)
         return any(moved)
 
-    def _state(self, room: Room, event: Json) -> bool:
+    def _apply_state(self, room: MatrixRoom, event: Json) -> bool:
         content = _dict(event.get("content"))
         match event.get("type"):
             case "m.room.name":
@@ -105,18 +111,18 @@ class Rooms:
             case "m.room.encryption":
                 room.encrypted = True  # for good: a room can't be opened again
             case "m.room.member":
-                return self._member(room, str(event.get("state_key")), content)
+                return self._apply_member(room, str(event.get("state_key")), content)
         return False
 
-    def _member(self, room: Room, user: str, content: Json) -> bool:
-        before = room.people.get(user, {}).get("membership")
-        room.people[user] = content
-        if user == self.me:
-            room.marked = room.marked or content.get("is_direct") is True
+    def _apply_member(self, room: MatrixRoom, user: str, content: Json) -> bool:
+        before = room.members.get(user, {}).get("membership")
+        room.members[user] = content
+        if user == self.user_id:
+            room.marked_direct = room.marked_direct or content.get("is_direct") is True
         return bool(before != content.get("membership"))
 
 
-def timeline(part: Json) -> list[Json]:
+def timeline_events(part: Json) -> list[Json]:
     return list(_events(part.get("timeline")))
 
 
@@ -129,7 +135,7 @@ def _dict(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: Any) -> bool:
+def _is_list(value: Any) -> bool:
     return isinstance(value, list)
 
 

@@ -6,7 +6,7 @@ from msgspec import Struct, ValidationError, convert
 
 from ....core.channel import ChannelRefused
 from ....core.model import Json
-from ..secrets import DEFAULT, secret
+from ..secrets import DEFAULT_ACCOUNT, read_secret
 
 
 class MatrixSettings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -42,10 +42,10 @@ class MatrixSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     def media_limit(self) -> int:
         return int(self.media_max_mb * (1 << 20))
 
-    def token(self, account: str) -> str | None:
+    def resolve_token(self, account: str) -> str | None:
         """The environment speaks for the default account alone: two with one token would answer twice."""
-        own = account == DEFAULT and not self.password and not self.password_file
-        return secret(self.access_token, self.access_token_file, "MATRIX_ACCESS_TOKEN" if own else None)
+        own = account == DEFAULT_ACCOUNT and not self.password and not self.password_file
+        return read_secret(self.access_token, self.access_token_file, "MATRIX_ACCESS_TOKEN" if own else None)
 
-    def secret_word(self, account: str) -> str | None:
-        return secret(self.password, self.password_file, "MATRIX_PASSWORD" if account == DEFAULT else None)
+    def resolve_password(self, account: str) -> str | None:
+        return read_secret(self.password, self.password_file, "MATRIX_PASSWORD" if account == DEFAULT_ACCOUNT else None)

@@ -18,13 +18,13 @@ CONNECT_WAIT: Final = 10.0  # seconds until we take the server for unreachable
 ANSWER_WAIT: Final = 60.0
 UPLOAD_WAIT: Final = 300.0  # seconds for the largest attachment over a slow line
 ANSWER_LIMIT: Final = 16 << 20  # bytes; a hundred updates of the longest kind stay far below
-BUSY_WAIT: Final = 5.0  # seconds, when we are to slow down and are not told for how long
+DEFAULT_RETRY_AFTER: Final = 5.0  # seconds, when we are to slow down and are not told for how long
 TOKEN_IN_PATH: Final = re.compile(r"/bot\d+:[^/\s]+")
 
-File = tuple[str, bytes, str]
+UploadFile = tuple[str, bytes, str]
 """Name, bytes, MIME type."""
 
-WORDS: Final[Mapping[str, str]] = {
+ERROR_MESSAGES: Final[Mapping[str, str]] = {
     "chat not found": "there is no such chat, or the bot was never in it: the person must write to the bot first",
     "bot was blocked by the user": "the person has blocked the bot",
     "user is deactivated": "the person's account is gone",
@@ -65,7 +65,7 @@ class UnknownBot(ChannelError):
     """Telegram does not know the token. What is to be sent waits until it is put right."""
 
 
-class Unspoken(logging.Filter):
+class TokenRedactor(logging.Filter):
     """Cuts bot tokens out of what httpx says about its requests."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -75,7 +75,7 @@ class Unspoken(logging.Filter):
         return True
 
 
-_UNSPOKEN: Final = Unspoken()
+_TOKEN_REDACTOR: Final = TokenRedactor()
 
 
 class BotApi:
@@ -85,7 +85,7 @@ class BotApi:
         self._token = token
         self._url = url.rstrip("/")
         for name in ("httpx", "httpcore.http11", "httpcore.connection"):
-            logging.getLogger(name).addFilter(_UNSPOKEN)  # the same one again changes nothing
+            logging.getLogger(name).addFilter(_TOKEN_REDACTOR)  # the same one again changes nothing
         limits = httpx.Limits(max_connections=16)  # a poll, and a few sends and downloads beside it
         self._http = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_WAIT, connect=CONNECT_WAIT), limits=limits)
 
@@ -93,46 +93,46 @@ class BotApi:
         await self._http.aclose()
 
     async def call(
-        self, method: str, params: Json, *, files: Mapping[str, File] | None = None, wait: float = ANSWER_WAIT
+        self, method: str, params: Json, *, files: Mapping[str, UploadFile] | None = None, wait: float = ANSWER_WAIT
     ) -> Any:
         """The result. Parameters that are None are left out. A group that moved is followed to its new id."""
         given = {name: value for name, value in params.items() if value is not None}
         try:
-            return await self._called(method, given, files, wait)
+            return await self._post(method, given, files, wait)
         except TelegramRefused as exc:
             moved = exc.parameters.get("migrate_to_chat_id")
             if moved is None or "chat_id" not in given:
                 raise
-            return await self._called(method, given | {"chat_id": moved}, files, wait)
+            return await self._post(method, given | {"chat_id": moved}, files, wait)
 
     async def download(self, file_path: str, *, limit: int) -> bytes:
         """Raises ChannelRefused when there are more than `limit` bytes."""
         return await self._request("GET", f"/file/bot{self._token}/{file_path}", wait=UPLOAD_WAIT, limit=limit)
 
-    async def _called(self, method: str, params: Json, files: Mapping[str, File] | None, wait: float) -> Any:
+    async def _post(self, method: str, params: Json, files: Mapping[str, UploadFile] | None, wait: float) -> Any:
         path = f"/bot{self._token}/{method}"
         if files:
-            form = {name: _field(value) for name, value in params.items()}
+            form = {name: _form_field(value) for name, value in params.items()}
             raw = await self._request("POST", path, wait=UPLOAD_WAIT, data=form, files=dict(files))
         else:
             headers = {"Content-Type": "application/json"}
             raw = await self._request("POST", path, wait=wait, content=msgspec.json.encode(params), headers=headers)
-        return _object(raw).get("result")
+        return _decode_object(raw).get("result")
 
     async def _request(self, verb: str, path: str, *, wait: float, limit: int = ANSWER_LIMIT, **body: Any) -> bytes:
         timeout = httpx.Timeout(wait, connect=CONNECT_WAIT)
         try:
             async with self._http.stream(verb, self._url + path, timeout=timeout, **body) as response:
-                raw = await _bounded(response, limit)
+                raw = await _read_body(response, limit)
         except httpx.HTTPError as exc:
             # Without its cause: that holds the request, whose address holds the token.
             raise ChannelError(f"Telegram did not answer ({type(exc).__name__})") from None
         if not response.is_success:
-            raise refusal(response.status_code, raw)
+            raise error_from_response(response.status_code, raw)
         return raw
 
 
-async def _bounded(response: httpx.Response, limit: int) -> bytes:
+async def _read_body(response: httpx.Response, limit: int) -> bytes:
     parts, size = [], 0
     async for chunk in response.aiter_bytes():
         size += len(chunk)
@@ -142,10 +142,10 @@ async def _bounded(response: httpx.Response, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def refusal(status: int, raw: bytes) -> ChannelError:
+def error_from_response(status: int, raw: bytes) -> ChannelError:
     """What an unsuccessful answer means here."""
     try:
-        answer = _object(raw)
+        answer = _decode_object(raw)
     except ChannelError:
         answer = {}
     description = str(answer.get("description", ""))
@@ -153,29 +153,31 @@ def refusal(status: int, raw: bytes) -> ChannelError:
     parameters = parameters if isinstance(parameters, dict) else {}
     if status == 429:
         seconds = parameters.get("retry_after")
-        return ChannelBusy("Telegram asks us to slow down", float(seconds) if seconds is not None else BUSY_WAIT)
+        return ChannelBusy(
+            "Telegram asks us to slow down", float(seconds) if seconds is not None else DEFAULT_RETRY_AFTER
+        )
     if status == 409:
-        return ChannelError(_conflict(description))
+        return ChannelError(_conflict_message(description))
     if status >= 500:
         return ChannelError(f"Telegram failed with status {status}")
     if status in (401, 404):
         return UnknownBot("Telegram does not know the bot token: set the one @BotFather gives")
-    words = next((words for part, words in WORDS.items() if part in description.lower()), None)
+    words = next((words for part, words in ERROR_MESSAGES.items() if part in description.lower()), None)
     return TelegramRefused(words or f"Telegram refused: {description or status}", description, parameters)
 
 
-def _conflict(description: str) -> str:
+def _conflict_message(description: str) -> str:
     if "webhook" in description.lower():
         return "a webhook is set for this bot elsewhere, so it can't be polled: remove it, or set webhookUrl here"
     return "another program polls Telegram with the same bot token: stop it, or give this one a bot of its own"
 
 
-def _object(raw: bytes) -> Json:
+def _decode_object(raw: bytes) -> Json:
     try:
         return msgspec.json.decode(raw, type=dict[str, Any])
     except msgspec.DecodeError:
         raise ChannelError("Telegram's answer is no JSON object: is channels.telegram.baseUrl right?") from None
 
 
-def _field(value: Any) -> str:
+def _form_field(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

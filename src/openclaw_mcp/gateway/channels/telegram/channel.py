@@ -7,19 +7,27 @@ from html.parser import HTMLParser
 from typing import Any, Final
 
 from ....core.agent import Attachment
-from ....core.channel import Abilities, Address, ChannelRefused, Hear, Letter, Receipt, Seen
+from ....core.channel import (
+    ChannelAbilities,
+    ChannelRefused,
+    ChatAddress,
+    DeliveryReceipt,
+    OnMessage,
+    OutboundMessage,
+    StoredMessage,
+)
 from ....core.model import Json
-from ....core.numbers import whole
-from ..markup import flat
-from .api import BotApi, File, TelegramRefused
-from .file_uploads import METHODS, Parcel, albums, as_document
-from .messages import message_name
+from ....core.numbers import parse_whole_number
+from ..markup import to_inline_html
+from .api import BotApi, TelegramRefused, UploadFile
+from .file_uploads import METHODS, TelegramUpload, as_document, group_albums
+from .messages import message_key
 from .settings import TelegramSettings
-from .updates import Listener
+from .updates import TelegramReceiver
 
 NAME: Final = "telegram"
 TEXT_LIMIT: Final = 4_000  # characters; Telegram takes 4,096, and bullets and bars we draw need a few
-LONGEST: Final = 4_096
+MAX_TEXT_LENGTH: Final = 4_096
 CAPTION_LIMIT: Final = 1_024
 EFFECTS: Final[Mapping[str, str]] = {
     "fire": "5104841245755180586",
@@ -30,21 +38,21 @@ EFFECTS: Final[Mapping[str, str]] = {
     "poop": "5046589136895476101",
 }
 """Names of those everybody has; any other goes by its number."""
-UNCHANGED: Final = "message is not modified"
-GENERAL: Final = "1"  # the topic that is there without being made, and must not be named when sending
+NOT_MODIFIED: Final = "message is not modified"
+GENERAL_TOPIC: Final = "1"  # the topic that is there without being made, and must not be named when sending
 USERNAME: Final = re.compile(r"@[A-Za-z][A-Za-z0-9_]{3,31}")
 CHAT_ID: Final = re.compile(r"-?[1-9]\d{0,17}")
-HINT: Final = "a Telegram target is a chat id (a number) or the @name of a public group or channel"
+TARGET_HINT: Final = "a Telegram target is a chat id (a number) or the @name of a public group or channel"
 
 
-class Telegram:
+class TelegramChannel:
     """A `Channel`. Only `read` is missing: a bot can't look back."""
 
     name = NAME
 
     def __init__(self, settings: TelegramSettings, *, account: str) -> None:
         self.account = account
-        self.abilities = Abilities(
+        self.abilities = ChannelAbilities(
             can=frozenset(
                 (
                     "send", "reply", "thread", "broadcast", "react", "delete", "attachment", "effect", "pin", "edit",
@@ -57,174 +65,182 @@ class Telegram:
             media_limit=settings.media_limit,
         )  # fmt: skip
         self._settings = settings
-        self._api = BotApi(settings.token(account), url=settings.base_url)
-        self._listener = Listener(settings, self._api, account)
+        self._api = BotApi(settings.resolve_token(account), url=settings.base_url)
+        self._receiver = TelegramReceiver(settings, self._api, account)
 
     async def aclose(self) -> None:
         await self._api.aclose()
 
-    def canonical(self, target: str) -> str:
+    def normalize_target(self, target: str) -> str:
         text = re.sub(r"^(telegram|tg|chat|group|channel):", "", target.strip(), flags=re.IGNORECASE).strip()
         text = re.sub(r"^(https?://)?(t|telegram)\.me/", "@", text, flags=re.IGNORECASE).rstrip("/")
         if USERNAME.fullmatch(text):
-            return self._listener.chat_named(text.lower()) or text.lower()
+            return self._receiver.find_chat_id(text.lower()) or text.lower()
         if not CHAT_ID.fullmatch(text):
-            raise ChannelRefused(HINT)
+            raise ChannelRefused(TARGET_HINT)
         return text
 
-    async def run(self, hear: Hear) -> None:
-        await self._listener.listen(hear)
+    async def run(self, on_message: OnMessage) -> None:
+        await self._receiver.run(on_message)
 
     async def fetch(self, file: Json) -> Attachment:
-        return await self._listener.fetch(file)
+        return await self._receiver.fetch(file)
 
     async def status(self) -> Json:
-        return self._listener.status()
+        return self._receiver.status()
 
     async def http(self, scope: Any, receive: Any, send: Any) -> None:
         """The webhook, as an ASGI application: whoever serves HTTP here mounts it where `webhookUrl` leads."""
-        await self._listener.http(scope, receive, send)
+        await self._receiver.http(scope, receive, send)
 
     # ---- sending ----
 
-    async def send(self, address: Address, letter: Letter, *, key: str) -> Receipt:
+    async def send(self, address: ChatAddress, message: OutboundMessage, *, key: str) -> DeliveryReceipt:
         """Telegram knows no keys: after a crash between sending and noting, the message is there twice."""
-        place = self._place(address, letter)
-        if not letter.attachments:
-            return _receipt([await self._text(place, letter.text)])
-        caption = letter.text if max(len(letter.text), _length(flat(letter.text))) <= CAPTION_LIMIT else ""
+        place = self._send_params(address, message)
+        if not message.attachments:
+            return _receipt([await self._send_text(place, message.text)])
+        caption = (
+            message.text if max(len(message.text), _text_length(to_inline_html(message.text))) <= CAPTION_LIMIT else ""
+        )
         sent: list[Json] = []
-        for number, group in enumerate(albums(letter.attachments)):
-            sent += await self._files(place, group, caption=caption if number == 0 else "")
-        if letter.text and not caption:
-            sent.append(await self._text(place, letter.text))
+        for number, group in enumerate(group_albums(message.attachments)):
+            sent += await self._send_files(place, group, caption=caption if number == 0 else "")
+        if message.text and not caption:
+            sent.append(await self._send_text(place, message.text))
         return _receipt(sent)
 
-    def _place(self, address: Address, letter: Letter) -> Json:
+    def _send_params(self, address: ChatAddress, message: OutboundMessage) -> Json:
         """The parameters every sending has."""
-        place: Json = _chat(address) | {"disable_notification": letter.silent or None}
-        if letter.reply_to is not None:
+        place: Json = _chat_params(address) | {"disable_notification": message.silent or None}
+        if message.reply_to is not None:
             # Gone by now? Then what we say stands on its own.
             place["reply_parameters"] = {
-                "message_id": _number(address, letter.reply_to),
+                "message_id": _message_number(address, message.reply_to),
                 "allow_sending_without_reply": True,
             }
-        if letter.effect is not None:
-            if not _private(address.to):
+        if message.effect is not None:
+            if not _is_private(address.to):
                 raise ChannelRefused("Telegram shows effects in direct chats only: send it without one here")
-            place["message_effect_id"] = EFFECTS.get(letter.effect, letter.effect)
-        if "replyMarkup" in letter.extra:
-            place["reply_markup"] = letter.extra["replyMarkup"]
+            place["message_effect_id"] = EFFECTS.get(message.effect, message.effect)
+        if "replyMarkup" in message.extra:
+            place["reply_markup"] = message.extra["replyMarkup"]
         return place
 
-    async def _text(self, place: Json, text: str) -> Json:
+    async def _send_text(self, params: Json, text: str) -> Json:
         preview = None if self._settings.link_preview else {"is_disabled": True}
-        return await self._worded("sendMessage", place | {"link_preview_options": preview}, text, part="text")
+        return await self._call_with_markup(
+            "sendMessage", params | {"link_preview_options": preview}, text, field="text"
+        )
 
-    async def _worded(
-        self, method: str, params: Json, text: str, *, part: str, files: Mapping[str, File] | None = None
+    async def _call_with_markup(
+        self, method: str, params: Json, text: str, *, field: str, files: Mapping[str, UploadFile] | None = None
     ) -> Json:
         """With markup; as plain text when Telegram can't read the markup, or it makes the text too long."""
-        html = flat(text)
-        if text and _length(html) <= (LONGEST if part == "text" else CAPTION_LIMIT):
+        html = to_inline_html(text)
+        if text and _text_length(html) <= (MAX_TEXT_LENGTH if field == "text" else CAPTION_LIMIT):
             try:
-                return _dict(await self._api.call(method, params | {part: html, "parse_mode": "HTML"}, files=files))
+                return _dict(await self._api.call(method, params | {field: html, "parse_mode": "HTML"}, files=files))
             except TelegramRefused as exc:
                 if "can't parse" not in exc.description:
                     raise
-        return _dict(await self._api.call(method, params | {part: text or None}, files=files))
+        return _dict(await self._api.call(method, params | {field: text or None}, files=files))
 
-    async def _files(self, place: Json, group: list[Parcel], *, caption: str) -> list[Json]:
+    async def _send_files(self, params: Json, group: list[TelegramUpload], *, caption: str) -> list[Json]:
         try:
             if len(group) == 1:
-                return [await self._file(place, group[0], caption=caption)]
-            return await self._album(place, group, caption=caption)
+                return [await self._send_file(params, group[0], caption=caption)]
+            return await self._send_album(params, group, caption=caption)
         except TelegramRefused as exc:
             # A picture too long, too thin or broken for a picture is still a file.
             unfit = any(word in exc.description for word in ("photo_", "image_process_failed", "photo:"))
             if not unfit or all(one.kind == "document" for one in group):
                 raise
-            return await self._files(place, [as_document(one) for one in group], caption=caption)
+            return await self._send_files(params, [as_document(one) for one in group], caption=caption)
 
-    async def _file(self, place: Json, one: Parcel, *, caption: str) -> Json:
-        value, files = _sent(one, "file0")
-        return await self._worded(METHODS[one.kind], place | {one.kind: value}, caption, part="caption", files=files)
+    async def _send_file(self, params: Json, upload: TelegramUpload, *, caption: str) -> Json:
+        value, files = _file_param(upload, "file0")
+        return await self._call_with_markup(
+            METHODS[upload.kind], params | {upload.kind: value}, caption, field="caption", files=files
+        )
 
-    async def _album(self, place: Json, group: list[Parcel], *, caption: str) -> list[Json]:
+    async def _send_album(self, params: Json, group: list[TelegramUpload], *, caption: str) -> list[Json]:
         media: list[Json] = []
-        files: dict[str, File] = {}
+        files: dict[str, UploadFile] = {}
         for number, one in enumerate(group):
-            value, own = _sent(one, f"file{number}")
+            value, own = _file_param(one, f"file{number}")
             media.append({"type": one.kind, "media": value})
             files |= own
         if caption:
-            media[0] |= {"caption": flat(caption), "parse_mode": "HTML"}
-        place = {name: value for name, value in place.items() if name != "reply_markup"}  # albums have none
+            media[0] |= {"caption": to_inline_html(caption), "parse_mode": "HTML"}
+        params = {name: value for name, value in params.items() if name != "reply_markup"}  # albums have none
         try:
-            result = await self._api.call("sendMediaGroup", place | {"media": media}, files=files)
+            result = await self._api.call("sendMediaGroup", params | {"media": media}, files=files)
         except TelegramRefused as exc:
             if not caption or "can't parse" not in exc.description:
                 raise
             media[0] = {**media[0], "caption": caption}
             del media[0]["parse_mode"]
-            result = await self._api.call("sendMediaGroup", place | {"media": media}, files=files)
+            result = await self._api.call("sendMediaGroup", params | {"media": media}, files=files)
         return [_dict(message) for message in result]
 
-    async def poll(self, address: Address, question: str, options: Sequence[str], *, many: bool, key: str) -> Receipt:
+    async def send_poll(
+        self, address: ChatAddress, question: str, options: Sequence[str], *, many: bool, key: str
+    ) -> DeliveryReceipt:
         asked: Json = {"question": question, "options": [{"text": option} for option in options]}
         votes = {"is_anonymous": False, "allows_multiple_answers": many}
-        return _receipt([_dict(await self._api.call("sendPoll", _chat(address) | asked | votes))])
+        return _receipt([_dict(await self._api.call("sendPoll", _chat_params(address) | asked | votes))])
 
-    async def edit(self, address: Address, message_id: str, text: str) -> None:
-        place = {"chat_id": _chat_id(address.to), "message_id": _number(address, message_id)}
+    async def edit(self, address: ChatAddress, message_id: str, text: str) -> None:
+        place = {"chat_id": _chat_id(address.to), "message_id": _message_number(address, message_id)}
         try:
-            await self._worded("editMessageText", place, text, part="text")
+            await self._call_with_markup("editMessageText", place, text, field="text")
         except TelegramRefused as exc:
             if "there is no text in the message" in exc.description:
                 await self._edit_caption(place, text)
-            elif UNCHANGED not in exc.description:
+            elif NOT_MODIFIED not in exc.description:
                 raise
 
-    async def _edit_caption(self, place: Json, text: str) -> None:
+    async def _edit_caption(self, params: Json, text: str) -> None:
         try:
-            await self._worded("editMessageCaption", place, text, part="caption")
+            await self._call_with_markup("editMessageCaption", params, text, field="caption")
         except TelegramRefused as exc:
-            if UNCHANGED not in exc.description:
+            if NOT_MODIFIED not in exc.description:
                 raise
 
-    async def react(self, address: Address, message_id: str, emoji: str, *, remove: bool = False) -> None:
+    async def react(self, address: ChatAddress, message_id: str, emoji: str, *, remove: bool = False) -> None:
         """A bot has one reaction on a message: a new one takes the old one's place, and none removes it."""
         reaction = [] if remove else [{"type": "emoji", "emoji": emoji}]
-        await self._on(address, message_id, "setMessageReaction", reaction=reaction)
+        await self._call_on_message(address, message_id, "setMessageReaction", reaction=reaction)
 
-    async def delete(self, address: Address, message_id: str) -> None:
-        await self._on(address, message_id, "deleteMessage")
+    async def delete(self, address: ChatAddress, message_id: str) -> None:
+        await self._call_on_message(address, message_id, "deleteMessage")
 
-    async def pin(self, address: Address, message_id: str, *, remove: bool = False) -> None:
-        await self._on(address, message_id, "unpinChatMessage" if remove else "pinChatMessage")
+    async def pin(self, address: ChatAddress, message_id: str, *, remove: bool = False) -> None:
+        await self._call_on_message(address, message_id, "unpinChatMessage" if remove else "pinChatMessage")
 
-    async def read(self, address: Address, *, limit: int, before: str | None = None) -> Sequence[Seen]:
+    async def read(self, address: ChatAddress, *, limit: int, before: str | None = None) -> Sequence[StoredMessage]:
         raise ChannelRefused("a Telegram bot can't look back in a chat")
 
-    async def typing(self, address: Address, *, on: bool) -> None:
+    async def set_typing(self, address: ChatAddress, *, on: bool) -> None:
         """Telegram shows it for five seconds, or until we write; it can't be taken back."""
         if on:
-            await self._api.call("sendChatAction", _chat(address) | {"action": "typing"})
+            await self._api.call("sendChatAction", _chat_params(address) | {"action": "typing"})
 
-    async def _on(self, address: Address, message_id: str, method: str, **more: Any) -> None:
-        place = {"chat_id": _chat_id(address.to), "message_id": _number(address, message_id)}
-        await self._api.call(method, place | more)
+    async def _call_on_message(self, address: ChatAddress, message_id: str, method: str, **params: Any) -> None:
+        place = {"chat_id": _chat_id(address.to), "message_id": _message_number(address, message_id)}
+        await self._api.call(method, place | params)
 
 
-def _chat(address: Address) -> Json:
-    thread = None if address.thread in (None, GENERAL) else address.thread
-    topic = None if thread is None else whole(thread)
+def _chat_params(address: ChatAddress) -> Json:
+    thread = None if address.thread in (None, GENERAL_TOPIC) else address.thread
+    topic = None if thread is None else parse_whole_number(thread)
     if thread is not None and topic is None:
         raise ChannelRefused("a Telegram topic goes by its number")
     return {"chat_id": _chat_id(address.to), "message_thread_id": topic}
 
 
-def _private(to: str) -> bool:
+def _is_private(to: str) -> bool:
     """Groups and channels have numbers below zero; a name we know no number for is a public one's."""
     return not to.startswith(("-", "@"))
 
@@ -233,33 +249,35 @@ def _chat_id(to: str) -> int | str:
     return to if to.startswith("@") else int(to)
 
 
-def _number(address: Address, message_id: str) -> int:
+def _message_number(address: ChatAddress, message_id: str) -> int:
     """A message's number in its chat, from its name with us or as people copy it."""
     chat, _, digits = message_id.rpartition(":")
-    number = whole(digits)
+    number = parse_whole_number(digits)
     if number is None or (chat and not address.to.startswith("@") and chat != address.to):
         raise ChannelRefused("there is no such message in this chat: give the id as it came")
     return number
 
 
-def _sent(one: Parcel, field: str) -> tuple[str, dict[str, File]]:
+def _file_param(upload: TelegramUpload, field: str) -> tuple[str, dict[str, UploadFile]]:
     """What to put for the file, and the file itself when we have it; else Telegram fetches it."""
-    data = one.attachment.data
+    data = upload.attachment.data
     if data is not None:
-        return f"attach://{field}", {field: (one.name, data, one.attachment.mime_type)}
-    if one.attachment.url is None or not one.attachment.url.startswith("https://"):
+        return f"attach://{field}", {field: (upload.name, data, upload.attachment.mime_type)}
+    if upload.attachment.url is None or not upload.attachment.url.startswith("https://"):
         raise ChannelRefused("an attachment needs its bytes, or an https address for Telegram to fetch it from")
-    return one.attachment.url, {}
+    return upload.attachment.url, {}
 
 
-def _receipt(sent: Sequence[Json]) -> Receipt:
-    names = [message_name(_dict(message.get("chat")).get("id"), message.get("message_id")) for message in sent]
+def _receipt(sent: Sequence[Json]) -> DeliveryReceipt:
+    names = [message_key(_dict(message.get("chat")).get("id"), message.get("message_id")) for message in sent]
     more: Json = {"messageIds": names} if len(names) > 1 else {}
     at = sent[0].get("date")
-    return Receipt(message_id=names[0], at=at * 1000 if isinstance(at, int) else int(time.time() * 1000), extra=more)
+    return DeliveryReceipt(
+        message_id=names[0], at=at * 1000 if isinstance(at, int) else int(time.time() * 1000), extra=more
+    )
 
 
-class _Words(HTMLParser):
+class _TextLengthCounter(HTMLParser):
     """Counts what Telegram counts: characters outside of tags."""
 
     def __init__(self) -> None:
@@ -270,8 +288,8 @@ class _Words(HTMLParser):
         self.count += len(data.encode("utf-16-le")) // 2
 
 
-def _length(html: str) -> int:
-    words = _Words()
+def _text_length(html: str) -> int:
+    words = _TextLengthCounter()
     words.feed(html)
     words.close()
     return words.count

@@ -8,7 +8,7 @@ from msgspec import Struct
 from ....core.agent import Attachment
 from ....core.mime import suffix_of
 
-ALBUM: Final = 10  # files Telegram shows as one
+ALBUM_LIMIT: Final = 10  # files Telegram shows as one
 PHOTO_LIMIT: Final = 10 << 20  # bytes; a larger picture goes as a document
 METHODS: Final = {
     "photo": "sendPhoto",
@@ -18,11 +18,11 @@ METHODS: Final = {
     "animation": "sendAnimation",
     "document": "sendDocument",
 }
-TOGETHER: Final = {"photo": "pictures", "video": "pictures", "document": "documents", "audio": "audio"}
+ALBUM_GROUPS: Final = {"photo": "pictures", "video": "pictures", "document": "documents", "audio": "audio"}
 """What may share an album with what; the rest goes alone."""
 
 
-class Parcel(Struct, frozen=True, kw_only=True):
+class TelegramUpload(Struct, frozen=True, kw_only=True):
     kind: str
     attachment: Attachment
 
@@ -31,21 +31,21 @@ class Parcel(Struct, frozen=True, kw_only=True):
         return self.attachment.name or f"{self.kind}{suffix_of(self.attachment.mime_type)}"
 
 
-def parcel(attachment: Attachment) -> Parcel:
-    return Parcel(kind=_kind(attachment), attachment=attachment)
+def make_upload(attachment: Attachment) -> TelegramUpload:
+    return TelegramUpload(kind=_kind(attachment), attachment=attachment)
 
 
-def as_document(one: Parcel) -> Parcel:
-    return Parcel(kind="document", attachment=one.attachment)
+def as_document(upload: TelegramUpload) -> TelegramUpload:
+    return TelegramUpload(kind="document", attachment=upload.attachment)
 
 
-def albums(attachments: Sequence[Attachment]) -> list[list[Parcel]]:
+def group_albums(attachments: Sequence[Attachment]) -> list[list[TelegramUpload]]:
     """In order; neighbours that fit are one album."""
-    groups: list[list[Parcel]] = []
-    for one in map(parcel, attachments):
-        family = TOGETHER.get(one.kind)
+    groups: list[list[TelegramUpload]] = []
+    for one in map(make_upload, attachments):
+        family = ALBUM_GROUPS.get(one.kind)
         last = groups[-1] if groups else []
-        if last and family is not None and TOGETHER.get(last[0].kind) == family and len(last) < ALBUM:
+        if last and family is not None and ALBUM_GROUPS.get(last[0].kind) == family and len(last) < ALBUM_LIMIT:
             last.append(one)
         else:
             groups.append([one])

@@ -8,8 +8,13 @@ from msgspec import Struct
 from ....core.channel import ChatKind
 from ....core.model import Json, Sender
 
-KINDS: Final[dict[str, ChatKind]] = {"private": "direct", "group": "group", "supergroup": "group", "channel": "channel"}
-FILES: Final = {
+CHAT_KINDS: Final[dict[str, ChatKind]] = {
+    "private": "direct",
+    "group": "group",
+    "supergroup": "group",
+    "channel": "channel",
+}
+DEFAULT_MIME_TYPES: Final = {
     "document": "application/octet-stream",
     "video": "video/mp4",
     "animation": "video/mp4",
@@ -20,21 +25,21 @@ FILES: Final = {
 """Parts of a message that hold a file, and what it is when the sender's program did not say."""
 
 
-class Me(Struct, frozen=True, kw_only=True):
+class TelegramBot(Struct, frozen=True, kw_only=True):
     """The bot, as `getMe` tells."""
 
     id: int
     username: str
 
 
-class Media(Struct, frozen=True, kw_only=True):
+class TelegramFile(Struct, frozen=True, kw_only=True):
     file_id: str
     name: str | None
     mime_type: str
     size: int
 
 
-def message_name(chat: Any, message: Any) -> str:
+def message_key(chat: Any, message: Any) -> str:
     """A message's name with us. Telegram counts in each chat from one, so the chat is part of it."""
     return f"{chat}:{message}"
 
@@ -48,14 +53,14 @@ def message_of(update: Json) -> Json | None:
 
 
 def chat_kind(message: Json) -> ChatKind:
-    return KINDS.get(str(message["chat"].get("type")), "group")
+    return CHAT_KINDS.get(str(message["chat"].get("type")), "group")
 
 
 def title_of(message: Json) -> str | None:
     return _text(message["chat"].get("title"))
 
 
-def moment(message: Json) -> int:
+def timestamp_ms(message: Json) -> int:
     """When Telegram says it was, Unix milliseconds."""
     return _number(message.get("date")) * 1000
 
@@ -81,7 +86,7 @@ def reply_of(message: Json) -> str | None:
     # In a topic, what answers nothing is shown as an answer to the topic's first message.
     if not answered or "forum_topic_created" in answered:
         return None
-    return message_name(message["chat"].get("id"), answered.get("message_id"))
+    return message_key(message["chat"].get("id"), answered.get("message_id"))
 
 
 def text_of(message: Json) -> str | None:
@@ -96,12 +101,12 @@ def text_of(message: Json) -> str | None:
     return "" if media_of(message) is not None else None
 
 
-def media_of(message: Json) -> Media | None:
+def media_of(message: Json) -> TelegramFile | None:
     photos = message.get("photo")
     if isinstance(photos, list) and photos:
         largest = max((_dict(photo) for photo in photos), key=lambda photo: _number(photo.get("file_size")))
         return _file(largest, "image/jpeg")
-    for kind, mime_type in FILES.items():
+    for kind, mime_type in DEFAULT_MIME_TYPES.items():
         if isinstance(message.get(kind), dict):
             return _file(message[kind], mime_type)
     sticker = _dict(message.get("sticker"))
@@ -110,17 +115,17 @@ def media_of(message: Json) -> Media | None:
     return None
 
 
-def speaks_to(message: Json, me: Me) -> bool:
+def mentions_bot(message: Json, bot: TelegramBot) -> bool:
     """Whether it names the bot, commands it, or answers it."""
-    if _dict(_dict(message.get("reply_to_message")).get("from")).get("id") == me.id and reply_of(message) is not None:
+    if _dict(_dict(message.get("reply_to_message")).get("from")).get("id") == bot.id and reply_of(message) is not None:
         return True
-    name = f"@{me.username}".lower()
+    name = f"@{bot.username}".lower()
     for kind, text, person in _entities(message):
         if kind == "mention" and text.lower() == name:
             return True
         if kind == "bot_command" and text.lower().endswith(name):
             return True
-        if kind == "text_mention" and person == me.id:
+        if kind == "text_mention" and person == bot.id:
             return True
     return False
 
@@ -137,13 +142,13 @@ def _entities(message: Json) -> Iterator[tuple[str, str, Any]]:
                 yield str(entity.get("type")), said, _dict(entity.get("user")).get("id")
 
 
-def _file(part: Json, mime_type: str) -> Media | None:
+def _file(part: Json, mime_type: str) -> TelegramFile | None:
     id = _text(part.get("file_id"))
     if id is None:
         return None
     kind = _text(part.get("mime_type")) or mime_type
     size = _number(part.get("file_size"))
-    return Media(file_id=id, name=_text(part.get("file_name")), mime_type=kind, size=size)
+    return TelegramFile(file_id=id, name=_text(part.get("file_name")), mime_type=kind, size=size)
 
 
 def _location(part: Json) -> str:

@@ -9,12 +9,12 @@ from msgspec import Struct, ValidationError, convert
 
 from ....core.channel import ChannelRefused
 from ....core.model import Json
-from ..secrets import DEFAULT, secret
+from ..secrets import DEFAULT_ACCOUNT, read_secret
 
-TOKEN: Final = re.compile(r"\d+:[A-Za-z0-9_-]{10,}")
-SECRET: Final = re.compile(r"[A-Za-z0-9_-]{1,256}")  # what Telegram accepts in its header
-TELEGRAM: Final = "https://api.telegram.org"
-LIMIT_MB: Final = 50  # what the Bot API sends; a local server sends more, which fits few chats
+TOKEN_PATTERN: Final = re.compile(r"\d+:[A-Za-z0-9_-]{10,}")
+SECRET_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,256}")  # what Telegram accepts in its header
+TELEGRAM_API_URL: Final = "https://api.telegram.org"
+MAX_MEDIA_MB: Final = 50  # what the Bot API sends; a local server sends more, which fits few chats
 
 
 class TelegramSettings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -22,7 +22,7 @@ class TelegramSettings(Struct, frozen=True, kw_only=True, rename="camel"):
 
     bot_token: str | None = None
     token_file: str | None = None
-    base_url: str = TELEGRAM
+    base_url: str = TELEGRAM_API_URL
     """Another server of the Bot API: one's own, or a test's."""
     webhook_url: str | None = None
     """The public https address under which Telegram reaches this channel's path; without it we poll."""
@@ -39,29 +39,31 @@ class TelegramSettings(Struct, frozen=True, kw_only=True, rename="camel"):
             settings = convert(config, cls)
         except ValidationError as exc:
             raise ChannelRefused(f"channels.telegram is not right: {exc}") from exc
-        own = settings.base_url != TELEGRAM  # a Bot API server of one's own calls plain http too
+        own = settings.base_url != TELEGRAM_API_URL  # a Bot API server of one's own calls plain http too
         if settings.webhook_url is not None and not settings.webhook_url.startswith("https://") and not own:
             raise ChannelRefused("channels.telegram.webhookUrl must begin with https://, which Telegram insists on")
         return settings
 
     @property
     def media_limit(self) -> int:
-        return int(min(self.media_max_mb, LIMIT_MB) * (1 << 20))
+        return int(min(self.media_max_mb, MAX_MEDIA_MB) * (1 << 20))
 
-    def token(self, account: str) -> str:
+    def resolve_token(self, account: str) -> str:
         """The environment speaks for the default account alone: two that poll with one token get nowhere."""
-        token = secret(self.bot_token, self.token_file, "TELEGRAM_BOT_TOKEN" if account == DEFAULT else None)
+        token = read_secret(
+            self.bot_token, self.token_file, "TELEGRAM_BOT_TOKEN" if account == DEFAULT_ACCOUNT else None
+        )
         if token is None:
             raise ChannelRefused(
                 "channels.telegram needs a botToken, a tokenFile or TELEGRAM_BOT_TOKEN (ask @BotFather)"
             )
-        if not TOKEN.fullmatch(token):
+        if not TOKEN_PATTERN.fullmatch(token):
             raise ChannelRefused("the Telegram bot token must look like 123456:ABC…, as @BotFather gave it")
         return token
 
-    def hook_secret(self, account: str) -> str:
+    def resolve_webhook_secret(self, account: str) -> str:
         """What Telegram says with each call of the webhook. Unless one is set, one that only the token gives away."""
-        own = secret(self.webhook_secret, self.webhook_secret_file, None)
-        if own is not None and not SECRET.fullmatch(own):
+        own = read_secret(self.webhook_secret, self.webhook_secret_file, None)
+        if own is not None and not SECRET_PATTERN.fullmatch(own):
             raise ChannelRefused("channels.telegram.webhookSecret may hold 1 to 256 letters, digits, _ and - only")
-        return own or hmac.new(self.token(account).encode(), b"openclaw webhook", hashlib.sha256).hexdigest()
+        return own or hmac.new(self.resolve_token(account).encode(), b"openclaw webhook", hashlib.sha256).hexdigest()
