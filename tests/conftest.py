@@ -9,10 +9,22 @@ from hypothesis import HealthCheck, settings
 from tests.effort import often
 
 LONGEST = (
-    "tests/fuzz/", "tests/faults/", "tests/gateway/channels/test_kill.py", "tests/test_docs.py", "tests/cli/test_up.py",
-    "tests/tools/schemas/test_bombs.py", "tests/net/", "tests/proxy/", "tests/store/", "tests/gateway/cron/", "tests/node/",
-    "tests/gateway/wiring/", "tests/gateway/agents/", "tests/mcp/client/", "tests/gateway/channels/",
-)  # fmt: skip
+    "tests/fuzz/",
+    "tests/faults/",
+    "tests/gateway/channels/test_kill.py",
+    "tests/test_docs.py",
+    "tests/cli/test_up.py",
+    "tests/tools/schemas/test_bombs.py",
+    "tests/net/",
+    "tests/proxy/",
+    "tests/store/",
+    "tests/gateway/cron/",
+    "tests/node/",
+    "tests/gateway/wiring/",
+    "tests/gateway/agents/",
+    "tests/mcp/client/",
+    "tests/gateway/channels/",
+)
 """Files are handed to the processors whole and in this order, so that at the end none waits long for another."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # run in the background: what we start would inherit that

@@ -13,7 +13,7 @@ from typing import Any
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from openclaw_mcp.net.gateway_client.client import GatewayClient as GatewayClient
+from openclaw_mcp.net.gateway_client.client import GatewayClient
 from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
 from tests.gateway.rpc.gateways import BACKEND, EVERY
 from tests.running import StdioServer, process

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from openclaw_mcp.core.claw_methods import METHODS_BY_TOOL
 from openclaw_mcp.core.model import Json, Text
 from openclaw_mcp.mcp.client.server_pool import McpServerPool
-from openclaw_mcp.net.gateway_client.client import GatewayClient as GatewayClient
+from openclaw_mcp.net.gateway_client.client import GatewayClient
 from openclaw_mcp.net.side_effects_file import read_effects
 from tests.gateway.wiring.test_gateway import Served, serving
 from tests.mcp.client.servers import call as call_server

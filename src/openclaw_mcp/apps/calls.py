@@ -39,7 +39,7 @@ class Call:
     """A running call, for functions that have a parameter of this type. Usable from any thread."""
 
     is_call: Final = True
-    __slots__ = ("_latest", "_loop", "_socket", "_has_progress", "_sending", "cancelled", "id", "tool")
+    __slots__ = ("_has_progress", "_latest", "_loop", "_sending", "_socket", "cancelled", "id", "tool")
 
     def __init__(self, id: str, tool: str, socket: BridgeConnection, loop: asyncio.AbstractEventLoop) -> None:
         self.id = id

@@ -97,9 +97,7 @@ class ProxyApiClient:
     def _request_blocking(self, method: str, path: str, body: Json | None) -> Json:
         data = None if body is None else msgspec.json.encode(body)
         headers = {**self.headers, "Content-Type": "application/json", "Accept": "application/json"}
-        request = urllib.request.Request(  # noqa: S310  http and https only, checked above
-            f"{self._base_url}/v1/chat/sessions{path}", data, headers, method=method
-        )
+        request = urllib.request.Request(f"{self._base_url}/v1/chat/sessions{path}", data, headers, method=method)  # noqa: S310  http and https only, checked above
         try:
             with self._opener.open(request, timeout=ANSWER_WAIT) as answer:
                 return _decode_object(answer.read(MAX_ANSWER_BYTES))

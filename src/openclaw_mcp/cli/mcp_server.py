@@ -74,9 +74,15 @@ def _serve_http(number: int) -> int:
     listener = listen.bind("127.0.0.1", number)
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
     gate = HttpAccessRules(
-        identify=bearer_auth(resolve_token(folder), LOCAL_CALLER), loopback_only=True, allowed_origins=frozenset(), allowed_hosts=LOOPBACK_HOSTS,
-        allow_browsers=False, json_only=True, largest_body=MAX_LINE_LENGTH, max_concurrent=MAX_CONCURRENT_ORDERS,
-    )  # fmt: skip
+        identify=bearer_auth(resolve_token(folder), LOCAL_CALLER),
+        loopback_only=True,
+        allowed_origins=frozenset(),
+        allowed_hosts=LOOPBACK_HOSTS,
+        allow_browsers=False,
+        json_only=True,
+        largest_body=MAX_LINE_LENGTH,
+        max_concurrent=MAX_CONCURRENT_ORDERS,
+    )
 
     async def live() -> None:
         orders = OrderService(lambda: folder)

@@ -20,7 +20,7 @@ MODEL: Final = "free within a provider, while no rules go by provider"
 PROGRAM: Final = "starts programs"
 PERMISSIONS: Final = "decides what agents may do"
 SENDERS: Final = "decides who is heard, as whom"
-SECRET: Final = "holds a secret"  # noqa: S105 - a class, not a secret
+SECRET: Final = "holds a secret"
 ADDRESS: Final = "decides where secrets and messages go"
 ACCESS: Final = "opens or guards a way in"
 FILES: Final = "decides which files are read or written"
@@ -106,28 +106,69 @@ def _channel_classes(name: str, own: Mapping[str, str]) -> dict[str, str]:
 CLASS_BY_PATH: Final[Mapping[str, str]] = {
     "$schema": ADDRESS,  # editors fetch it
     "meta.**": FREE,
-    **_prefix_paths("gateway", {
-        "mode": ACCESS, "port": ACCESS, "bind": ACCESS, "auth.mode": ACCESS, "auth.token": SECRET, "auth.password": SECRET,
-        "http.endpoints.chatCompletions.enabled": ACCESS, "http.endpoints.responses.enabled": ACCESS,
-        "tools.allow[]": PERMISSIONS, "tools.deny[]": PERMISSIONS, "remote.url": ADDRESS, "remote.token": SECRET,
-        "reload.mode": ACCESS, "nodes.**": PERMISSIONS, "controlUi.**": ACCESS,
-    }),
+    **_prefix_paths(
+        "gateway",
+        {
+            "mode": ACCESS,
+            "port": ACCESS,
+            "bind": ACCESS,
+            "auth.mode": ACCESS,
+            "auth.token": SECRET,
+            "auth.password": SECRET,
+            "http.endpoints.chatCompletions.enabled": ACCESS,
+            "http.endpoints.responses.enabled": ACCESS,
+            "tools.allow[]": PERMISSIONS,
+            "tools.deny[]": PERMISSIONS,
+            "remote.url": ADDRESS,
+            "remote.token": SECRET,
+            "reload.mode": ACCESS,
+            "nodes.**": PERMISSIONS,
+            "controlUi.**": ACCESS,
+        },
+    ),
     **_prefix_paths("agents.defaults", _AGENT),
     **_prefix_paths("agents.defaults", {"maxConcurrent": LIMIT, "heartbeat.**": ADDRESS}),
     **_prefix_paths("agents.list[]", _AGENT),
-    **_prefix_paths("agents.list[]", {"id": PERMISSIONS, "name": FREE, "default": SENDERS, "tools.**": PERMISSIONS, "identity.**": FREE}),
+    **_prefix_paths(
+        "agents.list[]",
+        {"id": PERMISSIONS, "name": FREE, "default": SENDERS, "tools.**": PERMISSIONS, "identity.**": FREE},
+    ),
     "models.mode": ADDRESS,
-    **_prefix_paths("models.providers.*", {
-        "api": ADDRESS, "baseUrl": ADDRESS, **_KEY, "headers.*": SECRET, "timeoutSeconds": LIMIT, "**": UNKNOWN,
-    }),
-    **_prefix_paths("models.providers.*.models[]", {
-        "id": ADDRESS, "name": LIMIT, "contextWindow": LIMIT, "maxTokens": LIMIT, "input[]": LIMIT, "reasoning": LIMIT,
-        "cost.**": HISTORY, "**": UNKNOWN,
-    }),
-    **_prefix_paths("session", {
-        "mainKey": SENDERS, "scope": SENDERS, "dmScope": SENDERS, "identityLinks.**": SENDERS, "agentToAgent.**": PERMISSIONS,
-        "sendPolicy.**": PERMISSIONS,
-    }),
+    **_prefix_paths(
+        "models.providers.*",
+        {
+            "api": ADDRESS,
+            "baseUrl": ADDRESS,
+            **_KEY,
+            "headers.*": SECRET,
+            "timeoutSeconds": LIMIT,
+            "**": UNKNOWN,
+        },
+    ),
+    **_prefix_paths(
+        "models.providers.*.models[]",
+        {
+            "id": ADDRESS,
+            "name": LIMIT,
+            "contextWindow": LIMIT,
+            "maxTokens": LIMIT,
+            "input[]": LIMIT,
+            "reasoning": LIMIT,
+            "cost.**": HISTORY,
+            "**": UNKNOWN,
+        },
+    ),
+    **_prefix_paths(
+        "session",
+        {
+            "mainKey": SENDERS,
+            "scope": SENDERS,
+            "dmScope": SENDERS,
+            "identityLinks.**": SENDERS,
+            "agentToAgent.**": PERMISSIONS,
+            "sendPolicy.**": PERMISSIONS,
+        },
+    ),
     **_channel_classes("matrix", _MATRIX),
     **_channel_classes("telegram", _TELEGRAM),
     **_channel_classes("*", {"**": UNKNOWN}),
@@ -138,24 +179,54 @@ CLASS_BY_PATH: Final[Mapping[str, str]] = {
     "messages.inbound.debounceMs": FREE,
     "messages.inbound.byChannel.*": FREE,
     "messages.**": UNKNOWN,
-    **_prefix_paths("cron", {
-        "enabled": PERMISSIONS, "maxConcurrentRuns": LIMIT, "skipMissedJobs": FREE, "sessionRetention": HISTORY,
-        "runLog.keepLines": HISTORY, "webhookToken": SECRET, "webhookSsrfPolicy.allowedHostnames[]": ADDRESS,
-        "webhookSsrfPolicy.blockedHostnames[]": ADDRESS,
-        "webhookSsrfPolicy.dangerouslyAllowPrivateNetwork": ADDRESS, "failureAlert.enabled": HISTORY,
-        "failureAlert.after": HISTORY, "failureAlert.cooldownMs": HISTORY, "failureAlert.includeSkipped": HISTORY,
-        "failureAlert.mode": ADDRESS, "failureAlert.channel": ADDRESS, "failureAlert.to": ADDRESS,
-        "failureAlert.accountId": ADDRESS, "triggers.enabled": PROGRAM,
-    }),
+    **_prefix_paths(
+        "cron",
+        {
+            "enabled": PERMISSIONS,
+            "maxConcurrentRuns": LIMIT,
+            "skipMissedJobs": FREE,
+            "sessionRetention": HISTORY,
+            "runLog.keepLines": HISTORY,
+            "webhookToken": SECRET,
+            "webhookSsrfPolicy.allowedHostnames[]": ADDRESS,
+            "webhookSsrfPolicy.blockedHostnames[]": ADDRESS,
+            "webhookSsrfPolicy.dangerouslyAllowPrivateNetwork": ADDRESS,
+            "failureAlert.enabled": HISTORY,
+            "failureAlert.after": HISTORY,
+            "failureAlert.cooldownMs": HISTORY,
+            "failureAlert.includeSkipped": HISTORY,
+            "failureAlert.mode": ADDRESS,
+            "failureAlert.channel": ADDRESS,
+            "failureAlert.to": ADDRESS,
+            "failureAlert.accountId": ADDRESS,
+            "triggers.enabled": PROGRAM,
+        },
+    ),
     "hooks.**": ACCESS,
     "node.**": PERMISSIONS,
     "proxy.**": ACCESS,
-    **_prefix_paths("mcp.servers.*", {
-        "command": PROGRAM, "args[]": PROGRAM, "env.*": SECRET, "cwd": PROGRAM, "workingDirectory": PROGRAM,
-        "url": ADDRESS, "headers.*": SECRET, "transport": ADDRESS, "protocol": ADDRESS, "enabled": PROGRAM,
-        "agents[]": PERMISSIONS, "toolFilter.include[]": PERMISSIONS, "toolFilter.exclude[]": PERMISSIONS, "toolFilter.**": UNKNOWN,
-        "connectionTimeoutMs": LIMIT, "requestTimeoutMs": LIMIT, "**": UNKNOWN,
-    }),
+    **_prefix_paths(
+        "mcp.servers.*",
+        {
+            "command": PROGRAM,
+            "args[]": PROGRAM,
+            "env.*": SECRET,
+            "cwd": PROGRAM,
+            "workingDirectory": PROGRAM,
+            "url": ADDRESS,
+            "headers.*": SECRET,
+            "transport": ADDRESS,
+            "protocol": ADDRESS,
+            "enabled": PROGRAM,
+            "agents[]": PERMISSIONS,
+            "toolFilter.include[]": PERMISSIONS,
+            "toolFilter.exclude[]": PERMISSIONS,
+            "toolFilter.**": UNKNOWN,
+            "connectionTimeoutMs": LIMIT,
+            "requestTimeoutMs": LIMIT,
+            "**": UNKNOWN,
+        },
+    ),
     "mcp.**": UNKNOWN,
     "store.url": ADDRESS,
     "logging.level": FREE,
@@ -170,7 +241,7 @@ CLASS_BY_PATH: Final[Mapping[str, str]] = {
     "browser.**": UNKNOWN,
     "talk.**": UNKNOWN,
     "wizard.**": UNKNOWN,
-}  # fmt: skip
+}
 
 
 def schema_paths(node: Json, path: str = "") -> Iterator[str]:

@@ -73,7 +73,9 @@ API_KEY: Final[Json] = {
     "oneOf": [
         string("The key, or ${A_VARIABLE} of the environment", minLength=1),
         section(
-            "In the environment", {"source": {"const": "env"}, "id": string("The variable", minLength=1)}, allow_extra=True,
+            "In the environment",
+            {"source": {"const": "env"}, "id": string("The variable", minLength=1)},
+            allow_extra=True,
             required=["source", "id"],
         ),
         section(
@@ -95,7 +97,7 @@ API_KEY: Final[Json] = {
             required=["source", "id"],
         ),
     ],
-}  # fmt: skip
+}
 MODEL_ENTRY: Final[Json] = section(
     "One model",
     {
@@ -115,7 +117,12 @@ PROVIDER: Final[Json] = section(
     {
         "api": {
             "enum": [
-                "openai", "openai-completions", "openai-responses", "ollama", "anthropic", "anthropic-messages",
+                "openai",
+                "openai-completions",
+                "openai-responses",
+                "ollama",
+                "anthropic",
+                "anthropic-messages",
                 "openclaw",
             ],
             "title": "What it speaks; openclaw is another gateway, whose agents are its models",
@@ -123,14 +130,17 @@ PROVIDER: Final[Json] = section(
         "baseUrl": string("Its address, such as http://127.0.0.1:8000/v1; of a gateway, ws://host:port", minLength=1),
         "apiKey": {
             "title": "Its key, or several to take in turns",
-            "oneOf": [*API_KEY["oneOf"], {"type": "array", "title": "Keys", "items": API_KEY, "minItems": 1, "maxItems": 64}],
+            "oneOf": [
+                *API_KEY["oneOf"],
+                {"type": "array", "title": "Keys", "items": API_KEY, "minItems": 1, "maxItems": 64},
+            ],
         },
         "headers": {"type": "object", "title": "Further headers", "additionalProperties": {"type": "string"}},
         "timeoutSeconds": integer("Seconds it may say nothing", minimum=1, default=120),
         "models": {"type": "array", "title": "Its models, where more is to be said of them", "items": MODEL_ENTRY},
     },
     allow_extra=True,
-)  # fmt: skip
+)
 AUTH: Final[Json] = section(
     "Who may connect",
     {

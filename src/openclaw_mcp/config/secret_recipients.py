@@ -62,8 +62,8 @@ def find_misdirected_secrets(before: Json, after: Json, request: Json) -> list[C
     for use in left:
         if REDACTED in str(value_at(request, use.path)):
             raise BadRequest(
-                f"{join_path(use.path)}: the address beside it is another now, and what is stored was given for the one "
-                "before; write the value itself, or leave it out"
+                f"{join_path(use.path)}: the address beside it is another now, and what is stored was given for the "
+                "one before; write the value itself, or leave it out"
             )
         if use.path not in owned:
             raise BadRequest(

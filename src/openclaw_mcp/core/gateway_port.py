@@ -1,4 +1,4 @@
-"""A gateway as its callers see it, in this process or at the other end of a WebSocket: methods to call, events to receive."""
+"""A gateway as its callers see it: methods to call, events to receive; in this process or over a WebSocket."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

@@ -41,7 +41,7 @@ class FrameFastPath:
     _frames_paused = False
     """Whether frames are to wait, also those that have come."""
     _frames_per_turn = 1 << 30
-    """Frames taken one after another; the rest lies in `_deferred`, from `_deferred_offset` on, until `_take` gets it."""
+    """Frames taken one after another; the rest is in `_deferred`, from `_deferred_offset` on, until `_take` gets it."""
     _deferred = b""
     _deferred_offset = 0
     _max_frame_size = UNLIMITED

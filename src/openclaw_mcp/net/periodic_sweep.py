@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 class PeriodicSweep(Generic[Item]):
     """While anything is in, `look(thing, now)` is called for each about every `seconds`, by the event loop's clock."""
 
-    __slots__ = ("_interval", "_check", "_loop", "_items", "_timer")
+    __slots__ = ("_check", "_interval", "_items", "_loop", "_timer")
 
     def __init__(self, interval: float, check: Callable[[Item, float], None]) -> None:
         self._interval = interval

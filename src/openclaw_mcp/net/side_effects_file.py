@@ -19,7 +19,7 @@ from ..core.errors import OpenClawError
 MAX_FILE_BYTES: Final = 64 << 20  # bytes a reader takes: what a run wrote beyond that was not for anybody to read
 PRIVATE_MODE: Final = 0o600  # the lines hold what was said
 
-__all__ = ["CannotRecord", "CronAdded", "RunEffects", "EffectsFile", "SentMessage", "read_effects"]
+__all__ = ["CannotRecord", "CronAdded", "EffectsFile", "RunEffects", "SentMessage", "read_effects"]
 
 _encode = msgspec.json.Encoder().encode
 

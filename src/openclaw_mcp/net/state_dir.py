@@ -8,7 +8,7 @@ from typing import Final
 from .files import StateBroken, create_if_absent, make_private_folder, read_if_exists, write_atomic
 
 AUDIT_KEY_FILE: Final = "audit-key.bin"
-TOKEN_FILE: Final = "gateway-token.txt"  # noqa: S105 - a file name
+TOKEN_FILE: Final = "gateway-token.txt"
 CONFIG_TOKEN_MARKER: Final = "gateway-token-chosen"  # there while the config names the token, and not we
 
 

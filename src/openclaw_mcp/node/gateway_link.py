@@ -24,7 +24,7 @@ from .private_files import read_private
 
 IDENTITY_FILE: Final = "device-identity.json"
 TOKENS_FILE: Final = "device-tokens.json"
-SHARED_TOKEN_FILE: Final = "gateway-token.txt"  # noqa: S105  a file's name
+SHARED_TOKEN_FILE: Final = "gateway-token.txt"
 DEFAULT_GATEWAY_PORT: Final = 18789
 REDIAL_WAITS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # seconds between dials; the last for ever
 REDIAL_JITTER: Final = 0.25  # share of a wait added at random, so that nodes do not redial in step

@@ -1,1 +1,1 @@
-"""SQLAlchemy Core on SQLite, or PostgreSQL by URL: tables, one writer, repositories. What it acknowledges is on disk."""
+"""The store, on SQLite or PostgreSQL: tables, one writer, repositories. What it acknowledges is on disk."""

@@ -295,9 +295,12 @@ class _ClaimBatch:
 
     def write(self) -> None:
         for statement, rows in (
-            (_MARK_RUNNING, self._running_jobs), (_UPDATE_JOB, self._updated_jobs), (_DELETE_JOB, self._deleted_jobs), (_INSERT_RUN, self._running_rows),
+            (_MARK_RUNNING, self._running_jobs),
+            (_UPDATE_JOB, self._updated_jobs),
+            (_DELETE_JOB, self._deleted_jobs),
+            (_INSERT_RUN, self._running_rows),
             (_INSERT_RUN, self._ended_rows),
-        ):  # fmt: skip
+        ):
             statement.run_each(self._connection, rows)
         if self._ended_rows:
             last = self._connection.execute(_SELECT_LAST_RUN_ID).scalar() or 0

@@ -27,7 +27,7 @@ class Deadlines:
 class CallDeadline:
     """One call's time. Nests as `asyncio.timeout` does: a cancellation from elsewhere passes through."""
 
-    __slots__ = ("_cancelling", "_sweep", "_seconds", "_task", "_timer", "due", "expired")
+    __slots__ = ("_cancelling", "_seconds", "_sweep", "_task", "_timer", "due", "expired")
 
     def __init__(self, sweep: "PeriodicSweep[CallDeadline]", seconds: float) -> None:
         self.expired = False

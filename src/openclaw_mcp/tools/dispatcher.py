@@ -215,7 +215,7 @@ class ToolDispatcher:
 class ToolList:
     """What callers of one kind may order: tools that exactly one source may serve them."""
 
-    __slots__ = ("action_decisions", "apps", "denied_parameters", "argument_dependent", "allowed_tools", "specs")
+    __slots__ = ("action_decisions", "allowed_tools", "apps", "argument_dependent", "denied_parameters", "specs")
 
     def __init__(
         self,

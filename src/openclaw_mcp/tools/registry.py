@@ -15,7 +15,7 @@ from .schema import ArgumentValidator, validator_cache, validator_for
 class RegisteredTool:
     """One tool of one source. Its form is compiled when somebody first orders it."""
 
-    __slots__ = ("_validator", "source_name", "source", "spec")
+    __slots__ = ("_validator", "source", "source_name", "spec")
 
     def __init__(self, source_name: str, source: ToolSource, spec: ToolSpec) -> None:
         self.source_name = source_name

@@ -149,4 +149,4 @@ def _result_text(result: ToolResult) -> str:
     return "\n".join(block.text for block in result.content if hasattr(block, "text"))
 
 
-__all__ = ["ToolMethods", "to_tool_caller", "invoke", "error_kind", "operator_caller"]
+__all__ = ["ToolMethods", "error_kind", "invoke", "operator_caller", "to_tool_caller"]

@@ -36,7 +36,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 class ArgumentValidator:
     """The check for one input schema; made by `form_of`."""
 
-    __slots__ = ("__weakref__", "_flat", "_validator", "_cost", "pattern_bytes", "text")
+    __slots__ = ("__weakref__", "_cost", "_flat", "_validator", "pattern_bytes", "text")
 
     def __init__(self, text: bytes) -> None:
         schema = msgspec.json.decode(text)

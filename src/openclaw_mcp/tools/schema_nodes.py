@@ -91,9 +91,25 @@ class SchemaNode:
     """A subschema: what it costs to check a value by it, and which others then check the same value or its parts."""
 
     __slots__ = (
-        "alternatives", "chain", "every_item", "every_property", "first_items", "in_place", "key_steps", "property_names",
-        "other_items", "other_properties", "properties", "rank", "max_errors", "error_bytes", "steps", "string_steps", "repeats",
-        "unfolded_steps", "unique",
+        "alternatives",
+        "chain",
+        "error_bytes",
+        "every_item",
+        "every_property",
+        "first_items",
+        "in_place",
+        "key_steps",
+        "max_errors",
+        "other_items",
+        "other_properties",
+        "properties",
+        "property_names",
+        "rank",
+        "repeats",
+        "steps",
+        "string_steps",
+        "unfolded_steps",
+        "unique",
     )  # fmt: skip
 
     def __init__(self) -> None:

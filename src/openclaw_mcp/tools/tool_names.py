@@ -155,7 +155,7 @@ def identify_tool(source: str, name: str, owner_only: bool) -> PolicyTool:
 class NameMatcher:
     """A compiled list of names, groups and wildcards. `problem` is a sentence when an entry can't be understood."""
 
-    __slots__ = ("_exact", "_globs", "_exact_names", "problem", "unknown_entries")
+    __slots__ = ("_exact", "_exact_names", "_globs", "problem", "unknown_entries")
 
     def __init__(self, entries: tuple[str, ...]) -> None:
         self._exact: dict[str, str] = {}

@@ -143,14 +143,21 @@ class House:
         self.twins = twins
         self.events: list[RpcEvent] = []
         self.books = ChannelRepositories(
-            outbox=SqlOutbox(memory.store), inbox=SqlInbox(memory.store), sender_approvals=SqlSenderApprovalRepository(memory.store),
+            outbox=SqlOutbox(memory.store),
+            inbox=SqlInbox(memory.store),
+            sender_approvals=SqlSenderApprovalRepository(memory.store),
             sessions=memory.sessions,
-        )  # fmt: skip
+        )
         self.local = LocalMethods(SqlLocalMessageRepository(memory.store), self.events.append)
         self.mailroom = ChannelService(
-            self.books, memory.runs, factories={"local": self.local.create_channel, "twin": self._make}, folder=folder / "channels",
-            config=lambda: self.config, roster=self._roster, reset_session=memory.reset_session,
-        )  # fmt: skip
+            self.books,
+            memory.runs,
+            factories={"local": self.local.create_channel, "twin": self._make},
+            folder=folder / "channels",
+            config=lambda: self.config,
+            roster=self._roster,
+            reset_session=memory.reset_session,
+        )
         self.actions = MessageActions(
             self.mailroom,
             MediaLoader(allow_private_network=True),

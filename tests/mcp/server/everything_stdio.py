@@ -15,9 +15,7 @@ from tests.conformance.everything import Book, Everything, Shelf, Words
 
 async def prints(call: ToolCall) -> ToolResult:
     print("from print", flush=True)
-    subprocess.run(  # noqa: ASYNC221  the pipe, not the loop, is what is being tried here
-        [sys.executable, "-c", "print('from a child process')"], check=True
-    )
+    subprocess.run([sys.executable, "-c", "print('from a child process')"], check=True)
     os.write(1, b"from descriptor one\n")
     return text_result("printed")
 

@@ -98,7 +98,8 @@ def test_the_usual_opening_is_answered_without_the_real_server() -> None:
 
 def test_the_first_answer_comes_before_anything_heavy_is_imported() -> None:
     code = (
-        "import sys; from openclaw_mcp.mcp.server import boot; from openclaw_mcp.mcp.first_replies.echo import FIRST_REPLIES;"
+        "import sys; from openclaw_mcp.mcp.server import boot;"
+        "from openclaw_mcp.mcp.first_replies.echo import FIRST_REPLIES;"
         'boot.answer(FIRST_REPLIES, b\'{"jsonrpc":"2.0","id":1,"method":"ping"}\');'
         "print(sorted({'asyncio', 'msgspec', 'typing', 'dataclasses', 'logging', 'jsonschema_rs'} & set(sys.modules)))"
     )

@@ -97,9 +97,13 @@ class AccountRunners:
     """Every account's station. `apply` makes them what the config says; those it does not touch go on undisturbed."""
 
     def __init__(
-        self, factories: Mapping[str, ChannelFactory], folder: Path, on_message: Callable[[InboundMessage], Awaitable[None]],
-        *, on_available: Callable[[str, str], None],
-    ) -> None:  # fmt: skip
+        self,
+        factories: Mapping[str, ChannelFactory],
+        folder: Path,
+        on_message: Callable[[InboundMessage], Awaitable[None]],
+        *,
+        on_available: Callable[[str, str], None],
+    ) -> None:
         self._factories = factories
         self._folder = folder
         self._on_message = on_message

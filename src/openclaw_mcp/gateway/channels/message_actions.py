@@ -333,9 +333,14 @@ def message_view(message: StoredMessage) -> Json:
     }
     told["sender"] = {n: v for n in ("id", "username", "name", "e164") if (v := getattr(sender, n)) is not None}
     for name, value in (
-        ("threadId", message.thread), ("replyToId", message.reply_to), ("attachments", list(message.attachments)),
-        ("reactions", list(message.reactions)), ("pinned", message.pinned), ("edited", message.edited), ("extra", message.extra),
-    ):  # fmt: skip
+        ("threadId", message.thread),
+        ("replyToId", message.reply_to),
+        ("attachments", list(message.attachments)),
+        ("reactions", list(message.reactions)),
+        ("pinned", message.pinned),
+        ("edited", message.edited),
+        ("extra", message.extra),
+    ):
         if value:
             told[name] = value
     return told

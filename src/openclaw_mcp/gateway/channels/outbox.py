@@ -37,9 +37,13 @@ class OutboxSender:
     """`async with` it: what a crash left is taken up first. `over` rings with each letter that was sent or failed."""
 
     def __init__(
-        self, repository: Outbox, find_channel: FindChannel, *, is_stable: Callable[[ChatAddress], bool] = lambda address: True,
+        self,
+        repository: Outbox,
+        find_channel: FindChannel,
+        *,
+        is_stable: Callable[[ChatAddress], bool] = lambda address: True,
         on_sent: Callable[[OutboxMessage], Awaitable[None]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`steady` tells whether a channel works: while it does not, failing to send uses up no try."""
         self._repository = repository
         self._find_channel = find_channel

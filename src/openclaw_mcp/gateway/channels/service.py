@@ -60,9 +60,16 @@ class ChannelService:
     """A `core.channel.Mailroom`. `async with` it; `apply` again when the config has changed."""
 
     def __init__(
-        self, repositories: ChannelRepositories, runner: RunExecutor, *, factories: Mapping[str, ChannelFactory], folder: Path,
-        config: Callable[[], Json], roster: Callable[[], AgentRoster], reset_session: Callable[[str], Awaitable[object]],
-    ) -> None:  # fmt: skip
+        self,
+        repositories: ChannelRepositories,
+        runner: RunExecutor,
+        *,
+        factories: Mapping[str, ChannelFactory],
+        folder: Path,
+        config: Callable[[], Json],
+        roster: Callable[[], AgentRoster],
+        reset_session: Callable[[str], Awaitable[object]],
+    ) -> None:
         self.repositories = repositories
         self.config = config
         self.accounts = AccountRunners(factories, folder, self._on_inbound, on_available=self._on_available)
@@ -74,17 +81,31 @@ class ChannelService:
         )
         self.reply_sender = ReplySender(
             ReplyDependencies(
-                outbox=repositories.outbox, sessions=repositories.sessions, runner=runner, config=config, find_channel=self.accounts.find_channel,
-                rules_for=self._rules_for, send_reply=self._send_reply,
+                outbox=repositories.outbox,
+                sessions=repositories.sessions,
+                runner=runner,
+                config=config,
+                find_channel=self.accounts.find_channel,
+                rules_for=self._rules_for,
+                send_reply=self._send_reply,
             )
-        )  # fmt: skip
+        )
         self.inbound = InboundProcessor(
             InboundDependencies(
-                inbox=repositories.inbox, sender_approvals=repositories.sender_approvals, sessions=repositories.sessions, runner=runner, roster=roster,
-                config=config, rules_for=self._rules_for, reset_session=reset_session, send_notice=self._send_notice, send_reply=self.reply_sender.send_reply,
-                fetch_attachments=self._fetch_attachments, save_route=self._save_route,
+                inbox=repositories.inbox,
+                sender_approvals=repositories.sender_approvals,
+                sessions=repositories.sessions,
+                runner=runner,
+                roster=roster,
+                config=config,
+                rules_for=self._rules_for,
+                reset_session=reset_session,
+                send_notice=self._send_notice,
+                send_reply=self.reply_sender.send_reply,
+                fetch_attachments=self._fetch_attachments,
+                save_route=self._save_route,
             )
-        )  # fmt: skip
+        )
         self._routes: dict[str, ChatAddress] = {}
         self._stack = AsyncExitStack()
         self.config_error: str | None = None
@@ -138,9 +159,15 @@ class ChannelService:
         return await self.reply_sender.has_run_message(run, address)
 
     async def send(
-        self, address: ChatAddress, message: OutboundMessage, *, key: str, wait: float = 0.0, session: str | None = None,
+        self,
+        address: ChatAddress,
+        message: OutboundMessage,
+        *,
+        key: str,
+        wait: float = 0.0,
+        session: str | None = None,
         origin: OutboxOrigin = "post",
-    ) -> PostResult:  # fmt: skip
+    ) -> PostResult:
         """`post`, saying who wrote it. Only what agents and clients write is mirrored to a transcript."""
         station = self.account_runner(address)
         self._check_message(station, message, address)

@@ -17,8 +17,9 @@ MAX_CONTEXT: Final = 10  # lines of the conversation that may go with a reminder
 CONTEXT_LINE: Final = 220  # characters of each
 CONTEXT_LENGTH: Final = 700
 _ACTIONS: Final = ("status", "list", "add", "update", "remove", "run", "runs", "wake")
-_NOT_JOB_FIELDS: Final = frozenset({"action", "job", "jobId", "id", "patch", "contextMessages", "runMode", "mode", "limit",
-                                 "includeDisabled", "query"})  # fmt: skip
+_NOT_JOB_FIELDS: Final = frozenset(
+    {"action", "job", "jobId", "id", "patch", "contextMessages", "runMode", "mode", "limit", "includeDisabled", "query"}
+)
 
 DESCRIPTION: Final = """\
 Schedule jobs for later: reminders, checks, reports.

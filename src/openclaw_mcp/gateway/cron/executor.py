@@ -61,10 +61,18 @@ class JobExecutor:
     """Each firing has a task; at most `settings().max_concurrent_runs` of them hold an agent or a program."""
 
     def __init__(
-        self, jobs: CronJobRepository, runner: RunExecutor, sessions: SessionRepository, delivery: ResultDelivery, publish: Publish, *,
-        roster: Callable[[], AgentRoster], settings: Callable[[], CronSettings], now: Callable[[], int],
+        self,
+        jobs: CronJobRepository,
+        runner: RunExecutor,
+        sessions: SessionRepository,
+        delivery: ResultDelivery,
+        publish: Publish,
+        *,
+        roster: Callable[[], AgentRoster],
+        settings: Callable[[], CronSettings],
+        now: Callable[[], int],
         guard: ProcessGuard | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._jobs, self._runner, self._sessions, self._delivery = jobs, runner, sessions, delivery
         self._publish, self._roster, self._settings, self._now = publish, roster, settings, now
         self._alerts = FailureAlerts(delivery, settings=settings, now=now)

@@ -88,9 +88,14 @@ def _signal_group(process: asyncio.subprocess.Process, number: int) -> None:
 
 
 async def run_program(
-    argv: Sequence[str], limits: ProgramLimits, *, cwd: str | None, env: dict[str, str] | None = None, stdin_text: str | None = None,
+    argv: Sequence[str],
+    limits: ProgramLimits,
+    *,
+    cwd: str | None,
+    env: dict[str, str] | None = None,
+    stdin_text: str | None = None,
     guard: ProcessGuard | None = None,
-) -> JobProgramResult:  # fmt: skip
+) -> JobProgramResult:
     """Run it to its end, or to the limit. Raises CannotStart."""
     async with start_program(argv, cwd=cwd, env=env, has_stdin=stdin_text is not None, guard=guard) as process:
         heard = _OutputCollector(limits.bytes)

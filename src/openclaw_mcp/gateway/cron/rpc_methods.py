@@ -109,10 +109,19 @@ class CronMethods:
     should this process be killed."""
 
     def __init__(
-        self, jobs: CronJobRepository, runner: RunExecutor, sessions: SessionRepository, publish: Publish, *, store_path: str,
-        roster: Callable[[], AgentRoster] = AgentRoster, config: Callable[[], Json] = dict, channels: MessageDelivery | None = None,
-        time: TimeSource | None = None, guard: ProcessGuard | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        jobs: CronJobRepository,
+        runner: RunExecutor,
+        sessions: SessionRepository,
+        publish: Publish,
+        *,
+        store_path: str,
+        roster: Callable[[], AgentRoster] = AgentRoster,
+        config: Callable[[], Json] = dict,
+        channels: MessageDelivery | None = None,
+        time: TimeSource | None = None,
+        guard: ProcessGuard | None = None,
+    ) -> None:
         self.redact: Redactor = redact_all
         self._jobs, self._runner, self._publish, self._roster = jobs, runner, publish, roster
         self._config, self._store_path = config, store_path

@@ -110,9 +110,15 @@ class ChatMethods:
         if done is not None:
             return done
         admission = await self._submit(
-            call, key, request.message, run_id=request.idempotency_key or new_id(), mode=mode,
-            attachments=request.attachments, timeout_ms=request.timeout_ms, options=_drop_none(thinking=request.thinking),
-        )  # fmt: skip
+            call,
+            key,
+            request.message,
+            run_id=request.idempotency_key or new_id(),
+            mode=mode,
+            attachments=request.attachments,
+            timeout_ms=request.timeout_ms,
+            options=_drop_none(thinking=request.thinking),
+        )
         return {"runId": admission.run.run_id, "status": _admission_status(admission)}
 
     async def _submit(

@@ -2,4 +2,4 @@
 
 from ...core.session_keys import MAX_KEY_LENGTH, SESSION_KINDS, classify_key, new_session, normalize_key, split_key
 
-__all__ = ["SESSION_KINDS", "MAX_KEY_LENGTH", "normalize_key", "classify_key", "new_session", "split_key"]
+__all__ = ["MAX_KEY_LENGTH", "SESSION_KINDS", "classify_key", "new_session", "normalize_key", "split_key"]

@@ -107,11 +107,16 @@ async def assemble_gateway(options: GatewayOptions, address: str) -> AsyncIterat
         )
         memory = await stack.enter_async_context(
             open_store_services(
-                store_location(options.folder, config.current.config), gateway.publish, roster=roster, tools=gateway.tools,
-                runtimes={**models, **clis}, make_caller=equipment.make_run_caller, run_scope=equipment.run_scope,
+                store_location(options.folder, config.current.config),
+                gateway.publish,
+                roster=roster,
+                tools=gateway.tools,
+                runtimes={**models, **clis},
+                make_caller=equipment.make_run_caller,
+                run_scope=equipment.run_scope,
                 media_settings=lambda: media_settings(config.current.config),
             )
-        )  # fmt: skip
+        )
         config.history, shelf.repository = memory.config_history, memory.devices
         await stack.enter_async_context(config)
         stalls = await stack.enter_async_context(
@@ -120,10 +125,16 @@ async def assemble_gateway(options: GatewayOptions, address: str) -> AsyncIterat
         config.changed.connect(lambda _: stalls.refresh_all())
         mail = await stack.enter_async_context(
             open_channels(
-                memory, gateway.publish, config=config, roster=roster, folder=options.folder, tool_refusal=gateway.policy.refusal_reason,
-                token=options.token, factories=CHANNEL_FACTORIES,
+                memory,
+                gateway.publish,
+                config=config,
+                roster=roster,
+                folder=options.folder,
+                tool_refusal=gateway.policy.refusal_reason,
+                token=options.token,
+                factories=CHANNEL_FACTORIES,
             )
-        )  # fmt: skip
+        )
         equipment.connect_channels(mail.channels)
         watchman = OrphanReaper()
         stack.push_async_callback(asyncio.to_thread, watchman.close)
@@ -141,12 +152,17 @@ async def assemble_gateway(options: GatewayOptions, address: str) -> AsyncIterat
         report = StatusReport(memory, roster)
         await report.refresh()
         completions = ChatCompletionsApi(
-            memory.runs, roster=roster, has_token=gateway.has_token,
+            memory.runs,
+            roster=roster,
+            has_token=gateway.has_token,
             is_enabled=lambda: offers_completions(config.current.config),
-        )  # fmt: skip
+        )
         attach = AttachMethods(
-            gateway.grants, url=address, normalize_key=lambda key: _resolve_session_key(key, roster()), bind_session=equipment.act_in_session
-        )  # fmt: skip
+            gateway.grants,
+            url=address,
+            normalize_key=lambda key: _resolve_session_key(key, roster()),
+            bind_session=equipment.act_in_session,
+        )
         rooms: tuple[RpcModule, ...] = (config, restart, report, completions, attach, *mail.rpc_modules, cron)
         for room in rooms:
             gateway.add_module(room)
@@ -190,9 +206,16 @@ def _build_cron(
         return found
 
     room = CronMethods(
-        SqlCronJobRepository(services.store), services.runs, services.sessions, gateway.publish, store_path=services.store.location,
-        roster=roster, config=settings, channels=channels.channels, guard=guard,
-    )  # fmt: skip
+        SqlCronJobRepository(services.store),
+        services.runs,
+        services.sessions,
+        gateway.publish,
+        store_path=services.store.location,
+        roster=roster,
+        config=settings,
+        channels=channels.channels,
+        guard=guard,
+    )
     room.redact = lambda part: redact_secrets(part, MASK)
     return room
 

@@ -57,9 +57,14 @@ async def open_channels(
         sessions=stores.sessions,
     )
     mailroom = ChannelService(
-        books, stores.runs, factories={"local": local.create_channel, **(factories or {})}, folder=folder / "channels", config=current,
-        roster=roster, reset_session=stores.reset_session,
-    )  # fmt: skip
+        books,
+        stores.runs,
+        factories={"local": local.create_channel, **(factories or {})},
+        folder=folder / "channels",
+        config=current,
+        roster=roster,
+        reset_session=stores.reset_session,
+    )
     files = FileRules(state=folder, roster=roster, config=current, token=token)
     actions = MessageActions(mailroom, MediaLoader(), file_access=files.access_for, tool_refusal=tool_refusal)
     changed = asyncio.Event()

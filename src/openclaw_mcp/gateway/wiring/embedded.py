@@ -49,11 +49,15 @@ class EmbeddedGateway:
         clis = await self._stack.enter_async_context(cli_runtimes(self._folder, lambda: roster))
         memory = await self._stack.enter_async_context(
             open_store_services(
-                store_location(self._folder, snapshot.config), self._events.emit, roster=lambda: roster,
-                runtimes={**models, **clis}, media_settings=lambda: media_settings(snapshot.config),
-                tools=await self._open_tools(snapshot.config, book), make_caller=lambda claim: caller_under_rules(claim, book),
+                store_location(self._folder, snapshot.config),
+                self._events.emit,
+                roster=lambda: roster,
+                runtimes={**models, **clis},
+                media_settings=lambda: media_settings(snapshot.config),
+                tools=await self._open_tools(snapshot.config, book),
+                make_caller=lambda claim: caller_under_rules(claim, book),
             )
-        )  # fmt: skip
+        )
         self._methods = {method.name: method for room in memory.rpc_modules for method in room.methods()}
         return self
 

@@ -211,9 +211,15 @@ class AgentTools:
 def _empty_session(key: str, roster: AgentRoster) -> Session:
     """A session of that key as it would be before its first message."""
     return Session(
-        key=key, agent_id=session_keys.split_key(key)[0], session_id="", epoch=0, revision="", created_at=0, updated_at=0,
+        key=key,
+        agent_id=session_keys.split_key(key)[0],
+        session_id="",
+        epoch=0,
+        revision="",
+        created_at=0,
+        updated_at=0,
         classification=session_keys.classify_key(key, roster),
-    )  # fmt: skip
+    )
 
 
 def _server_entries(config: Json) -> Json:

@@ -371,7 +371,7 @@ class McpClient:
 class _CallMessageHandler:
     """News on a call's own stream: the call's, unless it is about the server's tools."""
 
-    __slots__ = ("_client", "_call")
+    __slots__ = ("_call", "_client")
 
     def __init__(self, call: OutgoingCall, client: McpClient) -> None:
         self._call = call

@@ -75,9 +75,9 @@ class Exchange:
     """Carries one request to its answer. A `Line` for the tool that serves it."""
 
     __slots__ = (
-        "_used_keys",
         "_close_stream",
         "_last_progress",
+        "_used_keys",
         "answers",
         "caller",
         "envelope",

@@ -27,7 +27,7 @@ _STREAM: Final = (
 class HttpReply:
     """Answers one request. `write` opens the stream; without it the result is plain JSON."""
 
-    __slots__ = ("_lock", "_receive", "_is_streaming", "_accepts_stream", "headers", "id", "send")
+    __slots__ = ("_accepts_stream", "_is_streaming", "_lock", "_receive", "headers", "id", "send")
 
     def __init__(self, receive: AsgiReceive, send: AsgiSend, *, accepts_stream: bool) -> None:
         self.id: JsonRpcId = 0

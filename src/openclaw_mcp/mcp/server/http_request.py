@@ -107,7 +107,7 @@ def find_version_error(request: JsonRpcRequest, headers: HeaderMap) -> JsonRpcEr
 class _ClientWatch:
     """Minds a slow call: cancels it when the client goes or time is up, and keeps its stream alive."""
 
-    __slots__ = ("_max_seconds", "_watch_task", "_reply", "_sweep", "_request_task", "_cancel_reason")
+    __slots__ = ("_cancel_reason", "_max_seconds", "_reply", "_request_task", "_sweep", "_watch_task")
 
     def __init__(self, reply: HttpReply, max_seconds: float, sweep: "PeriodicSweep[_ClientWatch]") -> None:
         loop = sweep.loop

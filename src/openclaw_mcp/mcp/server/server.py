@@ -55,7 +55,7 @@ class CacheHint(Struct, frozen=True):
 class _EncodedToolList:
     """A tool list as it goes over the wire, made once for each list object the toolbox hands out."""
 
-    __slots__ = ("_header_arguments", "_encoded", "by_name", "specs")
+    __slots__ = ("_encoded", "_header_arguments", "by_name", "specs")
 
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
         self.specs = specs

@@ -28,7 +28,7 @@ _ALLOW_GET_POST = ((b"allow", b"GET, POST"),)
 class SessionServer:
     """One server, the requests it is serving, and its open streams."""
 
-    __slots__ = ("_calls", "_closed", "_streams", "caller", "active_requests", "server")
+    __slots__ = ("_calls", "_closed", "_streams", "active_requests", "caller", "server")
 
     def __init__(self, server: McpServer, caller: Caller) -> None:
         self.server = server

@@ -16,7 +16,7 @@ from .address import gateway_url, is_local_gateway
 from .connection import NO_HEADERS, CannotConnect, ClientConnection, ConnectionGone
 from .handshake import ClientProfile, Credentials, Signer
 
-__all__ = ["CallTimeout", "CannotConnect", "GatewayClient", "ConnectionGone", "gateway_url", "is_local_gateway"]
+__all__ = ["CallTimeout", "CannotConnect", "ConnectionGone", "GatewayClient", "gateway_url", "is_local_gateway"]
 
 DIAL_TIMEOUT: Final = 20.0  # seconds from dialling to hello; the real gateway starts in about as many
 CALL_TIMEOUT: Final = 60.0  # seconds a call may take unless the caller says otherwise

@@ -169,7 +169,7 @@ class ClientConnection:
 
 
 class _PendingCall:
-    __slots__ = ("_on_accepted", "_final", "answer")
+    __slots__ = ("_final", "_on_accepted", "answer")
 
     def __init__(self, answer: "asyncio.Future[Any]", final: bool, on_accepted: Callable[[Any], None] | None) -> None:
         self.answer = answer

@@ -184,7 +184,8 @@ def _check_started_commands(
         return decided
     return (
         "prompt",
-        f"{_command_name(command)} may start others, and the rule {rule.action} {rule.pattern[:80]!r} names one of its words",
+        f"{_command_name(command)} may start others, and the rule {rule.action} {rule.pattern[:80]!r} "
+        "names one of its words",
     )
 
 

@@ -89,12 +89,12 @@ class AppSession:
         "_find_remote",
         "bridge",
         "changed",
-        "last_verified",
         "last_call_number",
-        "session_server",
+        "last_used",
+        "last_verified",
         "manifest",
         "registration",
-        "last_used",
+        "session_server",
     )
 
     def __init__(

@@ -47,7 +47,7 @@ class BridgeLimits(Struct, frozen=True, kw_only=True):
 class PendingBridgeCall(Generic[Answer]):
     """A call on its way: its answer to come, and the progress that comes before it."""
 
-    __slots__ = ("_latest", "_loop", "_on_progress", "_forwarding", "answer")
+    __slots__ = ("_forwarding", "_latest", "_loop", "_on_progress", "answer")
 
     def __init__(self, on_progress: ProgressHandler | None, loop: asyncio.AbstractEventLoop) -> None:
         self.answer: asyncio.Future[Answer] = loop.create_future()
@@ -96,19 +96,19 @@ class Bridge:
 
     __slots__ = (
         "_backlog",
+        "_closed",
+        "_delivered_at",
+        "_delivered_bytes",
         "_end_reason",
         "_last_received",
         "_limits",
         "_loop",
-        "_closed",
+        "_pending",
         "_ping_sent",
         "_replace_tools",
         "_sign_of_life",
         "_socket",
-        "_delivered_bytes",
-        "_delivered_at",
         "_update_task",
-        "_pending",
         "bad_frames",
         "last_call_number",
         "session_id",

@@ -220,9 +220,19 @@ class RedisSessionStore:
     async def add(self, registration: AppRegistration, tools: bytes, now: float) -> None:
         made, room = msgspec.json.encode(registration), self._limits
         values: list[bytes | str | int] = [
-            made, tools, registration.id, _session_key(""), _bridge_key(""), int(now * 1000), self._ttl, int(room.unclaimed_timeout * 1000),
-            room.sessions, room.sessions_per_peer, room.bytes, room.bytes_per_peer,
-        ]  # fmt: skip
+            made,
+            tools,
+            registration.id,
+            _session_key(""),
+            _bridge_key(""),
+            int(now * 1000),
+            self._ttl,
+            int(room.unclaimed_timeout * 1000),
+            room.sessions,
+            room.sessions_per_peer,
+            room.bytes,
+            room.bytes_per_peer,
+        ]
         self._raise_for_code(await self.run_command(lambda _: self._add_script(_quota_keys(registration), values)))
 
     def _raise_for_code(self, code: int) -> None:

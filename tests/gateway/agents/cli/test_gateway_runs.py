@@ -151,5 +151,8 @@ def test_an_agent_ordered_without_a_gateway_may_be_a_cli(tmp_path: Path) -> None
 
 
 def test_a_gateway_without_cli_agents_loads_none_of_them() -> None:
-    look = "import openclaw_mcp.gateway.wiring.assembly, sys; print([name for name in sys.modules if 'agents.cli' in name])"
+    look = (
+        "import openclaw_mcp.gateway.wiring.assembly, sys; "
+        "print([name for name in sys.modules if 'agents.cli' in name])"
+    )
     assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -285,6 +285,9 @@ def test_a_gateway_that_passes_on_to_itself_comes_to_an_end(tmp_path: Path) -> N
 
 
 def test_a_program_with_an_agent_in_it_starts_without_the_http_library() -> None:
-    loaded = "import sys, openclaw_mcp.gateway.wiring.embedded, openclaw_mcp.gateway.wiring.assembly; print('httpx' in sys.modules)"
+    loaded = (
+        "import sys, openclaw_mcp.gateway.wiring.embedded, openclaw_mcp.gateway.wiring.assembly; "
+        "print('httpx' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"

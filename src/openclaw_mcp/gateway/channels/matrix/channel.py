@@ -232,7 +232,8 @@ class MatrixChannel:
         await self._server.put(path, {})
 
     async def _own_reactions(self, room: MatrixRoom, message_id: str, emoji: str) -> list[str]:
-        path = f"/_matrix/client/v1/rooms/{quote_segment(room.id)}/relations/{quote_segment(message_id)}/m.annotation/m.reaction"
+        relations = f"/_matrix/client/v1/rooms/{quote_segment(room.id)}/relations/{quote_segment(message_id)}"
+        path = f"{relations}/m.annotation/m.reaction"
         found: list[str] = []
         token = None
         for _ in range(REACTION_PAGES):
