@@ -1,83 +1,129 @@
-"""The walls. A room imports only what this table says."""
+"""The walls: which package may import which, and what holds in every module."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import openclaw_mcp
 
 ROOT = Path(openclaw_mcp.__file__).parent
 
+SHARED = {"core", "protocol", "net"}
+"""What everything above may import."""
+
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
-    "wire": {"core"},
-    "tools": {"core"},
-    "mcp": {"core", "wire"},
-    "servers": {"core", "wire"},
-    "openings": {"mcp"},
-    "web": {"core"},
-    "apps": {"core", "wire"},
-    "rpc": {"core", "wire"},
-    "store": {"core"},
-    "sessions": {"core"},
-    "agents": {"core"},
-    "config": {"core"},
-    "order": {"core"},
-    "node": {"core"},
-    "nodes": {"core"},
-    "models": {"core", "wire"},
-    "channels": {"core"},
-    "cron": {"core"},
-    "claw": {"core"},
-    "clients": {"core"},
-    "media": {"core"},
-    "delegation": {"core"},
+    "protocol": {"core"},
+    "net": {"core", "protocol"},
+    "tools": {"core", "net"},
+    "store": {"core", "net"},
+    "config": {"core", "net"},
+    "mcp.server": SHARED,
+    "mcp.client": SHARED,
+    "mcp.first_replies": {"mcp.server"},
+    "apps": SHARED,
+    "connect": SHARED,
+    "order": SHARED,
+    "claw": SHARED | {"tools", "mcp.server"},
+    "node": SHARED | {"tools", "mcp.server"},
+    "proxy": SHARED | {"tools", "mcp.server"},
+    "gateway.rpc": SHARED,
+    "gateway.sessions": SHARED,
+    "gateway.runs": SHARED,
+    "gateway.channels": SHARED,
+    "gateway.cron": SHARED,
+    "gateway.nodes": SHARED,
+    "gateway.agents": SHARED,
+    "gateway.agents.attachments": SHARED,
+    "gateway.agents.cli": SHARED,
+    "gateway.agents.models": SHARED,
+    "gateway.agents.subagents": SHARED,
+    "gateway.wiring": SHARED | {"tools", "store", "config", "mcp.server", "mcp.client", "gateway"},
+    "cli": {""},
 }
-CARETAKERS = {"cli", "proxy"}
-"""Rooms that may know every other."""
+"""Each package and those it may import besides itself; `gateway` stands for all below it, `` for everything."""
 
 NOT_IN_CODECS = {"asyncio", "socket", "time", "os", "logging", "threading", "subprocess", "pathlib"}
+MAX_LINES = 450
+"""Lines of one file: what a reader can hold."""
 
 
-def rooms_imported(path: Path) -> set[str]:
-    """The rooms of the house a module of a room names, however deep in a function."""
-    found = set()
-    up = len(path.relative_to(ROOT).parts)  # dots that lead to the house itself
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level == up:
-            found |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
-        elif isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("openclaw_mcp.")}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").startswith("openclaw_mcp"):
-            found |= {(node.module or "").partition(".")[2].split(".")[0]}
-    return {room for room in found if (ROOT / room).is_dir()}
+def modules() -> dict[str, Path]:
+    """Every module by its dotted name below the package."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
 
 
-def modules_imported(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    return names | {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+MODULES = modules()
 
 
-def test_every_room_is_in_the_table() -> None:
-    rooms = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
-
-    assert rooms == MAY_IMPORT.keys() | CARETAKERS
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def test_rooms_import_only_what_the_table_allows() -> None:
-    for room, allowed in MAY_IMPORT.items():
-        for path in (ROOT / room).rglob("*.py"):
-            assert rooms_imported(path) <= allowed | {room}, path
+def package_of(module: str) -> str:
+    """The longest entry of the table that holds the module; nothing for the package itself."""
+    while module and module not in MAY_IMPORT:
+        module = module.rpartition(".")[0]
+    return module
+
+
+def imported_modules(module: str, path: Path) -> Iterator[str]:
+    """Our own modules that a module names, however deep in a function and for types alone as well."""
+    parent = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            names = [alias.name.removeprefix("openclaw_mcp.") for alias in node.names]
+            yield from (name for name in names if name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            base = _imported_base(node, parent)
+            if base is not None:
+                for alias in node.names:
+                    below = f"{base}.{alias.name}".lstrip(".")
+                    yield below if below in MODULES else base
+
+
+def _imported_base(node: ast.ImportFrom, parent: str) -> str | None:
+    if not node.level:
+        name = node.module or ""
+        return name.removeprefix("openclaw_mcp").lstrip(".") if name.split(".")[0] == "openclaw_mcp" else None
+    steps = parent.split(".") if parent else []
+    steps = steps[: len(steps) - (node.level - 1)]
+    return ".".join([*steps, *([node.module] if node.module else [])])
+
+
+def libraries_imported(path: Path) -> set[str]:
+    nodes = list(ast.walk(parse(path)))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return names | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+
+
+def test_every_module_belongs_to_a_package_of_the_table() -> None:
+    assert {module for module in MODULES if not package_of(module)} == {"", "__main__", "gateway", "mcp"}
+
+
+def test_packages_import_only_what_the_table_allows() -> None:
+    for module, path in MODULES.items():
+        package = package_of(module)
+        allowed = MAY_IMPORT.get(package, {""}) | {package}
+        for name in imported_modules(module, path):
+            target = package_of(name)
+            assert any(each in ("", target) or target.startswith(f"{each}.") for each in allowed) or not target, (
+                f"{module} imports {name}"
+            )
 
 
 def test_codecs_and_policy_do_no_io() -> None:
-    policy = [ROOT / "tools" / f"{name}.py" for name in ("policy", "house", "names", "rulebook", "standing", "steps")]
-    for path in [*(ROOT / "wire").glob("*.py"), *policy]:
-        assert not modules_imported(path) & NOT_IN_CODECS, path
+    policy = ("policy", "config_policy", "tool_names", "policy_rules", "subject", "policy_pipeline")
+    for path in [*(ROOT / "protocol").glob("*.py"), *(ROOT / "tools" / f"{name}.py" for name in policy)]:
+        assert not libraries_imported(path) & NOT_IN_CODECS, path
 
 
 def test_an_import_inside_a_function_has_its_reason_beside_it() -> None:
-    for path in ROOT.rglob("*.py"):
+    for path in MODULES.values():
         text = path.read_text(encoding="utf-8")
         lines = text.splitlines()
         for function in ast.walk(ast.parse(text)):
@@ -90,21 +136,29 @@ def test_an_import_inside_a_function_has_its_reason_beside_it() -> None:
 
 
 def test_a_module_opens_with_a_line_on_what_it_is() -> None:
-    for path in ROOT.rglob("*.py"):
-        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+    for path in MODULES.values():
+        assert ast.get_docstring(parse(path)), path
 
 
 def test_no_file_outgrows_what_a_reader_can_hold() -> None:
-    for path in ROOT.rglob("*.py"):
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 450, path
+    for path in MODULES.values():
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES, path
 
 
 def test_text_from_outside_is_read_as_a_number_in_one_place() -> None:
     """`isdecimal` and its kin take every script's digits, and `int` raises for very many of them; of bytes neither."""
     asks = {"isdecimal", "isdigit", "isnumeric"}
     found = set()
-    for path in ROOT.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if any(isinstance(node, ast.Attribute) and node.attr in asks for node in ast.walk(tree)):
+    for path in MODULES.values():
+        if any(isinstance(node, ast.Attribute) and node.attr in asks for node in ast.walk(parse(path))):
             found.add(path.relative_to(ROOT).as_posix())
-    assert found == {"core/numbers.py", "wire/sse.py", "order/kinds.py"}
+    assert found == {"core/numbers.py", "protocol/sse.py", "order/media_types.py"}
+
+
+def test_a_public_class_name_stands_for_one_thing() -> None:
+    found: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(module)
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}

@@ -30,7 +30,8 @@ from . import function_schema
 from .calls import PING, Call, CallRunner
 from .connection import BridgeConnection
 from .function_schema import FunctionTool
-from .registrar import ProxyApiClient, ProxyRefused, ProxyUnreachable, Session
+from .registrar import ProxyApiClient, ProxyRefused, ProxyUnreachable
+from .registrar import ProxySession as Session
 
 __all__ = [
     "AppTools",

@@ -43,7 +43,7 @@ class ProxyUnreachable(OpenClawError):
         self.retry_after = retry_after
 
 
-class Session(Struct, frozen=True):
+class ProxySession(Struct, frozen=True):
     """A session as the app needs to know it."""
 
     id: str
@@ -73,7 +73,7 @@ class ProxyApiClient:
         """From the address we were given, not from an answer: the token goes nowhere else."""
         return f"ws{self._base_url[4:]}/v1/chat/sessions/{quote(id, safe='')}/bridge"
 
-    async def register(self, body: Json) -> Session:
+    async def register(self, body: Json) -> ProxySession:
         try:
             made = await self._request("POST", "", body)
         except ProxyRefused as exc:
@@ -83,12 +83,12 @@ class ProxyApiClient:
         id = made.get("mcpSessionId")
         if not isinstance(id, str) or not id:
             raise ProxyRefused(f"what answers at {self._base_url} is no app-tool proxy; give the address of one")
-        return Session(id, str(made.get("mcp_url") or f"{self._base_url}/v1/mcp/{id}"))
+        return ProxySession(id, str(made.get("mcp_url") or f"{self._base_url}/v1/mcp/{id}"))
 
-    async def put_tools(self, session: Session, tools: list[Json]) -> None:
+    async def put_tools(self, session: ProxySession, tools: list[Json]) -> None:
         await self._request("PUT", f"/{quote(session.id, safe='')}/tools", {"tools": tools})
 
-    async def delete(self, session: Session) -> None:
+    async def delete(self, session: ProxySession) -> None:
         await self._request("DELETE", f"/{quote(session.id, safe='')}", None)
 
     async def _request(self, method: str, path: str, body: Json | None) -> Json:

@@ -48,10 +48,8 @@ def resolve_port(chosen: int | str | None, folder: Path) -> int:
 
 def read_config_value(folder: Path, *path: str) -> object:
     """What the config file says there. Raises ConfigInvalid rather than serve with half a config."""
-    from ..config.file import (
-        ConfigFile,
-        invalid_config_error,
-    )  # here for start-up: a command that was told the port needs no config
+    # Here for start-up: a command that was told the port needs no config.
+    from ..config.file import ConfigFile, invalid_config_error
     from ..config.text import value_at  # here for start-up, as above
 
     snapshot = ConfigFile(folder, key=b"nobody sees the hash").read()

@@ -15,7 +15,8 @@ from tests.conformance.everything import Book, Everything, Shelf, Words
 
 async def prints(call: ToolCall) -> ToolResult:
     print("from print", flush=True)
-    subprocess.run([sys.executable, "-c", "print('from a child process')"], check=True)
+    # The pipe, not the loop, is what is being tried here
+    subprocess.run([sys.executable, "-c", "print('from a child process')"], check=True)  # noqa: ASYNC221
     os.write(1, b"from descriptor one\n")
     return text_result("printed")
 

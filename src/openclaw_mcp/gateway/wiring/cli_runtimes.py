@@ -65,9 +65,8 @@ class _CliAgentFactory:
 
     def remove_leftovers(self) -> None:
         if (self._state / RUNS_FOLDER).exists():
-            from ..agents.cli.run_folder import (
-                remove_stale_folders,
-            )  # here for start-up: most gateways have nothing to sweep
+            # Here for start-up: most gateways have nothing to sweep.
+            from ..agents.cli.run_folder import remove_stale_folders
 
             remove_stale_folders(self._state / RUNS_FOLDER)
 
