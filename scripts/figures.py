@@ -156,13 +156,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.list is not None:
         modules = read_modules(options.repos[0])
-        rows = {
-            "participles": list_participles,
-            "twice": list_shared_names,
-            "tasks": list_tasks,
-            "launchers": lambda modules: list_calls(modules, LAUNCHERS),
-            "clients": lambda modules: list_calls(modules, CLIENTS),
-        }[options.list](modules)
+        calls = {"tasks": TASK_STARTS, "launchers": LAUNCHERS, "clients": CLIENTS}
+        if options.list in calls:
+            rows = list_calls(modules, calls[options.list])
+        else:
+            rows = list_participles(modules) if options.list == "participles" else list_shared_names(modules)
         print("\n".join(rows))
         return
     columns = [measure(repo) for repo in options.repos]

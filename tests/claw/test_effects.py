@@ -145,10 +145,10 @@ def test_the_reader_survives_any_bytes(tmp_path_factory: pytest.TempPathFactory,
 
 FILL = """
 import sys
-from openclaw_mcp.net.side_effects_file import EffectsFile, Sent
+from openclaw_mcp.net.side_effects_file import EffectsFile, SentMessage
 file = EffectsFile(sys.argv[1])
 for number in range(200):
-    file.sent([Sent(tool="message_send", to=sys.argv[2], text=f"{number} " + "x" * 3000)])
+    file.record_messages([SentMessage(tool="message_send", to=sys.argv[2], text=f"{number} " + "x" * 3000)])
 """
 
 

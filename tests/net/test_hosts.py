@@ -191,7 +191,7 @@ def test_each_path_of_the_node_asks_the_gate(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/metrics", "/v1/models", "/mcp"])
 def test_a_gateway_that_other_machines_reach_is_asked_by_address_and_by_its_names(tmp_path: Path, path: str) -> None:
     async def main() -> None:
-        async with gateway(tmp_path, beyond=True, hosts=frozenset({"0.0.0.0"})) as served:
+        async with gateway(tmp_path, accepts_remote=True, hosts=frozenset({"0.0.0.0"})) as served:
             named = [f"{name}:18789" for name in process_stats.host_names()]
             for host in ("192.0.2.7:18789", "[2001:db8::7]:18789", "10.0.0.1", "127.0.0.1", *named):
                 assert await asked(served, path, "GET", [("host", host)]) != 403, host

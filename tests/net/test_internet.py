@@ -154,6 +154,6 @@ def test_one_function_judges_every_address_that_is_fetched() -> None:
     judging = {
         path.relative_to(source).as_posix()
         for path in source.rglob("*.py")
-        if any(word in path.read_text(encoding="utf-8") for word in ("is_global", "is_private", "is_reserved"))
+        if any(word in path.read_text(encoding="utf-8") for word in (".is_global", ".is_private", ".is_reserved"))
     }
     assert judging <= {"net/internet.py"}

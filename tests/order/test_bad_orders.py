@@ -23,7 +23,7 @@ from tests.programs import need_node, need_npm
 from tests.running import OPENCLAW, ROOT
 
 WAIT = 120.0  # seconds
-SCRIPT = ROOT / "tests" / "clients" / "typescript" / "orders.mjs"
+SCRIPT = ROOT / "tests" / "mcp" / "sdk_clients" / "typescript" / "orders.mjs"
 GOOD = item(PNG, "image/png")
 GIF = b"GIF89a" + bytes(16)
 BAD: dict[str, tuple[Json, str]] = {

@@ -20,7 +20,8 @@ def child(name: str, requester: str = "agent:main:main", **more: Any) -> Subagen
 
 def called(tool: str, **more: Any) -> CallRecord:
     fields: dict[str, Any] = {
-        "at": now_ms() / 1000, "caller": "agent main", "door": "agent", "session": "agent:main:main", "tool": tool,
+        "at": now_ms() / 1000, "caller": "agent main", "entry_point": "agent", "session": "agent:main:main",
+        "tool": tool,
         "source": "gateway", "digest": "d", "step": "default", "rule": "r", "outcome": "ok", "milliseconds": 1.5,
     }  # fmt: skip
     return CallRecord(**fields | more)

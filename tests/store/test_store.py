@@ -241,12 +241,12 @@ def test_a_queue_has_an_end(where: str) -> None:
 
 CLAIM_AND_DIE = """
 import asyncio, os, sys
-from openclaw_mcp.store.store import opened
-from openclaw_mcp.store.runs import Runs
+from openclaw_mcp.store.store import open_store
+from openclaw_mcp.store.runs import SqlRunRepository
 from tests.store.test_store import asking
 async def main():
-    async with opened(sys.argv[1]) as store:
-        book = Runs(store)
+    async with open_store(sys.argv[1]) as store:
+        book = SqlRunRepository(store)
         assert (await book.admit(asking("r1"))).claim
         assert not (await book.admit(asking("r2", mode="followup"))).claim
         os.kill(os.getpid(), 9)
@@ -345,12 +345,12 @@ def test_a_database_of_a_newer_version_is_refused(where: str) -> None:
 FILL_THE_DISK = """
 import asyncio, resource, sys
 from openclaw_mcp.core.errors import StoreFull
-from openclaw_mcp.store.store import opened
-from openclaw_mcp.store.sessions import Sessions
+from openclaw_mcp.store.store import open_store
+from openclaw_mcp.store.sessions import SqlSessionRepository
 from tests.store.test_store import new, said
 async def main():
-    async with opened(sys.argv[1]) as store:
-        book = Sessions(store)
+    async with open_store(sys.argv[1]) as store:
+        book = SqlSessionRepository(store)
         await book.create(new("a"))
         resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         kept = 0

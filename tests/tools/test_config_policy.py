@@ -55,7 +55,7 @@ def test_callers_alike_share_a_menu_and_others_never_do() -> None:
         "channels": {"chat": {"groupPolicy": "open", "groups": groups}},
     }
     plain, rules = counter(config, "exec", "read", "write", "cron", "sessions_spawn")
-    shared, _ = counter(config, "exec", "read", "write", "cron", "sessions_spawn", alike=rules.cache_key)
+    shared, _ = counter(config, "exec", "read", "write", "cron", "sessions_spawn", cache_key=rules.cache_key)
     callers = [
         Caller(kind="agent", name=agent, scopes=frozenset(scopes), session=f"agent:{agent}:{key}", grant=Grant(**grant))
         for agent in ("main", "other")

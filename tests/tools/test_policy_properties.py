@@ -75,7 +75,7 @@ callers = st.builds(
     name=st.just("c"),
     scopes=st.just(frozenset({"*"})),
     session=sessions,
-    door=doors,
+    entry_point=doors,
     grant=grants,
 )
 

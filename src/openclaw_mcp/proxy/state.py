@@ -193,7 +193,7 @@ class ProxyState:
 
     def _close_idle_servers(self) -> None:
         """Let go of the oldest doors nobody stands in: one is made anew in less time than a call takes."""
-        idle = [guest for guest in self._registries if not guest.session_server.busy]
+        idle = [guest for guest in self._registries if not guest.session_server.is_busy]
         for guest in idle[: MOST_IDLE_SERVERS // 4]:
             self._close_server(guest)
 

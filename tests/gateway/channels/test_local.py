@@ -111,7 +111,7 @@ def test_a_name_nobody_could_read_is_refused(name: str, world: Worlds) -> None:
     async def story() -> None:
         async with world() as here:
             with pytest.raises(ChannelRefused, match="visible characters"):
-                here.channel.canonical(name)
+                here.channel.normalize_target(name)
 
     asyncio.run(story())
 

@@ -33,7 +33,7 @@ PROGRAM = ApprovalRequester(connection_id="c3", name="gateway-client", credentia
 
 
 def _asked(asker: ApprovalRequester = NODE, **more: Any) -> ExecApprovalRequest:
-    return new_approval_request({"command": "ls"}, requester=asker, **({"seconds": 60, "always": True} | more))
+    return new_approval_request({"command": "ls"}, requester=asker, **({"seconds": 60, "allow_always": True} | more))
 
 
 def within(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -90,10 +90,15 @@ EVERY: tuple[ExecApprovalDecision, ...] = ("allow-once", "allow-always", "deny")
         (PROGRAM, {}, False, None),
         (NODE, {}, False, "whoever asked can't allow it"),
         (NODE, {}, True, "whoever asked can't allow it"),
-        (PERSON, {"behalf": frozenset({device_credential(OTHER)})}, False, "whoever began the command can't allow it"),
-        (PERSON, {"behalf": frozenset({SHARED_TOKEN})}, False, "whoever began the command can't allow it"),
-        (PERSON, {"behalf": frozenset({SHARED_TOKEN})}, True, None),
-        (PERSON, {"behalf": frozenset({"somebody else"})}, False, None),
+        (
+            PERSON,
+            {"on_behalf_of": frozenset({device_credential(OTHER)})},
+            False,
+            "whoever began the command can't allow it",
+        ),
+        (PERSON, {"on_behalf_of": frozenset({SHARED_TOKEN})}, False, "whoever began the command can't allow it"),
+        (PERSON, {"on_behalf_of": frozenset({SHARED_TOKEN})}, True, None),
+        (PERSON, {"on_behalf_of": frozenset({"somebody else"})}, False, None),
         (PERSON, {"reviewers": (OTHER,)}, False, None),
         (PERSON, {"reviewers": ("ef" * 32,)}, False, "for other reviewers"),
     ],
@@ -122,7 +127,7 @@ def test_anybody_may_say_no_and_only_some_may_say_yes(
 def test_always_can_be_chosen_only_where_it_is_offered() -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
-        offered, kept_back = _asked(), _asked(always=False)
+        offered, kept_back = _asked(), _asked(allow_always=False)
         assert offered.view == {"command": "ls", "allowedDecisions": list(EVERY)}
         assert kept_back.view == {
             "command": "ls",
@@ -256,7 +261,7 @@ def test_a_connection_that_ends_takes_its_own_questions_along_unless_they_outliv
     async def test() -> None:
         decisions = ExecApprovalQueue()
         own = decisions.put(_asked())
-        lasting = decisions.put(_asked(lasting=True))
+        lasting = decisions.put(_asked(outlives_connection=True))
         of_another = decisions.put(_asked(PERSON))
 
         decisions.on_disconnect(NODE.connection_id)

@@ -36,7 +36,7 @@ class Beside:
         return id
 
     def lent(self, session: str = MAIN, **options: Any) -> int:
-        return len(self.apps.sources_for_session(session, **{"everybody": False, **options}))
+        return len(self.apps.sources_for_session(session, **{"include_all": False, **options}))
 
 
 @asynccontextmanager
@@ -67,7 +67,7 @@ def test_sessions_no_app_came_for_are_nobodys_work(tmp_path: Path, looked: list[
             house.gateway.registry.app_changed.connect(lambda _: rung.append(None))
             for number in range(100):
                 await house.register(chatId="main" if number % 2 else "elsewhere")
-            assert (house.lent(), house.lent(everybody=True), looked, rung) == (0, 0, [], [])
+            assert (house.lent(), house.lent(include_all=True), looked, rung) == (0, 0, [], [])
             assert await house.gateway.dispatcher.list(LOCAL_CALLER) is before
 
     asyncio.run(main())
@@ -91,13 +91,13 @@ def test_an_app_that_came_is_lent_to_the_conversation_it_names(
             async with house.proxy.app(id), house.proxy.app(other):
                 assert await house.gateway.dispatcher.list(LOCAL_CALLER) is before
                 looked.clear()
-                assert (house.lent(session), house.lent(everybody=True)) == (lent, 2)
+                assert (house.lent(session), house.lent(include_all=True)) == (lent, 2)
                 house.roster = AgentRoster(agents=(AgentProfile(id="main"),), main_key="home")
                 assert house.lent("agent:main:home") == (1 if session == MAIN and lent else 0)
             async with house.proxy.app(id):  # back again with a new bridge
-                assert house.lent(everybody=True) == 2
+                assert house.lent(include_all=True) == 2
             await house.proxy.send("DELETE", f"/v1/chat/sessions/{id}")
-            assert house.lent(everybody=True) == 1
+            assert house.lent(include_all=True) == 1
 
     asyncio.run(main())
 

@@ -302,7 +302,7 @@ TLS = """
 import sys, uvicorn
 from openclaw_mcp.cli.echo import server
 from openclaw_mcp.mcp.server.http import McpHttp
-from openclaw_mcp.web import listen
+from openclaw_mcp.net import listen
 
 socket = listen.bind("127.0.0.1", 0)
 options = dict(ssl_keyfile=sys.argv[1], ssl_certfile=sys.argv[2], lifespan="off", log_level="error")

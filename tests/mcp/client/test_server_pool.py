@@ -94,7 +94,7 @@ def test_a_fault_of_ours_with_one_server_is_that_server_s_alone(
 
     async def scene() -> None:
         async with McpServerPool({"echo": ECHO, "odd": odd()}) as roster:
-            monkeypatch.setattr(roster.find("odd"), "_new", broken)
+            monkeypatch.setattr(roster.find("odd"), "_new_client", broken)
 
             assert await roster.start() == {"odd": "odd can't be used: RuntimeError"}
 
@@ -116,12 +116,12 @@ def test_a_late_server_keeps_nobody_waiting() -> None:
 
 KEEPER = """
 import asyncio, json, sys
-from openclaw_mcp.mcp.client.server_pool import Roster
+from openclaw_mcp.mcp.client.server_pool import McpServerPool
 
 async def main():
-    async with Roster(json.loads(sys.argv[1])) as roster:
-        assert not await roster.ready()
-        for server in roster.sources().values():
+    async with McpServerPool(json.loads(sys.argv[1])) as pool:
+        assert not await pool.start()
+        for server in pool.sources().values():
             print(*(s.name.removeprefix("odd__child_") for s in server.specs() if "child" in s.name))
             print(server._client._transport._transport.get_pid(), flush=True)
         await asyncio.Event().wait()

@@ -94,7 +94,7 @@ def test_pages_follow_one_another_to_the_end() -> None:
     tools = Tools()
     for number in range(7):
         tools.add(ToolSpec(name=f"tool-{number}"), hello)
-    client = Conversation(serving(tools, page=3))
+    client = Conversation(serving(tools, page_size=3))
 
     async def all_pages() -> list[list[str]]:
         pages, cursor = [], None

@@ -253,7 +253,7 @@ def test_a_state_is_good_once_however_many_send_it_at_the_same_time() -> None:
 
 def test_servers_that_share_a_seal_serve_each_others_repeats_once() -> None:
     seal = RequestStateSigner()
-    one, two = Danger(seal=seal), Danger(seal=seal)
+    one, two = Danger(state_signer=seal), Danger(state_signer=seal)
 
     async def talk() -> list[str]:
         state = await one.state(x=1)

@@ -247,7 +247,7 @@ def test_what_the_last_one_let_go_costs_its_bytes_again() -> None:
 
 @pytest.mark.parametrize("of_a_peer", [True, False])
 def test_unless_it_is_said_otherwise_128_mebibytes_may_be_registered(of_a_peer: bool) -> None:
-    more = {"bytes" if of_a_peer else "bytes_of_a_peer": 1 << 40}
+    more = {"bytes" if of_a_peer else "bytes_per_peer": 1 << 40}
     places = SessionQuota(SessionLimits(sessions=1, sessions_per_peer=1, **more))
     assert places.refusal("here", 134_217_728) is None
     full = places.refusal("here", 134_217_729)

@@ -203,7 +203,7 @@ class NodeService:
                 idempotency_key=wanted.idempotency_key,
                 caller_credentials=self._credentials(call.peer.id),
             )
-            return _invoke_result(wanted.node_id, wanted.command, payload), len(payload.text)
+            return _invoke_result(wanted.node_id, wanted.command, payload), len(payload.raw_json)
 
         order = (wanted.command, wanted.params)
         return await self._idempotency.run_once(wanted.node_id, wanted.idempotency_key, order, run)

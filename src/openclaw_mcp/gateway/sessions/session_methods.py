@@ -118,8 +118,15 @@ class SessionMethods:
         session = await self._sessions.get(self._canonical_key(asked.key, asked.agent_id))
         if session is None:
             return {"session": None}
-        titles = {"titles": asked.include_derived_titles, "last": asked.include_last_message}
-        return {"session": await self._session_row(session, **titles)}
+        active = await self._sessions.active_runs([session.key])
+        row = views.session_row(
+            session,
+            self._roster(),
+            active=active.get(session.key, ()),
+            include_titles=asked.include_derived_titles,
+            include_last=asked.include_last_message,
+        )
+        return {"session": row}
 
     async def _session_row(self, session: Session, **how: bool) -> Json:
         active = await self._sessions.active_runs([session.key])

@@ -343,7 +343,7 @@ class RedisEngine:
                 elif guest.bridge is not None:
                     await self._renew_session(guest)
                 elif now - guest.last_used > EVICT_AFTER and not (
-                    guest.session_server is not None and guest.session_server.busy
+                    guest.session_server is not None and guest.session_server.is_busy
                 ):
                     self.sessions.pop(id, None)
                     self._owners.pop(id, None)

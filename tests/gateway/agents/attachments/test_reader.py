@@ -48,7 +48,7 @@ def given(*files: tuple[str, str, bytes], message: str = "read this", audio: Jso
         more: Json = {
             "roster": lambda: roster,
             "runtimes": {"listener": listener},
-            "media": lambda: {"audio": audio or {}},
+            "media_settings": lambda: {"audio": audio or {}},
         }
         with TemporaryDirectory() as place:
             async with house(f"{place}/store.sqlite", **more) as rooms:

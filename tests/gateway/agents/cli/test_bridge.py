@@ -143,7 +143,7 @@ def test_one_that_begins_in_an_old_conversation_is_told_what_was_said(tmp_path: 
         )
 
     world = World(tmp_path, "codex")
-    world.final("what is its name?", recall=recall)
+    world.final("what is its name?", load_history=recall)
     told = world.called()["stdin"]
     assert "Person: my dog is Rex\nYou: (called message_send)\nYou: noted\n</earlier>" in told
     assert "xxxx" not in told
@@ -297,8 +297,8 @@ def test_geminis_settings_are_its_own_for_the_run_and_the_users_stay_as_they_wer
 
 DIES = """
 import os, sys, pathlib
-from openclaw_mcp.gateway.agents.cli.run_folder import Folders
-with Folders(pathlib.Path(sys.argv[1])).new() as folder:
+from openclaw_mcp.gateway.agents.cli.run_folder import RunFolders
+with RunFolders(pathlib.Path(sys.argv[1])).create() as folder:
     (folder / "server.env").write_text("grant-secret")
     os.kill(os.getpid(), 9)
 """

@@ -71,7 +71,7 @@ def play(where: Path, story: Callable[[Scene], Awaitable[None]]) -> None:
                 made.append((letters, family))
                 yield
 
-        async with house(str(where / "x.sqlite"), around=around) as rooms:
+        async with house(str(where / "x.sqlite"), run_scope=around) as rooms:
             letters, family = made[0]
             letters.channels = box
             await story(Scene(rooms, rooms.memory, box, family, letters))
