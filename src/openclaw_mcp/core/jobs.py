@@ -1,4 +1,4 @@
-"""Words of the clock: jobs, when they are due, what came of each firing; and the book that remembers them.
+"""Scheduled jobs: their definition, state and firings, and the repository that stores them.
 
 Times are Unix milliseconds. On the wire and on disk names are camelCase, as OpenClaw writes them.
 """
@@ -24,7 +24,7 @@ class _CamelStruct(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     pass
 
 
-# ---- when ------------------------------------------------------------------------------------------------------------
+# ---- schedule --------------------------------------------------------------------------------------------------------
 
 
 class AtSchedule(_CamelStruct, frozen=True, kw_only=True, tag_field="kind", tag="at"):
@@ -57,7 +57,7 @@ class OnExitSchedule(_CamelStruct, frozen=True, kw_only=True, tag_field="kind", 
 
 
 class StreamSchedule(_CamelStruct, frozen=True, kw_only=True, tag_field="kind", tag="stream"):
-    """Whenever this program, which is kept running, has said something."""
+    """Whenever this program, which is kept running, has printed something."""
 
     command: Annotated[list[NonEmptyStr], Meta(min_length=1)]
     cwd: NonEmptyStr | None = None
@@ -69,11 +69,11 @@ class StreamSchedule(_CamelStruct, frozen=True, kw_only=True, tag_field="kind", 
 Schedule = AtSchedule | IntervalSchedule | CronSchedule | OnExitSchedule | StreamSchedule
 
 
-# ---- what ------------------------------------------------------------------------------------------------------------
+# ---- payload ---------------------------------------------------------------------------------------------------------
 
 
 class SystemEventPayload(_CamelStruct, frozen=True, kw_only=True, tag_field="kind", tag="systemEvent"):
-    """Told to the main session's agent with its next prompt, or at once."""
+    """Given to the main session's agent with its next prompt, or in a run now."""
 
     text: NonEmptyStr
     tools_allow: list[str] | None = None
@@ -93,7 +93,7 @@ class AgentTurnPayload(_CamelStruct, frozen=True, kw_only=True, tag_field="kind"
 
 
 class CommandPayload(_CamelStruct, frozen=True, kw_only=True, tag_field="kind", tag="command"):
-    """A program on the gateway's machine; no agent is asked."""
+    """A program on the gateway's machine; no agent takes part."""
 
     argv: Annotated[list[NonEmptyStr], Meta(min_length=1)]
     cwd: NonEmptyStr | None = None
@@ -107,11 +107,11 @@ class CommandPayload(_CamelStruct, frozen=True, kw_only=True, tag_field="kind", 
 JobPayload = SystemEventPayload | AgentTurnPayload | CommandPayload
 
 
-# ---- to whom ---------------------------------------------------------------------------------------------------------
+# ---- delivery--------------------------------------------------------------------------------------------------------
 
 
 class FailureDestination(_CamelStruct, frozen=True, kw_only=True):
-    """Where a failure is told when it is not where results go."""
+    """Where failures are reported, if not where results go."""
 
     mode: Literal["announce", "webhook"] | None = None
     channel: NonEmptyStr | None = None
@@ -127,7 +127,7 @@ class WebhookDestination(_CamelStruct, frozen=True, kw_only=True):
 class JobDelivery(_CamelStruct, frozen=True, kw_only=True):
     mode: Literal["none", "announce", "webhook"]
     channel: NonEmptyStr | None = None
-    """A channel's name, or `last`: wherever the person was last heard from."""
+    """A channel's name, or `last`: the conversation of the session's last message."""
     to: NonEmptyStr | None = None
     thread_id: str | int | None = None
     account_id: NonEmptyStr | None = None
@@ -146,7 +146,7 @@ class FailureAlert(_CamelStruct, frozen=True, kw_only=True):
     account_id: NonEmptyStr | None = None
 
 
-# ---- the job ---------------------------------------------------------------------------------------------------------
+# ---- job -------------------------------------------------------------------------------------------------------------
 
 
 class JobState(_CamelStruct, frozen=True, kw_only=True):
@@ -172,7 +172,7 @@ class JobState(_CamelStruct, frozen=True, kw_only=True):
 
 
 class JobSpec(_CamelStruct, frozen=True, kw_only=True):
-    """What a person says a job is; everything but its name in the store and its history."""
+    """A job's definition: everything but its id and its history."""
 
     name: NonEmptyStr
     enabled: bool
@@ -198,13 +198,13 @@ class CronJob(Struct, frozen=True, kw_only=True):
     created_at: int
     updated_at: int
     origin: str | None = None
-    """The session whose agent made it, a run or a client that acts there; None when a person did."""
+    """The session whose agent made it (a run, or a client that acts there); None when an operator did."""
     running: str | None = None
-    """The firing that goes now."""
+    """The id of the firing under way."""
 
 
 class JobFiring(Struct, frozen=True, kw_only=True):
-    """A job that was due and is this process's to carry out; the job is as it was then."""
+    """A job that was due and that this process carries out; the job is as it was then."""
 
     run_id: str
     job: CronJob
@@ -212,9 +212,9 @@ class JobFiring(Struct, frozen=True, kw_only=True):
     at: int
     manual: bool = False
     begun: bool = False
-    """A program may have been started already, by a process that died since: it is not to be started again."""
+    """A program may have been started already by a process that died since: it must not be started again."""
     note: str | None = None
-    """What happened, for a job that waits for something to happen."""
+    """For a job that waits for a program: what the program printed, how it ended."""
 
 
 class JobQuery(Struct, frozen=True, kw_only=True):
@@ -244,7 +244,7 @@ class JobLogQuery(Struct, frozen=True, kw_only=True):
 
 
 class QueuedEvent(Struct, frozen=True, kw_only=True):
-    """Something a session's agent is to hear with its next prompt."""
+    """A text that is put before a session's next prompt."""
 
     session: str
     text: str
@@ -252,34 +252,35 @@ class QueuedEvent(Struct, frozen=True, kw_only=True):
     key: str
     """The same key again is the same event."""
     owner: bool
-    """Whether its words may be part of a prompt that is answered with the owner's rights. Whoever queues it says so."""
+    """Whether its text may be part of a prompt that is answered with the owner's rights. Its author decides."""
 
 
 PlanNextRun = Callable[[CronJob, int], int | None]
 """When a job claimed at this moment is due next."""
 ChangeJob = Callable[[CronJob], CronJob | None]
-"""The job as it is to be; None = it is to go. Runs inside the store's transaction: quick, no I/O."""
+"""The changed job; None removes it. Runs inside the store's transaction: quick, no I/O."""
 
 
 class FiringOutcome(Struct, frozen=True, kw_only=True):
-    """What is written down when a firing is over: all of it or nothing."""
+    """What is stored when a firing is over: all of it or nothing."""
 
     entry: Json
-    """The line of the log."""
+    """The log entry."""
     change_job: ChangeJob
     event: QueuedEvent | None = None
     reap_at: int | None = None
-    """When the session of its run may be forgotten."""
+    """When the session of its run may be deleted."""
     max_log_entries: int = 2000
-    """Entries of the job's log that stay."""
+    """Entries kept of the job's log."""
 
 
 InstantOutcome = Callable[[JobFiring], FiringOutcome | None]
-"""How a firing ends that needs nobody: nothing happens but what is written down. None: somebody must do something."""
+"""The outcome of a firing for which nothing has to run, only to be stored. None: something has to run."""
 
 
 class ClaimedFiring(Struct, frozen=True, kw_only=True):
-    """A due job taken. With `ending`, it is over already: claimed and ended in one commit, `job` is what is left."""
+    """A due job that was claimed. With `outcome` it is over already: claimed and ended in one commit; `job` is the job
+    after that."""
 
     firing: JobFiring
     outcome: FiringOutcome | None = None
@@ -293,23 +294,19 @@ class CronJobRepository(Protocol):
     def instance(self) -> str: ...
 
     async def add(self, job: CronJob, *, max_jobs: int) -> CronJob | None:
-        """Remember it. A job of the same declaration key stays as it is and is returned. None: there are too many."""
+        """Store it; a stored job with the same declaration key stays and is returned. None: there are too many."""
 
     async def get(self, job_id: str) -> CronJob | None: ...
-
-    async def find_by_declaration(self, key: str) -> CronJob | None: ...
 
     async def page(self, query: JobQuery) -> tuple[Sequence[CronJob], int]:
         """The jobs, and how many there are in all."""
 
     async def change(self, job_id: str, change: ChangeJob) -> CronJob | None:
-        """None: there is no such job, or `change` let it go. Whatever `change` raises comes back."""
+        """None: there is no such job, or `change` removed it. An exception of `change` is raised here."""
 
     async def remove(self, job_id: str) -> bool: ...
 
     async def count(self) -> int: ...
-
-    async def count_added_since(self, origin: str, since: int) -> int: ...
 
     async def next_due(self) -> int | None:
         """When the next job is due that does not run already."""
@@ -317,19 +314,19 @@ class CronJobRepository(Protocol):
     async def claim(
         self, now: int, *, limit: int, plan: PlanNextRun, instant_outcome: InstantOutcome | None = None
     ) -> Sequence[ClaimedFiring]:
-        """Take what is due, the longest due first. What `at_once` knows the ending of ends in the same commit."""
+        """Claim what is due, the longest due first. A firing with an instant outcome ends in the same commit."""
 
     async def reserve(self, job_id: str, run_id: str, now: int, *, manual: bool, note: str | None) -> JobFiring | None:
-        """Take a job now, due or not. None: it runs already, or is gone."""
+        """Claim a job now, due or not. None: it runs already, or was removed."""
 
     async def adopt(self) -> Sequence[JobFiring]:
-        """Take over what processes that died had claimed."""
+        """Take over the firings of processes that died."""
 
     async def begin(self, run_id: str) -> bool:
         """A program is about to be started for this firing. False: it is no longer ours."""
 
     async def finish(self, firing: JobFiring, outcome: FiringOutcome) -> CronJob | None:
-        """Write the log, settle the job and queue the event, all or nothing. Raises Unclaimed when it is not ours."""
+        """Write the log, update the job and queue the event, all or nothing. Raises FiringNotClaimed."""
 
     async def list_overdue(self, before: int) -> Sequence[tuple[str, int]]:
         """Ids and times of jobs that should have been claimed before then."""
@@ -340,13 +337,13 @@ class CronJobRepository(Protocol):
     async def read_log(self, query: JobLogQuery) -> tuple[Sequence[Json], int]: ...
 
     async def reap_sessions(self, now: int, *, limit: int) -> Sequence[str]:
-        """Sessions of old runs that may be forgotten now; each is named once."""
+        """Sessions of old runs that may be deleted now; each is named once."""
 
     async def queue_event(self, event: QueuedEvent) -> None: ...
 
 
 class FiringNotClaimed(Exception):
-    """Another process took this firing over while we were thought dead."""
+    """Another process took this firing over because it took this process for dead."""
 
 
 def replace_job(job: CronJob, spec: dict[str, Any] | None = None, **state: Any) -> CronJob:

@@ -108,7 +108,7 @@ def test_a_job_that_makes_no_sense_is_refused_with_the_reason(
 ) -> None:
     async def what(works: Clockwork) -> None:
         with pytest.raises(RpcError, match=words):
-            await works.room.add(given, Caller(kind="operator", name="me"), policy_caller=None)
+            await works.room.add(given, Caller(kind="operator", name="me"), None)
 
     story(what)
 
@@ -343,8 +343,8 @@ def test_an_agents_job_belongs_to_its_session_and_answers_in_its_conversation(st
         there = {"channel": "telegram", "to": "42", "accountId": "bot", "threadId": "9"}
         assert job["delivery"] == {"mode": "announce", **there}
         assert job["payload"]["toolsAllow"] == ["cron", "message_send"]  # no more than it has itself
-        assert await works.room.count_added_since(AGENT.session or "", begun) == 1
-        assert await works.room.count_added_since(AGENT.session or "", begun + 1) == 0
+        assert await works.book.count_added_since(AGENT.session or "", begun) == 1
+        assert await works.book.count_added_since(AGENT.session or "", begun + 1) == 0
         bare = await tool(works, action="add", at=AT["at"], message="bare", sessionKey=None, delivery={"mode": "none"})
         assert "sessionKey" not in bare
         assert bare["delivery"] == {"mode": "none"}

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from openclaw_mcp.core.channel import ChannelRefused, ChatAddress, OutboundMessage, PostResult
+from openclaw_mcp.core.errors import StoreError
 from openclaw_mcp.core.model import Caller, Grant, Json
 from openclaw_mcp.core.rpc import RpcError
 
@@ -95,8 +96,8 @@ def test_an_agent_that_says_nothing_is_not_quoted(story: Callable[..., None], sa
     ("post", "delivery", "words"),
     [
         (None, {"mode": "announce"}, "no channel is set up here"),
-        (Mailbox(), {"mode": "announce"}, "nobody was heard from yet"),
-        (Mailbox(route=HOME), {"mode": "announce", "channel": "matrix"}, "nobody was heard from on matrix yet"),
+        (Mailbox(), {"mode": "announce"}, "no message has come in yet"),
+        (Mailbox(route=HOME), {"mode": "announce", "channel": "matrix"}, "no message has come in on matrix yet"),
         (Mailbox(route=HOME, refuse="the bot was blocked"), {"mode": "announce"}, "the bot was blocked"),
     ],
 )
@@ -155,6 +156,19 @@ def test_a_job_whose_answers_do_not_arrive_is_slowed_and_somebody_is_told_once(s
         assert state["consecutiveErrors"] == 3
 
     story(what, mailroom=post)
+
+
+def test_a_job_whose_alert_can_not_be_stored_still_ends_and_runs_again(story: Callable[..., None]) -> None:
+    class FullDisk(Mailbox):
+        async def post(self, address: ChatAddress, message: OutboundMessage, **more: Any) -> PostResult:
+            raise StoreError("the disk is full")
+
+    async def what(works: Clockwork) -> None:
+        job = await works.add(EVERY, {**TURN, "message": "!fail broken"}, failureAlert={"to": "1", "after": 1})
+        for _ in range(2):
+            assert (await again(works, job["id"]))["status"] == "error"
+
+    story(what, mailroom=FullDisk(route=HOME))
 
 
 def test_a_result_in_its_own_conversation_needs_no_other(story: Callable[..., None]) -> None:
@@ -245,7 +259,7 @@ def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[.
         async def what(works: Clockwork) -> None:
             hook = {"mode": "webhook", "to": url}
             job = {"schedule": EVERY, "payload": TURN}
-            own = await works.room.add({**job, "name": "own", "delivery": hook}, agent, policy_caller=agent)
+            own = await works.room.add({**job, "name": "own", "delivery": hook}, agent, agent)
             assert (await again(works, own["id"]))["deliveryStatus"] == "delivered"
             ((headers, _),) = heard
             assert "authorization" not in headers
@@ -258,13 +272,11 @@ def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[.
                 {"delivery": {**hook, "failureDestination": {"mode": "webhook", "to": "https://evil.example"}}},
                 {"failureAlert": {"mode": "webhook", "to": "https://evil.example"}},
             ):
-                with pytest.raises(RpcError, match="changed by operators"):
-                    await works.room.update({"id": id, "patch": changed}, agent, policy_caller=agent)
-                with pytest.raises(RpcError, match="changed by operators"):
-                    await works.room.add(
-                        {**job, "name": "theirs", "declarationKey": "d", **changed}, agent, policy_caller=agent
-                    )
-            await works.room.update({"id": id, "patch": {"name": "renamed"}}, agent, policy_caller=agent)
+                with pytest.raises(RpcError, match="only operators change"):
+                    await works.room.update({"id": id, "patch": changed}, agent, agent)
+                with pytest.raises(RpcError, match="only operators change"):
+                    await works.room.add({**job, "name": "theirs", "declarationKey": "d", **changed}, agent, agent)
+            await works.room.update({"id": id, "patch": {"name": "renamed"}}, agent, agent)
 
         story(what, webhookToken="s3cret", **OPEN)
 

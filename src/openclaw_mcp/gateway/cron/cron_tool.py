@@ -1,4 +1,4 @@
-"""The `cron` tool: an agent's own way to the clock. It fills in who asks and where; see `origin`."""
+"""The `cron` tool, by which an agent makes and manages jobs. What it leaves open is filled in by `defaults`."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -7,11 +7,12 @@ import msgspec
 
 from ...core.claw_methods import TOOLS_BY_ACTION
 from ...core.errors import ToolArguments, ToolError
+from ...core.json_values import content_text
 from ...core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, text_result
 from ...core.repositories import SessionRepository
 from ...core.rpc import RpcError
 from ...core.signal import Signal
-from .rpc_methods import CronMethods
+from .rpc_methods import CronHandler, CronMethods
 
 MAX_CONTEXT: Final = 10  # lines of the conversation that may go with a reminder
 CONTEXT_LINE: Final = 220  # characters of each
@@ -71,47 +72,49 @@ class CronTool:
 
     async def call(self, call: ToolCall) -> ToolResult:
         try:
-            told = await self._dispatch(call.arguments, call.caller)
-        except RpcError as fault:
-            raise ToolError(str(fault)) from fault
-        return ToolResult(content=text_result(msgspec.json.encode(told).decode()).content, structured=told)
+            method, params = await self._parse(call.arguments, call.caller)
+            answer = await method(params, call.caller, call.caller)
+        except RpcError as exc:
+            raise ToolError(str(exc)) from exc
+        return ToolResult(content=text_result(msgspec.json.encode(answer).decode()).content, structured=answer)
 
-    async def _dispatch(self, arguments: Json, caller: Caller) -> Any:
-        action, room = arguments.get("action"), self._cron
+    async def _parse(self, arguments: Json, caller: Caller) -> tuple[CronHandler, Json]:
+        """The method that carries the action out, and its parameters."""
+        action, cron = arguments.get("action"), self._cron
         if action == "status":
-            return await room.status({}, caller)
+            return cron.status, {}
         if action == "list":
-            return await room.list(_pick_fields(arguments, "includeDisabled", "query", "limit", "agentId"), caller)
+            return cron.list, _pick_fields(arguments, "includeDisabled", "query", "limit", "agentId")
         if action == "add":
-            return await room.add(await self._build_job(arguments, caller), caller, policy_caller=caller)
+            return cron.add, await self._build_job(arguments, caller)
         if action == "wake":
             if not arguments.get("text"):
-                raise ToolArguments("wake needs text: what the agent is to hear")
+                raise ToolArguments("wake needs text: what the agent is to read")
             session = {"sessionKey": caller.session} if caller.session else {}
-            return await room.wake({"mode": arguments.get("mode", "now"), "text": arguments["text"], **session}, caller)
+            return cron.wake, {"mode": arguments.get("mode", "now"), "text": arguments["text"], **session}
         job_id = arguments.get("jobId") or arguments.get("id")
         if action == "runs":
             scope = {"id": job_id} if job_id else {"scope": "all"}
-            return await room.runs(scope | _pick_fields(arguments, "limit", "query"), caller)
+            return cron.runs, scope | _pick_fields(arguments, "limit", "query")
         if not isinstance(job_id, str) or not job_id:
             raise ToolArguments(f"{action} needs jobId; action list names the jobs")
-        return await self._run_job_action(str(action), job_id, arguments, caller)
+        return self._parse_job_action(action, job_id, arguments)
 
-    async def _run_job_action(self, action: str, job_id: str, arguments: Json, caller: Caller) -> Any:
-        room = self._cron
+    def _parse_job_action(self, action: Any, job_id: str, arguments: Json) -> tuple[CronHandler, Json]:
+        cron = self._cron
         if action == "update":
             patch = arguments.get("patch") or arguments.get("job") or _flat_job(arguments)
             if not patch:
                 raise ToolArguments("update needs patch: what is to change")
-            return await room.update({"id": job_id, "patch": patch}, caller, policy_caller=caller)
+            return cron.update, {"id": job_id, "patch": patch}
         if action == "remove":
-            return await room.remove({"id": job_id}, caller)
+            return cron.remove, {"id": job_id}
         if action == "run":
-            return await room.run({"id": job_id, "mode": arguments.get("runMode", "force")}, caller)
+            return cron.run, {"id": job_id, "mode": arguments.get("runMode", "force")}
         raise ToolArguments(f"action must be one of {', '.join(_ACTIONS)}")
 
     async def _build_job(self, arguments: Json, caller: Caller) -> Json:
-        """The job of an `add`, also when it was written without its wrapper."""
+        """The job of an `add`, also when it was written without the wrapper `job`."""
         job = arguments.get("job")
         job = dict(job) if isinstance(job, dict) and job else _flat_job(arguments)
         if not job:
@@ -127,11 +130,12 @@ class CronTool:
 
     async def _recent_lines(self, session: str, most: int) -> str:
         page = await self._sessions.history(session, limit=most)
-        lines, room = [], CONTEXT_LENGTH
+        lines, left = [], CONTEXT_LENGTH
         for message in reversed(page.messages):
-            line = f"- {message.role}: {_message_text(message.body)[:CONTEXT_LINE]}"
-            room -= len(line)
-            if room < 0:
+            text = " ".join(content_text(message.body.get("content")).split())
+            line = f"- {message.role}: {text[:CONTEXT_LINE]}"
+            left -= len(line)
+            if left < 0:
                 break
             if message.role in ("user", "assistant"):
                 lines.append(line)
@@ -144,10 +148,3 @@ def _pick_fields(arguments: Json, *names: str) -> Json:
 
 def _flat_job(arguments: Json) -> Json:
     return {name: value for name, value in arguments.items() if name not in _NOT_JOB_FIELDS}
-
-
-def _message_text(body: Json) -> str:
-    content = body.get("content")
-    if isinstance(content, list):
-        content = " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return " ".join(str(content or "").split())

@@ -1,8 +1,8 @@
 """Cron expressions in a time zone, through both changes of the clocks. Pure: no clock of its own.
 
-An expression that names hours (`30 2 * * *`) goes by the clock on the wall: a time the clocks skip fires the moment
-they have moved, a time they repeat fires once. One that takes every hour (`*/15 * * * *`) goes by time itself.
-CronSim reads the expression and walks a calendar without zones; what the zone does to it is decided here.
+An expression that names hours (`30 2 * * *`) follows the wall clock: a time the clocks skip fires the moment they have
+moved, a time they repeat fires once. One that takes every hour (`*/15 * * * *`) follows elapsed time.
+CronSim parses the expression and walks a calendar without zones; the effect of the zone is computed here.
 """
 
 import os
@@ -23,13 +23,13 @@ NICKNAMES: Final = {
     "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }  # fmt: skip
 FIRST_YEAR, LAST_YEAR = 1970, 2199
-LONGEST_EXPRESSION: Final = 256  # characters; what people write has twenty
+LONGEST_EXPRESSION: Final = 256  # characters; usual ones have twenty
 SECOND: Final = timedelta(seconds=1)
 EXAMPLE: Final = 'such as "0 9 * * 1-5", or six with seconds first, or seven with the year last'
 
 
 class CronExpression:
-    """Raises BadRequest, saying which field is wrong."""
+    """Raises BadRequest that names the wrong field."""
 
     def __init__(self, expr: str, zone: ZoneInfo) -> None:
         self._zone = zone
@@ -90,7 +90,7 @@ class CronExpression:
             walk = CronSim(self._fields, datetime(year, 1, 1) - SECOND)  # noqa: DTZ001  (as above)
 
     def _to_instant(self, wall: datetime) -> datetime:
-        """A wall time as a moment: the first of two, or the end of the gap it lies in."""
+        """A wall time as a moment: the first of two, or the end of the gap it falls into."""
         early = wall.replace(tzinfo=self._zone, fold=0).astimezone(UTC)
         if early.astimezone(self._zone).replace(tzinfo=None, fold=0) == wall:
             return early
@@ -134,7 +134,7 @@ def parse_expression(expr: str, tz: str | None) -> CronExpression:
 
 
 def find_zone(name: str | None) -> ZoneInfo:
-    """Raises BadRequest for a zone nobody knows. None is this machine's own."""
+    """Raises BadRequest for an unknown zone. None is this machine's own."""
     if not name:
         return host_zone()
     try:
@@ -146,7 +146,6 @@ def find_zone(name: str | None) -> ZoneInfo:
 @lru_cache(maxsize=1)
 def host_zone() -> ZoneInfo:
     """$TZ, else what /etc/localtime points to, else UTC."""
-
     try:
         return ZoneInfo(os.environ["TZ"].lstrip(":"))
     except (KeyError, ZoneInfoNotFoundError, ValueError, OSError):

@@ -1,68 +1,41 @@
-"""What a job's next state is: after it was claimed, after it ran, after it was changed. Pure: no clock, no store."""
+"""A job's next state: after it was claimed, after it ran, after it was changed. Pure: no clock, no store."""
 
 import logging
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from ...core.errors import BadRequest
 from ...core.jobs import (
     AtSchedule,
     CronJob,
-    DeliveryStatus,
-    FiringStatus,
     JobFiring,
     OnExitSchedule,
     StreamSchedule,
     replace_job,
 )
-from ...core.model import Json
-from ...core.sessions import Run
+from .results import FiringResult
 from .schedule import is_recurring, next_due, parse_at
 
 logger = logging.getLogger(__name__)
 
 BACK_OFF_MS: Final = (30_000, 60_000, 300_000, 900_000, 3_600_000)  # after the first, second… failure in a row
-STREAM_GAP_MS: Final = 30_000  # between two firings of a stream, as the reference has it: what is said meanwhile waits
+STREAM_GAP_MS: Final = 30_000  # between two firings of a stream, as OpenClaw has it; lines that come meanwhile wait
 REFIRE_GAP_MS: Final = 2000  # between two firings of one job: a schedule of every millisecond must not be a busy loop
 
 
-class FiringResult(Struct, frozen=True, kw_only=True):
-    """How a firing ended."""
-
-    status: FiringStatus
-    error: str | None = None
-    summary: str | None = None
-    completion: Literal["succeeded", "failed", "unknown"] = "succeeded"
-    delivered: bool | None = None
-    delivery_status: DeliveryStatus = "not-requested"
-    delivery_error: str | None = None
-    suppressed: str | None = None
-    delivery: Json | None = None
-    alert: Json | None = None
-    """`{delivered, status, error?}` of the notice that it failed, when one was sent."""
-    diagnostics: tuple[Json, ...] = ()
-    session_key: str | None = None
-    session_id: str | None = None
-    more: Json = {}
-    """`model`, `provider`, `usage`."""
-    run: Run | None = None
-    """The agent's, where it was an agent's work."""
-
-
 def plan_next(job: CronJob, now: int) -> int | None:
-    """When a job claimed now is due next. A schedule that can't be computed is settled after the run."""
+    """When a job claimed now is due next. A schedule that can't be computed is dealt with after the run."""
     try:
         due = _next_due_after(job, now) if is_recurring(job.spec.schedule) else None
     except BadRequest:
-        logger.exception("cron job %s: its schedule can't be computed", job.id)
+        logger.exception("cron: schedule of job %s can't be computed; its next time is decided after the run", job.id)
         return None
     return None if due is None else max(due, now + REFIRE_GAP_MS)
 
 
 def schedule_next(job: CronJob, now: int, *, activated: bool) -> CronJob:
-    """The job with its next time worked out anew; `activated` because its schedule or its being enabled changed."""
+    """The job with its next time computed again; `activated`: its schedule changed, or whether it is enabled."""
     due = _first_due(job, now) if job.spec.enabled else None
     state: dict[str, Any] = {"next_run_at_ms": due}
     if activated:
@@ -77,7 +50,7 @@ def _first_due(job: CronJob, now: int) -> int | None:
         due = parse_at(job.spec.schedule.at)
         return None if (job.state.last_run_at_ms or -1) >= due else due
     if isinstance(job.spec.schedule, OnExitSchedule | StreamSchedule):
-        return now  # its command is to be started, and waited for
+        return now  # its command is to be started now
     return next_due(job.spec.schedule, now, job_id=job.id)
 
 
@@ -88,14 +61,14 @@ def _next_due_after(job: CronJob, now: int) -> int | None:
 
 
 def apply_result(job: CronJob, firing: JobFiring, result: FiringResult, now: int) -> CronJob | None:
-    """The job after a firing of it; None when it has done what it was for and is to go."""
+    """The job after one of its firings; None when it is done and to be removed."""
     job = msgspec.structs.replace(
         replace_job(job, **_history_fields(job, firing, result, now)), updated_at=max(now, job.updated_at + 1)
     )
     if isinstance(job.spec.schedule, AtSchedule | OnExitSchedule):
         expected = firing.job.state.next_run_at_ms if firing.manual else None
         if job.state.next_run_at_ms != expected or not job.spec.enabled:
-            return job  # it was given another time meanwhile, or was off and only tried
+            return job  # rescheduled meanwhile, or disabled and run by hand
         if job.spec.delete_after_run and result.status == "ok" and result.completion == "succeeded":
             return None
         return replace_job(job, {"enabled": False}, next_run_at_ms=None)
@@ -110,8 +83,10 @@ def _reschedule(job: CronJob, firing: JobFiring, result: FiringResult, now: int)
         try:
             due = _next_due_after(job, now)
         except BadRequest as exc:
-            gave_up = {"reason": "schedule-errors", "atMs": now, "consecutiveErrors": 1}
-            return replace_job(job, {"enabled": False}, next_run_at_ms=None, auto_disabled=gave_up, last_error=str(exc))
+            disabled = {"reason": "schedule-errors", "atMs": now, "consecutiveErrors": 1}
+            return replace_job(
+                job, {"enabled": False}, next_run_at_ms=None, auto_disabled=disabled, last_error=str(exc)
+            )
     if due is not None and result.status == "error" and not firing.manual:
         streak = job.state.consecutive_errors or 1
         due = max(due, now + BACK_OFF_MS[min(streak, len(BACK_OFF_MS)) - 1])
@@ -122,13 +97,13 @@ def _history_fields(job: CronJob, firing: JobFiring, result: FiringResult, now: 
     state = job.state
     failed, skipped = result.status == "error", result.status == "skipped"
     errors = state.consecutive_errors or 0
-    told: dict[str, Any] = {"last_failure_notification_delivery_status": "not-requested"}
+    alert: dict[str, Any] = {"last_failure_notification_delivery_status": "not-requested"}
     if result.alert is not None:
-        told = {
+        alert = {
             "last_failure_alert_at_ms": now,
-            "last_failure_notification_delivered": result.alert["delivered"],
-            "last_failure_notification_delivery_status": result.alert["status"],
-            "last_failure_notification_delivery_error": result.alert.get("error"),
+            "last_failure_notification_delivered": result.alert.delivered,
+            "last_failure_notification_delivery_status": result.alert.status,
+            "last_failure_notification_delivery_error": result.alert.error,
         }
     return {
         "running_at_ms": None,
@@ -143,5 +118,5 @@ def _history_fields(job: CronJob, firing: JobFiring, result: FiringResult, now: 
         "last_delivery_status": result.delivery_status,
         "last_delivery_error": result.delivery_error,
         "delivery_suppression_reason": result.suppressed,
-        **told,
+        **alert,
     }

@@ -1,4 +1,4 @@
-"""What people and agents write as a job, brought into one form. Raises Fault, saying what to change."""
+"""Jobs as people and agents write them, normalized. Raises RpcError that names what to change."""
 
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from ...core.jobs import (
     StreamSchedule,
     SystemEventPayload,
 )
+from ...core.json_values import drop_none
 from ...core.model import Json
 from ...core.model_name import check_model_name
 from ...core.rpc import RpcError, schema_message
@@ -23,7 +24,7 @@ from .schedule import to_iso, validate_schedule
 
 MAX_NAME_LENGTH: Final = 200
 MAX_TEXT_LENGTH: Final = 100_000  # characters of a message or event; more belongs in a file the agent reads
-DEFAULT_NAME_LENGTH: Final = 60  # characters of the message a job without a name is called by
+DEFAULT_NAME_LENGTH: Final = 60  # characters of its text that name a job without a name
 
 _SCHEDULES: Final = {"at": "at", "every": "every", "cron": "cron", "on-exit": "on-exit", "onexit": "on-exit",
                      "on_exit": "on-exit", "stream": "stream"}  # fmt: skip
@@ -42,29 +43,32 @@ _CLEARABLE: Final = ("agentId", "sessionKey", "displayName", "failureAlert", "de
 
 
 def parse_spec(params: Any, now: int, *, job_id: str, method: str = "cron.add") -> JobSpec:
-    """A new job."""
-    said = unwrap_job(params, method)
-    said = {name: value for name, value in said.items() if value is not None}
-    said["schedule"] = _parse_schedule(said, method)
-    said["payload"] = _parse_payload(said, method)
-    target = str(said.get("sessionTarget") or ("main" if said["payload"].get("kind") == "systemEvent" else "isolated"))
-    said["sessionTarget"] = target.strip() if target.strip().lower().startswith("session:") else target.strip().lower()
-    if said["sessionTarget"] == "current" and not said.get("sessionKey"):
-        said["sessionTarget"] = "isolated"
-    said["wakeMode"] = str(said.get("wakeMode", "now")).strip().lower()
-    said.setdefault("enabled", True)
-    said["name"] = _job_name(said)
-    if said["schedule"].get("kind") == "at":
-        said.setdefault("deleteAfterRun", True)
-    said["delivery"] = _parse_delivery(said)
-    return _validate_spec({name: value for name, value in said.items() if value is not None}, now, job_id, method)
+    """The spec of a new job."""
+    fields = drop_none(unwrap_job(params, method))
+    fields["schedule"] = _parse_schedule(fields, method)
+    fields["payload"] = _parse_payload(fields, method)
+    target = str(
+        fields.get("sessionTarget") or ("main" if fields["payload"].get("kind") == "systemEvent" else "isolated")
+    )
+    fields["sessionTarget"] = (
+        target.strip() if target.strip().lower().startswith("session:") else target.strip().lower()
+    )
+    if fields["sessionTarget"] == "current" and not fields.get("sessionKey"):
+        fields["sessionTarget"] = "isolated"
+    fields["wakeMode"] = str(fields.get("wakeMode", "now")).strip().lower()
+    fields.setdefault("enabled", True)
+    fields["name"] = _job_name(fields)
+    if fields["schedule"].get("kind") == "at":
+        fields.setdefault("deleteAfterRun", True)
+    fields["delivery"] = _parse_delivery(fields)
+    return _validate_spec(drop_none(fields), now, job_id, method)
 
 
 def apply_patch(job: CronJob, patch: Any, now: int, *, method: str = "cron.update") -> JobSpec:
-    """The job as changed. Payload and delivery change field by field, null clears a field; a schedule is replaced."""
-    said = unwrap_job(patch, method)
+    """The changed spec. Payload and delivery change field by field, null clears a field; a schedule is replaced."""
+    fields = unwrap_job(patch, method)
     spec: Json = msgspec.to_builtins(job.spec)
-    for name, value in said.items():
+    for name, value in fields.items():
         if value is None and name in _CLEARABLE:
             spec.pop(name, None)
         elif name == "schedule" and isinstance(value, dict):
@@ -80,7 +84,7 @@ def apply_patch(job: CronJob, patch: Any, now: int, *, method: str = "cron.updat
             spec["failureAlert"] = _merge(before if isinstance(before, dict) else {}, value)
         elif name not in ("id", "state", "declarationKey", "owner") and value is not None:
             spec[name] = value
-    unchanged = "schedule" not in said or spec["schedule"] == msgspec.to_builtins(job.spec.schedule)
+    unchanged = "schedule" not in fields or spec["schedule"] == msgspec.to_builtins(job.spec.schedule)
     return _validate_spec(spec, now, job.id, method, keep_schedule=unchanged)
 
 
@@ -103,19 +107,19 @@ def _validate_spec(fields: Json, now: int, job_id: str, method: str, *, keep_sch
 
 
 def _check_combination(spec: JobSpec, method: str) -> None:
-    """The rules that say which goes with which."""
+    """Raises RpcError when parts of the spec do not fit together."""
     event = isinstance(spec.payload, SystemEventPayload)
     if spec.session_target == "main" and not event:
         raise RpcError(f'invalid {method} params: main cron jobs require payload.kind="systemEvent"')
     if spec.session_target != "main" and event:
-        words = 'isolated cron jobs require payload.kind="agentTurn" or "command"'
-        raise RpcError(f"invalid {method} params: {words}; a systemEvent goes to sessionTarget main")
+        problem = 'isolated cron jobs require payload.kind="agentTurn" or "command"'
+        raise RpcError(f"invalid {method} params: {problem}; a systemEvent goes to sessionTarget main")
     if isinstance(spec.schedule, StreamSchedule) and isinstance(spec.payload, CommandPayload):
         raise RpcError(f"invalid {method} params: a stream tells an agent; use payload agentTurn or systemEvent")
     text = getattr(spec.payload, "message", None) or getattr(spec.payload, "text", None) or ""
     if len(text) > MAX_TEXT_LENGTH:
         raise RpcError(
-            f"the payload's text is longer than {MAX_TEXT_LENGTH} characters; put it in a file and name that"
+            f"the payload's text is longer than {MAX_TEXT_LENGTH} characters; put it in a file and name the file"
         )
     if spec.failure_alert is True:
         raise RpcError(f"invalid {method} params: at /failureAlert: must be false or an object")
@@ -126,10 +130,12 @@ def _check_combination(spec: JobSpec, method: str) -> None:
         if not hook.startswith(("http://", "https://")) or "@" in hook.split("/")[2]:
             raise RpcError(f"invalid {method} params: a webhook's `to` is an http(s) URL without user and password")
         if hook.endswith(f"/{MASK}"):
-            raise RpcError(f"a webhook's address is shown with {MASK}; leave it out to keep it, or write all of it")
+            raise RpcError(
+                f"a webhook's address is shown with {MASK}; leave it out to keep it, or give the whole address"
+            )
 
 
-# ---- one form --------------------------------------------------------------------------------------------------------
+# ---- normalizing -----------------------------------------------------------------------------------------------------
 
 
 def unwrap_job(params: Any, method: str) -> Json:
@@ -139,14 +145,14 @@ def unwrap_job(params: Any, method: str) -> Json:
         inner = params.get(wrapper)
         if isinstance(inner, dict) and "schedule" not in params:
             params = inner
-    said = dict(params)
+    fields = dict(params)
     for name in ("agentId", "sessionKey", "name", "declarationKey"):
-        if isinstance(said.get(name), str):
-            said[name] = said[name].strip() or None
+        if isinstance(fields.get(name), str):
+            fields[name] = fields[name].strip() or None
     for name, instead in _UNSUPPORTED.items():
-        if said.get(name) is not None:
+        if fields.get(name) is not None:
             raise RpcError(f"{name} is not served here; {instead}")
-    return said
+    return fields
 
 
 def _parse_schedule(fields: Json, method: str) -> Json:
@@ -158,11 +164,10 @@ def _parse_schedule(fields: Json, method: str) -> Json:
         if not flat:
             raise RpcError(f"invalid {method} params: must have required property 'schedule'")
         found = flat
-    found = {name: value for name, value in found.items() if value is not None}
-    found = _normalize_keys(found)
+    found = _normalize_keys(drop_none(found))
     kind = _SCHEDULES.get(str(found.get("kind", "")).strip().lower())
     if kind == "stream" and (found.get("mode") == "match" or found.get("match")):
-        raise RpcError("a stream's match is not served here; have its program say only what counts, as with grep")
+        raise RpcError("a stream's match is not served here; have its program print only what counts, as with grep")
     if kind is None and "kind" not in found:
         kind = next((k for k, key in (("at", "at"), ("every", "everyMs"), ("cron", "expr")) if key in found), None)
     if kind is None:
@@ -171,7 +176,7 @@ def _parse_schedule(fields: Json, method: str) -> Json:
 
 
 def _normalize_keys(schedule: Json) -> Json:
-    """Older spellings of the same."""
+    """The schedule without older spellings."""
     for old, new in (("cron", "expr"), ("every", "everyMs")):
         if old in schedule and new not in schedule:
             schedule[new] = schedule.pop(old)
@@ -207,12 +212,12 @@ def _parse_payload(fields: Json, method: str) -> Json:
 
 
 def _parse_delivery(fields: Json) -> Json | None:
-    """What was asked, or what a job of this kind gets; older jobs said it in their payload."""
+    """The delivery asked for, or the default for this kind of job; older jobs have it in their payload."""
     found, payload = fields.get("delivery"), fields["payload"]
     old = {name: payload.pop(name) for name in ("deliver", "channel", "to", "bestEffortDeliver") if name in payload}
     if isinstance(found, dict) and str(found.get("mode", "announce")).strip().lower() in _MODES:
         mode = str(found.get("mode", "announce")).strip().lower()
-        return {**{name: value for name, value in found.items() if value is not None}, "mode": mode}
+        return {**drop_none(found), "mode": mode}
     if old.get("deliver") is False:
         return {"mode": "none"}
     if payload["kind"] == "systemEvent":
@@ -231,15 +236,14 @@ def _job_name(fields: Json) -> str:
 
 
 def _merge(before: Json, change: Json) -> Json:
-    both = {**before, **change}
-    return {name: value for name, value in both.items() if value is not None}
+    return drop_none({**before, **change})
 
 
-# ---- in a person's words ---------------------------------------------------------------------------------------------
+# ---- for display -----------------------------------------------------------------------------------------------------
 
 
 def describe_schedule(spec: JobSpec) -> str:
-    """The schedule as a person would say it."""
+    """The schedule in one line of text."""
     match spec.schedule:
         case AtSchedule(at=at):
             return f"at {at}"

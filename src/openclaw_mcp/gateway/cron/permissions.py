@@ -1,4 +1,4 @@
-"""How far the jobs of an agent reach: no farther than the agent that plans them."""
+"""What an agent's jobs may do: no more than the agent that makes them."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -11,12 +11,13 @@ from ...core.errors import ToolDenied
 from ...core.jobs import AgentTurnPayload, CronJob, JobSpec
 from ...core.model import Caller
 from ...core.rpc import RpcError
+from ...core.session_keys import split_key
 from .defaults import cap_tools
 from .delivery import DeliveryTarget, NoRoute, ResultDelivery, delivery_target
 from .session_targets import SessionTargets
 
 EFFECT_FIELDS: Final = ("payload", "agent_id", "session_key", "session_target", "delivery", "failure_alert")
-"""What decides who acts in a job, where, and who hears of it."""
+"""Fields that decide who acts in a job, where, and who is notified."""
 
 
 async def _check_own_session(caller: Caller, key: str) -> None:
@@ -25,22 +26,22 @@ async def _check_own_session(caller: Caller, key: str) -> None:
 
 
 async def _allow_any_address(caller: Caller, address: ChatAddress) -> None:
-    """Where there are no conversations nobody is reached."""
+    """Without channels no message is sent."""
 
 
 class JobPermissions(Struct, frozen=True, kw_only=True):
-    """What an agent itself may do, as the house decides it."""
+    """What an agent itself may do, by the rules of the gateway."""
 
     spawnable_agents: Callable[[str], tuple[str, ...]] = lambda agent: ()
-    """The agents besides itself that an agent may set to work; `*` = any."""
+    """The other agents that an agent may start; `*` = any."""
     check_session: Callable[[Caller, str], Awaitable[None]] = _check_own_session
-    """Raises Fault unless the caller may see this session."""
+    """Raises RpcError unless the caller may see this session."""
     check_address: Callable[[Caller, ChatAddress], Awaitable[None]] = _allow_any_address
-    """Raises ChannelError or ToolDenied unless the caller may have words sent to this conversation."""
+    """Raises ChannelError or ToolDenied unless the caller may send to this conversation."""
     tool_refusal: DenialCheck = lambda caller, tool: None
 
     def check_tool_use(self, tool: str, policy_caller: Caller | None) -> None:
-        """Raises ToolDenied when a job is made or changed in a way that is this tool's, and it is refused."""
+        """Raises ToolDenied when this tool, whose effect the change has, is denied."""
         refusal = None if policy_caller is None else self.tool_refusal(policy_caller, tool)
         if refusal is not None:
             raise ToolDenied(refusal)
@@ -54,26 +55,24 @@ class JobPermissions(Struct, frozen=True, kw_only=True):
         *,
         policy_caller: Caller | None,
     ) -> None:
-        """Raises Fault or ToolDenied when a job would do what its maker may not. `judged`: whom the rules about tools
-        bind; None: an operator for itself, who may all of it."""
+        """Raises RpcError or ToolDenied when a job would do what its maker may not. `policy_caller`: whom the rules
+        about tools bind; None: an operator, whom none bind."""
         if policy_caller is None:
             return
         if caller.kind == "agent":
             await self._check_sessions(job, caller, targets)
-        sessions = [
-            *targets.explicit_sessions(job),
-            targets.main_session(job),
-        ]  # the last is where a target that names no channel is looked for
+        # The main session comes last: its conversation completes a target that names no channel.
+        sessions = [*targets.explicit_sessions(job), targets.main_session(job)]
         for target in _targets(job.spec):
             try:
                 await self.check_address(policy_caller, await delivery.resolve(target, sessions))
             except NoRoute:
-                continue  # it will reach nobody
+                continue  # nothing will be sent
             except ChannelError as exc:
                 raise RpcError(str(exc), kind="FORBIDDEN") from None
 
     async def _check_sessions(self, job: CronJob, caller: Caller, targets: SessionTargets) -> None:
-        own, agent = (caller.session or "agent::").split(":")[1], targets.agent_id(job)
+        own, agent = split_key(caller.session or "")[0], targets.agent_id(job)
         helpers = self.spawnable_agents(own)
         if agent != own and "*" not in helpers and agent not in helpers:
             named = ", ".join(helpers) or "none"
@@ -83,12 +82,12 @@ class JobPermissions(Struct, frozen=True, kw_only=True):
 
 
 def changes_effects(before: JobSpec, after: JobSpec) -> bool:
-    """Whether a job does something else from now on, or for somebody else."""
+    """Whether a change alters what a job does, or for whom."""
     return any(getattr(before, name) != getattr(after, name) for name in EFFECT_FIELDS)
 
 
 def replace_spec(job: CronJob, spec: JobSpec, caller: Caller) -> CronJob:
-    """The job with a new spec. One whose deeds an agent has changed is that agent's from then on, with its tools."""
+    """The job with a new spec. One whose effects an agent changes is that agent's from then on, with its tools."""
     if not caller.acts_in_session or not changes_effects(job.spec, spec):
         return structs.replace(job, spec=spec)
     grant = caller.session_grant or caller.grant
@@ -99,10 +98,8 @@ def replace_spec(job: CronJob, spec: JobSpec, caller: Caller) -> CronJob:
 
 
 def _targets(spec: JobSpec) -> list[DeliveryTarget]:
-    """Every conversation that somebody named for the job's results and failures."""
+    """Every conversation the job names for its results and failures."""
     delivery, alert = spec.delivery, spec.failure_alert
-    said = [delivery, alert, None if delivery is None else delivery.failure_destination]
-    targets = [
-        delivery_target(one) for one in said if getattr(one, "mode", "none") != "webhook" and hasattr(one, "channel")
-    ]
+    named = (delivery, None if isinstance(alert, bool) else alert, delivery and delivery.failure_destination)
+    targets = [delivery_target(place) for place in named if place is not None and place.mode != "webhook"]
     return [target for target in targets if target.is_explicit]

@@ -1,5 +1,5 @@
-"""What of a job is shown to whom: its program's environment, input and secret arguments, and what stands behind the
-host of its webhooks, to admins alone. Pure."""
+"""Which parts of a job are shown to whom: its program's environment, input and secret arguments, and the path of its
+webhooks, to admins only. Pure."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,14 +14,13 @@ Redactor = Callable[[Json], Json]
 
 
 def redact_all(part: Json) -> Json:
-    """For want of somebody who can tell secrets from the rest: nothing of a program but its name, of no address."""
+    """Where secrets can't be told from the rest: a program's name only, and no address."""
     shown = {name: redact_all(value) if isinstance(value, dict) else value for name, value in part.items()}
     if "://" in str(part.get("to")):
         shown["to"] = MASK
     for name in ("argv", "command"):
-        said = part.get(name)
-        if said:
-            shown[name] = said[:1] + [MASK] * len(said[1:]) if isinstance(said, list) else MASK
+        if value := part.get(name):
+            shown[name] = value[:1] + [MASK] * len(value[1:]) if isinstance(value, list) else MASK
     if part.get("env"):
         shown["env"] = dict.fromkeys(part["env"], MASK)
     return shown
@@ -33,7 +32,7 @@ def can_see_programs(caller: Caller) -> bool:
 
 
 def redact_job(job: Json, redact: Redactor) -> Json:
-    """A job, or a part of one, as those see it who may not see its secrets."""
+    """A job, or a part of one, for a caller who may not see its secrets."""
     shown = dict(job)
     for name, kinds in (("payload", ("command",)), ("schedule", ("on-exit", "stream"))):
         part = job.get(name)
@@ -46,7 +45,7 @@ def redact_job(job: Json, redact: Redactor) -> Json:
 
 
 def check_operator_program(job: CronJob, caller: Caller) -> None:
-    """Raises Fault when a session's agent wants to start or remove a program of an operator's."""
+    """Raises RpcError when a session's agent wants to start or remove an operator's program."""
     is_program = isinstance(job.spec.payload, CommandPayload) or isinstance(
         job.spec.schedule, OnExitSchedule | StreamSchedule
     )

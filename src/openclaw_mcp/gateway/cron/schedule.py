@@ -1,4 +1,4 @@
-"""When a job is due. Pure: whoever asks says what time it is."""
+"""When a job is due. Pure: the caller gives the current time."""
 
 import hashlib
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from typing import Final
 from ...core.errors import BadRequest
 from ...core.jobs import AtSchedule, CronSchedule, IntervalSchedule, Schedule, StreamSchedule
 
-HOURLY_STAGGER_MS: Final = 5 * 60_000  # jobs of every full hour spread over five minutes: not all models at once
-LATEST_AT_MS: Final = 10 * 366 * 86_400_000  # ten years: a time beyond that is a slip of the pen
-PAST_GRACE_MS: Final = 60_000  # what was "now" when it was written may be a little past when it arrives
+HOURLY_STAGGER_MS: Final = 5 * 60_000  # hourly jobs are spread over five minutes: not all models are asked at once
+LATEST_AT_MS: Final = 10 * 366 * 86_400_000  # ten years: a later time is a typing error
+PAST_GRACE_MS: Final = 60_000  # "now" may be a little past when the request arrives
 
 
 def next_due(schedule: Schedule, after: int, *, job_id: str) -> int | None:
-    """The first time later than `after`; None when there is none, or when it is not time that makes the job due.
+    """The first time later than `after`; None when there is none, or when the job is due by something else than time.
 
     Raises BadRequest for a schedule that makes no sense.
     """
@@ -32,7 +32,7 @@ def next_due(schedule: Schedule, after: int, *, job_id: str) -> int | None:
 
 
 def iterate_due(schedule: Schedule, after: int, *, job_id: str) -> Iterator[int]:
-    """One after another, for as long as there are any."""
+    """All due times after `after`, in order."""
     due = next_due(schedule, after, job_id=job_id)
     while due is not None:
         yield due
@@ -57,14 +57,14 @@ def _next_cron_due(schedule: CronSchedule, after: int, job_id: str) -> int | Non
 
 
 def _stagger_delay(job_id: str, window: int) -> int:
-    """This job's own delay within the window: always the same, unlike any other's."""
+    """This job's own delay within the window: the same each time, different from other jobs'."""
     if not window:
         return 0
     return int.from_bytes(hashlib.sha256(job_id.encode()).digest()[:4], "big") % window
 
 
 def parse_at(text: str) -> int:
-    """Raises BadRequest for what is no time."""
+    """Unix milliseconds. Raises BadRequest."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -78,7 +78,7 @@ def to_iso(ms: int) -> str:
 
 
 def validate_schedule(schedule: Schedule, now: int, *, job_id: str) -> Schedule:
-    """The schedule with what it left open filled in. Raises BadRequest when it can never come true."""
+    """The schedule with its defaults filled in. Raises BadRequest when it can never be due."""
     match schedule:
         case AtSchedule(at=at):
             due = parse_at(at)
@@ -94,7 +94,7 @@ def validate_schedule(schedule: Schedule, now: int, *, job_id: str) -> Schedule:
             return IntervalSchedule(every_ms=span, anchor_ms=now if anchor is None else anchor)
         case CronSchedule():
             if next_due(schedule, now, job_id=job_id) is None:
-                raise BadRequest(f"the expression {schedule.expr[:80]!r} never comes true")
+                raise BadRequest(f"the expression {schedule.expr[:80]!r} is never due")
             return schedule
         case _:
             return schedule

@@ -1,4 +1,4 @@
-"""Which agent a job is for, and which sessions its firings speak to. Pure."""
+"""Which agent a job is for, and which sessions its firings use. Pure."""
 
 import uuid
 
@@ -15,7 +15,7 @@ class SessionTargets(Struct, frozen=True):
         return job.spec.agent_id or self.roster.default_id
 
     def main_session(self, job: CronJob) -> str:
-        """The session main jobs speak to, and where results go that find no way out."""
+        """The session of main jobs; results without an address are reported there."""
         if job.spec.session_target == "main" and job.spec.session_key:
             return self._full_key(job, job.spec.session_key)
         return f"agent:{self.agent_id(job)}:{self.roster.main_key}"
@@ -27,19 +27,15 @@ class SessionTargets(Struct, frozen=True):
             return self._full_key(job, job.spec.session_key)
         if target.startswith("session:"):
             return self._full_key(job, target.removeprefix("session:"))
-        own = uuid.uuid5(uuid.NAMESPACE_URL, firing.run_id)  # the same when the firing is taken up after a crash
+        own = uuid.uuid5(uuid.NAMESPACE_URL, firing.run_id)  # the same when the firing is repeated after a crash
         return f"agent:{self.agent_id(job)}:cron:{job.id}:run:{own}"
 
     def explicit_sessions(self, job: CronJob) -> list[str]:
-        """Every session the job names: to work in, to speak to, or to be answered by."""
+        """Every session the job names: to work in, to write to, or to find an address by."""
         spec, target = job.spec, job.spec.session_target
-        said = [spec.session_key] if spec.session_key else []
-        said += [target.removeprefix("session:")] if target.startswith("session:") else []
-        return list(
-            dict.fromkeys(
-                [self._full_key(job, key) for key in said] + ([self.main_session(job)] if target == "main" else [])
-            )
-        )
+        named = (spec.session_key, target.removeprefix("session:") if target.startswith("session:") else None)
+        keys = [self._full_key(job, key) for key in named if key]
+        return list(dict.fromkeys([*keys, self.main_session(job)] if target == "main" else keys))
 
     def _full_key(self, job: CronJob, key: str) -> str:
         key = key.strip().lower()

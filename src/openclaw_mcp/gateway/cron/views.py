@@ -3,17 +3,17 @@
 import base64
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
 import msgspec
 
 from ...core.jobs import AgentTurnPayload, CronJob, JobFiring, OnExitSchedule, StreamSchedule
+from ...core.json_values import drop_none
 from ...core.model import Json
-from .delivery import DeliveryReport
-from .job_state import FiringResult
+from .results import Diagnostic, FiringResult
 from .schedule import to_iso
 
-DIAGNOSTIC_LENGTH = 500  # characters of a result repeated as a diagnosis
+DIAGNOSTIC_LENGTH = 500  # characters of a result repeated as a diagnostic
 _TOP_LEVEL_STATE = (
     "nextRunAtMs", "lastRunAtMs", "lastRunStatus", "lastDelivered", "lastDeliveryStatus", "lastDeliveryError",
     "deliverySuppressionReason", "lastFailureNotificationDelivered", "lastFailureNotificationDeliveryStatus",
@@ -25,22 +25,22 @@ def job_view(job: CronJob, *, agent: str | None = None) -> Json:
     spec: Json = msgspec.to_builtins(job.spec)
     state: Json = msgspec.to_builtins(job.state)
     if isinstance(job.spec.schedule, OnExitSchedule | StreamSchedule):
-        state.pop("nextRunAtMs", None)  # nobody knows when
-    shown: Json = {"id": job.id, **spec, "createdAtMs": job.created_at, "updatedAtMs": job.updated_at, "state": state}
+        state.pop("nextRunAtMs", None)  # unknown: a program decides
+    view: Json = {"id": job.id, **spec, "createdAtMs": job.created_at, "updatedAtMs": job.updated_at, "state": state}
     if isinstance(job.spec.payload, AgentTurnPayload):
-        shown["scheduledToolPolicy"] = {"version": 1, "mode": "trusted"}
-    shown["configRevision"] = revision(job)
-    shown |= {name: state[name] for name in _TOP_LEVEL_STATE if name in state}
+        view["scheduledToolPolicy"] = {"version": 1, "mode": "trusted"}
+    view["configRevision"] = revision(job)
+    view |= {name: state[name] for name in _TOP_LEVEL_STATE if name in state}
     if "lastError" in state:
-        shown["lastRunError"] = state["lastError"]
+        view["lastRunError"] = state["lastError"]
     if agent is not None:
-        shown["effectiveAgentId"] = agent
-    return shown
+        view["effectiveAgentId"] = agent
+    return view
 
 
 def compact_view(job: CronJob, agent: str) -> Json:
     state, schedule = job.state, msgspec.to_builtins(job.spec.schedule)
-    shown = {
+    view = {
         "id": job.id,
         "name": job.spec.name,
         "updatedAtMs": job.updated_at,
@@ -56,12 +56,12 @@ def compact_view(job: CronJob, agent: str) -> Json:
         "effectiveAgentId": agent,
     }
     if state.last_delivery_status is not None:
-        shown["lastDeliveryStatus"] = state.last_delivery_status
-    return shown
+        view["lastDeliveryStatus"] = state.last_delivery_status
+    return view
 
 
 def revision(job: CronJob) -> str:
-    """Another one for each definition: whoever edits says which one they read."""
+    """Changes with each change of the definition: an editor names the one it read."""
     return _digest(msgspec.json.encode(job.spec, order="deterministic"))
 
 
@@ -73,18 +73,13 @@ def _digest(data: bytes) -> str:
     return "sha256:" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
-# ---- what came of it -------------------------------------------------------------------------------------------------
+# ---- firings ---------------------------------------------------------------------------------------------------------
 
 
 def log_entry(firing: JobFiring, result: FiringResult, now: int) -> Json:
-    """A line of the log."""
-    alert = result.alert and {
-        name: result.alert[name] for name in ("delivered", "status", "error") if name in result.alert
-    }
-    trouble = result.error or result.delivery_error
+    error = result.error or result.delivery_error
     undelivered = result.delivery_status == "not-delivered" and result.error == result.delivery_error
-    source = "delivery" if result.error is None or undelivered else "agent-run"
-    said: Json = {
+    entry: Json = {
         "ts": now,
         "jobId": firing.job.id,
         "jobName": firing.job.spec.name,
@@ -101,37 +96,22 @@ def log_entry(firing: JobFiring, result: FiringResult, now: int) -> Json:
         "deliveryError": result.delivery_error,
         "deliverySuppressionReason": result.suppressed,
         "delivery": result.delivery,
-        "failureNotificationDelivery": alert,
+        "failureNotificationDelivery": result.alert,
         "sessionId": result.session_id,
         "sessionKey": result.session_key,
-        **{name: result.more[name] for name in ("model", "provider", "usage") if name in result.more},
+        "model": result.model,
+        "provider": result.provider,
+        "usage": result.usage,
     }
     notes = list(result.diagnostics)
-    if trouble:
-        notes.append({"ts": now, "source": source, "severity": "error", "message": trouble})
+    if error:
+        source: Literal["delivery", "agent-run"] = "delivery" if result.error is None or undelivered else "agent-run"
+        notes.append(Diagnostic(ts=now, source=source, severity="error", message=error))
     if notes:
-        said["diagnostics"] = {"summary": trouble or (result.summary or "")[:DIAGNOSTIC_LENGTH], "entries": notes}
-    return {name: value for name, value in said.items() if value is not None}
+        entry["diagnostics"] = {"summary": error or (result.summary or "")[:DIAGNOSTIC_LENGTH], "entries": notes}
+    view: Json = msgspec.to_builtins(drop_none(entry))
+    return view
 
 
 def start_event(firing: JobFiring) -> Json:
     return {"jobId": firing.job.id, "action": "started", "runAtMs": firing.at, "runId": firing.run_id}
-
-
-def finish_event(firing: JobFiring, result: FiringResult, now: int, due: int | None) -> Json:
-    return log_entry(firing, result, now) | ({} if due is None else {"nextRunAtMs": due})
-
-
-def with_report(result: FiringResult, report: DeliveryReport, **more: Any) -> FiringResult:
-    return msgspec.structs.replace(
-        result,
-        delivered=report.delivered,
-        delivery_status=report.status,
-        delivery_error=report.error,
-        delivery=report.detail,
-        **more,
-    )
-
-
-def with_alert(result: FiringResult, alert: Json) -> FiringResult:
-    return msgspec.structs.replace(result, alert=alert)

@@ -138,13 +138,13 @@ async def assemble_gateway(options: GatewayOptions, address: str) -> AsyncIterat
         equipment.connect_channels(mail.channels)
         watchman = OrphanReaper()
         stack.push_async_callback(asyncio.to_thread, watchman.close)
-        cron = _build_cron(memory, mail, gateway, config, roster, watchman)
-        cron.permissions = JobPermissions(
+        permissions = JobPermissions(
             spawnable_agents=equipment.spawnable_agents,
             check_session=equipment.check_visibility,
             check_address=mail.authorize_send,
             tool_refusal=gateway.policy.refusal_reason,
         )
+        cron = _build_cron(memory, mail, gateway, config, roster, guard=watchman, permissions=permissions)
         restart = InPlaceRestart(
             memory.runs, lambda: config.current, lambda: memory.runs.is_idle, is_restart=options.is_restart
         )
@@ -199,13 +199,15 @@ def _build_cron(
     gateway: GatewayServer,
     config: ConfigService,
     roster: Callable[[], AgentRoster],
+    *,
     guard: ProcessGuard,
+    permissions: JobPermissions,
 ) -> CronMethods:
     def settings() -> Json:
         found: Json = config.current.config.get("cron", {})
         return found
 
-    room = CronMethods(
+    return CronMethods(
         SqlCronJobRepository(services.store),
         services.runs,
         services.sessions,
@@ -214,10 +216,10 @@ def _build_cron(
         roster=roster,
         config=settings,
         channels=channels.channels,
+        permissions=permissions,
+        redact=lambda part: redact_secrets(part, MASK),
         guard=guard,
     )
-    room.redact = lambda part: redact_secrets(part, MASK)
-    return room
 
 
 async def _serve_until_done(
