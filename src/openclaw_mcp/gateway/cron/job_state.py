@@ -6,14 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from ...core.errors import BadRequest
-from ...core.jobs import (
-    AtSchedule,
-    CronJob,
-    JobFiring,
-    OnExitSchedule,
-    StreamSchedule,
-    replace_job,
-)
+from ...core.jobs import AtSchedule, CronJob, JobFiring, OnExitSchedule, StreamSchedule, replace_job
 from .results import FiringResult
 from .schedule import is_recurring, next_due, parse_at
 

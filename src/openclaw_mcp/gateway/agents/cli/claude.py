@@ -129,11 +129,7 @@ def _encode_message(cli_turn: CliTurn) -> bytes:
     content: list[Json] = [
         {
             "type": "image",
-            "source": {
-                "type": "base64",
-                "media_type": mime_type,
-                "data": base64.b64encode(path.read_bytes()).decode(),
-            },
+            "source": {"type": "base64", "media_type": mime_type, "data": base64.b64encode(path.read_bytes()).decode()},
         }
         for path, mime_type in cli_turn.files
     ]

@@ -105,10 +105,7 @@ SPECS: Final[tuple[ToolSpec, ...]] = (
         effect="run",
         input_schema=_object(
             action={"enum": ["list", "status", "kill", "cancel", "steer"], "description": "default list"},
-            target={
-                "type": ["string", "integer"],
-                "description": "place on the list, label, key or run id; or all",
-            },
+            target={"type": ["string", "integer"], "description": "place on the list, label, key or run id; or all"},
             runId=_text("the run's id, instead of target"),
             childSessionKey=_text("its session, instead of target"),
             message=_text("for steer: what to do instead", maxLength=4000),
