@@ -6,7 +6,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from .agent import AgentEvent, Attachment
-from .model import Json
+from .model import Grant, Json
 
 QueueMode = Literal["steer", "followup", "collect", "interrupt"]
 RunStatus = Literal["queued", "running", "ok", "error", "aborted"]
@@ -261,8 +261,8 @@ class Subagent(Struct, frozen=True, kw_only=True):
     run_id: str
     """The run that carries the task out; another one after it was steered."""
     requester_key: str
-    grant: Json
-    """Under which the requester acted, in builtins; its answer to the result is given under it again."""
+    grant: Grant
+    """Under which the requester acted; its answer to the result is given under it again."""
     task: str
     created_at: int
     started_at: int

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec import convert
 from sqlalchemy import Connection, Row, Select, delete, false, func, insert, or_, select, tuple_, update
 
+from ..core.model import Grant
 from ..core.sessions import Subagent, SubagentQuery
 from .rows import from_json, to_json
 from .store import SqlStore
@@ -105,4 +107,4 @@ def _fetch_all(connection: Connection, statement: Select[Any]) -> list[Subagent]
 
 def _subagent_from_row(row: Row[Any]) -> Subagent:
     fields = {name: getattr(row, name) for name in Subagent.__struct_fields__}
-    return Subagent(**fields | {"grant": from_json(row.grant)})
+    return Subagent(**fields | {"grant": convert(from_json(row.grant), Grant)})

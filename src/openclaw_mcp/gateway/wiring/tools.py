@@ -13,13 +13,13 @@ import msgspec
 from ...config.rpc_methods import ConfigService, ConfigUpdate
 from ...core import session_keys
 from ...core.agents import AgentRoster
-from ...core.channel import MessageDelivery
+from ...core.channel import ChatAddress, MessageDelivery, OutboundMessage, PostResult
 from ...core.errors import BadRequest
 from ...core.model import Caller, Grant, Json, ToolCall, ToolResult, ToolSpec
 from ...core.providers import MODEL_RUNTIMES
 from ...core.rpc import RpcError, RpcModule
 from ...core.session_target import SessionAddress, bind_by_key, find_root_session
-from ...core.sessions import RunClaim, Session
+from ...core.sessions import Run, RunClaim, Session
 from ...mcp.client.server import PooledMcpServer
 from ...mcp.client.server_pool import McpServerPool as Servers
 from ...store.subagents import SqlSubagentRepository
@@ -69,7 +69,7 @@ class AgentTools:
         self._server_sources = _ServerSources(gateway)
         self._app_sources = _AppSources(gateway, proxy_state, roster)
         self._services: StoreServices | None = None
-        self._agent_messages: AgentMessenger | None = None
+        self._delivery = _LateDelivery()
         self._visibility: SessionVisibility | None = None
         gateway.registry.add(
             GATEWAY_SOURCE,
@@ -81,8 +81,7 @@ class AgentTools:
 
     def connect_channels(self, channels: MessageDelivery) -> None:
         """From now on, what agents send each other and what sub-agents bring back reaches people through it."""
-        if self._agent_messages is not None:
-            self._agent_messages.channels = channels
+        self._delivery.connected.set_result(channels)
 
     async def __aenter__(self) -> Self:
         self._apply_rules(self._config.current.config)
@@ -107,10 +106,11 @@ class AgentTools:
         who = (book, services.sessions, services.runs, self._gateway.publish)
         async with (
             self._audit_writer.attach(services.audit),
-            AgentMessenger(services.sessions, services.runs, settings=read, roster=roster) as letters,
-            SubagentSupervisor(*who, settings=read, roster=roster, channels=lambda: letters.channels) as family,
+            AgentMessenger(
+                services.sessions, services.runs, settings=read, roster=roster, channels=self._delivery
+            ) as letters,
+            SubagentSupervisor(*who, settings=read, roster=roster, channels=self._delivery) as family,
         ):
-            self._agent_messages = letters
             delegation = DelegationMethods(
                 family, letters, sight, settings=read, roster=roster, model_problem=self._model_problem
             )
@@ -206,6 +206,24 @@ class AgentTools:
         before, after = _server_entries(change.before.config), _server_entries(change.after.config)
         if before != after:
             self._server_sources.update(after)
+
+
+class _LateDelivery:
+    """A `MessageDelivery` for services that are built before the channels: it waits until those are open."""
+
+    def __init__(self) -> None:
+        self.connected: asyncio.Future[MessageDelivery] = asyncio.get_running_loop().create_future()
+
+    async def post(
+        self, address: ChatAddress, message: OutboundMessage, *, key: str, wait: float = 0.0, session: str | None = None
+    ) -> PostResult:
+        return await (await asyncio.shield(self.connected)).post(address, message, key=key, wait=wait, session=session)
+
+    async def find_address(self, session: str) -> ChatAddress | None:
+        return await (await asyncio.shield(self.connected)).find_address(session)
+
+    async def has_run_message(self, run: Run, address: ChatAddress) -> bool:
+        return await (await asyncio.shield(self.connected)).has_run_message(run, address)
 
 
 def _empty_session(key: str, roster: AgentRoster) -> Session:

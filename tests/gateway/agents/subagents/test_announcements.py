@@ -8,6 +8,7 @@ from typing import Any
 
 from openclaw_mcp.core.agents import AgentRoster
 from openclaw_mcp.core.channel import ChatAddress, OutboundMessage, PostResult
+from openclaw_mcp.core.model import Grant
 from openclaw_mcp.core.session_keys import new_session
 from openclaw_mcp.core.sessions import Run, RunRequest
 from openclaw_mcp.gateway.agents.subagents import subagents as room
@@ -15,6 +16,7 @@ from openclaw_mcp.gateway.agents.subagents.agent_messages import AgentMessenger,
 from openclaw_mcp.gateway.agents.subagents.settings import DelegationSettings
 from openclaw_mcp.gateway.agents.subagents.subagents import SpawnRequest, SubagentSupervisor
 from openclaw_mcp.gateway.wiring.runs import StoreServices
+from openclaw_mcp.net import tasks
 from openclaw_mcp.store.subagents import SqlSubagentRepository
 from tests.gateway.sessions.gateways import House, house
 
@@ -23,11 +25,12 @@ ANN = ChatAddress(channel="local", account="default", to="ann")
 
 
 class Mailbox:
-    """A twin of the mailroom: a key is posted once."""
+    """A `MessageDelivery` in memory: a key is posted once."""
 
     def __init__(self) -> None:
         self.posted: dict[str, tuple[ChatAddress, str]] = {}
         self.news = asyncio.Event()
+        self.is_open = True
         self.written = ""
         """An answer that holds this was told by the agent itself."""
 
@@ -42,17 +45,24 @@ class Mailbox:
         return PostResult(id=key, status="sent")
 
     async def find_address(self, session: str) -> ChatAddress | None:
+        if not self.is_open:
+            await asyncio.Event().wait()
         return ANN if session == HOME else None
 
 
 class Scene:
     def __init__(
-        self, rooms: House, memory: StoreServices, box: Mailbox, family: SubagentSupervisor, letters: AgentMessenger
+        self,
+        rooms: House,
+        memory: StoreServices,
+        box: Mailbox,
+        supervisor: SubagentSupervisor,
+        messenger: AgentMessenger,
     ) -> None:
-        self.rooms, self.memory, self.box, self.family, self.letters = rooms, memory, box, family, letters
+        self.rooms, self.memory, self.box, self.supervisor, self.messenger = rooms, memory, box, supervisor, messenger
 
     async def spawn(self, task: str, requester: str = HOME) -> str:
-        child = await self.family.spawn(SpawnRequest(requester=requester, grant={}, task=task, agent="main"))
+        child = await self.supervisor.spawn(SpawnRequest(requester=requester, grant=Grant(), task=task, agent="main"))
         return child.child_key
 
 
@@ -65,16 +75,15 @@ def play(where: Path, story: Callable[[Scene], Awaitable[None]]) -> None:
             common: dict[str, Any] = {"settings": DelegationSettings, "roster": AgentRoster}
             who = (SqlSubagentRepository(memory.store), memory.sessions, memory.runs, lambda _: None)
             async with (
-                AgentMessenger(memory.sessions, memory.runs, **common) as letters,
-                SubagentSupervisor(*who, **common, channels=lambda: letters.channels) as family,
+                AgentMessenger(memory.sessions, memory.runs, **common, channels=box) as messenger,
+                SubagentSupervisor(*who, **common, channels=box) as supervisor,
             ):
-                made.append((letters, family))
+                made.append((messenger, supervisor))
                 yield
 
         async with house(str(where / "x.sqlite"), run_scope=around) as rooms:
-            letters, family = made[0]
-            letters.channels = box
-            await story(Scene(rooms, rooms.memory, box, family, letters))
+            messenger, supervisor = made[0]
+            await story(Scene(rooms, rooms.memory, box, supervisor, messenger))
 
     asyncio.run(asyncio.wait_for(run(), 60))
 
@@ -117,7 +126,7 @@ def test_what_a_crash_kept_from_the_outbox_goes_out_later_and_once(tmp_path: Pat
     monkeypatch.setattr(room, "SWEEP_SECONDS", 0.2)
 
     async def before(scene: Scene) -> None:
-        scene.letters.channels = None  # as if we died between the run's end and the outbox
+        scene.box.is_open = False  # as if we died between the run's end and the outbox
         key = await scene.spawn("!say late but here")
         child = await SqlSubagentRepository(scene.memory.store).get(key)
         assert child is not None
@@ -130,6 +139,25 @@ def test_what_a_crash_kept_from_the_outbox_goes_out_later_and_once(tmp_path: Pat
 
     play(tmp_path, before)
     play(tmp_path, after)
+
+
+def test_a_sweep_that_failed_is_done_again(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(room, "SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(tasks, "FIRST_BACK_OFF", 0.02)
+    swept: asyncio.Queue[int] = asyncio.Queue()
+
+    async def prune(self: SqlSubagentRepository, before: int) -> None:
+        swept.put_nowait(before)
+        if swept.qsize() == 1:
+            raise ValueError("a row that can't be read")
+
+    monkeypatch.setattr(SqlSubagentRepository, "prune", prune)
+
+    async def story(scene: Scene) -> None:
+        while swept.qsize() < 3:  # noqa: ASYNC110  (a patched method has no event)
+            await asyncio.sleep(0.01)
+
+    play(tmp_path, story)
 
 
 def test_a_run_that_ends_while_it_is_looked_for_is_not_said_never_to_have_begun(tmp_path: Path) -> None:
@@ -160,8 +188,10 @@ def test_a_run_that_ends_while_it_is_looked_for_is_not_said_never_to_have_begun(
 
 def test_an_exchange_of_agents_ends_in_the_targets_channel_unless_it_is_skipped(tmp_path: Path) -> None:
     async def story(scene: Scene) -> None:
-        note = ConverseRequest(source="agent:main:a", target=HOME, message="!say REPLY_SKIP", grant={}, wait_seconds=20)
-        told = await scene.letters.send(note)
+        note = ConverseRequest(
+            source="agent:main:a", target=HOME, message="!say REPLY_SKIP", grant=Grant(), wait_seconds=20
+        )
+        told = await scene.messenger.send(note)
         assert told["reply"] == "REPLY_SKIP"
         await scene.box.news.wait()
         ((address, text),) = scene.box.posted.values()

@@ -1,4 +1,4 @@
-"""How a result comes back: to the session that asked for it, and from there to the person it speaks with."""
+"""Announcing a sub-agent's result: to the session that asked for it, and from there to that session's person."""
 
 import asyncio
 import logging
@@ -11,7 +11,8 @@ from ....core import session_keys
 from ....core.agents import AgentRoster
 from ....core.channel import MessageDelivery, OutboundMessage
 from ....core.errors import OpenClawError
-from ....core.model import Grant, Json
+from ....core.model import Grant
+from ....core.owner import intersect_grants
 from ....core.ports import RunExecutor
 from ....core.repositories import SessionRepository, SubagentRepository
 from ....core.rpc import RpcError
@@ -21,8 +22,8 @@ from . import prompts
 
 logger = logging.getLogger(__name__)
 
-FIRST_RETRY, LAST_RETRY = 1.0, 8.0  # seconds between tries to tell the requester
-GIVE_UP: Final = 300.0  # seconds after its end, when a result nobody takes is let go
+FIRST_RETRY, LAST_RETRY = 1.0, 8.0  # seconds between attempts to notify the requester
+GIVE_UP: Final = 300.0  # seconds after its end for which a result is offered
 
 
 class ResultAnnouncer:
@@ -33,18 +34,15 @@ class ResultAnnouncer:
         runner: RunExecutor,
         *,
         roster: Callable[[], AgentRoster],
-        channels: Callable[[], MessageDelivery | None],
+        channels: MessageDelivery | None,
     ) -> None:
-        self._subagents = subagents
-        self._sessions = sessions
-        self._runner = runner
-        self._roster = roster
-        self._channels = channels
+        self._subagents, self._sessions, self._runner = subagents, sessions, runner
+        self._roster, self._channels = roster, channels
         self._delivered_ids: set[str] = set()
-        """Announcements that have gone to the person behind the requester."""
+        """Announcements whose replies were sent to the person behind the requester."""
 
-    async def announce(self, child: Subagent) -> str:
-        """Tell the requester, once: the announcement's run id is made of the child's. What came of it."""
+    async def announce(self, child: Subagent, ended_at: int) -> str:
+        """Notify the requester, once: the announcement's run id is made of the child's. The new delivery status."""
         text, grant = await self._result_and_grant(child)
         if prompts.is_silent(text):
             return "silent"
@@ -53,9 +51,11 @@ class ResultAnnouncer:
             try:
                 await self._deliver(child, text, grant)
             except OpenClawError as exc:
-                logger.warning("the result of %s can't be told to %s: %s", child.child_key, child.requester_key, exc)
-                assert child.ended_at is not None
-                if now_ms() - child.ended_at > GIVE_UP * 1000:
+                logger.warning(
+                    "subagents: result of %s could not be given to %s (%s), next attempt in %g s",
+                    child.child_key, child.requester_key, exc, wait,
+                )  # fmt: skip
+                if now_ms() - ended_at > GIVE_UP * 1000:
                     return "failed"
                 child = await self._subagents.change(child.child_key, tries=child.tries + 1) or child
                 if child.delivery != "pending":  # stopped or redirected meanwhile
@@ -65,21 +65,25 @@ class ResultAnnouncer:
             else:
                 return "delivered"
 
-    async def _result_and_grant(self, child: Subagent) -> tuple[str, Json]:
-        """What is to be told, and under which grant: that of whoever sent the child off, but no better than that of
-        anybody who had it speak lately. Whoever may write to its session may put words into its mouth."""
+    async def _result_and_grant(self, child: Subagent) -> tuple[str, Grant]:
+        """The result, and the grant it is announced under: the requester's, reduced to what every recent run of the
+        child had, because each of them may have shaped the text."""
         text, run_ids = await prompts.read_last_answer(self._sessions, child)
         grant = child.grant
         for run_id in run_ids:
             run = await self._runner.wait(run_id, seconds=0)
             if run is not None:
-                grant = prompts.reduce_grant(grant, msgspec.convert(run.options.get("grant") or {}, Grant))
+                grant = intersect_grants(grant, msgspec.convert(run.options.get("grant") or {}, Grant))
         return text, grant
 
-    async def _deliver(self, child: Subagent, text: str, grant: Json) -> None:
+    async def _deliver(self, child: Subagent, text: str, grant: Grant) -> None:
         key = await self._find_recipient(child.requester_key)
-        options: Json = {"sender": child.child_key, "grant": grant, ANSWERS_IN_CONVERSATION: True}  # see `pass_on`
-        options["inputProvenance"] = {"kind": "inter_session", "sourceSessionKey": child.child_key}
+        options = {
+            "sender": child.child_key,
+            "grant": msgspec.to_builtins(grant),
+            ANSWERS_IN_CONVERSATION: True,  # see `deliver_reply`
+            "inputProvenance": {"kind": "inter_session", "sourceSessionKey": child.child_key},
+        }
         await self._runner.submit(
             RunRequest(
                 run_id=prompts.announcement_id(child),
@@ -91,34 +95,28 @@ class ResultAnnouncer:
         )
 
     async def _find_recipient(self, key: str) -> str:
-        """The requester's session; when that is itself a sub-agent that is gone, whoever sent that one off."""
+        """The requester's session; when that is a sub-agent whose session was deleted, the requester of that one."""
         while ":subagent:" in key and await self._sessions.get(key) is None:
             parent = await self._subagents.get(key)
             if parent is None:
-                raise RpcError(f"session {key} is gone")
+                raise RpcError(f"session {key} was deleted")
             key = parent.requester_key
         return key
 
     async def deliver_reply(self, run: Run) -> None:
-        """What the requester said to the result, to the person it speaks with. Nobody else asked for it, so nobody
-        else delivers it; the outbox knows its key, so that it goes out once."""
-        mailroom = self._channels()
-        text = str((run.result or {}).get("text") or "").strip()
-        if (
-            mailroom is None
-            or run.status != "ok"
-            or not text
-            or prompts.is_silent(text)
-            or run.run_id in self._delivered_ids
-        ):
+        """Send the requester's answer to an announcement to its person. No person asked for this run, so no other code
+        sends its answer; the outbox sends a key once."""
+        text, channels = prompts.reply_text(run), self._channels
+        is_wanted = run.status == "ok" and text and not prompts.is_silent(text)
+        if channels is None or not is_wanted or run.run_id in self._delivered_ids:
             return
-        address = await mailroom.find_address(run.session_key)
-        if address is not None and not await mailroom.has_run_message(run, address):
-            await mailroom.post(address, OutboundMessage(text=text), key=run.run_id, session=None)
+        address = await channels.find_address(run.session_key)
+        if address is not None and not await channels.has_run_message(run, address):
+            await channels.post(address, OutboundMessage(text=text), key=run.run_id, session=None)
         self._delivered_ids.add(run.run_id)
 
     async def redeliver_replies(self) -> None:
-        """What a crash kept from the outbox."""
+        """Send the answers that a crash kept from the outbox."""
         recent = await self._subagents.list_announced_since(now_ms() - int(GIVE_UP * 1000))
         self._delivered_ids &= {prompts.announcement_id(child) for child in recent}
         for child in recent:

@@ -1,26 +1,25 @@
-"""What is said on an errand: the briefing, the announcement, and a sub-agent as clients know it."""
+"""Texts that sub-agents and requesters are given, and sub-agents as clients see them."""
 
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from ....core.model import Grant, Json
-from ....core.owner import intersect_grants
+from ....core.json_values import content_text, drop_none
+from ....core.model import Json
 from ....core.repositories import SessionRepository
-from ....core.sessions import Subagent, now_ms
+from ....core.session_keys import split_key
+from ....core.sessions import Run, Subagent, now_ms
 
 NO_REPLY: Final = "NO_REPLY"
 ANNOUNCEMENT_PREFIX: Final = "announce:v1:"
-"""How the ids of runs begin that tell a requester of a result."""
+"""How the ids of runs begin that announce a result to its requester."""
 REPLY_SKIP: Final = "REPLY_SKIP"
 ANNOUNCE_SKIP: Final = "ANNOUNCE_SKIP"
-LOOK_BACK: Final = 20  # messages of a transcript in which an answer is looked for
+LOOK_BACK: Final = 20  # messages of a transcript searched for an answer
 MAX_RESULT_LENGTH: Final = 60_000  # characters of a result that reach the requester; the rest stays in the transcript
 TITLE_LENGTH: Final = 120
 
 TASK_STATUSES: Final = {"ok": "completed", "error": "failed", "timeout": "timed_out", "aborted": "cancelled"}
 DELIVERY_STATUSES: Final = {"silent": "not_applicable", "killed": "dismissed", "steering": "pending"}
-"""Ours to the wire's words for whether a result reached its requester."""
+"""Our delivery status to the wire's, where they differ."""
 OUTCOME_PHRASES: Final = {
     "ok": "has finished",
     "error": "has failed",
@@ -55,7 +54,7 @@ def announcement_prompt(child: Subagent, text: str) -> str:
 
 
 def exchange_prompt(requester: str, target: str, *, step: str) -> str:
-    """What an agent is told about a message that comes from another session."""
+    """The extra system prompt for a message that comes from another session."""
     return (
         f"This is a conversation between agents: {requester} wrote to {target}. {step} "
         f"Answer {REPLY_SKIP} to end the exchange."
@@ -67,58 +66,46 @@ def is_silent(text: str) -> bool:
 
 
 async def read_last_answer(sessions: SessionRepository, child: Subagent) -> tuple[str, tuple[str, ...]]:
-    """The last thing its agent said; else what its last tool answered. Never what it was told. And the runs that left
-    what was looked at."""
+    """Its agent's last text, else its last tool's result; never a prompt. And the ids of the runs searched."""
     page = await sessions.history(child.child_key, limit=LOOK_BACK)
     runs = tuple(dict.fromkeys(message.run_id for message in page.messages if message.run_id))
     for role in ("assistant", "toolResult"):
         for message in reversed(page.messages):
-            text = message_text(message.body) if message.role == role else ""
+            text = content_text(message.body.get("content")).strip() if message.role == role else ""
             if text:
                 return text, runs
     return "", runs
 
 
-def reduce_grant(grant: Json, speaker_grant: Grant) -> Json:
-    """What is left of a grant on the books when somebody else gives the orders."""
-    left: Json = msgspec.to_builtins(intersect_grants(msgspec.convert(grant, Grant), speaker_grant))
-    return left
-
-
-def message_text(body: Json) -> str:
-    content: Any = body.get("content")
-    if isinstance(content, str):
-        return content.strip()
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text").strip()
+def reply_text(run: Run) -> str:
+    return str((run.result or {}).get("text") or "").strip()
 
 
 def subagent_status(child: Subagent) -> str:
-    if child.outcome == "killed":
-        return "killed"
-    return "running" if child.outcome is None else {"ok": "done"}.get(child.outcome, child.outcome)
+    return {None: "running", "ok": "done"}.get(child.outcome) or str(child.outcome)
 
 
 def subagent_row(child: Subagent) -> Json:
-    """A sub-agent as `sessions.subagents` tells it."""
-    told: Json = {
-        "runId": child.run_id,
-        "childSessionKey": child.child_key,
-        "requesterSessionKey": child.requester_key,
-        "task": child.task,
-        "label": child.label,
-        "model": child.model,
-        "status": subagent_status(child),
-        "mode": child.mode,
-        "cleanup": child.cleanup,
-        "createdAt": child.created_at,
-        "startedAt": child.started_at,
-        "endedAt": child.ended_at,
-        "runtimeMs": (child.ended_at or now_ms()) - child.started_at,
-        "deliveryStatus": child.delivery,
-        "error": child.error,
-    }
-    return {name: value for name, value in told.items() if value is not None}
+    """A sub-agent as `sessions.subagents` lists it."""
+    return drop_none(
+        {
+            "runId": child.run_id,
+            "childSessionKey": child.child_key,
+            "requesterSessionKey": child.requester_key,
+            "task": child.task,
+            "label": child.label,
+            "model": child.model,
+            "status": subagent_status(child),
+            "mode": child.mode,
+            "cleanup": child.cleanup,
+            "createdAt": child.created_at,
+            "startedAt": child.started_at,
+            "endedAt": child.ended_at,
+            "runtimeMs": (child.ended_at or now_ms()) - child.started_at,
+            "deliveryStatus": child.delivery,
+            "error": child.error,
+        }
+    )
 
 
 def active_at(child: Subagent) -> int:
@@ -126,23 +113,24 @@ def active_at(child: Subagent) -> int:
 
 
 def task_view(child: Subagent) -> Json:
-    """The same as the `task` event and `tasks.list` tell it. Its id stays, whatever run carries it out."""
-    told: Json = {
-        "id": child.child_key.rpartition(":")[2],
-        "kind": "subagent",
-        "runtime": "subagent",
-        "status": "running" if child.outcome is None else TASK_STATUSES.get(child.outcome, "cancelled"),
-        "sessionKey": child.requester_key,
-        "childSessionKey": child.child_key,
-        "runId": child.run_id,
-        "agentId": child.child_key.split(":")[1],
-        "ownerKey": child.requester_key,
-        "title": (child.label or child.task)[:TITLE_LENGTH],
-        "deliveryStatus": DELIVERY_STATUSES.get(child.delivery, child.delivery),
-        "createdAt": child.created_at,
-        "updatedAt": active_at(child),
-        "startedAt": child.started_at,
-        "endedAt": child.ended_at,
-        "error": child.error,
-    }
-    return {name: value for name, value in told.items() if value is not None}
+    """A sub-agent as the `task` event and `tasks.list` show it. Its id stays when another run takes over."""
+    return drop_none(
+        {
+            "id": child.child_key.rpartition(":")[2],
+            "kind": "subagent",
+            "runtime": "subagent",
+            "status": "running" if child.outcome is None else TASK_STATUSES.get(child.outcome, "cancelled"),
+            "sessionKey": child.requester_key,
+            "childSessionKey": child.child_key,
+            "runId": child.run_id,
+            "agentId": split_key(child.child_key)[0],
+            "ownerKey": child.requester_key,
+            "title": (child.label or child.task)[:TITLE_LENGTH],
+            "deliveryStatus": DELIVERY_STATUSES.get(child.delivery, child.delivery),
+            "createdAt": child.created_at,
+            "updatedAt": active_at(child),
+            "startedAt": child.started_at,
+            "endedAt": child.ended_at,
+            "error": child.error,
+        }
+    )

@@ -1,12 +1,14 @@
-"""`sessions.spawn`, `sessions.subagents`, `sessions.converse`: handing work on, over the intercom and to the tools."""
+"""`sessions.spawn`, `sessions.subagents`, `sessions.converse`: giving work to sub-agents and other sessions."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct, structs, to_builtins
+from msgspec import Meta, Struct, structs
 
 from ....core import session_keys
 from ....core.agents import AGENT_ID_PATTERN, AgentRoster
+from ....core.jobs import NonEmptyStr
+from ....core.json_values import drop_none
 from ....core.model import Caller, Json
 from ....core.model_name import check_model_name
 from ....core.numbers import parse_whole_number
@@ -15,18 +17,17 @@ from ....core.session_target import child_grant
 from ....core.sessions import Subagent, now_ms
 from . import prompts
 from .agent_messages import MAX_MESSAGE_LENGTH, AgentMessenger, ConverseRequest
-from .session_visibility import SessionVisibility, caller_session, not_visible_error
+from .session_visibility import RpcHandler, SessionVisibility, caller_session, not_visible_error
 from .settings import DelegationSettings
 from .subagents import SpawnRequest, SubagentSupervisor
 
-MAX_TASK: Final = 200_000  # characters; more belongs into a file the task names
+MAX_TASK: Final = 200_000  # characters; more belongs in a file the task names
 MAX_ORDER: Final = 4000
 MAX_RUN: Final = 24 * 3600
-RECENT_MINUTES: Final = 30  # minutes an ended sub-agent stays on the list
+RECENT_MINUTES: Final = 30  # minutes an ended sub-agent stays in the list
 MOST_RECENT_MINUTES: Final = 1440
 SPAWN_NOTE: Final = "The result comes to this session by itself; there is no need to ask for it again and again."
 
-NonEmptyStr = Annotated[str, Meta(min_length=1)]
 Label = Annotated[str, Meta(min_length=1, max_length=512)]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_RUN)]
 
@@ -78,7 +79,7 @@ STOP_METHODS: Final = {
 
 
 class DelegationMethods:
-    """A `Room`. A session's agent acts for that session, whatever the parameters say; an operator names one."""
+    """A session's agent acts for that session, whichever one the parameters name; an operator names one."""
 
     def __init__(
         self,
@@ -90,13 +91,9 @@ class DelegationMethods:
         roster: Callable[[], AgentRoster],
         model_problem: Callable[[str, str], str | None],
     ) -> None:
-        """`unusable` says why an agent can't work with a model; None: nothing speaks against it."""
-        self._model_problem = model_problem
-        self._supervisor = supervisor
-        self._messenger = messenger
-        self._visibility = visibility
-        self._settings = settings
-        self._roster = roster
+        """`model_problem` returns why an agent can't use a model; None: it can."""
+        self._supervisor, self._messenger, self._visibility = supervisor, messenger, visibility
+        self._settings, self._roster, self._model_problem = settings, roster, model_problem
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
@@ -116,16 +113,16 @@ class DelegationMethods:
     # ---- spawning ------------------------------------------------------------------------------------------------
 
     async def _spawn(self, call: RpcCall) -> Json:
-        """Limits are answers (`status: forbidden`), so that a model reads them; mistakes are faults."""
-        asked = read_params(_drop_nulls(call.params), SpawnParams, call.method)
+        """A limit is an answer (`status: forbidden`), so that a model reads it; a wrong parameter is an RpcError."""
+        asked = read_params(drop_none(call.params), SpawnParams, call.method)
         task = (asked.task or asked.prompt or "").strip()
         if not task:
             raise RpcError("task is required")
         requester = self._requester_key(call.caller, asked.session_key)
         try:
             child = await self._supervisor.spawn(self._build_request(call.caller, asked, requester, task))
-        except RpcError as fault:
-            return {"status": "forbidden" if fault.kind == "FORBIDDEN" else "error", "error": str(fault)}
+        except RpcError as exc:
+            return {"status": "forbidden" if exc.kind == "FORBIDDEN" else "error", "error": str(exc)}
         return {
             "status": "accepted",
             "childSessionKey": child.child_key,
@@ -150,13 +147,13 @@ class DelegationMethods:
         settings = self._settings()
         check_model_name(params.model)
         model = params.model or settings.default_model(own)
-        if model is not None and (why := self._model_problem(agent, model)) is not None:
-            raise RpcError(why)
+        if model is not None and (problem := self._model_problem(agent, model)) is not None:
+            raise RpcError(problem)
         seconds = params.run_timeout_seconds if params.run_timeout_seconds is not None else params.timeout_seconds
         seconds = settings.subagents.run_timeout_seconds if seconds is None else seconds
         return SpawnRequest(
             requester=requester,
-            grant=to_builtins(child_grant(caller)),
+            grant=child_grant(caller),
             task=task,
             agent=agent,
             label=params.label,
@@ -168,7 +165,7 @@ class DelegationMethods:
         )
 
     async def _list_agents(self, call: RpcCall) -> Json:
-        """Whom a session's agent may spawn, as the tool `agents_list` tells it."""
+        """The agents that a session's agent may spawn, for the tool `agents_list`."""
         requester = self._requester_key(call.caller, call.params.get("sessionKey") or self._roster().main_key)
         own = session_keys.split_key(requester)[0]
         allowed, roster = self._settings().spawnable_agents(own), self._roster()
@@ -177,10 +174,10 @@ class DelegationMethods:
         agents = [{"id": id, "name": named.get(id) or id, "configured": id in named} for id in ids]
         return {"requester": own, "allowAny": "*" in allowed, "agents": agents}
 
-    # ---- looking after -------------------------------------------------------------------------------------------
+    # ---- managing ------------------------------------------------------------------------------------------------
 
     async def _subagents(self, call: RpcCall) -> Json:
-        asked = read_params(_drop_nulls(call.params), SubagentParams, call.method)
+        asked = read_params(drop_none(call.params), SubagentParams, call.method)
         action = (asked.action or "list").strip().lower() or "list"
         requester = self._requester_key(call.caller, asked.session_key)
         if action == "list":
@@ -196,7 +193,7 @@ class DelegationMethods:
         return await self._kill(call.caller, requester, asked, action)
 
     async def _visible_children(self, caller: Caller, children: Sequence[Subagent]) -> Sequence[Subagent]:
-        """Those a caller may know of, stop and direct."""
+        """The children a caller may see, stop and steer."""
         return [child for child in children if not await self._visibility.hides_subagent(caller, child.child_key)]
 
     async def _children(self, caller: Caller, requester: str) -> Sequence[Subagent]:
@@ -218,7 +215,7 @@ class DelegationMethods:
         every = str(params.target or "").strip().lower() in ("all", "*")
         found = await (self._children(caller, requester) if every else self._find(caller, requester, params))
         if not found and not every:
-            raise RpcError("this session has no such sub-agent; action list names those it has")
+            raise _unknown_child()
         terminated = 0
         for child in found:
             terminated += await self._supervisor.kill(child, reason=params.reason or "cancelled")
@@ -231,14 +228,14 @@ class DelegationMethods:
             raise RpcError("message is required")
         found = await self._find(caller, requester, params)
         if not found:
-            raise RpcError("this session has no such sub-agent; action list names those it has")
+            raise _unknown_child()
         if found[0].delivery == "killed":
             return {"status": "done", "action": "steer", "error": "it was stopped for good; spawn another"}
         child = await self._supervisor.steer(found[0], message, grant=child_grant(caller))
         return {**prompts.subagent_row(child), "status": "accepted", "action": "steer"}
 
     async def _find(self, caller: Caller, requester: str, params: SubagentParams) -> Sequence[Subagent]:
-        """By run id, session key, label or place on the list. Only its own: children and what is below them."""
+        """By run id, session key, label or place in the list; only the requester's own descendants."""
         wanted = params.run_id or params.child_session_key or params.target
         if wanted is None:
             raise RpcError("name the sub-agent: target, runId or childSessionKey")
@@ -246,8 +243,8 @@ class DelegationMethods:
         number = parse_whole_number(text)
         if number is not None:
             rows = await self._runs(caller, requester, params)
-            keys_ = [row["childSessionKey"] for row in rows if row["index"] == number]
-            return [child for child in await self._supervisor.children(requester) if child.child_key in keys_]
+            keys = [row["childSessionKey"] for row in rows if row["index"] == number]
+            return [child for child in await self._supervisor.children(requester) if child.child_key in keys]
         own = await self._visible_children(caller, await self._supervisor.descendants(requester))
         exact = [child for child in own if text in (child.run_id, child.child_key) or text.lower() == child.child_key]
         labelled = [child for child in own if child.label == text]
@@ -256,35 +253,30 @@ class DelegationMethods:
         return exact or labelled
 
     def cascade_stops(self, module: RpcModule) -> Sequence[RpcMethod]:
-        """The room's methods; what stops a session, or begins it anew, stops those it sent off as well."""
+        """The module's methods; those that stop or reset a session also stop its sub-agents."""
         return [
             structs.replace(m, handle=self._cascade_stop(m)) if m.name in STOP_METHODS else m for m in module.methods()
         ]
 
-    def _cascade_stop(self, method: RpcMethod) -> Callable[[RpcCall], Awaitable[Any]]:
+    def _cascade_stop(self, method: RpcMethod) -> RpcHandler:
         parameter = STOP_METHODS[method.name]
 
-        async def ending(call: RpcCall) -> Any:
+        async def stop(call: RpcCall) -> Any:
             done = await method.handle(call)
-            key, params = call.params.get(parameter), call.params
-            whole = params.get("runId") is None and (
-                method.name != "chat.send" or _is_stop_command(params.get("message"))
-            )
-            if isinstance(key, str) and whole:
-                agent = params.get("agentId")
-                key = session_keys.normalize_key(
-                    key, self._roster(), agent_id=agent if isinstance(agent, str) else None
-                )
+            key, agent, params = call.params.get(parameter), call.params.get("agentId"), call.params
+            is_stop = method.name != "chat.send" or _is_stop_command(params.get("message"))
+            if isinstance(key, str) and is_stop and params.get("runId") is None:
+                key = self._visibility.canonical_key(key, agent if isinstance(agent, str) else None)
                 for child in await self._children(call.caller, key):
-                    await self._supervisor.kill(child, reason="the session that sent it off was stopped")
+                    await self._supervisor.kill(child, reason="the session that started it was stopped")
             return done
 
-        return ending
+        return stop
 
-    # ---- talking -------------------------------------------------------------------------------------------------
+    # ---- conversing----------------------------------------------------------------------------------------------
 
     async def _converse(self, call: RpcCall) -> Json:
-        asked = read_params(_drop_nulls(call.params), ConverseParams, call.method)
+        asked = read_params(drop_none(call.params), ConverseParams, call.method)
         if (asked.session_key is None) == (asked.label is None):
             raise RpcError("give either sessionKey or label, not both and not neither")
         source = call.caller.session if call.caller.acts_in_session else asked.source_session_key
@@ -294,31 +286,32 @@ class DelegationMethods:
                 source=None if source is None else self._visibility.canonical_key(source),
                 target=target,
                 message=asked.message,
-                grant=to_builtins(child_grant(call.caller)),
+                grant=child_grant(call.caller),
                 wait_seconds=asked.timeout_seconds,
             )
         )
 
     async def _target(self, caller: Caller, params: ConverseParams) -> str:
-        """The session meant. Raises Fault, for an agent the same for one that is not there and one out of sight."""
-        if caller.kind != "agent":
-            return await self._messenger.resolve(params.session_key, params.label, params.agent_id)
+        """The session meant. Raises RpcError: for an agent the same for one that does not exist and one not visible."""
+        key, label, agent = params.session_key or "", params.label, params.agent_id
         try:
-            target = await self._messenger.resolve(params.session_key, params.label, params.agent_id)
+            if label is not None:
+                target = await self._messenger.find_by_label(label, agent)
+            else:
+                target = await self._messenger.resolve_key(key, agent)
             await self._visibility.check_visible(caller, target)
         except RpcError:
-            if params.session_key is not None:  # it may have been an id, which tells of no key
-                await self._visibility.check_visible(
-                    caller, self._visibility.canonical_key(params.session_key, params.agent_id)
-                )
-            raise not_visible_error(params.label or params.session_key or "") from None
+            if caller.kind != "agent":
+                raise
+            if label is None:  # the key may have been an id, which must not reveal its session's key
+                await self._visibility.check_visible(caller, self._visibility.canonical_key(key, agent))
+            raise not_visible_error(label or key) from None
         return target
+
+
+def _unknown_child() -> RpcError:
+    return RpcError("this session has no such sub-agent; action list names those it has")
 
 
 def _is_stop_command(message: Any) -> bool:
     return isinstance(message, str) and message.strip() in ("/stop", "/new", "/reset")
-
-
-def _drop_nulls(params: Json) -> Json:
-    """Without what is null: a client that fills in every field means the same as one that leaves it out."""
-    return {name: value for name, value in params.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What a session's agent may see and do of other sessions: the methods of rooms, with a guard before each."""
+"""Which other sessions a session's agent may see and change: RPC methods, each with a check before it."""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,9 +15,9 @@ from ....core.rpc import RpcCall, RpcError, RpcMethod, RpcModule
 from ....core.transcript import is_answer_public, redact_for_others, redact_row
 from .settings import DelegationSettings
 
-MAX_ROWS: Final = 1000  # sessions looked at for one family; what a page of the list may hold
-DEFAULT_TREE_ROWS: Final = 200  # sessions one session is told to have spawned, unless it asks for fewer
-MOST_ANCESTORS: Final = 16  # steps from a session up to the one that started it all; deeper is a ring
+MAX_ROWS: Final = 1000  # sessions read for one tree; the most a page of the list may hold
+DEFAULT_TREE_ROWS: Final = 200  # rows of a tree, unless another limit is given
+MOST_ANCESTORS: Final = 16  # steps from a session up to the one that started it all; deeper is a cycle
 SESSION_PARAMETERS: Final = {
     "sessions.describe": "key",
     "sessions.get": "key",
@@ -30,21 +30,23 @@ SESSION_PARAMETERS: Final = {
     "chat.abort": "sessionKey",
     "agent": "sessionKey",
 }
-"""Methods an agent may use, and the parameter that names the session. Without one it is its own."""
+"""Methods an agent may use, and the parameter that names the session. Without it, the caller's own is meant."""
 MODEL_FIELDS: Final = frozenset({"model", "provider"})
 MODEL_CHANGE_REFUSAL: Final = (
     "an agent's run may not change a session's model while rules for tools go by provider (byProvider)"
 )
 ANSWER_FIELDS: Final = frozenset({"result", "terminalReply", "terminalReceipt"})
-"""Where methods about a run tell what it said and did."""
+"""Fields in which methods about a run return its text and effects."""
 OPEN_METHODS: Final = frozenset({"agents.list", "agent.identity.get"})
-"""Methods an agent may use whatever its sight: they tell of no session."""
+"""Methods an agent may use with any visibility: they reveal no session."""
+
+RpcHandler = Callable[[RpcCall], Awaitable[Any]]
 
 _AGENT_PARAMS: Final = re.compile(r"sessionId|agentId|spawnedBy|cwd|deliver")
 
 
 class SessionVisibility:
-    """`over(methods)` is a room as everybody may use it: operators as before, agents as far as they may see."""
+    """`guard_methods` wraps RPC methods: operators use them as before, agents as far as their visibility reaches."""
 
     def __init__(
         self,
@@ -55,11 +57,8 @@ class SessionVisibility:
         settings: Callable[[], DelegationSettings],
         roster: Callable[[], AgentRoster],
     ) -> None:
-        self._sessions = sessions
-        self._subagents = subagents
-        self._runner = runner
-        self._settings = settings
-        self._roster = roster
+        self._sessions, self._subagents, self._runner = sessions, subagents, runner
+        self._settings, self._roster = settings, roster
 
     def guard_methods(self, methods: Sequence[RpcMethod]) -> RpcModule:
         return _GuardedMethods([structs.replace(method, handle=self._guard_method(method)) for method in methods])
@@ -68,7 +67,7 @@ class SessionVisibility:
         return session_keys.normalize_key(key, self._roster(), agent_id=agent_id)
 
     async def check_visible(self, caller: Caller, key: str) -> None:
-        """Raises Fault unless `caller` may see the session `key`, which is canonical."""
+        """Raises RpcError unless `caller` may see the session of this canonical key."""
         if caller.kind != "agent":
             return
         reason = await self._refusal_reason(caller, key)
@@ -76,12 +75,12 @@ class SessionVisibility:
             raise RpcError(f"session {key} is out of sight: {reason}", kind="FORBIDDEN")
 
     async def hides_subagent(self, caller: Caller, key: str) -> bool:
-        """Whether `key` is a sub-agent's that works for the owner, and `caller` an agent that does not. One nobody
-        remembers sending off counts as the owner's."""
+        """Whether `key` is the session of a sub-agent that works for the owner, and `caller` an agent that does not. A
+        sub-agent that is not stored counts as the owner's."""
         if caller.kind != "agent" or caller.is_owner or ":subagent:" not in key or key == caller.session:
             return False
         child = await self._subagents.get(key)
-        return child is None or child.grant.get("owner") is True
+        return child is None or child.grant.owner
 
     async def _refusal_reason(self, caller: Caller, key: str) -> str | None:
         own = caller_session(caller)
@@ -106,7 +105,7 @@ class SessionVisibility:
             key = session.spawned_by
         return False
 
-    def _guard_method(self, method: RpcMethod) -> Callable[[RpcCall], Awaitable[Any]]:
+    def _guard_method(self, method: RpcMethod) -> RpcHandler:
         name, run = method.name, method.handle
 
         async def guarded(call: RpcCall) -> Any:
@@ -125,29 +124,29 @@ class SessionVisibility:
             if name not in SESSION_PARAMETERS:
                 raise RpcError(f"{name} is not for agents", kind="FORBIDDEN")
             params = await self._fill_session(call, SESSION_PARAMETERS[name])
-            told = await run(structs.replace(call, params=params))
-            return told if call.caller.is_owner else await self._redact_for_others(told, call.caller)
+            answer = await run(structs.replace(call, params=params))
+            return answer if call.caller.is_owner else await self._redact_for_others(answer, call.caller)
 
         return guarded
 
     def _check_model(self, params: Json) -> None:
-        """Raises Fault when a session's agent would choose a model, and with it the rules."""
+        """Raises RpcError when a session's agent would choose a model, and with it the rules for tools."""
         if not MODEL_FIELDS.isdisjoint(params) and self._settings().provider_rules:
             raise RpcError(f"{MODEL_CHANGE_REFUSAL}: ask a person to do it", kind="FORBIDDEN")
 
-    async def _guard_wait(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
-        """How a run ended, whose session is within sight: that somebody knows its id says nothing."""
-        told = await run(call)
+    async def _guard_wait(self, call: RpcCall, run: RpcHandler) -> Any:
+        """How a run ended, if its session is visible: to know a run's id gives no right to it."""
+        answer = await run(call)
         ended = await self._runner.wait(str(call.params.get("runId")), seconds=0)
         if ended is not None and await self._refusal_reason(call.caller, ended.session_key) is not None:
             raise RpcError("this run is of a session out of sight", kind="FORBIDDEN")
         if not call.caller.is_owner:
-            told = await self._redact_for_others(told, call.caller)
-        return told if ended is not None else {"runId": call.params.get("runId"), "status": "timeout"}
+            answer = await self._redact_for_others(answer, call.caller)
+        return answer if ended is not None else {"runId": call.params.get("runId"), "status": "timeout"}
 
     async def _redact_for_others(self, answer: Json, caller: Caller) -> Json:
-        """An answer of a method about a session or a run, without what the owner's runs had from tools or said to the
-        owner alone. What jobs did, an operator's job and what it started are told."""
+        """A method's answer about a session or run, without tool results of the owner's runs and texts for the owner
+        only. Runs of an operator's job, and those it started, may also read what jobs did."""
         grant = caller.grant
         operators = grant is not None and grant.sends_anywhere and grant.sender is None
         kept = {name: value for name, value in answer.items() if name != "pendingInputs"}
@@ -167,8 +166,8 @@ class SessionVisibility:
                 kept = {name: value for name, value in kept.items() if name not in ANSWER_FIELDS}
         return kept
 
-    async def _guard_resolve(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
-        """By whatever name: what is out of sight is answered as what is not there."""
+    async def _guard_resolve(self, call: RpcCall, run: RpcHandler) -> Any:
+        """A session that is not visible is answered like one that does not exist, by whichever name."""
         key, other = call.params.get("key"), call.params.get("label") or call.params.get("sessionId")
         if key is not None:
             await self.check_visible(
@@ -187,19 +186,16 @@ class SessionVisibility:
         return found
 
     async def _fill_session(self, call: RpcCall, parameter: str) -> Json:
-        """The parameters with the session's full key; who names none means its own."""
-        given = call.params.get(parameter)
-        key = (
-            caller_session(call.caller)
-            if given is None
-            else self.canonical_key(str(given), _text_or_none(call.params.get("agentId")))
-        )
+        """The parameters with the session's full key; by default the caller's own."""
+        key, named = caller_session(call.caller), call.params.get(parameter)
+        if named is not None:
+            key = self.canonical_key(str(named), _text_or_none(call.params.get("agentId")))
         await self.check_visible(call.caller, key)
         kept = {name: value for name, value in call.params.items() if not _AGENT_PARAMS.fullmatch(name)}
         return {**kept, parameter: key}
 
-    async def _guard_list(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
-        """The rows within sight."""
+    async def _guard_list(self, call: RpcCall, run: RpcHandler) -> Any:
+        """The visible rows."""
         listed = await self._visible_rows(call, run)
         rows = [row for row in listed["sessions"] if not await self.hides_subagent(call.caller, row["key"])]
         if not call.caller.is_owner:
@@ -208,8 +204,8 @@ class SessionVisibility:
         hidden = len(listed["sessions"]) - len(rows)
         return {**listed, "sessions": rows, "count": len(rows), "totalCount": listed["totalCount"] - hidden}
 
-    async def _visible_rows(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]]) -> Any:
-        """The rows `visibility` lets it see; one agent's are asked for as such, so that its pages are whole."""
+    async def _visible_rows(self, call: RpcCall, run: RpcHandler) -> Any:
+        """The rows that `visibility` allows. One agent's are queried by agent, so that its pages are full."""
         own = caller_session(call.caller)
         settings = self._settings()
         if settings.visibility in ("self", "tree"):
@@ -221,7 +217,7 @@ class SessionVisibility:
         rows = [row for row in listed["sessions"] if apart(session_keys.split_key(own)[0], row["agentId"]) is None]
         return {**listed, "sessions": rows, "count": len(rows), "totalCount": len(rows)}
 
-    async def _tree_rows(self, call: RpcCall, run: Callable[[RpcCall], Awaitable[Any]], own: str) -> Any:
+    async def _tree_rows(self, call: RpcCall, run: RpcHandler, own: str) -> Any:
         async def page(**more: Any) -> Any:
             return await run(structs.replace(call, params={**call.params, "limit": MAX_ROWS, **more}))
 
@@ -248,14 +244,14 @@ class _GuardedMethods:
 
 
 def not_visible_error(name: str) -> RpcError:
-    """One sentence for a session that is not there and for one that is out of sight."""
+    """The same error for a session that does not exist and for one that is not visible."""
     return RpcError(
         f"session {name} is not there, or out of sight; sessions_list names those you see", kind="FORBIDDEN"
     )
 
 
 def _mentions(row: Json, text: str) -> bool:
-    """Whether a row was found by its names, not by what was said there."""
+    """Whether a row was found by its names, not by the text of its messages."""
     return any(text in str(row.get(name) or "").lower() for name in ("key", "label", "displayName", "sessionId"))
 
 

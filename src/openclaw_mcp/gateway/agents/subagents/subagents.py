@@ -1,22 +1,25 @@
-"""The life of sub-agents: sent off within limits, heard of when they end, stopped with all they started."""
+"""The life of sub-agents: started within limits, reported when they end, stopped with all they started."""
 
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Self
+from collections.abc import Callable, Sequence
+from typing import Final, Self
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from ....core import session_keys
 from ....core.agents import AgentRoster
 from ....core.channel import MessageDelivery
 from ....core.errors import OpenClawError
+from ....core.json_values import drop_none
 from ....core.model import Grant, Json
+from ....core.owner import intersect_grants
 from ....core.ports import RunExecutor
 from ....core.repositories import SessionRepository, SubagentRepository
 from ....core.rpc import Publish, RpcError, RpcEvent
 from ....core.sessions import Run, RunEnded, RunEvent, RunRequest, Subagent, now_ms
+from ....net.tasks import Tasks
 from . import prompts
 from .announcements import ResultAnnouncer
 from .prompts import ANNOUNCEMENT_PREFIX
@@ -25,18 +28,18 @@ from .settings import DelegationSettings
 logger = logging.getLogger(__name__)
 
 STOP_WAIT: Final = 10.0  # seconds a stopped run has to be over; its runtime is given half of that
-STEER_EVERY: Final = 2.0  # seconds between two orders to the same sub-agent: each throws away what it was doing
-STEER_WAIT: Final = 5.0  # seconds the run has to end that a new order takes the place of
-SWEEP_SECONDS: Final = 60.0  # seconds between looks for sessions to put away
-RETENTION_MS: Final = 30 * 24 * 3600 * 1000  # milliseconds after its end that a sub-agent stays on the books
+STEER_EVERY: Final = 2.0  # seconds between two orders to the same sub-agent: each discards the work under way
+STEER_WAIT: Final = 5.0  # seconds for the replaced run to end
+SWEEP_SECONDS: Final = 60.0  # seconds between sweeps for sessions to archive
+RETENTION_MS: Final = 30 * 24 * 3600 * 1000  # milliseconds after its end that a sub-agent stays stored
 MOST_STEER_TIMES: Final = 1024  # pairs remembered for `STEER_EVERY`
 
 
 class SpawnRequest(Struct, frozen=True, kw_only=True):
-    """What is to be done, and by whom."""
+    """A task, and the agent that is to do it."""
 
     requester: str
-    grant: Json
+    grant: Grant
     task: str
     agent: str
     label: str | None = None
@@ -49,7 +52,7 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
 
 
 class SubagentSupervisor:
-    """`async with` it around the runs. Every sub-agent's end is heard, also one that came while nobody listened."""
+    """Open for as long as runs may be. It notices every sub-agent's end, also one while it was closed."""
 
     def __init__(
         self,
@@ -60,51 +63,44 @@ class SubagentSupervisor:
         *,
         settings: Callable[[], DelegationSettings],
         roster: Callable[[], AgentRoster],
-        channels: Callable[[], MessageDelivery | None] = lambda: None,
+        channels: MessageDelivery | None = None,
     ) -> None:
-        self._subagents = subagents
-        self._sessions = sessions
-        self._runner = runner
-        self._publish = publish
-        self._settings = settings
-        self._roster = roster
+        self._subagents, self._sessions, self._runner, self._publish = subagents, sessions, runner, publish
+        self._settings, self._roster = settings, roster
         self._announcer = ResultAnnouncer(subagents, sessions, runner, roster=roster, channels=channels)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("subagents")
         self._settling: dict[str, bool] = {}
-        """Those being settled, and whether more was heard of them since."""
+        """Children being settled, and whether something else happened to them since."""
         self._spawn_lock = asyncio.Lock()
         self._steer_times: dict[str, float] = {}
         self._disconnect: Callable[[], None] = lambda: None
 
     async def __aenter__(self) -> Self:
         self._disconnect = self._runner.events.connect(self._on_run_event)
-        self._start_task(self._resume())
-        self._start_task(self._sweep_forever())
+        self._tasks.spawn(self._resume(), name="resuming")
+        self._tasks.loop(self._sweep, name="sweep", every=SWEEP_SECONDS, on_failure="restart")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._disconnect()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.aclose()
 
-    # ---- sending off ---------------------------------------------------------------------------------------------
+    # ---- starting ------------------------------------------------------------------------------------------------
 
     async def spawn(self, request: SpawnRequest) -> Subagent:
-        """Raises Fault (kind FORBIDDEN where a limit says no)."""
+        """Raises RpcError, of kind FORBIDDEN when a limit is reached."""
         settings = self._settings()
-        depth = max(await self._depth(request.requester), request.grant.get("depth", 0))
+        depth = max(await self._depth(request.requester), request.grant.depth)
         own = session_keys.split_key(request.requester)[0]
         id = _spawn_id(request)
-        known = await self._subagents.get(f"agent:{request.agent}:subagent:{id}") if request.idempotency_key else None
-        if known is not None:
+        key = f"agent:{request.agent}:subagent:{id}"
+        if request.idempotency_key and (known := await self._subagents.get(key)) is not None:
             return known
         _check_depth(depth, settings)
-        async with self._spawn_lock:  # so that two at once do not both find the last place free
+        async with self._spawn_lock:  # so that two at once do not both take the last free place
             children = await self._subagents.children(request.requester)
             _check_children(children, settings)
             _check_agent(request.agent, own, settings)
-            key = f"agent:{request.agent}:subagent:{id}"
             new = session_keys.new_session(
                 key, self._roster(), label=request.label, spawned_by=request.requester, parent_key=request.requester,
                 spawn_depth=depth + 1,
@@ -115,7 +111,7 @@ class SubagentSupervisor:
                 task=request.task, label=request.label, model=request.model, cleanup=request.cleanup,
                 timeout_ms=request.timeout_ms, created_at=at, started_at=at,
             )  # fmt: skip
-            await self._subagents.put(child)  # before the run, so that no end goes unheard
+            await self._subagents.put(child)  # before the run, so that no end is missed
         options = {"extraSystemPrompt": prompts.subagent_prompt(child, depth + 1), "thinking": request.thinking}
         try:
             await self._sessions.create(new)
@@ -127,9 +123,13 @@ class SubagentSupervisor:
         return child
 
     async def _start(self, child: Subagent, message: str, options: Json) -> None:
-        given: Json = {"lane": "subagent", "sender": child.requester_key, "grant": child.grant, "model": child.model}
-        given |= options
-        given["inputProvenance"] = {"kind": "inter_session", "sourceSessionKey": child.requester_key}
+        common = {
+            "lane": "subagent",
+            "sender": child.requester_key,
+            "grant": to_builtins(child.grant),
+            "model": child.model,
+            "inputProvenance": {"kind": "inter_session", "sourceSessionKey": child.requester_key},
+        }
         await self._runner.submit(
             RunRequest(
                 run_id=child.run_id,
@@ -137,7 +137,7 @@ class SubagentSupervisor:
                 message=message,
                 mode="followup",
                 timeout_ms=child.timeout_ms,
-                options={name: value for name, value in given.items() if value is not None},
+                options=drop_none(common | options),
             )
         )
 
@@ -147,7 +147,7 @@ class SubagentSupervisor:
             return session.spawn_depth
         return key.split(":").count("subagent")
 
-    # ---- looking after -------------------------------------------------------------------------------------------
+    # ---- managing ------------------------------------------------------------------------------------------------
 
     async def children(self, key: str) -> Sequence[Subagent]:
         return await self._subagents.children(key)
@@ -163,10 +163,10 @@ class SubagentSupervisor:
         return found
 
     async def kill(self, child: Subagent, *, reason: str) -> int:
-        """Stop it and all below it; how many were going. They are over when this returns."""
+        """Stop it and all its descendants, and wait for their ends; how many were running."""
         below = await self.descendants(child.child_key)
-        going = [each for each in (child, *below) if each.delivery in ("pending", "steering")]
-        for each in going:  # the nearest first: who is stopped spawns no more
+        running = [each for each in (child, *below) if each.delivery in ("pending", "steering")]
+        for each in running:  # the nearest first: a stopped one spawns no more
             await self._subagents.change(each.child_key, delivery="killed")
             await self._stop(each.child_key, STOP_WAIT)
             ended = await self._subagents.change(
@@ -174,14 +174,14 @@ class SubagentSupervisor:
             )
             if ended is not None:
                 self._publish_task(ended)
-        if going and ":subagent:" in child.requester_key:
-            self._start_task(self._settle(child.requester_key))  # it may have waited for this one alone
-        return len(going)
+        if running and ":subagent:" in child.requester_key:
+            self._settle_soon(child.requester_key)  # it may have waited for this one only
+        return len(running)
 
     async def steer(self, child: Subagent, message: str, *, grant: Grant) -> Subagent:
-        """Throw away what it does and give it this to do instead, in the same session. Raises Fault.
+        """Discard its work and give it another task, in the same session. Raises RpcError.
 
-        From here on it acts for whoever gave this order (`grant`), and with no more than it had."""
+        From here on it acts under `grant`, the grant of the caller who steers it, as far as its own reaches."""
         now = asyncio.get_running_loop().time()
         wait = self._steer_times.get(child.child_key, -STEER_EVERY) + STEER_EVERY - now
         if wait > 0:
@@ -196,15 +196,15 @@ class SubagentSupervisor:
         await self._stop(child.child_key, STEER_WAIT)
         fresh = await self._subagents.change(
             child.child_key, run_id=str(uuid.uuid4()), started_at=now_ms(), ended_at=None, outcome=None, error=None,
-            tries=0, delivery="pending", archived=False, grant=prompts.reduce_grant(child.grant, grant),
+            tries=0, delivery="pending", archived=False, grant=intersect_grants(child.grant, grant),
         )  # fmt: skip
         if fresh is None:
-            raise RpcError("the sub-agent is gone")
+            raise RpcError("the sub-agent was removed")
         try:
             await self._start(fresh, message, {})
         except OpenClawError:
             await self._subagents.change(child.child_key, run_id=child.run_id, delivery=child.delivery)
-            self._start_task(self._settle(child.child_key))
+            self._settle_soon(child.child_key)
             raise
         self._publish_task(fresh)
         return fresh
@@ -212,38 +212,38 @@ class SubagentSupervisor:
     async def _stop(self, key: str, seconds: float) -> None:
         for run_id in await self._runner.abort(key):
             if await self._runner.wait(run_id, seconds=seconds) is None:
-                logger.warning("run %s of a sub-agent does not end", run_id)
+                logger.warning("subagents: run %s did not end within %g s of being stopped", run_id, seconds)
 
-    # ---- hearing of their end ------------------------------------------------------------------------------------
+    # ---- ends ----------------------------------------------------------------------------------------------------
 
     def _on_run_event(self, event: RunEvent) -> None:
         if isinstance(event, RunEnded) and ":subagent:" in event.run.session_key:
-            self._start_task(self._settle(event.run.session_key))
+            self._settle_soon(event.run.session_key)
         elif isinstance(event, RunEnded) and event.run.run_id.startswith(ANNOUNCEMENT_PREFIX):
-            self._start_task(self._announcer.deliver_reply(event.run))
+            self._tasks.spawn(self._announcer.deliver_reply(event.run), name=f"reply of run {event.run.run_id}")
 
     async def _resume(self) -> None:
-        """What was going, or was to be told, when the house was last closed."""
+        """Settle what ran, or was to be announced, when the gateway stopped."""
         for child in await self._subagents.list_awaiting_delivery():
             if child.delivery == "steering":
                 await self._subagents.change(child.child_key, delivery="pending")
-            self._start_task(self._settle(child.child_key))
+            self._settle_soon(child.child_key)
 
     async def _settle(self, key: str) -> None:
-        """Note its end, and tell the requester once nothing goes in it or below it any more."""
+        """Store its end, and notify the requester once nothing runs in it or in its descendants."""
         if key in self._settling:
             self._settling[key] = True
             return
         try:
             self._settling[key] = True
-            while self._settling[key]:  # again when more was heard of it meanwhile
+            while self._settling[key]:  # again when something happened meanwhile
                 self._settling[key] = False
                 child = await self._subagents.get(key)
                 if child is None or child.delivery != "pending":
                     return
                 child = await self._record_end(child)
                 if child is not None and child.ended_at is not None and await self._is_idle(child):
-                    await self._finish(child, await self._announcer.announce(child))
+                    await self._finish(child, await self._announcer.announce(child, child.ended_at))
         finally:
             self._settling.pop(key, None)
 
@@ -252,8 +252,8 @@ class SubagentSupervisor:
             return child
         run = await self._find_ended_run(child)
         if run is None and (await self._sessions.active_runs([child.child_key])).get(child.child_key):
-            return child  # its end will be heard
-        run = run or await self._find_ended_run(child)  # it may have ended between the two looks
+            return child  # an event will report its end
+        run = run or await self._find_ended_run(child)  # it may have ended between the two reads
         if run is None and await self._sessions.get(child.child_key) is None:
             await self._subagents.drop(child.child_key)
             return None
@@ -263,7 +263,7 @@ class SubagentSupervisor:
         return ended
 
     async def _find_ended_run(self, child: Subagent) -> Run | None:
-        """The run that did its work, once that has ended."""
+        """The run that did its work, if it has ended."""
         run = await self._runner.wait(child.run_id, seconds=0)
         if run is not None and run.merged_into is not None:
             await self._subagents.change(child.child_key, run_id=run.merged_into)
@@ -283,40 +283,28 @@ class SubagentSupervisor:
         if child.cleanup == "delete":
             await self._sessions.delete(child.child_key, transcript=True)
         if ":subagent:" in child.requester_key:
-            self._start_task(self._settle(child.requester_key))
+            self._settle_soon(child.requester_key)
 
-    # ---- within --------------------------------------------------------------------------------------------------
+    # ---- upkeep --------------------------------------------------------------------------------------------------
 
-    async def _sweep_forever(self) -> None:
-        """Put sessions away that nobody needs any more, and forget those sent off long ago."""
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            try:
-                await self._announcer.redeliver_replies()
-                await self._subagents.prune(now_ms() - RETENTION_MS)
-                minutes = self._settings().subagents.archive_after_minutes
-                for child in await self._subagents.list_idle(now_ms() - minutes * 60_000) if minutes else ():
-                    await self._sessions.patch(child.child_key, {"archived": True}, {})
-                    await self._subagents.change(child.child_key, archived=True)
-            except OpenClawError as exc:
-                logger.warning("sub-agents' sessions can't be put away now: %s", exc)
+    async def _sweep(self) -> None:
+        """Archive the sessions of sub-agents that ended, and remove those that ended long ago."""
+        await self._announcer.redeliver_replies()
+        await self._subagents.prune(now_ms() - RETENTION_MS)
+        minutes = self._settings().subagents.archive_after_minutes
+        for child in await self._subagents.list_idle(now_ms() - minutes * 60_000) if minutes else ():
+            await self._sessions.patch(child.child_key, {"archived": True}, {})
+            await self._subagents.change(child.child_key, archived=True)
 
     def _publish_task(self, child: Subagent) -> None:
         self._publish(RpcEvent(name="task", payload={"action": "upserted", "task": prompts.task_view(child)}))
 
-    def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._handle_task_end)
-
-    def _handle_task_end(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (exc := task.exception()) is not None:
-            logger.error("looking after a sub-agent failed", exc_info=exc)
+    def _settle_soon(self, key: str) -> None:
+        self._tasks.spawn(self._settle(key), name=f"settling {key}")
 
 
 def _spawn_id(request: SpawnRequest) -> str:
-    """Of its session and its first run. A repeated request must name the same even when its first answer was lost."""
+    """The id of its session and first run: the same for a repeated request, also when the first answer was lost."""
     if request.idempotency_key is None:
         return str(uuid.uuid4())
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"openclaw:sessions.spawn:{request.requester}:{request.idempotency_key}"))
@@ -338,9 +326,11 @@ def _check_depth(depth: int, settings: DelegationSettings) -> None:
 
 def _check_children(children: Sequence[Subagent], settings: DelegationSettings) -> None:
     most = settings.subagents.max_children_per_agent
-    going = sum(child.ended_at is None for child in children)
-    if going >= most:
-        reason = f"{going} of this session's sub-agents are at work and maxChildrenPerAgent is {most}; wait or stop one"
+    running = sum(child.ended_at is None for child in children)
+    if running >= most:
+        reason = (
+            f"{running} of this session's sub-agents are at work and maxChildrenPerAgent is {most}; wait or stop one"
+        )
         raise RpcError(f"sessions_spawn is not allowed now: {reason}", kind="FORBIDDEN")
 
 

@@ -1,10 +1,11 @@
-"""`tasks.list`, `tasks.get`, `tasks.cancel`: what was handed on, as the gateway's ledger of tasks shows it."""
+"""`tasks.list`, `tasks.get`, `tasks.cancel`: sub-agents as tasks."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from ....core.jobs import NonEmptyStr
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
 from ....core.repositories import SubagentRepository
@@ -14,10 +15,9 @@ from . import prompts
 from .session_visibility import SessionVisibility
 from .subagents import SubagentSupervisor
 
-NonEmptyStr = Annotated[str, Meta(min_length=1)]
 Status = Literal["queued", "running", "completed", "failed", "cancelled", "timed_out"]
 OUTCOMES: Final[dict[Status, tuple[str | None, ...]]] = {
-    "queued": (),  # a sub-agent goes from the first moment
+    "queued": (),  # a sub-agent runs from the first moment
     "running": (None,),
     "completed": ("ok",),
     "failed": ("error",),
@@ -39,20 +39,17 @@ class GetParams(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     task_id: NonEmptyStr
 
 
-class CancelParams(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    task_id: NonEmptyStr
+class CancelParams(GetParams, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=1000)] | None = None
 
 
 class TaskMethods:
-    """A `Room`. For operators: a run's grant opens none of it, an agent has the tool `subagents` for its own."""
+    """For operators: a run's grant gives no access; an agent has the tool `subagents` for its own."""
 
     def __init__(
         self, supervisor: SubagentSupervisor, subagents: SubagentRepository, visibility: SessionVisibility
     ) -> None:
-        self._supervisor = supervisor
-        self._subagents = subagents
-        self._visibility = visibility
+        self._supervisor, self._subagents, self._visibility = supervisor, subagents, visibility
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
@@ -84,7 +81,7 @@ class TaskMethods:
         return {"task": prompts.task_view(child)}
 
     async def _cancel(self, call: RpcCall) -> Json:
-        """It is over when this answers, and so is whatever it had sent off itself."""
+        """It has ended when this answers, and so have its own sub-agents."""
         asked = read_params(call.params, CancelParams, call.method)
         child = await self._subagents.find(asked.task_id)
         if child is None:
@@ -105,5 +102,5 @@ def _parse_cursor(cursor: str) -> tuple[int, int]:
     first, _, second = rest.partition(".")
     at, position = parse_whole_number(first), parse_whole_number(second)
     if version != "v1" or at is None or position is None:
-        raise RpcError("cursor is not one that tasks.list gave; ask for the first page again")
+        raise RpcError("cursor is not one that tasks.list returned; ask for the first page again")
     return at, position

@@ -1,4 +1,4 @@
-"""The gateway's own tools as agents are told of them: names, words, schemas."""
+"""Names, descriptions and schemas of the gateway's own tools."""
 
 from typing import Any, Final
 

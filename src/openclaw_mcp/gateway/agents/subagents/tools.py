@@ -1,4 +1,4 @@
-"""The gateway's own tools, for agents and whoever else may: adapters over its methods, called from within."""
+"""The gateway's own tools: adapters over its RPC methods, which they call inside this process."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -7,11 +7,12 @@ import msgspec
 from msgspec import structs
 
 from ....core.errors import ToolArguments, ToolNotFound
+from ....core.json_values import drop_none
 from ....core.model import Caller, Json, Text, ToolCall, ToolResult, ToolSpec, text_result
 from ....core.rpc import ADMIN, READ, WRITE, RpcError
 from ....core.signal import Signal
-from . import transcript_excerpt
 from .tool_specs import SPECS
+from .transcript_excerpt import config_part, session_kind, trim_messages
 
 MOST_MESSAGES: Final = 1000
 ROW_FIELDS: Final = (
@@ -21,19 +22,16 @@ ROW_FIELDS: Final = (
 )  # fmt: skip
 
 GatewayMethodCall = Callable[[str, Json, Caller], Awaitable[Any]]
-"""Call a method of the gateway as somebody."""
-
-_pretty = msgspec.json.Encoder().encode
+"""Call a method of the gateway as this caller."""
 
 
 class GatewayTools:
-    """A `ToolSource`. The desk has decided already; each tool asks with the least scope its work needs."""
+    """A `ToolSource`. The dispatcher has applied the policy already; each tool calls with the least scope it needs."""
 
     def __init__(self, call_gateway: GatewayMethodCall, *, main_session: Callable[[], str]) -> None:
         self.changed: Signal[None] = Signal()
-        self._call_gateway = call_gateway
-        self._main_session = main_session
-        """The session of callers that belong to none."""
+        self._call_gateway, self._main_session = call_gateway, main_session
+        """The session of callers without one."""
         self._tools: dict[str, Callable[[Caller, Json], Awaitable[Any]]] = {
             "sessions_list": self._list,
             "sessions_history": self._history,
@@ -53,16 +51,15 @@ class GatewayTools:
         if tool is None:
             raise ToolNotFound(f"Unknown tool: {call.name}")
         try:
-            told = await tool(call.caller, call.arguments)
-        except RpcError as fault:
-            return text_result(str(fault), failed=True)
-        failed = isinstance(told, dict) and told.get("status") in ("error", "forbidden")
-        text = msgspec.json.format(_pretty(told), indent=2).decode()
-        return ToolResult((Text(text),), structured=told, failed=failed)
+            answer = await tool(call.caller, call.arguments)
+        except RpcError as exc:
+            return text_result(str(exc), failed=True)
+        failed = isinstance(answer, dict) and answer.get("status") in ("error", "forbidden")
+        text = msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
+        return ToolResult((Text(text),), structured=answer, failed=failed)
 
     async def _call_as(self, caller: Caller, scope: str, method: str, params: Json) -> Any:
-        given = {name: value for name, value in params.items() if value is not None}
-        return await self._call_gateway(method, given, structs.replace(caller, scopes=frozenset({scope})))
+        return await self._call_gateway(method, drop_none(params), structs.replace(caller, scopes=frozenset({scope})))
 
     def _session_key(self, caller: Caller) -> str:
         return caller.session or self._main_session()
@@ -72,20 +69,20 @@ class GatewayTools:
     async def _list(self, caller: Caller, arguments: Json) -> Json:
         kinds = set(arguments.get("kinds") or ())
         limit = arguments.get("limit")
-        params = {"search": arguments.get("filter"), "limit": None if kinds else limit}
-        params |= {
+        params = {
+            "search": arguments.get("filter"),
+            "limit": None if kinds else limit,
             "activeMinutes": arguments.get("activeMinutes"),
             "includeDerivedTitles": True,
             "includeLastMessage": True,
         }
         listed = await self._call_as(caller, READ, "sessions.list", params)
-        rows = [row for row in listed["sessions"] if not kinds or transcript_excerpt.session_kind(row) in kinds][:limit]
+        rows = [row for row in listed["sessions"] if not kinds or session_kind(row) in kinds][:limit]
         most = int(arguments.get("messageLimit") or 0)
         for row in rows if most else ():
             history = await self._call_as(caller, READ, "chat.history", {"sessionKey": row["key"], "limit": most})
-            row["messages"] = transcript_excerpt.trim_messages(history["messages"], tools=False)["messages"]
-        shown = [{name: row[name] for name in ROW_FIELDS if row.get(name) is not None} for row in rows]
-        return {"count": len(shown), "sessions": shown}
+            row["messages"] = trim_messages(history["messages"], tools=False)["messages"]
+        return {"count": len(rows), "sessions": [_pick_row(row) for row in rows]}
 
     async def _history(self, caller: Caller, arguments: Json) -> Json:
         key = await self._resolve_key(caller, arguments["sessionKey"])
@@ -93,11 +90,11 @@ class GatewayTools:
         history = await self._call_as(caller, READ, "chat.history", {"sessionKey": key, "limit": limit})
         return {
             "sessionKey": key,
-            **transcript_excerpt.trim_messages(history["messages"], tools=bool(arguments.get("includeTools"))),
+            **trim_messages(history["messages"], tools=bool(arguments.get("includeTools"))),
         }
 
     async def _resolve_key(self, caller: Caller, name: str) -> str:
-        """A key as it stands, or the key of the session with that id. Raises Fault when there is neither."""
+        """The key itself, or the key of the session with that id. Raises RpcError when there is neither."""
         for how in ("sessionId", "key"):
             found = await self._call_as(caller, READ, "sessions.resolve", {how: name, "allowMissing": True})
             if found["ok"]:
@@ -122,21 +119,19 @@ class GatewayTools:
         if model is not None:
             if not caller.is_owner:
                 raise RpcError("only the owner sets a session's model", kind="FORBIDDEN")
-            changed = None if model == "default" else model
-            wanted = {"key": key, "model": changed}
+            wanted = {"key": key, "model": None if model == "default" else model}
             await self._call_gateway("sessions.patch", wanted, structs.replace(caller, scopes=frozenset({ADMIN})))
-        told = await self._call_as(caller, READ, "sessions.describe", {"key": key})
-        row = told["session"]
+        row = (await self._call_as(caller, READ, "sessions.describe", {"key": key}))["session"]
         if row is None:
             return {"sessionKey": key, "session": None, "status": "not started"}
-        return {"sessionKey": key, "session": {name: row[name] for name in ROW_FIELDS if row.get(name) is not None}}
+        return {"sessionKey": key, "session": _pick_row(row)}
 
     async def _agents(self, caller: Caller, arguments: Json) -> Any:
         return await self._call_as(caller, READ, "agents.allowed", {"sessionKey": self._session_key(caller)})
 
     async def _subagents(self, caller: Caller, arguments: Json) -> Any:
-        inner = arguments.get("params") or {}
-        params = {name: value for name, value in {**arguments, **inner}.items() if name != "params"}
+        params = arguments | (arguments.get("params") or {})
+        params.pop("params", None)
         return await self._call_as(
             caller, WRITE, "sessions.subagents", {**params, "sessionKey": self._session_key(caller)}
         )
@@ -149,7 +144,7 @@ class GatewayTools:
             return await self._call_as(caller, ADMIN, "gateway.restart.request", {"reason": arguments.get("reason")})
         if action == "config.get":
             got = await self._call_as(caller, READ, "config.get", {})
-            return {"hash": got["hash"], "config": transcript_excerpt.config_part(got["config"], arguments.get("path"))}
+            return {"hash": got["hash"], "config": config_part(got["config"], arguments.get("path"))}
         if action == "config.schema":
             if arguments.get("path"):
                 return await self._call_as(caller, READ, "config.schema.lookup", {"path": arguments["path"]})
@@ -159,3 +154,7 @@ class GatewayTools:
         base = arguments.get("baseHash") or (await self._call_as(caller, READ, "config.get", {}))["hash"]
         params = {"raw": arguments["raw"], "baseHash": base, "note": arguments.get("note")}
         return await self._call_as(caller, ADMIN, action, params)
+
+
+def _pick_row(row: Json) -> Json:
+    return {name: row[name] for name in ROW_FIELDS if row.get(name) is not None}

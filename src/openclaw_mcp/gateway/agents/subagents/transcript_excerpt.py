@@ -1,4 +1,4 @@
-"""Transcripts cut to what a model can use: bounded, without secrets, without tools unless asked. Pure."""
+"""Excerpts of transcripts for a model: bounded, without secrets, without tool calls unless asked for. Pure."""
 
 import re
 from typing import Any, Final
@@ -23,46 +23,46 @@ _SECRETS: Final = re.compile(
     r"|(?i:\bbearer\s+[A-Za-z0-9._~+/=-]{16,})",
     re.DOTALL,
 )
-"""Shapes that are nearly always a credential. A guess: who must not read a session must not see it at all."""
+"""Patterns that are nearly always a credential. Only a guess: the real protection is that a session is not visible."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def session_kind(row: Json) -> str:
-    """A session's kind in the words of `sessions_list`."""
+    """A session's kind as `sessions_list` names it."""
     found = row.get("classification", "other")
     return found if found in ("main", "group", "cron", "hook", "node") else "other"
 
 
 def trim_messages(messages: list[Json], *, tools: bool) -> Json:
-    """The newest messages that fit, oldest first, and what was left out."""
+    """The newest messages that fit, oldest first, and flags for what was left out."""
     kept: list[Json] = []
-    told = {"truncated": False, "droppedMessages": 0, "contentTruncated": False, "contentRedacted": False}
+    flags: Json = {"truncated": False, "droppedMessages": 0, "contentTruncated": False, "contentRedacted": False}
     size = 0
     wanted = [message for message in messages if tools or message.get("role") in ("user", "assistant")]
     for number, message in enumerate(reversed(wanted)):
-        small = _trim_message(message, told, tools=tools)
+        small = _trim_message(message, flags, tools=tools)
         size += len(_encode(small))
         if size > LARGEST_ANSWER:
-            told |= {"truncated": True, "droppedMessages": len(wanted) - number}
+            flags |= {"truncated": True, "droppedMessages": len(wanted) - number}
             size -= len(_encode(small))
             break
         kept.append(small)
-    return {"messages": kept[::-1], **told, "bytes": size}
+    return {"messages": kept[::-1], **flags, "bytes": size}
 
 
 def _trim_message(message: Json, flags: dict[str, Any], *, tools: bool) -> Json:
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
-    told_blocks: list[Json] = []
+    kept_blocks: list[Json] = []
     for block in blocks:
         if block.get("type") == "text":
-            told_blocks.append({"type": "text", "text": _clean_text(str(block.get("text", "")), flags)})
+            kept_blocks.append({"type": "text", "text": _clean_text(str(block.get("text", "")), flags)})
         elif block.get("type") in ("toolCall", "tool_use", "toolResult") and tools:
-            told_blocks.append({"type": block["type"], "name": block.get("name"), "id": block.get("id")})
+            kept_blocks.append({"type": block["type"], "name": block.get("name"), "id": block.get("id")})
         elif block.get("type") in ("image", "audio", "video", "file"):
-            told_blocks.append({name: block[name] for name in FILE_FIELDS if name in block})
-    return {**{name: message[name] for name in MESSAGE_FIELDS if name in message}, "content": told_blocks}
+            kept_blocks.append({name: block[name] for name in FILE_FIELDS if name in block})
+    return {**{name: message[name] for name in MESSAGE_FIELDS if name in message}, "content": kept_blocks}
 
 
 def _clean_text(text: str, flags: dict[str, Any]) -> str:
@@ -76,7 +76,7 @@ def _clean_text(text: str, flags: dict[str, Any]) -> str:
 
 
 def config_part(config: Any, path: Any) -> Any:
-    """The part of a config at `a.b.c`. Raises Fault."""
+    """The part of a config at `a.b.c`. Raises RpcError."""
     for step in str(path or "").split(".") if path else ():
         index = parse_whole_number(step, maximum=len(config) - 1) if isinstance(config, list) else None
         if index is not None:
