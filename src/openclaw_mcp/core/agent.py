@@ -1,4 +1,4 @@
-"""What an agent is given and what it says while it works. Any runtime fits: a model's API, a CLI, the demo."""
+"""What an agent gets, and the events of its work; for every runtime: a model's API, a CLI, the demo."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 
 class Attachment(Struct, frozen=True, kw_only=True):
-    """A file that goes with a message, either way. Its bytes, or where they are.
-
-    Whoever sends it names its type: here, where every file comes by, that becomes one that can be used anywhere."""
+    """A file of a message, in either direction: its bytes, or their address. Its sender names the type, so the type is
+    normalized here, where every file passes."""
 
     mime_type: str
     name: str | None = None
@@ -34,12 +33,12 @@ class Attachment(Struct, frozen=True, kw_only=True):
 
     @property
     def web_address(self) -> str | None:
-        """Its `url`, if that is for others to know: a place on this machine is not."""
+        """Its `url`, if others may know it: a path on this machine is private."""
         return web_address(self.url)
 
 
 def web_address(url: str | None) -> str | None:
-    """The address, if it is one of the web."""
+    """The address, if it is an HTTP URL."""
     return url if url is not None and url.lower().startswith(("http://", "https://")) else None
 
 
@@ -56,12 +55,12 @@ class Turn(Struct, frozen=True, kw_only=True):
     prompt: str
     attachments: tuple[Attachment, ...] = ()
     load_history: LoadHistory | None = None
-    """Ask for the last so many messages before this one, oldest first; a runtime with a memory of its own does not."""
+    """Loads the last so many messages before this one, oldest first; for a runtime that keeps no history itself."""
     system_prompt: str | None = None
     model: str | None = None
     thinking: str | None = None
     resume: str | None = None
-    """The runtime's own id of this conversation, as its last `Final` gave it."""
+    """The runtime's own id of this conversation, from its last `TurnCompleted`."""
     cwd: str | None = None
     settings: Json = {}
     caller: Caller
@@ -70,7 +69,7 @@ class Turn(Struct, frozen=True, kw_only=True):
 
     @property
     def candidate_models(self) -> tuple[str, ...]:
-        """Those that may answer, in order: what the caller is judged by. Empty: it is not judged by any."""
+        """The models that may answer, in order; policy applies the rules of each. Empty: no model's rules apply."""
         return () if self.caller.grant is None else self.caller.grant.models
 
 
@@ -82,7 +81,7 @@ class PartialAnswer(Struct, frozen=True, tag="partial"):
 
 
 class AnswerBlock(Struct, frozen=True, tag="block"):
-    """A finished part of the answer, fit to be delivered on its own; its text came as partials or comes here."""
+    """A finished part of the answer that may be delivered on its own; its text came as partials or comes here."""
 
     text: str
 
@@ -96,7 +95,7 @@ class MediaAttached(Struct, frozen=True, tag="media"):
 
 
 class ModelSelected(Struct, frozen=True, tag="model"):
-    """Who answers, once it is known."""
+    """The model that answers, once it is known."""
 
     provider: str
     model: str
@@ -136,14 +135,14 @@ class Usage(Struct, frozen=True, tag="usage", kw_only=True):
 
 
 class Notice(Struct, frozen=True, tag="notice"):
-    """Something the transcript should say that is no part of the answer, such as what the model no longer sees."""
+    """A note for the transcript that is no part of the answer, such as what the model no longer sees."""
 
     text: str
     detail: Json = {}
 
 
 class TurnCompleted(Struct, frozen=True, tag="final", kw_only=True):
-    """The end of a turn that went well. `text` None: what the partials said."""
+    """The end of a successful turn. `text` None: the text of the partials."""
 
     text: str | None = None
     stop_reason: str = "stop"
@@ -152,18 +151,18 @@ class TurnCompleted(Struct, frozen=True, tag="final", kw_only=True):
 
 
 class TurnFailed(Struct, frozen=True, tag="failed", kw_only=True):
-    """The end of a turn that did not. `message` is one sentence for the person who asked."""
+    """The end of a failed turn. `message` is one sentence for the person who asked."""
 
     message: str
     kind: Literal["refusal", "timeout", "rate_limit", "context_length", "unknown"] = "unknown"
     detail: dict[str, Any] | None = None
     drop_resume: bool = False
-    """The runtime's own conversation can't be taken up again; the next turn starts afresh."""
+    """The runtime's own conversation can't be resumed; the next turn starts a new one."""
 
 
 class EffectsReported(Struct, frozen=True, tag="did"):
-    """What the agent did to others with tools of its own, told before the end of a turn, good or bad: whoever delivers
-    the answer does not say again what was sent."""
+    """The effects of the tools that the agent used itself, before the end of a turn: a message that was sent by a tool
+    is not delivered a second time."""
 
     effects: RunEffects
 

@@ -111,7 +111,7 @@ def test_a_runtime_nobody_set_up_answers_with_what_there_is(tmp_path: Path) -> N
         async with house(str(tmp_path / "db"), roster=lambda: roster) as rooms:
             bad = await rooms.say("hello", run="r1")
             assert bad["status"] == "error"
-            assert "runtime 'cluade', which nobody set up; choose one of demo" in bad["error"]
+            assert "runtime 'cluade', which is not set up; choose one of demo" in bad["error"]
 
     asyncio.run(story())
 

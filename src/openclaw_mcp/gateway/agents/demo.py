@@ -1,4 +1,4 @@
-"""The demo agent: built in, no model. It says so, echoes, streams, and does what lines beginning with `!` tell it."""
+"""The demo agent: built in, no model. It says so, echoes, streams, and carries out lines that begin with `!`."""
 
 import asyncio
 import json
@@ -17,10 +17,10 @@ from ...core.agent import (
     ToolOutcome,
     ToolUse,
     Turn,
+    TurnCompleted,
     TurnFailed,
     Usage,
 )
-from ...core.agent import TurnCompleted as Answered
 from ...core.errors import ToolError
 from ...core.model import ToolCall
 from ...core.ports import NULL_CONTEXT
@@ -31,7 +31,7 @@ GREETING: Final = "This is the demo agent (no model is configured). You said: "
 
 
 class DemoAgent:
-    """An `AgentRuntime`. Scripts, one order a line:
+    """An `AgentRuntime`. Commands, one a line:
 
     `!say TEXT`, `!think TEXT`, `!block TEXT`, `!sleep SECONDS`, `!tool NAME {json}`, `!return` (sends the attachments
     back), `!fail REASON`. Any other line is echoed.
@@ -42,23 +42,23 @@ class DemoAgent:
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         yield ModelSelected(PROVIDER, MODEL)
-        orders = [line.strip() for line in turn.prompt.splitlines() if line.strip().startswith("!")]
-        said: list[str] = []
-        if not orders:
-            orders = [f"!say {GREETING}{turn.prompt}{_describe_attachments(turn)}"]
-        for number, order in enumerate(orders, 1):
-            name, _, rest = order.removeprefix("!").partition(" ")
+        commands = [line.strip() for line in turn.prompt.splitlines() if line.strip().startswith("!")]
+        answer: list[str] = []
+        if not commands:
+            commands = [f"!say {GREETING}{turn.prompt}{_describe_attachments(turn)}"]
+        for number, command in enumerate(commands, 1):
+            name, _, rest = command.removeprefix("!").partition(" ")
             if name == "fail":
                 yield TurnFailed(message=rest or "the demo agent was told to fail")
                 return
             async for event in _run_command(turn, name, rest, number):
                 if isinstance(event, PartialAnswer):
-                    said.append(event.text)
+                    answer.append(event.text)
                 yield event
-        text = "".join(said)
+        text = "".join(answer)
         usage = Usage(input=len(turn.prompt.split()), output=len(text.split()))
         yield usage
-        yield Answered(text=text, usage=usage)
+        yield TurnCompleted(text=text, usage=usage)
 
 
 def _describe_attachments(turn: Turn) -> str:
@@ -88,7 +88,7 @@ async def _run_command(turn: Turn, name: str, rest: str, number: int) -> AsyncIt
             async for event in _use_tool(turn, rest, number):
                 yield event
         case _:
-            yield PartialAnswer(f"There is no demo order !{name}. ")
+            yield PartialAnswer(f"There is no demo command !{name}. ")
 
 
 def _split_words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What answers for an agent whose runtime nobody set up: one sentence that says so, and nothing else."""
+"""The runtime of an agent whose configured runtime does not exist: it answers with one sentence that says so."""
 
 from collections.abc import AsyncGenerator, Iterable
 
@@ -15,5 +15,5 @@ class UnconfiguredRuntime:
         self._configured = ", ".join(configured)
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent, None]:
-        words = f"has the runtime {self.id!r}, which nobody set up; choose one of {self._configured}"
-        yield TurnFailed(message=f"The agent {turn.agent_id} {words}.")
+        problem = f"has the runtime {self.id!r}, which is not set up; choose one of {self._configured}"
+        yield TurnFailed(message=f"The agent {turn.agent_id} {problem}.")

@@ -1,4 +1,4 @@
-"""The caretaker of the CLI agents: claude, gemini, codex and opencode, made when the first turn asks for one."""
+"""The CLI agents claude, gemini, codex and opencode, each created by its first turn."""
 
 import asyncio
 import shutil
@@ -14,7 +14,7 @@ from ...core.model import Caller
 from ...core.ports import AgentRuntime, GrantIssuer
 
 if TYPE_CHECKING:
-    # For the types alone: a gateway without CLI agents starts without them.
+    # Only for types: a gateway without CLI agents does not load them.
     from ..agents.cli.runtime import CliAgent, CliRuntimeContext
 
 CLI_NAMES: Final = ("claude", "gemini", "codex", "opencode")
@@ -32,16 +32,16 @@ async def cli_runtimes(
     grants: GrantIssuer | None = None,
     allowed_tools: Callable[[Caller], Sequence[str]] | None = None,
 ) -> AsyncIterator[Mapping[str, AgentRuntime]]:
-    """The four by name. Entering sweeps up what a crash left; leaving ends what still runs.
+    """The four by name. Entering removes what a crash left; leaving ends what still runs.
 
-    Without `grants` they answer, but have none of the gateway's tools; `menu` says which of them a caller has.
+    Without `grants` they have none of the gateway's tools; `allowed_tools` names those of a caller.
     """
-    bench = _CliAgentFactory(state, roster, url, grants, allowed_tools)
-    await asyncio.to_thread(bench.remove_leftovers)
+    factory = _CliAgentFactory(state, roster, url, grants, allowed_tools)
+    await asyncio.to_thread(factory.remove_leftovers)
     try:
-        yield {name: _LazyCliRuntime(name, bench) for name in CLI_NAMES}
+        yield {name: _LazyCliRuntime(name, factory) for name in CLI_NAMES}
     finally:
-        await asyncio.to_thread(bench.close)
+        await asyncio.to_thread(factory.close)
 
 
 class _CliAgentFactory:
@@ -55,17 +55,14 @@ class _CliAgentFactory:
         grants: GrantIssuer | None,
         allowed_tools: Callable[[Caller], Sequence[str]] | None,
     ) -> None:
-        self._state = state
-        self._roster = roster
-        self._url = url
-        self._grants = grants
-        self._allowed_tools = allowed_tools
-        self._environment: CliRuntimeContext | None = None
+        self._state, self._roster, self._url = state, roster, url
+        self._grants, self._allowed_tools = grants, allowed_tools
+        self._context: CliRuntimeContext | None = None
         self._closers: list[Callable[[], None]] = []
 
     def remove_leftovers(self) -> None:
         if (self._state / RUNS_FOLDER).exists():
-            # Here for start-up: most gateways have nothing to sweep.
+            # Here for start-up: most gateways have nothing to remove.
             from ..agents.cli.run_folder import remove_stale_folders
 
             remove_stale_folders(self._state / RUNS_FOLDER)
@@ -75,49 +72,49 @@ class _CliAgentFactory:
             close()
 
     def create_agent(self, name: str) -> "CliAgent":
-        # Here for start-up: none of this is needed until somebody asks a CLI.
+        # Here for start-up: none of this is needed until a CLI is asked.
         from ..agents.cli.claude import ClaudeAdapter
         from ..agents.cli.codex import CodexAdapter
         from ..agents.cli.gemini import GeminiAdapter  # here for start-up, as above
         from ..agents.cli.opencode import OpenCodeAdapter
         from ..agents.cli.runtime import CliAgent
 
-        dialects = {each.id: each for each in (ClaudeAdapter, GeminiAdapter, CodexAdapter, OpenCodeAdapter)}
-        return CliAgent(dialects[name](), self._get_environment())
+        adapters = {each.id: each for each in (ClaudeAdapter, GeminiAdapter, CodexAdapter, OpenCodeAdapter)}
+        if self._context is None:
+            self._context = self._create_context()
+        return CliAgent(adapters[name](), self._context)
 
-    def _get_environment(self) -> "CliRuntimeContext":
-        if self._environment is None:
-            # Here for start-up, as above.
-            from ...net.orphan_reaper import OrphanReaper
-            from ...net.side_effects_file import read_effects
-            from ..agents.cli.grant_bridge import GatewayAccess
-            from ..agents.cli.run_folder import RunFolders
-            from ..agents.cli.runtime import MOST_CONCURRENT_CLIS, CliRuntimeContext  # here for start-up, as above
+    def _create_context(self) -> "CliRuntimeContext":
+        # Here for start-up, as above.
+        from ...net.orphan_reaper import OrphanReaper
+        from ...net.side_effects_file import read_effects
+        from ..agents.cli.grant_bridge import GatewayAccess  # here for start-up, as above
+        from ..agents.cli.run_folder import RunFolders
+        from ..agents.cli.runtime import MOST_CONCURRENT_CLIS, CliRuntimeContext
 
-            folders, watchman = RunFolders(self._state / RUNS_FOLDER), OrphanReaper()
-            self._closers += [watchman.close, folders.close]
-            bridge = None
-            if self._grants is not None:
-                bridge = GatewayAccess(
-                    url=self._url,
-                    grants=self._grants,
-                    server_command=_server_command(),
-                    read_effects=read_effects,
-                    allowed_tools=self._allowed_tools,
-                )
-            self._environment = CliRuntimeContext(
-                state_folder=self._state,
-                run_folders=folders,
-                get_agent=lambda agent_id: self._roster().get_agent(agent_id),
-                gateway_access=bridge,
-                guard=watchman,
-                slots=asyncio.Semaphore(MOST_CONCURRENT_CLIS),
+        folders, reaper = RunFolders(self._state / RUNS_FOLDER), OrphanReaper()
+        self._closers += [reaper.close, folders.close]
+        access = None
+        if self._grants is not None:
+            access = GatewayAccess(
+                url=self._url,
+                grants=self._grants,
+                server_command=_server_command(),
+                read_effects=read_effects,
+                allowed_tools=self._allowed_tools,
             )
-        return self._environment
+        return CliRuntimeContext(
+            state_folder=self._state,
+            run_folders=folders,
+            get_agent=lambda agent_id: self._roster().get_agent(agent_id),
+            gateway_access=access,
+            guard=reaper,
+            slots=asyncio.Semaphore(MOST_CONCURRENT_CLIS),
+        )
 
 
 class _LazyCliRuntime:
-    """A runtime that is loaded when it is first asked for."""
+    """A runtime that is loaded when it is first used."""
 
     def __init__(self, name: str, factory: _CliAgentFactory) -> None:
         self.id = name

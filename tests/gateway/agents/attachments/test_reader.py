@@ -133,7 +133,7 @@ def test_archives_and_films_are_named_and_never_opened(kind: str) -> None:
     words = prompt(("thing.bin", kind, b"PK\x03\x04" + bytes(64)))
 
     assert (
-        f"[attached: thing.bin ({kind}, 68 bytes); it was not read: files of this kind are kept, not opened]" in words
+        f"[attached: thing.bin ({kind}, 68 bytes); it was not read: files of this kind are stored, not opened]" in words
     )
 
 

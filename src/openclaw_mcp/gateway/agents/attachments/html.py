@@ -1,4 +1,4 @@
-"""A web page as its reader sees it: words, headings and links, without the machinery."""
+"""The text of a web page: words, headings and links."""
 
 import re
 from html.parser import HTMLParser
@@ -21,7 +21,7 @@ CELL_TAGS: Final = frozenset(("td", "th"))
 
 
 def extract_text(data: bytes) -> str:
-    """Never an error: what is broken is read as well as it goes."""
+    """Never an error: broken HTML is read as far as possible."""
     reader = _TextParser()
     reader.feed(decode_text(data))
     reader.close()

@@ -1,4 +1,4 @@
-"""Text files as text: whatever their encoding, and never more than an agent can take."""
+"""Text files: any common encoding, at most as long as an agent can use."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ def decode_text(data: bytes) -> str:
 
 
 def truncate_text(text: str, most: int = MAX_TEXT) -> str:
-    """`text`, and where it was cut, how much is missing."""
+    """`text`; if it was cut, with a note of how much is missing."""
     if len(text) <= most:
         return text
     return f"{text[:most]}\n[… {len(text) - most} more characters were left out]"

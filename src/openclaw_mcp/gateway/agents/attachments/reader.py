@@ -1,4 +1,4 @@
-"""Reads what comes with a message: text out of documents and speech, a line about what can't be read."""
+"""Reads attachments: text from documents and speech, a line about what can't be read."""
 
 import asyncio
 import hashlib
@@ -15,9 +15,9 @@ from . import pdf, plain_text, transcription
 
 logger = logging.getLogger(__name__)
 
-CACHED_TEXTS: Final = 64  # files whose text is remembered: a conversation comes back to them turn after turn
+CACHED_TEXTS: Final = 64  # files whose text is kept: each later turn of a conversation needs it again
 CONCURRENT_READS: Final = 2  # documents and recordings read at the same time
-RECALLED_TEXT: Final = 20_000  # characters of a file of an earlier message that go with it
+RECALLED_TEXT: Final = 20_000  # characters of a file of an earlier message
 
 TEXT_TYPES: Final = ("text/", "application/json", "application/xml", "application/x-yaml", "application/javascript")
 
@@ -35,42 +35,36 @@ class AttachmentReader:
         self._slots = asyncio.Semaphore(CONCURRENT_READS)
 
     async def prepare(self, turn: Turn, accepted_types: tuple[str, ...]) -> Turn:
-        """The turn with the attachments the runtime sees, the others as words after the prompt; its memory likewise."""
+        """The turn with the attachments the runtime can read; the others are text after the prompt, in history too."""
         seen = tuple(item for item in turn.attachments if item.mime_type.startswith(accepted_types))
         unseen = [item for item in turn.attachments if item not in seen]
-        told = [await self._describe(item) for item in unseen]
-        prompt = "\n\n".join([turn.prompt, *told]) if told else turn.prompt
-        recall = turn.load_history
+        prompt = "\n\n".join([turn.prompt, *[await self._describe(item) for item in unseen]])
+        turn = msgspec.structs.replace(turn, prompt=prompt, attachments=seen)
+        if (load := turn.load_history) is None:
+            return turn
 
-        async def remembering(most: int) -> tuple[Json, ...]:
-            bodies = await recall(most) if recall is not None else ()
-            return tuple(
-                [
-                    await self._add_file_texts(turn.session_key, body, accepted_types)
-                    if body.get("attachments")
-                    else body
-                    for body in bodies
-                ]
-            )
+        async def load_history(most: int) -> tuple[Json, ...]:
+            bodies = await load(most)
+            return tuple([await self._add_file_texts(turn.session_key, body, accepted_types) for body in bodies])
 
-        return msgspec.structs.replace(
-            turn, prompt=prompt, attachments=seen, load_history=remembering if recall is not None else None
-        )
+        return msgspec.structs.replace(turn, load_history=load_history)
 
     async def _add_file_texts(self, session: str, body: Json, accepted_types: tuple[str, ...]) -> Json:
-        """A message of the transcript, with what its files said."""
-        stored = [item for item in body["attachments"] if not str(item.get("mimeType", "")).startswith(accepted_types)]
-        if not stored:
-            return body
-        told = []
-        for item in stored:
+        """A message of the transcript, with the texts of its files."""
+        texts = []
+        for item in body.get("attachments") or ():
             kind, name, digest = str(item.get("mimeType", "")), item.get("fileName"), str(item.get("sha256", ""))
-            if digest not in self._texts:
-                data = await self._fetch(session, digest)
-                told.append(await self._describe(Attachment(mime_type=kind, name=name, data=data), RECALLED_TEXT))
+            if kind.startswith(accepted_types):
+                continue
+            if digest in self._texts:
+                known = self._texts[digest]
+                texts.append(self._wrap_text(Attachment(mime_type=kind, name=name), known, RECALLED_TEXT))
             else:
-                told.append(self._wrap_text(Attachment(mime_type=kind, name=name), self._texts[digest], RECALLED_TEXT))
-        return {**body, "content": [*_content_blocks(body), *({"type": "text", "text": text} for text in told)]}
+                data = await self._fetch(session, digest)
+                texts.append(await self._describe(Attachment(mime_type=kind, name=name, data=data), RECALLED_TEXT))
+        if not texts:
+            return body
+        return {**body, "content": [*_content_blocks(body), *({"type": "text", "text": text} for text in texts)]}
 
     async def _describe(self, item: Attachment, most: int = plain_text.MAX_TEXT) -> str:
         if item.data is None:
@@ -83,8 +77,8 @@ class AttachmentReader:
                     text = await self._extract_text(item, item.data)
             except (pdf.UnreadableFile, transcription.TranscriptionFailed) as exc:
                 return _unread_note(item, item.data, str(exc))
-            except Exception:  # whatever a file is, it must not end this turn and every later one that recalls it
-                logger.exception("a file of type %s can't be read", item.mime_type)
+            except Exception:  # no file may end this turn, and every later one that loads it
+                logger.exception("attachments: a file of type %s can't be read", item.mime_type)
                 return _unread_note(item, item.data, "an internal error, see the gateway's log")
             self._texts[digest] = text
             while len(self._texts) > CACHED_TEXTS:
@@ -92,7 +86,7 @@ class AttachmentReader:
         return self._wrap_text(item, text, most)
 
     def _wrap_text(self, item: Attachment, text: str, most: int) -> str:
-        # The words of a file must not be able to end the frame they stand in and speak as the person.
+        # The text of a file must not end the element around it and pass for the person's own.
         inside = plain_text.truncate_text(text, most).replace("</file", "<\u200b/file")
         return f'<file name="{_escape(_display_name(item))}" type="{_escape(item.mime_type)}">\n{inside}\n</file>'
 
@@ -110,7 +104,7 @@ class AttachmentReader:
             audio = self._settings().get("audio", {})
             models = audio.get("models", []) if audio.get("enabled", True) else []
             return await transcription.transcribe(item, data, models)
-        raise pdf.UnreadableFile("files of this kind are kept, not opened")
+        raise pdf.UnreadableFile("files of this kind are stored, not opened")
 
 
 def _display_name(item: Attachment) -> str:
@@ -127,5 +121,5 @@ def _content_blocks(body: Json) -> list[Json]:
 
 
 def _escape(text: str) -> str:
-    """Fit to stand between quotation marks. Not `html.escape`, which brings a table of every entity there is."""
+    """Safe in a quoted attribute. Not `html.escape`, whose module loads a table of all entities."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")

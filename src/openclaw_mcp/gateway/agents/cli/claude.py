@@ -19,6 +19,7 @@ from .dialect import (
     CliReaderState,
     CliTurn,
     object_at,
+    option,
     positive_int,
     strip_tool_prefix,
     text_at,
@@ -33,8 +34,7 @@ CONFINED_ARGS: Final = (
     "--no-chrome",
     "--permission-mode=dontAsk",
 )
-"""No settings of a user or project with their hooks and plugins, no built-in tool, no skill or command, no question
-that somebody might answer with yes."""
+"""No settings of a user or project with their hooks and plugins, no built-in tool, no skill or command, no question."""
 CONFINED_ENV: Final = {
     "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
@@ -43,21 +43,21 @@ CONFINED_ENV: Final = {
 KEPT_SETTINGS: Final = (
     "model", "apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "forceLoginMethod", "forceLoginOrgUUID",
 )  # fmt: skip
-"""Of a user's settings, what the login and the choice of a model need."""
+"""Settings of the user that the login and the choice of a model need."""
 KEPT_ENV: Final = re.compile(
     rf"(ANTHROPIC|AWS|VERTEX_REGION|GOOGLE)_\w+|CLOUD_ML_REGION|CLAUDE_CODE_(USE|SKIP|API_KEY|OAUTH)_\w+|{PROXY_VARIABLES}",
     re.IGNORECASE,
 )
-"""The same, of the variables that those settings name."""
+"""The same, for variables set in those settings."""
 
 STREAM_ARGS: Final = ("--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 
 
 class ClaudeAdapter:
-    """A `Dialect`. Its own servers stay out where strict; of tools, ours are allowed without asking.
+    """With `strict`, no other MCP servers; our tools are allowed without asking.
 
-    A confined run keeps the user's configuration folder, for on some systems the login is bound to it; flags keep
-    everything else in there from being loaded.
+    A confined run keeps the user's configuration folder, because on some systems the login is bound to it; flags keep
+    everything else in it from being loaded.
     """
 
     id = "claude"
@@ -77,7 +77,7 @@ class ClaudeAdapter:
         args = ["-p"]
         if cli_turn.server is not None:
             entry: Json = {"type": "stdio", "command": cli_turn.server.command, "args": cli_turn.server.args, "env": {}}
-            # Otherwise the model would have to search for our tools before it knows of them.
+            # Otherwise the model would have to search for our tools before it can call them.
             entry |= {"alwaysLoad": True, "timeout": CALL_SECONDS * 1000}
             servers = msgspec.json.encode({"mcpServers": {SERVER_NAME: entry}}).decode()
             args += ["--mcp-config", servers, "--allowedTools", f"mcp__{SERVER_NAME}"]
@@ -87,16 +87,11 @@ class ClaudeAdapter:
             args.append("--strict-mcp-config")
             env["ENABLE_CLAUDEAI_MCP_SERVERS"] = "false"  # those of the account it is signed in with
         if cli_turn.system_prompt:
-            path = cli_turn.folder / "about.md"
-            path.write_text(cli_turn.system_prompt)
-            args += ["--append-system-prompt-file", str(path)]
-        if cli_turn.session is not None:
-            args.append(f"--resume={cli_turn.session}")
-        if cli_turn.model is not None:
-            args.append(f"--model={cli_turn.model.removeprefix('anthropic/')}")
+            args += ["--append-system-prompt-file", cli_turn.write_system_prompt()]
+        args += [*option("resume", cli_turn.session), *cli_turn.model_option("anthropic/")]
         if cli_turn.effort is not None:
             args += ["--effort", cli_turn.effort]
-        # Whoever writes must not choose files for it: it would read every `@path` of a message unasked.
+        # Otherwise it would read every `@path` in a message, and its sender could choose files to read.
         env["CLAUDE_CODE_DISABLE_ATTACHMENTS"] = "1"
         if cli_turn.confined_folder is not None:
             settings = write_private_file(
@@ -114,15 +109,15 @@ class ClaudeAdapter:
 
 
 def _build_settings(cli_turn: CliTurn) -> Json:
-    """Of the user's settings what the login needs, and no hooks whatever else is found."""
+    """The settings of the user that the login needs, and no hooks."""
     folder = cli_turn.env.get("CLAUDE_CONFIG_DIR")
     path = (Path(folder) if folder else home_folder(cli_turn.env) / ".claude") / "settings.json"
     try:
         own = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        own = {}  # it would pass over such a file, too
-    named = {name: value for name, value in object_at(own, "env").items() if KEPT_ENV.fullmatch(name)}
-    return {**pick_settings(own, KEPT_SETTINGS), "env": named, "disableAllHooks": True}
+        own = {}  # it ignores such a file, too
+    env = {name: value for name, value in object_at(own, "env").items() if KEPT_ENV.fullmatch(name)}
+    return {**pick_settings(own, KEPT_SETTINGS), "env": env, "disableAllHooks": True}
 
 
 def _encode_message(cli_turn: CliTurn) -> bytes:
@@ -146,7 +141,7 @@ class ClaudeReader(CliReaderState):
     def read_event(self, event: Json) -> Iterator[AgentEvent]:
         self.session = text_at(event, "session_id") or self.session
         if event.get("parent_tool_use_id") is not None:
-            return  # a sub-agent's talk is between the two of them
+            return  # events of a sub-agent
         match event.get("type"):
             case "system" if event.get("subtype") == "init":
                 _warn_failed_server(event.get("mcp_servers"))
@@ -176,13 +171,13 @@ class ClaudeReader(CliReaderState):
 
     def _assistant(self, message: Json) -> Iterator[AgentEvent]:
         if message.get("model") == "<synthetic>":
-            return  # an error in the model's place; the result says it as what it is
+            return  # an error message in place of an answer; the result event reports it
         for block in _object_list(message.get("content")):
             kind = block.get("type")
             if kind == "tool_use":
                 name = strip_tool_prefix(block.get("name"), f"mcp__{SERVER_NAME}__")
                 yield from self.tool_use_events(str(block.get("id")), name, block.get("input"))
-            elif kind == "text" and not self._streamed:  # it came in pieces, where it comes in pieces
+            elif kind == "text" and not self._streamed:  # else it came in pieces before
                 self.start_paragraph()
                 yield from self.text_events(block.get("text"))
             elif kind == "thinking" and not self._streamed and block.get("thinking"):
@@ -215,7 +210,7 @@ class ClaudeReader(CliReaderState):
 def _warn_failed_server(servers: Any) -> None:
     for server in _object_list(servers):
         if server.get("name") == SERVER_NAME and server.get("status") == "failed":
-            logger.warning("Claude Code could not start the gateway's tools and goes on without them")
+            logger.warning("claude: the gateway's MCP server could not be started, the run continues without its tools")
 
 
 def _object_list(content: Any) -> list[Json]:

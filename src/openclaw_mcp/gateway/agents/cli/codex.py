@@ -1,4 +1,4 @@
-"""Codex: `codex exec --json`, everything of ours given by `-c`."""
+"""Codex: `codex exec --json`, configured by `-c` arguments."""
 
 import json
 import logging
@@ -10,19 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ....core.agent import AgentEvent, ModelSelected, ThinkingText, Usage
-from ....core.errors import BadRequest
 from ....core.model import Json
-from .confinement import (
-    PROXY_VARIABLES,
-    check_machine_settings,
-    create_bare_home,
-    home_folder,
-    link_files,
-    move_back,
-    pick_settings,
-    read_env_file,
-    write_private_file,
-)
+from . import confinement
 from .dialect import (
     CALL_SECONDS,
     CONNECT_SECONDS,
@@ -41,7 +30,7 @@ logger = logging.getLogger(__name__)
 HOME_VARIABLE: Final = "CODEX_HOME"
 SYSTEM_CONFIG: Final = Path("/etc/codex/config.toml")
 MANAGED_CONFIG: Final = Path("/etc/codex/managed_config.toml")
-"""What this says, no `-c` changes."""
+"""Its settings override every `-c`."""
 UNSAFE_SETTINGS: Final = (
     "mcp_servers",
     "features",
@@ -51,9 +40,9 @@ UNSAFE_SETTINGS: Final = (
     "default_permissions",
     "sandbox_mode",
 )
-"""Settings there that would give a confined run tools, or files."""
+"""Settings in it that would give a confined run tools, or files."""
 LOGIN_FILES: Final = ("auth.json", "installation_id", "models_cache.json")
-"""What a confined run sees of the user's folder: who is signed in, and which models there are."""
+"""What a confined run sees of the user's folder: the login, and the list of models."""
 KEPT_SETTINGS: Final = (
     "model", "model_provider", "model_providers", "model_reasoning_effort", "model_reasoning_summary",
     "model_verbosity", "model_context_window", "model_auto_compact_token_limit",
@@ -61,9 +50,9 @@ KEPT_SETTINGS: Final = (
     "forced_login_method", "forced_chatgpt_workspace_id", "cli_auth_credentials_store", "analytics",
     "check_for_update_on_startup",
 )  # fmt: skip
-"""Of a user's settings, what the login and the choice of a model need."""
-KEPT_ENV: Final = re.compile(rf"OPENAI_\w+|AWS_\w+|{PROXY_VARIABLES}", re.IGNORECASE)
-"""The same, of the variables in a user's `.env`."""
+"""Settings of the user that the login and the choice of a model need."""
+KEPT_ENV: Final = re.compile(rf"OPENAI_\w+|AWS_\w+|{confinement.PROXY_VARIABLES}", re.IGNORECASE)
+"""The same, for variables in the user's `.env`."""
 NO_TOOLS: Final[Json] = {
     "features": dict.fromkeys(
         (
@@ -80,16 +69,16 @@ NO_TOOLS: Final[Json] = {
     "default_permissions": "none",
     "permissions": {"none": {"filesystem": {":root": "deny"}, "network": {"enabled": False}}},
 }  # fmt: skip
-"""The tools off by name; and should one be there all the same, no file that it may read."""
+"""Every tool off by name; and should one be left, no file that it may read."""
 NO_ENVIRONMENTS: Final = 'default = "none"\ninclude_local = true\n'
-"""And no machine to work on. The local one is there for our server alone."""
+"""No machine to work on. The local one is included only for our server."""
 DISABLED_SERVER: Final = {"command": "false", "url": "http://127.0.0.1"}
-"""How a server is switched off whose entry Codex perhaps does not load: it must be whole, and of the same kind."""
+"""A complete entry by which a server is disabled even if Codex does not load its own entry; the kind must match."""
 
 
 class CodexAdapter:
-    """A `Dialect`. A confined run has a home (`CODEX_HOME`) with the login alone; its sessions lie with those of the
-    other confined runs."""
+    """A confined run has a home (`CODEX_HOME`) with only the login; its sessions are stored with those of the other
+    confined runs."""
 
     id = "codex"
     title = "Codex"
@@ -112,13 +101,13 @@ class CodexAdapter:
             env = self._confine(cli_turn, cli_turn.confined_folder)
             servers = _disable_other_servers(cli_turn)
         elif cli_turn.strict:
-            # What it says of apps and plugins brings servers, too.
+            # Apps and plugins bring servers, too.
             servers, settings = _disable_other_servers(cli_turn), {"features.apps": False, "features.plugins": False}
         if cli_turn.server is not None:
             servers[SERVER_NAME] = {
                 "command": cli_turn.server.command,
                 "args": list(cli_turn.server.args),
-                # Otherwise it waits one second and goes on without our tools, and refuses to call them unasked.
+                # Otherwise it waits one second, continues without our tools, and does not call them without asking.
                 "required": True,
                 "startup_timeout_sec": CONNECT_SECONDS,
                 "tool_timeout_sec": CALL_SECONDS,
@@ -128,8 +117,7 @@ class CodexAdapter:
             settings["mcp_servers"] = servers
         if cli_turn.effort is not None:
             settings["model_reasoning_effort"] = cli_turn.effort
-        if cli_turn.model is not None:
-            args.append(f"--model={cli_turn.model.removeprefix('openai/')}")
+        args += cli_turn.model_option("openai/")
         for name, value in settings.items():
             args += ["-c", f"{name}={to_toml(value)}"]
         args += [f"--image={path}" for path, _ in cli_turn.files]
@@ -137,33 +125,33 @@ class CodexAdapter:
         return CliInvocation(args=args, trailing_args=last, env=env, stdin=compose_prompt(cli_turn))
 
     def _confine(self, cli_turn: CliTurn, confined_folder: Path) -> dict[str, str]:
-        """A home with the login alone, and the variables that lead there."""
-        check_machine_settings(MANAGED_CONFIG, _read_toml(MANAGED_CONFIG), UNSAFE_SETTINGS)
+        """Create a home with only the login; the variables that lead to it."""
+        confinement.check_machine_settings(MANAGED_CONFIG, _read_toml(MANAGED_CONFIG), UNSAFE_SETTINGS)
         real = _codex_home(cli_turn)
-        home = create_bare_home(cli_turn.folder, home_folder(cli_turn.env))
+        home = confinement.create_bare_home(cli_turn.folder, confinement.home_folder(cli_turn.env))
         inside, sessions = home / ".codex", confined_folder / "codex" / "sessions"
         inside.mkdir(mode=0o700)
         sessions.mkdir(parents=True, mode=0o700, exist_ok=True)
-        link_files(inside, real, *LOGIN_FILES)
-        link_files(inside, confined_folder / "codex", "sessions")
-        own = pick_settings(_read_toml(real / "config.toml"), KEPT_SETTINGS)
+        confinement.link_files(inside, real, *LOGIN_FILES)
+        confinement.link_files(inside, confined_folder / "codex", "sessions")
+        own = confinement.pick_settings(_read_toml(real / "config.toml"), KEPT_SETTINGS)
         settings = {**own, **NO_TOOLS}
         lines = [f"{to_toml(name)} = {to_toml(value)}\n" for name, value in settings.items()]
-        write_private_file(inside / "config.toml", "".join(lines).encode())
-        write_private_file(inside / "environments.toml", NO_ENVIRONMENTS.encode())
+        confinement.write_private_file(inside / "config.toml", "".join(lines).encode())
+        confinement.write_private_file(inside / "environments.toml", NO_ENVIRONMENTS.encode())
         return {**_provider_variables(own, real / ".env", cli_turn.env), "HOME": str(home), HOME_VARIABLE: str(inside)}
 
     def create_reader(self, cli_turn: CliTurn) -> "CodexReader":
         return CodexReader(cli_turn.model)
 
     def after_run(self, cli_turn: CliTurn) -> None:
-        """A login that was refreshed goes to the user's."""
+        """Store a refreshed login in the user's folder."""
         if cli_turn.confined_folder is not None:
-            move_back(cli_turn.folder / "home" / ".codex", _codex_home(cli_turn), LOGIN_FILES)
+            confinement.move_back(cli_turn.folder / "home" / ".codex", _codex_home(cli_turn), LOGIN_FILES)
 
 
 def to_toml(value: Any) -> str:
-    """A value as TOML writes it on one line. JSON's strings, numbers and booleans are TOML's too."""
+    """A value as TOML on one line. JSON's strings, numbers and booleans are TOML's too."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{to_toml(name)} = {to_toml(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -174,28 +162,28 @@ def to_toml(value: Any) -> str:
 
 
 def _codex_home(cli_turn: CliTurn) -> Path:
-    return Path(cli_turn.env.get(HOME_VARIABLE) or home_folder(cli_turn.env) / ".codex")
+    return Path(cli_turn.env.get(HOME_VARIABLE) or confinement.home_folder(cli_turn.env) / ".codex")
 
 
 def _provider_variables(settings: Json, path: Path, env: Mapping[str, str]) -> dict[str, str]:
-    """Of the variables the user's `.env` sets, those that the way to the model needs and the run lacks."""
+    """The variables of the user's `.env` that access to the model needs and the run lacks."""
     keys = {text_at(provider, "env_key") for provider in object_at(settings, "model_providers").values()}
-    needed = {name: value for name, value in read_env_file(path).items() if name in keys or KEPT_ENV.fullmatch(name)}
+    needed = {
+        name: value
+        for name, value in confinement.read_env_file(path).items()
+        if name in keys or KEPT_ENV.fullmatch(name)
+    }
     return {name: value for name, value in needed.items() if name not in env}
 
 
 def _read_toml(path: Path) -> Json:
-    try:
-        return tomllib.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, ValueError):
-        raise BadRequest(f"{path} can't be read as TOML; correct it, then ask again") from None
+    settings: Json = confinement.read_settings_file(path, tomllib.loads, "TOML")
+    return settings
 
 
 def _disable_other_servers(cli_turn: CliTurn) -> Json:
-    """Every server that a file of the machine, the user or a project names, switched off. A confined run does not
-    load the user's."""
+    """Entries that disable every server that a file of the machine, the user or a project names. A confined run does
+    not load the user's."""
     home = _codex_home(cli_turn)
     own = [home / "config.toml", *sorted(home.glob("*.config.toml"))] if cli_turn.confined_folder is None else []
     layers = [SYSTEM_CONFIG, *own]
@@ -209,7 +197,7 @@ def _disable_other_servers(cli_turn: CliTurn) -> Json:
 
 
 class CodexReader(CliReaderState):
-    """Its text comes whole, message by message; older versions let an item grow."""
+    """Each message's text comes whole; older versions send an item repeatedly while it grows."""
 
     def __init__(self, model: str | None = None) -> None:
         super().__init__()
@@ -236,7 +224,7 @@ class CodexReader(CliReaderState):
         elif kind == "turn.failed":
             self.error = text_at(object_at(event, "error"), "message") or text_at(event, "message") or "the turn failed"
         elif kind == "error":
-            self.error = text_at(event, "message") or "unknown error"  # perhaps it tries again: see turn.completed
+            self.error = text_at(event, "message") or "unknown error"  # it may recover: see turn.completed
 
     def _item(self, stage: str, item: Json) -> Iterator[AgentEvent]:
         kind = str(item.get("type") or item.get("item_type"))

@@ -1,7 +1,7 @@
-"""A run for somebody who is not the owner: what of this machine its CLI is given, and where its sessions lie.
+"""Confined runs, for people other than the owner: what their CLI gets of this machine, and where its sessions are kept.
 
-Such a run has the tools of the gateway and none of the CLI's own. It loads nothing that its user or a project set up
-for the CLI but the login and which model to use; it works in a folder where there is nothing.
+Such a run has the tools of the gateway and none of the CLI's own. Of what its user or a project set up for the CLI it
+loads only the login and the choice of a model; it works in an empty folder.
 """
 
 import contextlib
@@ -9,33 +9,35 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import pyjson5
 
 from ....core.errors import BadRequest
 from ....core.model import Json
 from ....net.files import make_private_folder
 from .dialect import CliAdapter
 
-LONGEST_INSTRUCTIONS: Final = 32 << 10  # bytes of a workspace's instructions that somebody else's run is told
-CONFINED_FOLDER: Final = "confined"  # the folder in the state directory for what outlives these runs, by agent
+LONGEST_INSTRUCTIONS: Final = 32 << 10  # bytes of a workspace's instructions that a confined run gets
+CONFINED_FOLDER: Final = "confined"  # the folder in the state directory for what outlives confined runs, by agent
 PROXY_VARIABLES: Final = r"(HTTPS?|ALL|NO)_PROXY|NODE_EXTRA_CA_CERTS|SSL_CERT_(FILE|DIR)"
-"""Variables without which a model may be out of reach, as a part of an expression."""
+"""Variables without which a model may be unreachable, as a part of a regular expression."""
 _VARIABLE: Final = re.compile(r"""^\s*(?:export\s+)?(\w+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s#]*))""", re.MULTILINE)
 CLOUD_LOGINS: Final = (".aws", ".azure", ".config/gcloud")
-"""Below a home: logins of clouds that sell models, which a CLI finds by its home alone."""
+"""In a home folder: logins of cloud providers of models, which a CLI finds only by its home."""
 
 
 def prepare_confined_folder(state_folder: Path, agent_id: str) -> Path:
-    """A folder that outlives the agent's confined runs, with the empty one they work in."""
+    """The folder that outlives the agent's confined runs, with the empty `work` they run in."""
     folder = make_private_folder(state_folder / CONFINED_FOLDER) / agent_id
     (folder / "work").mkdir(parents=True, mode=0o700, exist_ok=True)
     return folder.resolve()
 
 
 def filter_environment(env: Mapping[str, str], adapter: CliAdapter) -> dict[str, str]:
-    """The environment without variables that are the CLI's own, except those it needs to reach its model."""
+    """The environment without the CLI's own variables, except those it needs to reach its model."""
     return {
         name: value
         for name, value in env.items()
@@ -48,7 +50,7 @@ def home_folder(env: Mapping[str, str]) -> Path:
 
 
 def create_bare_home(folder: Path, user_home: Path) -> Path:
-    """A new home below the folder that has nothing of the real one but cloud logins."""
+    """A new home in `folder` that holds nothing of the real one but cloud logins."""
     home = folder / "home"
     home.mkdir(mode=0o700)
     for name in CLOUD_LOGINS:
@@ -57,7 +59,7 @@ def create_bare_home(folder: Path, user_home: Path) -> Path:
 
 
 def link_files(folder: Path, source_folder: Path, *names: str) -> None:
-    """Links in a folder to what there is of these names in the real one; links that led elsewhere are gone."""
+    """Link these names in `folder` to those that exist in `source_folder`; replace links that lead elsewhere."""
     for name in names:
         entry, target = folder / name, (source_folder / name).absolute()
         if entry.is_symlink() and entry.readlink() != target:
@@ -69,20 +71,25 @@ def link_files(folder: Path, source_folder: Path, *names: str) -> None:
 
 
 def move_back(folder: Path, target_folder: Path, names: Iterable[str]) -> None:
-    """What a CLI made anew or put in place of a link, such as a refreshed login, goes where the link led."""
+    """Move files that a CLI wrote in place of links, such as a refreshed login, to where the links led."""
     for name in names:
         entry, target = folder / name, (target_folder / name).resolve()
         if entry.is_symlink() or not entry.is_file():
             continue
         with contextlib.suppress(OSError):
             target.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-            draft = target.with_name(f".{target.name}.{os.getpid()}")
-            shutil.move(entry, draft)
-            draft.replace(target)
+            replace_with(target, entry)
+
+
+def replace_with(target: Path, entry: Path) -> None:
+    """Move `entry` over `target` in one step, also from another file system."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.move(entry, draft)
+    draft.replace(target)
 
 
 def write_private_file(path: Path, data: bytes) -> Path:
-    """A new file for this user alone."""
+    """A new file that only this user can read."""
     path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -91,7 +98,7 @@ def write_private_file(path: Path, data: bytes) -> Path:
 
 
 def read_env_file(*paths: Path) -> dict[str, str]:
-    """What the first of these files that can be read sets, one `NAME=value` a line."""
+    """The variables of the first of these files that can be read, one `NAME=value` a line."""
     for path in paths:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             lines = _VARIABLE.finditer(path.read_text())
@@ -100,7 +107,7 @@ def read_env_file(*paths: Path) -> dict[str, str]:
 
 
 def pick_settings(settings: Any, names: Iterable[str]) -> Json:
-    """Of a user's settings what these names say, and not a key more. A dot leads into an object."""
+    """Only the settings of these names. A dot leads into an object."""
     found: Json = {}
     for name in names:
         source, target = settings, found
@@ -114,19 +121,29 @@ def pick_settings(settings: Any, names: Iterable[str]) -> Json:
     return found
 
 
+def read_settings_file(path: Path, parse: Callable[[str], Any], format: str) -> Any:
+    """The settings in a file; an empty object when there is no file. Raises BadRequest."""
+    try:
+        return parse(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, pyjson5.Json5Exception):
+        raise BadRequest(f"{path} can't be read as {format}; correct it, then ask again") from None
+
+
 def check_machine_settings(path: Path, settings: Json, names: Iterable[str]) -> None:
-    """Raises BadRequest where a file for all users of the machine, which has the last word, says what would undo the
+    """Raises BadRequest when a file for all users of the machine, which overrides ours, sets what would undo the
     confinement (`names`)."""
     found = [name for name in names if settings.get(name)]
     if found:
         raise BadRequest(
             f"{path} sets {', '.join(found)} for all users of this machine, which can't be kept out of a run for "
-            "somebody who is not the owner; have it taken out there, or use another runtime for this agent"
+            "somebody who is not the owner; remove it there, or use another runtime for this agent"
         )
 
 
 def read_workspace_instructions(workspace: Path, name: str) -> str:
-    """The workspace's own instructions; empty where there are none. What they point to outside is not read."""
+    """The workspace's own instructions; empty when there are none. A link out of the workspace is not followed."""
     try:
         path = (workspace / name).resolve(strict=True)
         if not path.is_relative_to(workspace.resolve()):

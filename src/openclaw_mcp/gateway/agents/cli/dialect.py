@@ -1,4 +1,4 @@
-"""What the four have in common: what one is told, how its talk is read, how its failures are put into a sentence."""
+"""What the four CLIs have in common: the turn they are given, the events they print, the errors they report."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,25 +11,25 @@ from ....core.agent import AgentEvent, PartialAnswer, ToolOutcome, ToolUse, Usag
 from ....core.model import Json
 
 SERVER_NAME: Final = "remoteclaw"
-"""What our own MCP server is called in every CLI's configuration."""
-CONNECT_SECONDS: Final = 30  # a CLI gives our server this long to start
-CALL_SECONDS: Final = 300  # and this long for a call: a tool may wait for another agent's answer
-MAX_RESULT_LENGTH: Final = 256 << 10  # characters of a tool's answer that a transcript keeps
+"""The name of our own MCP server in every CLI's configuration."""
+CONNECT_SECONDS: Final = 30  # seconds a CLI gives our server to start
+CALL_SECONDS: Final = 300  # seconds for a call: a tool may wait for another agent's answer
+MAX_RESULT_LENGTH: Final = 256 << 10  # characters of a tool's result that a transcript keeps
 
 
 class McpServerCommand(Struct, frozen=True):
-    """An MCP server to be started by the CLI. It holds no secret: it may stand on a command line."""
+    """An MCP server to be started by the CLI. It holds no secret, so it may be on a command line."""
 
     command: str
     args: tuple[str, ...] = ()
 
 
 class CliTurn(Struct, frozen=True, kw_only=True):
-    """One turn, as a CLI is told of it."""
+    """One turn, as a CLI is given it."""
 
     prompt: str
     system_prompt: str = ""
-    """What the agent must know besides: who writes, where, how to answer."""
+    """What else the agent must know: who writes, where, how to answer."""
     session: str | None = None
     model: str | None = None
     effort: Literal["low", "medium", "high"] | None = None
@@ -37,41 +37,50 @@ class CliTurn(Struct, frozen=True, kw_only=True):
     """Attachments it can see, as files in `folder`, with their MIME types."""
     server: McpServerCommand | None = None
     strict: bool = True
-    """Whether ours is the only MCP server, whatever the CLI's user set up for it."""
+    """Whether ours is the only MCP server, also when the CLI's user set up others."""
     folder: Path
-    """This run's own, private, gone after it."""
+    """This run's own, private, removed after it."""
     confined_folder: Path | None = None
     """Set when the CLI may have no tools but our server's and no settings but its login's: see `confinement`. A
-    private folder that is still there for the next such run, where sessions may lie."""
+    private folder that is kept for the next such run, and where sessions may be stored."""
     conversation_id: str = ""
-    """The name of a folder for the gateway's session alone, where such runs must not see each other's sessions."""
+    """The name of a folder for this session only, for CLIs whose confined runs could read each other's sessions."""
     env: Mapping[str, str]
-    """What the CLI inherits."""
+    """The environment the CLI inherits."""
     cwd: Path
+
+    def model_option(self, provider: str = "") -> list[str]:
+        """The argument that chooses the model, if one is chosen, without the provider's prefix."""
+        return option("model", None if self.model is None else self.model.removeprefix(provider))
+
+    def write_system_prompt(self) -> str:
+        path = self.folder / "about.md"
+        path.write_text(self.system_prompt)
+        return str(path)
 
 
 class CliInvocation(Struct, frozen=True, kw_only=True):
-    """What to start it with. `stdin` is the prompt in the CLI's own form."""
+    """How to start it. `stdin` is the prompt in the CLI's own format."""
 
     args: Sequence[str]
     trailing_args: Sequence[str] = ()
-    """What must come after the arguments a person added."""
+    """Arguments that must come after those a person added."""
     env: Mapping[str, str] = {}
     stdin: bytes
 
 
 class CliEventReader(Protocol):
-    """Reads one run's events. Fields are filled as they come."""
+    """Reads one run's events and collects their data in its fields."""
 
     session: str | None
     done: bool
-    """The CLI said that it answered to the end."""
+    """Whether the CLI reported that its answer is complete."""
     error: str | None
-    """The last complaint; one that was overcome is taken back."""
+    """The last error; None again once the CLI has recovered from it."""
     stop_reason: str
     usage: Usage | None
     text: str | None
-    """The answer, where the CLI said it at the end and nowhere else."""
+    """The answer, if the CLI gave it only at the end."""
 
     def read_event(self, event: Json) -> Iterable[AgentEvent]: ...
 
@@ -84,14 +93,14 @@ class CliAdapter(Protocol):
     program: str
     install: str
     sign_in: str
-    """How a person lets it use its model."""
+    """How a person signs it in."""
     media_types: tuple[str, ...]
     cumulative_usage: tuple[str, ...]
-    """Fields of `Usage` that it counts for a whole session, not for a turn."""
+    """Fields of `Usage` that it counts per session, not per turn."""
     instructions_file: str
     """The file of a workspace that holds instructions for it."""
     variable_prefixes: re.Pattern[str]
-    """How names of variables begin that tell this CLI what to do."""
+    """How the names of this CLI's own variables begin."""
     allowed_variables: re.Pattern[str]
     """Those of them that a confined run keeps: how the model is reached, and what makes the CLI do less."""
 
@@ -100,19 +109,17 @@ class CliAdapter(Protocol):
     def create_reader(self, cli_turn: CliTurn) -> CliEventReader: ...
 
     def after_run(self, cli_turn: CliTurn) -> None:
-        """The run is over, its folder still there: bring home what belongs to the user."""
+        """Called after the run, while its folder exists: move what belongs to the user back to the user's files."""
 
 
 def compose_prompt(cli_turn: CliTurn) -> bytes:
-    """The prompt for a CLI that takes no instructions beside it."""
-    told = f"<instructions>\n{cli_turn.system_prompt}\n</instructions>\n\n" if cli_turn.system_prompt else ""
-    return (told + cli_turn.prompt).encode()
+    """The prompt for a CLI that takes no separate instructions."""
+    instructions = f"<instructions>\n{cli_turn.system_prompt}\n</instructions>\n\n" if cli_turn.system_prompt else ""
+    return (instructions + cli_turn.prompt).encode()
 
 
 class CliReaderState:
-    """What every reader keeps."""
-
-    provider = ""
+    """The fields of a `CliEventReader`, and the events all readers emit."""
 
     def __init__(self) -> None:
         self.session: str | None = None
@@ -131,7 +138,7 @@ class CliReaderState:
             self._has_text, self._needs_break = True, False
 
     def start_paragraph(self) -> None:
-        """What is said next is a paragraph of its own."""
+        """The next text is a paragraph of its own."""
         self._needs_break = True
 
     def tool_use_events(self, id: str, name: Any, arguments: Any) -> Iterator[AgentEvent]:
@@ -143,17 +150,19 @@ class CliReaderState:
         yield ToolOutcome(id, self._tool_names.get(id, "tool"), to_content_blocks(content), failed=failed)
 
 
+def option(name: str, value: object) -> list[str]:
+    """The argument `--name=value`, unless the value is None."""
+    return [] if value is None else [f"--{name}={value}"]
+
+
 def strip_tool_prefix(name: Any, *prefixes: str) -> str:
-    """A tool's name; of our own server's tools, without what the CLI puts before it."""
+    """A tool's name; for our own server's tools, without the CLI's prefix."""
     text = str(name or "tool")
-    for prefix in prefixes:
-        if text.startswith(prefix):
-            return text[len(prefix) :]
-    return text
+    return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
 
 
 def to_content_blocks(content: Any) -> tuple[Json, ...]:
-    """A tool's answer in whatever shape, as MCP content blocks."""
+    """A tool's result, in any form, as MCP content blocks."""
     if content is None:
         return ()
     if isinstance(content, list):
@@ -179,13 +188,13 @@ def positive_int(value: Any) -> int:
 
 
 def object_at(value: Any, name: str) -> Json:
-    """The object at a name; empty where there is none."""
+    """The object of this name; empty when there is none."""
     inner = value.get(name) if isinstance(value, dict) else None
     return inner if isinstance(inner, dict) else {}
 
 
 def text_at(value: Any, *names: str) -> str | None:
-    """The first of the names that holds a text."""
+    """The text of the first of these names that has one."""
     found = (value.get(name) for name in names) if isinstance(value, dict) else ()
     return next((text for text in found if isinstance(text, str) and text), None)
 
@@ -228,5 +237,5 @@ _COMPILED_PATTERNS: Final = tuple((kind, re.compile(pattern, re.IGNORECASE)) for
 
 
 def classify_error(text: str) -> CliErrorKind:
-    """What a complaint is about; the first that fits."""
+    """The kind of an error text: the first whose pattern matches."""
     return next((kind for kind, pattern in _COMPILED_PATTERNS if pattern.search(text)), "other")

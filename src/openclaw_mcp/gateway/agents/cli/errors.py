@@ -1,4 +1,4 @@
-"""Why a CLI did not answer, in one sentence for the person who asked."""
+"""The reason a CLI did not answer, in one sentence for the person who asked."""
 
 import signal
 from collections.abc import Sequence
@@ -6,19 +6,19 @@ from typing import Final
 
 from ....core.agent import TurnFailed
 from ....core.errors import OpenClawError
-from .dialect import CliAdapter, classify_error
+from .dialect import CliAdapter, CliErrorKind, classify_error
 from .process import CliSilentError
 
-QUOTE_LENGTH: Final = 300  # characters of the CLI's own complaint that the sentence repeats
-DETAIL_LENGTH: Final = 2000  # characters of it that are kept with the run
+QUOTE_LENGTH: Final = 300  # characters of the CLI's own error text that the sentence quotes
+DETAIL_LENGTH: Final = 2000  # characters of it that are stored with the run
 
 
 def installation_failure(adapter: CliAdapter, command: str) -> TurnFailed:
     if command != adapter.program:
-        said = f"{adapter.title} can't be run: there is no program {command}; correct the agent's runtimeCommand."
+        message = f"{adapter.title} can't be run: there is no program {command}; correct the agent's runtimeCommand."
     else:
-        said = f"{adapter.title} is not installed here: run `{adapter.install}`, or set the agent's runtimeCommand."
-    return TurnFailed(message=said, detail={"code": "not_installed"})
+        message = f"{adapter.title} is not installed here: run `{adapter.install}`, or set the agent's runtimeCommand."
+    return TurnFailed(message=message, detail={"code": "not_installed"})
 
 
 def start_failure(adapter: CliAdapter, exc: OpenClawError | OSError) -> TurnFailed:
@@ -31,41 +31,40 @@ def start_failure(adapter: CliAdapter, exc: OpenClawError | OSError) -> TurnFail
 
 def timeout_failure(adapter: CliAdapter, exc: CliSilentError) -> TurnFailed:
     setting = "runtimeStartupSeconds" if exc.when == "start" else "runtimeIdleSeconds"
-    said = f"{adapter.title} said nothing for {exc.seconds:g} s and was stopped; if it needs longer, raise {setting}."
-    return TurnFailed(message=said, kind="timeout", detail={"code": f"silent_{exc.when}"})
+    message = (
+        f"{adapter.title} said nothing for {exc.seconds:g} s and was stopped; if it needs longer, raise {setting}."
+    )
+    return TurnFailed(message=message, kind="timeout", detail={"code": f"silent_{exc.when}"})
+
+
+_MESSAGES: Final[dict[CliErrorKind, str]] = {
+    "auth": "{title} may not use its model: {sign_in}. It said: {quote}",
+    "rate": "{title}'s model is busy or its limit is reached; try again later. It said: {quote}",
+    "context": "This conversation has grown too long for {title}'s model; the next message begins a new one.",
+    "network": "{title} can't reach its model; check the network, or its base URL. It said: {quote}",
+    "server": "{title} could not start the gateway's tools; the run's detail has its output. It said: {quote}",
+}
 
 
 def run_failure(adapter: CliAdapter, error_text: str, status: int | None, *, secrets: Sequence[str]) -> TurnFailed:
-    """`complaint` is what it said itself: an error event, else the end of its stderr."""
+    """`error_text`: the CLI's error event, else the end of its stderr."""
     for secret in secrets:
         error_text = error_text.replace(secret, "…")
-    what, words = classify_error(error_text), _last_lines(error_text)
-    detail = {"code": what, "said": error_text[-DETAIL_LENGTH:], "status": status}
-    match what:
-        case "auth":
-            said = f"{adapter.title} may not use its model: {adapter.sign_in}. It said: {words}"
-            return TurnFailed(message=said, detail=detail)
-        case "rate":
-            said = f"{adapter.title}'s model is busy or its limit is reached; try again later. It said: {words}"
-            return TurnFailed(message=said, kind="rate_limit", detail=detail)
-        case "context":
-            said = (
-                f"This conversation has grown too long for {adapter.title}'s model; the next message begins a new one."
-            )
-            return TurnFailed(message=said, kind="context_length", detail=detail, drop_resume=True)
-        case "network":
-            said = f"{adapter.title} can't reach its model; check the network, or its base URL. It said: {words}"
-            return TurnFailed(message=said, detail=detail)
-        case "server":
-            said = f"{adapter.title} could not start the gateway's tools; see its words in the run. It said: {words}"
-            return TurnFailed(message=said, detail=detail)
-        case _:
-            said = f"{adapter.title} {_describe_exit(status)}" + (f": {words}" if words else " and said nothing.")
-            return TurnFailed(message=said, detail=detail, drop_resume=what == "resume")
+    code, quote = classify_error(error_text), _last_lines(error_text)
+    if code in _MESSAGES:
+        message = _MESSAGES[code].format(title=adapter.title, sign_in=adapter.sign_in, quote=quote)
+    else:
+        message = f"{adapter.title} {_describe_exit(status)}" + (f": {quote}" if quote else " and said nothing.")
+    return TurnFailed(
+        message=message,
+        kind="rate_limit" if code == "rate" else "context_length" if code == "context" else "unknown",
+        detail={"code": code, "said": error_text[-DETAIL_LENGTH:], "status": status},
+        drop_resume=code in ("context", "resume"),
+    )
 
 
 def _last_lines(error_text: str) -> str:
-    """The last lines of it, on one."""
+    """The end of the text, on one line."""
     lines = [line.strip() for line in error_text.splitlines() if line.strip()]
     text = " | ".join(lines)
     printable = "".join(char if char.isprintable() else " " for char in text)

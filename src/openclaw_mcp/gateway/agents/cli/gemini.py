@@ -1,10 +1,7 @@
 """Gemini CLI: `gemini --output-format stream-json`, with a home of its own for the run."""
 
 import contextlib
-import logging
-import os
 import re
-import shutil
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +13,7 @@ import pyjson5
 from ....core.agent import AgentEvent, ModelSelected, Usage
 from ....core.errors import BadRequest
 from ....core.model import Json
-from .confinement import PROXY_VARIABLES, link_files, move_back, pick_settings, read_env_file, write_private_file
+from . import confinement
 from .dialect import (
     CALL_SECONDS,
     SERVER_NAME,
@@ -26,35 +23,31 @@ from .dialect import (
     McpServerCommand,
     compose_prompt,
     object_at,
+    option,
     positive_int,
     strip_tool_prefix,
     text_at,
 )
 
-logger = logging.getLogger(__name__)
-
 HOME_VARIABLE: Final = "GEMINI_CLI_HOME"
 SETTINGS_FILE: Final = "settings.json"
 PROJECTS_FILE: Final = "projects.json"
-SESSION_FOLDERS: Final = (
-    "tmp",
-    "history",
-)  # where sessions lie; made at home first, so that what is written stays there
+SESSION_FOLDERS: Final = ("tmp", "history")  # of sessions; created in the real home first, so that they are kept there
 LOGIN_FILES: Final = (
     "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", "user_id",
 )  # fmt: skip
-"""What a confined run sees of the user's folder: who is signed in."""
+"""What a confined run sees of the user's folder: the login."""
 KEPT_SETTINGS: Final = (
     "security.auth", "model.name", "modelConfigs", "billing", "privacy", "general.maxAttempts",
     "general.retryFetchErrors", "general.enableAutoUpdate", "general.enableAutoUpdateNotification",
     "general.sessionRetention", "advanced.dnsResolutionOrder", "advanced.autoConfigureMemory",
 )  # fmt: skip
-"""Of a user's settings, what the login and the choice of a model need."""
+"""Settings of the user that the login and the choice of a model need."""
 KEPT_ENV: Final = re.compile(
-    rf"GEMINI_(API_KEY|MODEL)|GOOGLE_(API_KEY|APPLICATION_CREDENTIALS|CLOUD_\w+|GENAI_\w+|\w+_BASE_URL)|{PROXY_VARIABLES}",
+    rf"GEMINI_(API_KEY|MODEL)|GOOGLE_(API_KEY|APPLICATION_CREDENTIALS|CLOUD_\w+|GENAI_\w+|\w+_BASE_URL)|{confinement.PROXY_VARIABLES}",
     re.IGNORECASE,
 )
-"""The same, of the variables in a user's `.env`."""
+"""The same, for variables in the user's `.env`."""
 NO_TOOLS: Final[Json] = {
     "tools": {"core": []},
     "mcp": {"allowed": [SERVER_NAME]},
@@ -65,10 +58,10 @@ NO_TOOLS: Final[Json] = {
     "telemetry": {"enabled": False},
     "ide": {"enabled": False},
     "advanced": {"ignoreLocalEnv": True},
-    # No memory file is called that, in this folder or any above.
+    # No memory file has that name, in this folder or any above.
     "context": {"fileName": ["no-such-memory.md"], "memoryBoundaryMarkers": []},
 }
-"""No built-in tool, and nothing that brings others or runs commands."""
+"""No built-in tool, and nothing that adds others or runs commands."""
 POLICY_RULES: Final = f"""
 [[rule]]
 toolName = "*"
@@ -80,17 +73,17 @@ toolName = "mcp_{SERVER_NAME}_*"
 decision = "allow"
 priority = 950
 """
-"""The same once more, for a tool nobody has heard of yet."""
+"""The same again, for tools that later versions may add."""
 _AT: Final = re.compile("@")
 _ONE_NAME: Final = re.compile(r"""([^/"\\ \t\n\r]{0,255})(?:[ \t\n\r]|\Z)""")
-"""Words behind an `@` that can only mean an entry of the folder itself: one name, with no separator and no quoting."""
+"""A word after an `@` that can only mean an entry of the folder itself: one name, with no separator and no quoting."""
 _SPECIAL_CHARACTERS: Final = re.compile(r"([\s\\,;!?()\[\]{}])")
 
 
 class GeminiAdapter:
-    """A `Dialect`. Gemini reads its servers from a user's settings file alone. Rather than write into that, a run gets
-    a home that holds links to everything in the user's `~/.gemini` and settings of its own: the user's, and our server.
-    A confined run's home has the logins, and the sessions of its own conversation.
+    """Gemini reads its servers only from the user's settings file. Rather than change that, a run gets a home with
+    links to everything in the user's `~/.gemini` and settings of its own: the user's, and our server. A confined run's
+    home has the logins, and the sessions of its own conversation.
     """
 
     id = "gemini"
@@ -105,30 +98,26 @@ class GeminiAdapter:
     allowed_variables = re.compile(r"GEMINI_(API_KEY|MODEL|API_KEY_AUTH_MECHANISM|DEFAULT_AUTH_TYPE|FORCE_\w+_STORAGE)")
 
     def build_invocation(self, cli_turn: CliTurn) -> CliInvocation:
-        # A person chose the folder in the config; the folder's own settings stay out all the same.
+        # A person chose the folder in the config; the folder's own settings are not loaded all the same.
         args = ["--output-format", "stream-json", "--skip-trust"]
-        if cli_turn.session is not None:
-            args.append(f"--resume={cli_turn.session}")
-        if cli_turn.model is not None:
-            args.append(f"--model={cli_turn.model.removeprefix('google/')}")
+        args += [*option("resume", cli_turn.session), *cli_turn.model_option("google/")]
         if cli_turn.strict:
             args.append(f"--allowed-mcp-server-names={SERVER_NAME}")
         if cli_turn.confined_folder is not None:
-            rules = write_private_file(cli_turn.folder / "rules.toml", POLICY_RULES.encode())
+            rules = confinement.write_private_file(cli_turn.folder / "rules.toml", POLICY_RULES.encode())
             args += ["--extensions=none", f"--admin-policy={rules}", "--approval-mode=default"]
         if cli_turn.files:
             args.append(f"--include-directories={cli_turn.files[0][0].parent}")
         seen = "".join(f"@{_escape_path(path)}\n" for path, _ in cli_turn.files)
-        # It starts itself a second time otherwise, and the first ignores signals.
+        # Otherwise it starts itself a second time, and the first process ignores signals.
         env = {"GEMINI_CLI_NO_RELAUNCH": "true"}
         if cli_turn.confined_folder is not None:
-            named = read_env_file(_gemini_home(cli_turn) / ".env", _gemini_home(cli_turn).parent / ".env")
-            env |= {
-                name: value for name, value in named.items() if KEPT_ENV.fullmatch(name) and name not in cli_turn.env
-            }
+            home = _gemini_home(cli_turn)
+            own = confinement.read_env_file(home / ".env", home.parent / ".env")
+            env |= {name: own[name] for name in own if KEPT_ENV.fullmatch(name) and name not in cli_turn.env}
             env[HOME_VARIABLE] = str(self._confine(cli_turn, cli_turn.confined_folder))
         elif cli_turn.server is not None:
-            env[HOME_VARIABLE] = str(self._build_home(cli_turn))
+            env[HOME_VARIABLE] = str(self._build_home(cli_turn, cli_turn.server))
         folder = cli_turn.cwd if cli_turn.confined_folder is None else None
         return CliInvocation(
             args=args,
@@ -136,11 +125,8 @@ class GeminiAdapter:
             stdin=seen.encode() + _escape_file_references(compose_prompt(cli_turn).decode(), folder).encode(),
         )
 
-    def _build_home(self, cli_turn: CliTurn) -> Path:
-        assert cli_turn.server is not None
-        real, home = _gemini_home(cli_turn), cli_turn.folder / "home"
-        inside = home / ".gemini"
-        inside.mkdir(parents=True, mode=0o700)
+    def _build_home(self, cli_turn: CliTurn, server: McpServerCommand) -> Path:
+        real, home, inside = _create_home(cli_turn)
         for name in SESSION_FOLDERS:
             (real / name).mkdir(parents=True, exist_ok=True)
         for kept in real.iterdir():
@@ -149,48 +135,44 @@ class GeminiAdapter:
         if (real.parent / ".env").exists():
             (home / ".env").symlink_to(real.parent / ".env")
         settings = _read_settings(real / SETTINGS_FILE)
-        servers = {
-            **({} if cli_turn.strict else object_at(settings, "mcpServers")),
-            SERVER_NAME: _server_entry(cli_turn.server),
-        }
-        # An `@` in a message means the file of exactly that name, if any: see `_unread`.
+        others = {} if cli_turn.strict else object_at(settings, "mcpServers")
+        servers = {**others, SERVER_NAME: _server_entry(server)}
+        # An `@` in a message means the file of exactly that name, if any: see `_escape_file_references`.
         filtering = {**object_at(object_at(settings, "context"), "fileFiltering"), "enableRecursiveFileSearch": False}
         context = {**object_at(settings, "context"), "fileFiltering": filtering}
         data = msgspec.json.encode({**settings, "mcpServers": servers, "context": context})
-        write_private_file(inside / SETTINGS_FILE, data)
+        confinement.write_private_file(inside / SETTINGS_FILE, data)
         return home
 
     def _confine(self, cli_turn: CliTurn, confined_folder: Path) -> Path:
-        """A home with the logins, and the sessions of this conversation: Gemini lets every run read the folder where
-        those of its project lie, and all confined runs of an agent are one project."""
-        real, home = _gemini_home(cli_turn), cli_turn.folder / "home"
-        inside = home / ".gemini"
-        inside.mkdir(parents=True, mode=0o700)
+        """A home with the logins, and only this conversation's sessions: Gemini lets every run read the sessions of its
+        project, and all confined runs of an agent are one project."""
+        real, home, inside = _create_home(cli_turn)
         own = confined_folder / self.id / cli_turn.conversation_id
         for name in SESSION_FOLDERS:
             (own / name).mkdir(parents=True, mode=0o700, exist_ok=True)
-        link_files(inside, own, *SESSION_FOLDERS)
-        link_files(inside, real, *LOGIN_FILES)
-        # Empty: Gemini looks for the first of its kind in the folder it works in and all above.
+        confinement.link_files(inside, own, *SESSION_FOLDERS)
+        confinement.link_files(inside, real, *LOGIN_FILES)
+        # Empty: Gemini reads the first such file in the folder it works in and all above.
         (confined_folder / "work" / ".gemini").mkdir(mode=0o700, exist_ok=True)
         (confined_folder / "work" / ".gemini" / ".env").touch()
-        settings = pick_settings(_read_settings(real / SETTINGS_FILE), KEPT_SETTINGS)
+        settings = confinement.pick_settings(_read_settings(real / SETTINGS_FILE), KEPT_SETTINGS)
         whole: Json = {**settings, **NO_TOOLS, "advanced": {**object_at(settings, "advanced"), **NO_TOOLS["advanced"]}}
         whole["context"] = {**NO_TOOLS["context"], "fileFiltering": {"enableRecursiveFileSearch": False}}
         if cli_turn.server is not None:
             whole["mcpServers"] = {SERVER_NAME: _server_entry(cli_turn.server)}
-        write_private_file(inside / SETTINGS_FILE, msgspec.json.encode(whole))
+        confinement.write_private_file(inside / SETTINGS_FILE, msgspec.json.encode(whole))
         return home
 
     def create_reader(self, cli_turn: CliTurn) -> "GeminiReader":
         return GeminiReader()
 
     def after_run(self, cli_turn: CliTurn) -> None:
-        """What Gemini made anew or replaced in the run's home goes to the user's: a refreshed login, and in the owner's
+        """Move what Gemini created or replaced in the run's home to the user's: a refreshed login, and in the owner's
         runs its list of projects."""
         inside = cli_turn.folder / "home" / ".gemini"
         if cli_turn.confined_folder is not None:
-            move_back(inside, _gemini_home(cli_turn), LOGIN_FILES)
+            confinement.move_back(inside, _gemini_home(cli_turn), LOGIN_FILES)
             return
         with contextlib.suppress(OSError):
             for entry in inside.iterdir():
@@ -199,13 +181,21 @@ class GeminiAdapter:
                 _move_entry_back(entry, _gemini_home(cli_turn) / entry.name)
 
 
+def _create_home(cli_turn: CliTurn) -> tuple[Path, Path, Path]:
+    """The user's `.gemini`, the run's home, and the empty `.gemini` in it."""
+    home = cli_turn.folder / "home"
+    inside = home / ".gemini"
+    inside.mkdir(parents=True, mode=0o700)
+    return _gemini_home(cli_turn), home, inside
+
+
 def _server_entry(server: McpServerCommand) -> Json:
     return {"command": server.command, "args": server.args, "trust": True, "timeout": CALL_SECONDS * 1000}
 
 
 def _escape_file_references(text: str, folder: Path | None) -> str:
-    """The text, with a backslash before each `@` that may name a file: whoever writes must not choose files for it.
-    `folder` is where an owner's run works; without one, every `@` has its backslash."""
+    """The text with a backslash before each `@` that may name a file: a sender must not choose files to read.
+    `folder` is where an owner's run works; without it, every `@` gets its backslash."""
     if "@" not in text:
         return text
     names = [""]
@@ -215,14 +205,14 @@ def _escape_file_references(text: str, folder: Path | None) -> str:
 
 
 def _may_name_file(text: str, start: int, names: Sequence[str]) -> bool:
-    """Whether what stands there is more than one plain word, or begins like a name in the folder. With a separator any
-    word may lead anywhere (`x/../file`, though there is no `x`); where a word with quotes ends is for Gemini to say."""
+    """Whether the text at `start` is more than one plain word, or begins like a name in the folder. With a separator
+    any word may lead anywhere (`x/../file`, even without an `x`); where a quoted word ends only Gemini decides."""
     word = _ONE_NAME.match(text, start)
     return word is None or _normalize_name(word[1]).startswith((".", "~", *names))
 
 
 def _normalize_name(name: str) -> str:
-    """One form of all that some file system takes for the same name."""
+    """The same text for all names that some file system takes for the same."""
     return unicodedata.normalize("NFKC", name.replace("'", "")).casefold()
 
 
@@ -236,7 +226,7 @@ def _gemini_home(cli_turn: CliTurn) -> Path:
 
 
 def _merge_projects(entry: Path, target: Path) -> None:
-    """Several runs may have added to it."""
+    """Add the user's entries to ours: several runs may have changed the file."""
     if entry.is_symlink():
         return
     with contextlib.suppress(OSError, ValueError, pyjson5.Json5Exception):
@@ -250,18 +240,11 @@ def _move_entry_back(entry: Path, target: Path) -> None:
         _merge_projects(entry, target)
     if entry.is_dir() and target.exists():
         return
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.move(entry, draft)
-    draft.replace(target)
+    confinement.replace_with(target, entry)
 
 
 def _read_settings(path: Path) -> Json:
-    try:
-        settings = pyjson5.decode(path.read_text())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, pyjson5.Json5Exception):
-        raise BadRequest(f"{path} can't be read as JSON; correct it, then ask again") from None
+    settings = confinement.read_settings_file(path, pyjson5.decode, "JSON")
     if not isinstance(settings, dict):
         raise BadRequest(f"{path} does not hold a JSON object; correct it, then ask again")
     return settings
@@ -280,10 +263,11 @@ class GeminiReader(CliReaderState):
                 yield from self.tool_use_events(str(event.get("tool_id")), name, event.get("parameters") or {})
             case "tool_result":
                 reason = event.get("error")
-                said = event.get("output") or text_at(reason, "message") or reason
-                yield from self.tool_outcome_events(
-                    str(event.get("tool_id")), said, failed=event.get("status") == "error"
+                content, failed = (
+                    event.get("output") or text_at(reason, "message") or reason,
+                    event.get("status") == "error",
                 )
+                yield from self.tool_outcome_events(str(event.get("tool_id")), content, failed=failed)
             case "error":
                 self.error = text_at(event, "message")
             case "result":

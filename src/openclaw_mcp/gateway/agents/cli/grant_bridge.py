@@ -1,7 +1,6 @@
-"""The way back for a CLI agent: a server of ours beside it, a grant for its run, and what it did with them."""
+"""A CLI agent's access to the gateway: our MCP server beside it, a grant for its run, and the effects of both."""
 
 import asyncio
-import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,16 +13,19 @@ from ....core.agent import Turn
 from ....core.effects import RunEffects, merge_effects
 from ....core.model import Caller, Grant
 from ....core.ports import GrantIssuer
+from .confinement import write_private_file
 from .dialect import McpServerCommand
 
-GRANT_SECONDS: Final = 24 * 3600.0  # the longest run there is; a grant ends with its run, this is for when we forget
+GRANT_SECONDS: Final = (
+    24 * 3600.0
+)  # the longest run there is; a grant is revoked with its run, this bounds one that is not
 LAUNCH: Final = '. "$0" && exec "$@"'
-"""The server's environment lies in a file for this user alone, so that it stands on no command line, in no CLI's
-configuration, and in no environment that the CLI's own tools and other servers inherit."""
+"""The server's environment is in a private file, so that it is on no command line, in no CLI's configuration, and in no
+environment that the CLI's own tools and other servers inherit."""
 
 
 class GatewayAccess(Struct, frozen=True, kw_only=True):
-    """What the caretaker knows of the gateway."""
+    """Where the gateway is, and how a run gets access to it."""
 
     url: str
     grants: GrantIssuer
@@ -31,11 +33,11 @@ class GatewayAccess(Struct, frozen=True, kw_only=True):
     """The command line of `remoteclaw-mcp-server`."""
     read_effects: Callable[[Path], RunEffects]
     allowed_tools: Callable[[Caller], Sequence[str]] | None = None
-    """The tools a caller may use; None = whatever the server has."""
+    """The tools a caller may use; None = all that the server has."""
 
 
 class RunGatewayAccess:
-    """The bridge as one run uses it."""
+    """The access of one run."""
 
     def __init__(
         self, access: GatewayAccess, folder: Path, token: str, turn: Turn, fixed_env: Mapping[str, str]
@@ -44,25 +46,23 @@ class RunGatewayAccess:
         self._access = access
         self._effects_file = folder / "effects.ndjson"
         self._environment_file = folder / "server.env"
-        given = {**fixed_env, **self._environment(turn)}
-        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in given.items()]
-        descriptor = os.open(self._environment_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.writelines(lines)
+        variables = {**fixed_env, **self._environment(turn)}
+        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
+        write_private_file(self._environment_file, "".join(lines).encode())
 
     @property
     def mcp_server(self) -> McpServerCommand:
         return McpServerCommand("/bin/sh", ("-c", LAUNCH, str(self._environment_file), *self._access.server_command))
 
     async def collect_effects(self) -> RunEffects:
-        """What was done, now that the CLI is gone: as the server wrote it down, and what the gateway did for a server
-        that died before it could. The grant ends here."""
+        """The run's effects, once the CLI has ended: those the server recorded, and those the gateway carried out for a
+        server that died before it recorded them. The grant ends here."""
         known = await self._access.grants.settle(self.token)
         return merge_effects(await asyncio.to_thread(self._access.read_effects, self._effects_file), known)
 
     def _environment(self, turn: Turn) -> dict[str, str]:
         grant = turn.caller.grant or Grant()
-        given = {
+        variables = {
             "GATEWAY_URL": self._access.url,
             "GATEWAY_TOKEN": self.token,
             "SESSION_KEY": turn.session_key,
@@ -74,18 +74,19 @@ class RunGatewayAccess:
             "SENDER_IS_OWNER": "true" if grant.owner else "false",
             "TOOL_PROFILE": str(turn.settings.get("toolProfile") or "full"),
         }
-        told = {f"REMOTECLAW_{name}": value for name, value in given.items() if value}
-        menu = self._access.allowed_tools
-        # Even when it is empty: without it the server would list all it has.
-        return told if menu is None else told | {"REMOTECLAW_TOOLS": ",".join(menu(turn.caller))}
+        env = {f"REMOTECLAW_{name}": value for name, value in variables.items() if value}
+        if self._access.allowed_tools is not None:
+            # Even an empty list: without the variable the server would list all it has.
+            env["REMOTECLAW_TOOLS"] = ",".join(self._access.allowed_tools(turn.caller))
+        return env
 
 
 @contextmanager
 def open_gateway_access(
     access: GatewayAccess | None, folder: Path, turn: Turn, *, fixed_env: Mapping[str, str]
 ) -> Iterator[RunGatewayAccess | None]:
-    """A grant for as long as the run lasts; none where there is no gateway to call back. `always` is what the server's
-    environment holds whatever the CLI hands on."""
+    """Access for as long as the run lasts; None without a gateway. `fixed_env`: variables that the server has even if
+    the CLI does not pass them on."""
     if access is None:
         yield None
         return

@@ -12,7 +12,7 @@ import pyjson5
 from ....core.agent import AgentEvent, ModelSelected, ThinkingText, Usage
 from ....core.errors import BadRequest
 from ....core.model import Json
-from .confinement import check_machine_settings, create_bare_home, home_folder, link_files, move_back, pick_settings
+from . import confinement
 from .dialect import (
     CALL_SECONDS,
     SERVER_NAME,
@@ -20,6 +20,7 @@ from .dialect import (
     CliReaderState,
     CliTurn,
     object_at,
+    option,
     positive_int,
     strip_tool_prefix,
     text_at,
@@ -28,12 +29,12 @@ from .dialect import (
 LOGIN_FILE: Final = "auth.json"
 CONFIG_VARIABLE = "OPENCODE_CONFIG_CONTENT"
 CONFIG_NAMES: Final = ("config.json", "opencode.json", "opencode.jsonc")
-"""What a file of its configuration may be called; of several in a folder the later says more."""
+"""Names of its configuration files; of several in a folder the later one wins."""
 SYSTEM_FOLDER: Final = Path("/Library/Application Support/opencode" if sys.platform == "darwin" else "/etc/opencode")
 UNSAFE_SETTINGS: Final = ("mcp", "permission", "plugin", "tools", "agent", "mode", "lsp", "formatter")
-"""Settings there, which have the last word, that would give a confined run tools or start programs."""
+"""Settings in that folder, which override ours, that would give a confined run tools or start programs."""
 KEPT_SETTINGS: Final = ("model", "small_model", "provider", "disabled_providers", "enabled_providers", "autoupdate")
-"""Of a user's settings, what the login and the choice of a model need."""
+"""Settings of the user that the login and the choice of a model need."""
 ONLY_GATEWAY_TOOLS: Final = {"*": "deny", f"{SERVER_NAME}_*": "allow"}
 NO_TOOLS: Final[Json] = {
     "tools": {"*": False, f"{SERVER_NAME}_*": True},
@@ -46,7 +47,7 @@ NO_TOOLS: Final[Json] = {
     "lsp": False,
     "formatter": False,
 }
-"""No tool but our server's, whatever it is called, and nothing that runs commands."""
+"""No tool but our server's, and nothing that runs commands."""
 ISOLATION_ENV: Final = {
     "OPENCODE_PURE": "1",
     "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
@@ -58,10 +59,10 @@ ISOLATION_ENV: Final = {
 
 
 class OpenCodeAdapter:
-    """A `Dialect`. What we add is merged with the user's configuration by OpenCode itself, for this process alone.
+    """OpenCode itself merges what we add with the user's configuration, for this process only.
 
-    A confined run has a home with nothing in it, and its sessions lie with those of the other confined runs: besides
-    them that folder of the user's holds accounts whose configuration would be loaded.
+    A confined run has an empty home, and its sessions are stored with those of the other confined runs: the user's
+    folder of sessions also holds accounts whose configuration would be loaded.
     """
 
     id = "opencode"
@@ -76,11 +77,7 @@ class OpenCodeAdapter:
     allowed_variables = re.compile(r"OPENCODE_(API_KEY|AUTH_CONTENT|DISABLE_\w+|MODELS_\w+)")
 
     def build_invocation(self, cli_turn: CliTurn) -> CliInvocation:
-        args = ["run", "--format", "json"]
-        if cli_turn.session is not None:
-            args.append(f"--session={cli_turn.session}")
-        if cli_turn.model is not None:
-            args.append(f"--model={cli_turn.model}")
+        args = ["run", "--format", "json", *option("session", cli_turn.session), *cli_turn.model_option()]
         if cli_turn.effort is not None:
             args += ["--variant", cli_turn.effort, "--thinking"]
         args += [f"--file={path}" for path, _ in cli_turn.files]
@@ -93,20 +90,19 @@ class OpenCodeAdapter:
         return CliInvocation(args=args, env=env, stdin=cli_turn.prompt.encode())
 
     def _confine(self, cli_turn: CliTurn, confined_folder: Path) -> dict[str, str]:
-        """A home with nothing in it, a place for sessions with the login beside them, and the variables that lead
-        there."""
+        """Create an empty home, and a folder for sessions with the login beside them; the variables that lead there."""
         _check_logins(cli_turn)
         for name in CONFIG_NAMES:
-            check_machine_settings(SYSTEM_FOLDER / name, _read_json(SYSTEM_FOLDER / name), UNSAFE_SETTINGS)
-        real = home_folder(cli_turn.env)
-        home = create_bare_home(cli_turn.folder, real)
-        kept = confined_folder / "opencode" / "opencode"  # as it calls its folder in the one for data
+            confinement.check_machine_settings(SYSTEM_FOLDER / name, _read_json(SYSTEM_FOLDER / name), UNSAFE_SETTINGS)
+        real = confinement.home_folder(cli_turn.env)
+        home = confinement.create_bare_home(cli_turn.folder, real)
+        kept = confined_folder / "opencode" / "opencode"  # the name of its own folder in its data folder
         kept.mkdir(parents=True, mode=0o700, exist_ok=True)
-        link_files(kept, _data_folder(cli_turn), LOGIN_FILE)
+        confinement.link_files(kept, _data_folder(cli_turn), LOGIN_FILE)
         return {
             **ISOLATION_ENV,
             "HOME": str(home),
-            # Not the home's: what OpenCode fetches into its own folder is there for the next run.
+            # Not in the home: what OpenCode downloads into its own folder is kept for the next run.
             "XDG_CONFIG_HOME": str(confined_folder / "opencode" / "config"),
             "XDG_DATA_HOME": str(kept.parent),
             "XDG_CACHE_HOME": cli_turn.env.get("XDG_CACHE_HOME") or str(real / ".cache"),
@@ -119,7 +115,7 @@ class OpenCodeAdapter:
         if cli_turn.confined_folder is not None:
             for path in _user_config_files(cli_turn):
                 config = {**_read_json(path), **config}
-            config, servers = {**pick_settings(config, KEPT_SETTINGS), **NO_TOOLS}, {}
+            config, servers = {**confinement.pick_settings(config, KEPT_SETTINGS), **NO_TOOLS}, {}
         elif cli_turn.strict:
             servers = {name: {"enabled": False} for name in {*servers, *_other_servers(cli_turn)}}
         if cli_turn.server is not None:
@@ -128,46 +124,49 @@ class OpenCodeAdapter:
         if servers:
             config["mcp"] = servers
         if cli_turn.system_prompt:
-            path = cli_turn.folder / "about.md"
-            path.write_text(cli_turn.system_prompt)
-            config["instructions"] = [*config.get("instructions", ()), str(path)]
+            config["instructions"] = [*config.get("instructions", ()), cli_turn.write_system_prompt()]
         return config
 
     def create_reader(self, cli_turn: CliTurn) -> "OpenCodeReader":
         return OpenCodeReader(cli_turn.model)
 
     def after_run(self, cli_turn: CliTurn) -> None:
-        """A login that was refreshed goes to the user's."""
+        """Store a refreshed login in the user's folder."""
         if cli_turn.confined_folder is not None:
-            move_back(cli_turn.confined_folder / "opencode" / "opencode", _data_folder(cli_turn), (LOGIN_FILE,))
+            confinement.move_back(
+                cli_turn.confined_folder / "opencode" / "opencode", _data_folder(cli_turn), (LOGIN_FILE,)
+            )
 
 
 def _user_config_files(cli_turn: CliTurn) -> list[Path]:
-    """The files of the user's own configuration, the weightiest first."""
-    own = Path(cli_turn.env.get("XDG_CONFIG_HOME") or home_folder(cli_turn.env) / ".config") / "opencode"
-    folders = [own, home_folder(cli_turn.env) / ".opencode"]
-    folders += [Path(cli_turn.env[name]) for name in ("OPENCODE_CONFIG_DIR",) if cli_turn.env.get(name)]
+    """The files of the user's own configuration, those that win first."""
+    env, home = cli_turn.env, confinement.home_folder(cli_turn.env)
+    folders = [Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "opencode", home / ".opencode"]
+    if env.get("OPENCODE_CONFIG_DIR"):
+        folders.append(Path(env["OPENCODE_CONFIG_DIR"]))
     paths = [folder / name for folder in folders for name in CONFIG_NAMES]
-    paths += [Path(cli_turn.env[name]) for name in ("OPENCODE_CONFIG",) if cli_turn.env.get(name)]
+    if env.get("OPENCODE_CONFIG"):
+        paths.append(Path(env["OPENCODE_CONFIG"]))
     return paths[::-1]
 
 
 def _other_servers(cli_turn: CliTurn) -> set[str]:
-    """The servers that a file of the user's or of a project names."""
+    """The servers that the user's or a project's files name."""
     above = [place for folder in (cli_turn.cwd, *cli_turn.cwd.parents) for place in (folder, folder / ".opencode")]
-    paths = [
-        *_user_config_files(cli_turn),
-        *(folder / name for folder in (*above, SYSTEM_FOLDER) for name in CONFIG_NAMES),
-    ]
+    shared = [folder / name for folder in (*above, SYSTEM_FOLDER) for name in CONFIG_NAMES]
+    paths = [*_user_config_files(cli_turn), *shared]
     return {name for path in paths for name in object_at(_read_json(path), "mcp")}
 
 
 def _data_folder(cli_turn: CliTurn) -> Path:
-    return Path(cli_turn.env.get("XDG_DATA_HOME") or home_folder(cli_turn.env) / ".local" / "share") / "opencode"
+    return (
+        Path(cli_turn.env.get("XDG_DATA_HOME") or confinement.home_folder(cli_turn.env) / ".local" / "share")
+        / "opencode"
+    )
 
 
 def _check_logins(cli_turn: CliTurn) -> None:
-    """Raises BadRequest where one of them would bring what can't be kept out."""
+    """Raises BadRequest for a login that loads settings which can't be kept out."""
     logins = [
         *_read_json(_data_folder(cli_turn) / LOGIN_FILE).values(),
         *_decode_variable(cli_turn.env, "OPENCODE_AUTH_CONTENT").values(),
@@ -187,17 +186,12 @@ def _decode_variable(env: Mapping[str, str], name: str) -> Json:
 
 
 def _read_json(path: Path) -> Json:
-    try:
-        found = pyjson5.decode(path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, ValueError, pyjson5.Json5Exception):
-        raise BadRequest(f"{path} can't be read as JSON; correct it, then ask again") from None
+    found = confinement.read_settings_file(path, pyjson5.decode, "JSON")
     return found if isinstance(found, dict) else {}
 
 
 class OpenCodeReader(CliReaderState):
-    """There is no final event: the last step says `stop`, and the program ends."""
+    """There is no final event: the last step has the reason `stop`, and the program ends."""
 
     def __init__(self, model: str | None = None) -> None:
         super().__init__()
@@ -233,9 +227,8 @@ class OpenCodeReader(CliReaderState):
         name = strip_tool_prefix(text_at(piece, "tool", "name"), f"{SERVER_NAME}_")
         yield from self.tool_use_events(id, name, state.get("input", piece.get("input", {})))
         error = text_at(state, "error")
-        yield from self.tool_outcome_events(
-            id, error or state.get("output"), failed=bool(error) or state.get("status") == "error"
-        )
+        failed = bool(error) or state.get("status") == "error"
+        yield from self.tool_outcome_events(id, error or state.get("output"), failed=failed)
 
     def _read_step(self, piece: Json) -> None:
         tokens, before = object_at(piece, "tokens"), self.usage or Usage()
@@ -255,6 +248,6 @@ class OpenCodeReader(CliReaderState):
 
 def _error_text(event: Json) -> str:
     error, data = event.get("error"), object_at(event.get("error"), "data")
-    said = text_at(data, "message") or text_at(error, "message", "name") or text_at(event, "message")
+    text = text_at(data, "message") or text_at(error, "message", "name") or text_at(event, "message")
     status = data.get("statusCode")
-    return (said or str(error or "unknown error")) + (f" (status {status})" if status else "")
+    return (text or str(error or "unknown error")) + (f" (status {status})" if status else "")

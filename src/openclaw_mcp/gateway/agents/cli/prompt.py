@@ -1,14 +1,15 @@
-"""What a CLI agent is told besides the message: where it is, how its answer travels, what was said before."""
+"""What a CLI agent gets besides the message: where it is, how its answer is delivered, what was written before."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
 from ....core.agent import Turn
+from ....core.json_values import content_text
 from ....core.model import Grant, Json
 
-RECALLED_MESSAGES: Final = 30  # messages a CLI that begins anew in an old conversation is told of
+RECALLED_MESSAGES: Final = 30  # messages for a CLI that starts a new session in an old conversation
 RECALLED_CHARACTERS: Final = 8000  # characters of them, the newest first
-MAX_HINTS: Final = 2000  # characters of what a channel says about its formatting
+MAX_HINTS: Final = 2000  # characters of a channel's hints about formatting
 
 MESSAGING_INSTRUCTIONS: Final = """\
 ## Messaging
@@ -27,7 +28,7 @@ If nothing should be sent, answer with NO_REPLY and not a word more."""
 
 
 def build_system_prompt(turn: Turn, instructions: Sequence[str | None]) -> str:
-    """The sections, each where it applies; `instructions` are the house's and the caller's own."""
+    """The sections that apply; `instructions` are the agent's and the caller's own."""
     grant = turn.caller.grant
     sections = [text.strip() for text in instructions if text and text.strip()]
     if grant is not None and grant.channel:
@@ -62,29 +63,26 @@ def _format_conversation(grant: Grant, settings: Json) -> str:
 
 
 async def format_history(turn: Turn) -> str:
-    """What was said before, for a CLI that does not remember it; empty in a new conversation."""
+    """Earlier messages, for a CLI that does not have them; empty in a new conversation."""
     if turn.load_history is None:
         return ""
     lines: list[str] = []
-    room = RECALLED_CHARACTERS
+    left = RECALLED_CHARACTERS
     for message in reversed(await turn.load_history(RECALLED_MESSAGES)):
         text = _message_text(message).strip()
         if message.get("role") not in ("user", "assistant") or not text:
             continue
         line = f"{'Person' if message['role'] == 'user' else 'You'}: {text}"
-        if len(line) > room:
+        if len(line) > left:
             break
         lines.append(line)
-        room -= len(line)
+        left -= len(line)
     return "\n".join(reversed(lines))
 
 
 def _message_text(message: Json) -> str:
     content = message.get("content")
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    # That a tool was called is said too, or what a cut turn has done already would be done again.
-    called = [f"(called {block.get('name')})" for block in content if block.get("type") == "toolCall"]
-    return "\n".join([*called, *(str(block.get("text", "")) for block in content if block.get("type") == "text")])
+    blocks = content if isinstance(content, list) else []
+    # With the tool calls, or what an interrupted turn has done already would be done again.
+    called = [f"(called {block.get('name')})" for block in blocks if block.get("type") == "toolCall"]
+    return "\n".join(filter(None, [*called, content_text(content)]))

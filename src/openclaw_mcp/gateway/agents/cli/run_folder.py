@@ -1,4 +1,4 @@
-"""A run's own folder: for this user alone, gone with the run; what a crash left is swept at the next start."""
+"""A run's own folder: private, removed with the run; what a crash left is removed at the next start."""
 
 import contextlib
 import fcntl
@@ -11,11 +11,11 @@ from typing import Final
 
 from ....net.files import make_private_folder
 
-LOCK: Final = "lock"  # in each owner's folder, held while the owner lives: no pid to be mistaken for another's
+LOCK: Final = "lock"  # in each process's folder, held while the process lives: unlike a pid, it is never another's
 
 
 class RunFolders:
-    """Folders of one process, below `base`. Made at first use; `close` removes them all."""
+    """Folders of one process, below `base`. Created at first use; `close` removes them all."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
@@ -49,7 +49,7 @@ class RunFolders:
 
 
 def remove_stale_folders(base: Path) -> int:
-    """Remove what processes that are gone left; how many they were."""
+    """Remove the folders of processes that ended; how many they were."""
     if not base.exists():
         return 0
     with _file_lock(base / LOCK):
@@ -57,22 +57,22 @@ def remove_stale_folders(base: Path) -> int:
 
 
 def _remove_stale(base: Path) -> int:
-    swept = 0
+    removed = 0
     for owner in base.glob("owner-*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(owner / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(owner, ignore_errors=True)
-                swept += 1
+                removed += 1
             finally:
                 os.close(descriptor)
-    return swept
+    return removed
 
 
 @contextlib.contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
-    """One process at a time: between a folder and its lock nobody looks."""
+    """One process at a time: no other sees a folder before it is locked."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

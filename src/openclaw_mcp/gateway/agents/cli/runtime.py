@@ -1,4 +1,4 @@
-"""A CLI as an agent: one process for each turn, its events told as it speaks, nothing of it left afterwards."""
+"""A CLI as an agent: one process per turn, its output as events, nothing of it left afterwards."""
 
 import asyncio
 import contextlib
@@ -15,8 +15,17 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from ....core.agent import AgentEvent, Attachment, EffectsReported, PartialAnswer, ToolUse, Turn, TurnFailed, Usage
-from ....core.agent import TurnCompleted as Answered
+from ....core.agent import (
+    AgentEvent,
+    Attachment,
+    EffectsReported,
+    PartialAnswer,
+    ToolUse,
+    Turn,
+    TurnCompleted,
+    TurnFailed,
+    Usage,
+)
 from ....core.agents import AgentProfile
 from ....core.effects import RunEffects
 from ....core.errors import OpenClawError
@@ -24,9 +33,10 @@ from ....core.mime import suffix_of
 from ....core.model_name import check_model_name
 from ....core.ports import ProcessGuard
 from ....core.providers import cli_model
+from ....net.tasks import finish
 from . import errors
 from .confinement import filter_environment, prepare_confined_folder, read_workspace_instructions
-from .dialect import CliAdapter, CliEventReader, CliTurn, classify_error
+from .dialect import CliAdapter, CliTurn, classify_error
 from .grant_bridge import GatewayAccess, RunGatewayAccess, open_gateway_access
 from .process import RUN_MARK_VARIABLE, CliCommand, CliProcess, CliSilentError
 from .prompt import build_system_prompt, format_history
@@ -35,24 +45,22 @@ from .settings import CliSettings, base_environment, find_secrets, parse_cli_set
 
 logger = logging.getLogger(__name__)
 
-MAX_TRIES: Final = 4  # starts for one turn, as long as nothing has happened in it
+MAX_TRIES: Final = 4  # starts for one turn, as long as it has produced nothing
 RETRY_REASONS: Final = {
-    "resume": "it no longer knows its session",
-    "store": "another start of it was bringing its store up to date",
+    "resume": "its session is not found",
+    "store": "another start of it was migrating its store",
 }
-MOST_CONCURRENT_CLIS: Final = (
-    8  # CLIs at work in one gateway: each is some hundred megabytes; the others wait their turn
-)
+MOST_CONCURRENT_CLIS: Final = 8  # in one gateway: each takes some hundred megabytes; further turns wait
 EFFORTS: Final[dict[str, Literal["low", "medium", "high"]]] = {
     "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
 }  # fmt: skip
 
 
 class CliRuntimeContext(Struct, frozen=True, kw_only=True):
-    """What the caretaker lends."""
+    """What the CLI agents of one gateway share."""
 
     state_folder: Path
-    """Where agents without a workspace get one."""
+    """Where workspaces of agents without one are created."""
     run_folders: RunFolders
     get_agent: Callable[[str], AgentProfile]
     gateway_access: GatewayAccess | None = None
@@ -61,86 +69,78 @@ class CliRuntimeContext(Struct, frozen=True, kw_only=True):
 
 
 class ResumeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `Turn.resume` holds: whose session it is, and what it has used so far where the CLI counts on and on."""
+    """The content of `Turn.resume`: the CLI's session, and its usage so far if the CLI counts per session."""
 
     runtime: str
     id: str
     used: Usage | None = None
     confined: bool = False
-    """Whose run it was: what the owner's tools have read into a session is not for others to ask about."""
+    """Whether a confined run made it: what the owner's tools have read into a session must not reach other people."""
 
 
 class CliAgent:
     """An `AgentRuntime`."""
 
     def __init__(self, adapter: CliAdapter, context: CliRuntimeContext) -> None:
-        self.id = adapter.id
-        self.media_types = adapter.media_types
-        self._adapter = adapter
-        self._context = context
+        self.id, self.media_types = adapter.id, adapter.media_types
+        self._adapter, self._context = adapter, context
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(self._context.slots)
-                job = await self._prepare(turn, stack)
+                prepared = await self._prepare(turn, stack)
             except (OpenClawError, OSError) as exc:
                 yield errors.start_failure(self._adapter, exc)
                 return
-            if isinstance(job, TurnFailed):
-                yield job
+            if isinstance(prepared, TurnFailed):
+                yield prepared
                 return
-            if job.attachment_warning:
-                yield PartialAnswer(job.attachment_warning)
-            attempt, tries = CliAttempt(job, job.resume_state), 1
-            while True:
+            if prepared.attachment_warning:
+                yield PartialAnswer(prepared.attachment_warning)
+            resume_state = prepared.resume_state
+            for number in range(1, MAX_TRIES + 1):
+                attempt = CliAttempt(prepared, await prepared.build_cli_turn(resume_state), resume_state)
                 async with aclosing(attempt.events()) as events:
                     async for event in events:
                         yield event
-                if attempt.retry_reason is None or tries == MAX_TRIES:
+                if attempt.retry_reason is None or number == MAX_TRIES:
                     break
-                logger.info(
-                    "run %s: %s is started again: %s", turn.run_id, self.id, RETRY_REASONS[attempt.retry_reason]
-                )
-                attempt, tries = (
-                    CliAttempt(job, None if attempt.retry_reason == "resume" else attempt.resume_state),
-                    tries + 1,
-                )
-            for event in await job.final_events(attempt):
+                reason = RETRY_REASONS[attempt.retry_reason]
+                logger.info("run %s: %s is started again (%s)", turn.run_id, self.id, reason)
+                resume_state = None if attempt.retry_reason == "resume" else resume_state
+            for event in await prepared.final_events(attempt):
                 yield event
 
     async def _prepare(self, turn: Turn, stack: AsyncExitStack) -> "PreparedTurn | TurnFailed":
-        card = self._context.get_agent(turn.agent_id)
-        check_model_name(_model_name(turn, card))  # whoever named it: it becomes a word of the command line
-        settings = parse_cli_settings(card.settings)
+        profile = self._context.get_agent(turn.agent_id)
+        check_model_name(_model_name(turn, profile))  # wherever it comes from: it becomes an argument
+        settings = parse_cli_settings(profile.settings)
         env = base_environment() | dict(settings.env)
         command = settings.command or self._adapter.program
         program = await asyncio.to_thread(_find_program, command, env["PATH"])
         if program is None:
             return errors.installation_failure(self._adapter, command)
-        workspace = await asyncio.to_thread(self._ensure_workspace, turn, card)
-        # Here alone it is decided whether the CLI's own tools and its user's settings are for this run.
-        confined = (
-            None
-            if turn.caller.is_owner
-            else await asyncio.to_thread(prepare_confined_folder, self._context.state_folder, card.id)
-        )
+        workspace = await asyncio.to_thread(self._ensure_workspace, turn, profile)
+        confined = None
+        if not turn.caller.is_owner:  # the only place that decides who gets the CLI's own tools and its user's settings
+            confined = await asyncio.to_thread(prepare_confined_folder, self._context.state_folder, profile.id)
         folder = stack.enter_context(self._context.run_folders.create())
         env[RUN_MARK_VARIABLE] = secrets.token_hex(8)
-        # Python finds what a user installed by the user's home, which a confined CLI has not.
-        always = {name: value for name, value in env.items() if name in (RUN_MARK_VARIABLE, "HOME")}
-        crossed = stack.enter_context(open_gateway_access(self._context.gateway_access, folder, turn, fixed_env=always))
+        # Python finds packages installed for the user by the user's home, which a confined CLI does not have.
+        fixed = {name: value for name, value in env.items() if name in (RUN_MARK_VARIABLE, "HOME")}
+        access = stack.enter_context(open_gateway_access(self._context.gateway_access, folder, turn, fixed_env=fixed))
         return PreparedTurn(
             adapter=self._adapter,
             turn=turn,
-            profile=card,
+            profile=profile,
             settings=settings,
             program=program,
             env=env,
             workspace=workspace,
             confined_folder=confined,
             folder=folder,
-            gateway_access=crossed,
+            gateway_access=access,
             guard=self._context.guard,
         )
 
@@ -152,7 +152,7 @@ class CliAgent:
 
 
 class PreparedTurn(Struct, frozen=True, kw_only=True):
-    """A turn made ready: everything but which session it goes on with."""
+    """Everything a turn needs, except the session it continues."""
 
     adapter: CliAdapter
     turn: Turn
@@ -162,7 +162,7 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     workspace: Path
     confined_folder: Path | None
-    """As in an `Order`."""
+    """As in `CliTurn`."""
     folder: Path
     gateway_access: RunGatewayAccess | None
     guard: ProcessGuard | None
@@ -177,12 +177,12 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> list[str]:
-        """What no error may repeat."""
+        """Values that no error text may contain."""
         return [*([self.gateway_access.token] if self.gateway_access is not None else []), *find_secrets(self.env)]
 
     @property
     def attachment_warning(self) -> str:
-        """One warning for all it can't see."""
+        """One warning for all attachments it can't read."""
         left_out = [each for each in self.turn.attachments if not _is_visible(each, self.adapter.media_types)]
         if not left_out:
             return ""
@@ -192,20 +192,17 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
 
     async def build_cli_turn(self, resume_state: ResumeState | None) -> CliTurn:
         turn = self.turn
-        told = "" if resume_state is not None else await format_history(turn)
-        prompt = f"<earlier>\n{told}\n</earlier>\n\n{turn.prompt}" if told else _escape_command(turn)
-        note = (
-            await asyncio.to_thread(read_workspace_instructions, self.workspace, self.adapter.instructions_file)
-            if self.confined_folder
-            else None
-        )
+        history = "" if resume_state is not None else await format_history(turn)
+        prompt = f"<earlier>\n{history}\n</earlier>\n\n{turn.prompt}" if history else _escape_command(turn)
+        note = None
+        if self.confined_folder:
+            note = await asyncio.to_thread(read_workspace_instructions, self.workspace, self.adapter.instructions_file)
+        instructions = (self.profile.settings.get("systemPrompt"), note, turn.system_prompt)
         seen = [each for each in turn.attachments if _is_visible(each, self.adapter.media_types)]
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="try-", dir=self.folder))
         return CliTurn(
             prompt=prompt,
-            system_prompt=build_system_prompt(
-                turn, (self.profile.settings.get("systemPrompt"), note, turn.system_prompt)
-            ),
+            system_prompt=build_system_prompt(turn, instructions),
             session=resume_state.id if resume_state is not None else None,
             model=_model_name(turn, self.profile),
             effort=EFFORTS.get(turn.thinking or ""),
@@ -220,113 +217,105 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
         )
 
     async def build_command(self, cli_turn: CliTurn) -> CliCommand:
-        spoken = await asyncio.to_thread(self.adapter.build_invocation, cli_turn)
-        # What a person adds is meant for their own runs: one flag would give the CLI's tools back.
+        invocation = await asyncio.to_thread(self.adapter.build_invocation, cli_turn)
+        # Arguments that a person added are for the owner's runs: one of them could enable the CLI's tools again.
         added = () if self.confined_folder else self.settings.args
         env = filter_environment(self.env, self.adapter) if self.confined_folder else self.env
         return CliCommand(
-            argv=[self.program, *spoken.args, *added, *spoken.trailing_args],
-            env={**env, **spoken.env, "PWD": str(self.cwd)},
+            argv=[self.program, *invocation.args, *added, *invocation.trailing_args],
+            env={**env, **invocation.env, "PWD": str(self.cwd)},
             cwd=str(self.cwd),
-            stdin=spoken.stdin,
+            stdin=invocation.stdin,
         )
 
     async def final_events(self, attempt: "CliAttempt") -> Sequence[AgentEvent]:
-        """What is to be said last: what was done to others, then how it ended."""
-        crossed = self.gateway_access
-        effects = RunEffects() if crossed is None else await crossed.collect_effects()
+        """The last events: the run's effects, then how it ended."""
+        access = self.gateway_access
+        effects = RunEffects() if access is None else await access.collect_effects()
         return [*([EffectsReported(effects)] if effects != RunEffects() else []), *attempt.end_events()]
 
 
 class CliAttempt:
     """One process."""
 
-    def __init__(self, prepared: PreparedTurn, resume_state: ResumeState | None) -> None:
-        self._prepared = prepared
-        self.resume_state = resume_state
-        self._reader: CliEventReader | None = None
+    def __init__(self, prepared: PreparedTurn, cli_turn: CliTurn, resume_state: ResumeState | None) -> None:
+        self._prepared, self._cli_turn, self._resume_state = prepared, cli_turn, resume_state
+        self._reader = prepared.adapter.create_reader(cli_turn)
         self._failure: TurnFailed | None = None
         self._has_output = False
         self.retry_reason: Literal["resume", "store"] | None = None
-        """Why another start may do better. Nothing has happened yet."""
+        """Why another start may succeed. Nothing has happened in this one."""
 
     async def events(self) -> AsyncGenerator[AgentEvent]:
-        job, order = self._prepared, await self._prepared.build_cli_turn(self.resume_state)
-        self._reader = job.adapter.create_reader(order)
+        prepared, adapter = self._prepared, self._prepared.adapter
         try:
-            async with CliProcess(await job.build_command(order), job.settings.timeouts, job.guard) as program:
-                async with aclosing(self._read_events(program)) as heard:
-                    async for event in heard:
+            command = await prepared.build_command(self._cli_turn)
+            async with CliProcess(command, prepared.settings.timeouts, prepared.guard) as process:
+                async with aclosing(self._read_events(process)) as events:
+                    async for event in events:
                         yield event
-                await program.wait_exit()
-            self._check_result(program)
+                await process.wait_exit()
+            self._check_result(process)
         except CliSilentError as exc:
-            self._failure = errors.timeout_failure(job.adapter, exc)
+            self._failure = errors.timeout_failure(adapter, exc)
         except (OpenClawError, OSError) as exc:
-            self._failure = errors.start_failure(job.adapter, exc)
+            self._failure = errors.start_failure(adapter, exc)
         finally:
-            await asyncio.shield(asyncio.to_thread(job.adapter.after_run, order))
+            await finish(asyncio.to_thread(adapter.after_run, self._cli_turn))
 
-    async def _read_events(self, program: CliProcess) -> AsyncGenerator[AgentEvent]:
-        assert self._reader is not None
-        async with aclosing(program.lines()) as lines:
+    async def _read_events(self, process: CliProcess) -> AsyncGenerator[AgentEvent]:
+        async with aclosing(process.lines()) as lines:
             async for line in lines:
-                said = _decode_event(line)
-                for event in self._reader.read_event(said) if said is not None else ():
+                decoded = _decode_event(line)
+                for event in self._reader.read_event(decoded) if decoded is not None else ():
                     self._has_output = self._has_output or isinstance(event, ToolUse | PartialAnswer)
                     yield event
 
-    def _check_result(self, program: CliProcess) -> None:
-        reader = self._reader
-        assert reader is not None
-        if reader.done:
+    def _check_result(self, process: CliProcess) -> None:
+        if self._reader.done:
             return
-        complaint = reader.error or program.stderr
-        what = classify_error(f"{complaint}\n{program.stderr}")
-        if not self._has_output and (what == "store" or (what == "resume" and self.resume_state is not None)):
-            self.retry_reason = what
-        self._failure = errors.run_failure(
-            self._prepared.adapter, complaint, program.status, secrets=self._prepared.secrets
-        )
+        error = self._reader.error or process.stderr
+        kind = classify_error(f"{error}\n{process.stderr}")
+        if not self._has_output and (kind == "store" or (kind == "resume" and self._resume_state is not None)):
+            self.retry_reason = kind
+        prepared = self._prepared
+        self._failure = errors.run_failure(prepared.adapter, error, process.status, secrets=prepared.secrets)
 
     def end_events(self) -> Sequence[AgentEvent]:
         reader = self._reader
-        if reader is None:
-            return [self._failure or TurnFailed(message="The agent was not started.")]
         usage, total = self._turn_usage(reader.usage)
         if self._failure is not None:
             return [*([usage] if usage is not None else []), self._failure]
         resume = self._encode_resume(reader.session, total) if reader.session else None
-        told = [PartialAnswer(reader.text)] if reader.text else []
-        return [*told, Answered(stop_reason=reader.stop_reason, usage=usage, resume=resume)]
+        text = [PartialAnswer(reader.text)] if reader.text else []
+        return [*text, TurnCompleted(stop_reason=reader.stop_reason, usage=usage, resume=resume)]
 
     def _encode_resume(self, session: str, total: Usage | None) -> str:
-        job = self._prepared
-        remembered = ResumeState(
-            runtime=job.adapter.id, id=session, used=total, confined=job.confined_folder is not None
-        )
-        return msgspec.json.encode(remembered).decode()
+        prepared = self._prepared
+        confined = prepared.confined_folder is not None
+        state = ResumeState(runtime=prepared.adapter.id, id=session, used=total, confined=confined)
+        return msgspec.json.encode(state).decode()
 
     def _turn_usage(self, reported: Usage | None) -> tuple[Usage | None, Usage | None]:
-        """This turn's share, and the total to be remembered where the CLI counts a session's tokens together."""
+        """This turn's usage, and the total to be stored if the CLI counts per session."""
         names = self._prepared.adapter.cumulative_usage
         if reported is None or not names:
             return reported, None
-        before = (self.resume_state.used if self.resume_state is not None else None) or Usage()
+        before = (self._resume_state.used if self._resume_state is not None else None) or Usage()
         share = {name: (getattr(reported, name) or 0) - (getattr(before, name) or 0) for name in names}
         if min(share.values()) < 0:
-            return reported, reported  # it began to count anew
+            return reported, reported  # it started counting from zero
         return msgspec.structs.replace(reported, **share), reported
 
 
 def _escape_command(turn: Turn) -> str:
-    """The message; that of somebody who is not the owner never looks like a command of the CLI's own."""
+    """The message; one that is not the owner's never looks like a command of the CLI."""
     command = turn.prompt.lstrip().startswith("/") and not turn.caller.is_owner
     return f"Message: {turn.prompt}" if command else turn.prompt
 
 
 def _model_name(turn: Turn, profile: AgentProfile) -> str | None:
-    """What the CLI is told to use; None: it chooses itself."""
+    """The model the CLI is to use; None: it chooses itself."""
     return cli_model(turn.candidate_models[0]) if turn.candidate_models else turn.model or profile.model
 
 
@@ -335,8 +324,8 @@ def _find_program(command: str, path: str) -> str | None:
 
 
 def _decode_resume(resume: str | None, runtime: str, *, confined: bool) -> ResumeState | None:
-    """None for a session of another CLI, the agent was given a new runtime meanwhile; and for one that is not for
-    this sender's eyes."""
+    """None for a session of another CLI, because the agent's runtime was changed, and for a session of the other kind
+    of run, confined or not."""
     with contextlib.suppress(msgspec.DecodeError):
         found = msgspec.json.decode(resume or "", type=ResumeState)
         return found if found.runtime == runtime and found.confined is confined else None
@@ -344,7 +333,7 @@ def _decode_resume(resume: str | None, runtime: str, *, confined: bool) -> Resum
 
 
 def _decode_event(line: bytes | None) -> dict[str, Any] | None:
-    """An event; None for anything else a program prints."""
+    """An event; None for other output."""
     if line is None:
         return None
     try:
@@ -359,12 +348,12 @@ def _is_visible(attachment: Attachment, media_types: Sequence[str]) -> bool:
 
 
 def _write_attachments(attachments: Sequence[Attachment], folder: Path) -> tuple[tuple[Path, str], ...]:
-    """Attachments as files; their names are ours, nobody's from outside."""
+    """Attachments as files, under names of ours: no name comes from outside."""
     media = folder / "media"
-    laid: list[tuple[Path, str]] = []
+    written: list[tuple[Path, str]] = []
     for number, attachment in enumerate(attachments):
         media.mkdir(mode=0o700, exist_ok=True)
         path = media / f"media-{number}{suffix_of(attachment.mime_type)}"
         path.write_bytes(attachment.data or b"")
-        laid.append((path, attachment.mime_type))
-    return tuple(laid)
+        written.append((path, attachment.mime_type))
+    return tuple(written)
