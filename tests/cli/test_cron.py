@@ -129,9 +129,9 @@ def test_a_result_for_a_channel_that_is_not_there_is_warned_of_and_fails_with_th
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("add", "--message", "x"), "say when, in one way"),
-        (("add", "--every", "1h"), "say what, in one way"),
-        (("add", "--every", "1h", "--at", "2m", "--message", "x"), "say when, in one way"),
+        (("add", "--message", "x"), "give one time of firing"),
+        (("add", "--every", "1h"), "give one kind of work"),
+        (("add", "--every", "1h", "--at", "2m", "--message", "x"), "give one time of firing"),
         (("add", "--every", "soon", "--message", "x"), "'soon' is no duration"),
         (("add", "--at", "tomorrow", "--message", "x"), "--at 'tomorrow' is no time"),
         (("add", "--every", "1h", "--tz", "UTC", "--message", "x"), "--tz goes with --cron and --at"),

@@ -1,4 +1,4 @@
-"""The command line. Commands are imported when they are chosen; the stdio servers sooner than that."""
+"""The command line. A command is imported when it is chosen; stdio servers start before the parser is imported."""
 
 import sys
 
@@ -7,7 +7,7 @@ STDIO_COMMANDS: dict[tuple[str, ...], str] = {
     ("mcp-server",): "mcp_server",
     ("node", "--stdio"): "node",
 }
-"""Command lines of stdio servers that answer before the parser of all commands is even imported."""
+"""Command lines of stdio servers that answer before the parser of all commands is imported."""
 
 
 def main() -> int:
@@ -24,7 +24,7 @@ def main() -> int:
 
 
 def _proxy_stdio_module(args: list[str]) -> str | None:
-    """The proxy's stdio side takes options; what is not one of them is left to the parser to complain about."""
+    """The stdio proxy takes options; with any other argument the parser reports the error."""
     if args[:1] != ["proxy"] or "--stdio" not in args:
         return None
     rest = iter(args[1:])

@@ -1,14 +1,12 @@
-"""`openclaw audit`: which tools were called, by whom, by which rule, and what became of it."""
+"""`openclaw audit`: which tools were called, by whom, by which rule, and with which outcome."""
 
 import argparse
 import asyncio
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from ..config.file import ConfigFile, invalid_config_error
 from ..config.views import store_location
@@ -18,8 +16,9 @@ from ..core.sessions import AuditQuery, now_ms
 from ..net.state_dir import state_dir
 from ..store.small_repositories import SqlAuditTrail
 from ..store.store import open_store
+from .report import format_table, format_time, print_json
 
-MAX_RECORDS: Final = 100_000  # records one answer may hold; a longer story is told in parts, with --since
+MAX_RECORDS: Final = 100_000  # records of one answer; more are read in parts, with --since
 UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 COLUMNS: Final = ("when", "tool", "outcome", "ms", "caller", "door", "session", "decided by")
 
@@ -31,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", metavar="WHEN", help="90s, 15m, 2h, 7d ago, or a time such as 2026-03-01T12:00")
     parser.add_argument("--limit", type=int, default=50, help="records at most, the newest (default %(default)s)")
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
-    parser.add_argument("--json", action="store_true", help="print JSON, with the rule's words and the digest")
+    parser.add_argument("--json", action="store_true", help="print JSON, with the rule's text and the digest")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,14 +45,16 @@ def run(options: argparse.Namespace) -> int:
     )
     records = asyncio.run(_find_records(state_dir(options.state_dir), query))
     if options.json:
-        print(msgspec.json.format(msgspec.json.encode(records), indent=2).decode())
+        print_json(records)
+    elif not records:
+        print("no such tool call is on record")
     else:
-        print(_format_table(records))
+        print(format_table([COLUMNS, *map(_format_row, reversed(records))]))
     return 0
 
 
 async def _find_records(folder: Path, query: AuditQuery) -> Sequence[Json]:
-    """Read from the store itself, so that it can be asked while no gateway runs."""
+    """From the store itself, so that no gateway has to run."""
     snapshot = ConfigFile(folder).read()
     if not snapshot.is_valid:
         raise invalid_config_error(snapshot.issues, snapshot.path)
@@ -72,18 +73,8 @@ def parse_time(text: str) -> int:
         raise BadRequest(f"{text!r} is no time: write 90s, 15m, 2h, 7d, or 2026-03-01T12:00") from None
 
 
-def _format_table(records: Sequence[Json]) -> str:
-    if not records:
-        return "no such tool call is on record"
-    rows = [COLUMNS, *(_format_row(record) for record in reversed(records))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _format_row(record: Json) -> tuple[str, ...]:
-    when = datetime.fromtimestamp(record["at"] / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    words = (record[name] or "-" for name in ("tool", "outcome"))
+def _format_row(record: Json) -> list[str]:
+    texts = {name: str(record[name] or "-") for name in ("tool", "outcome", "caller", "door", "sessionKey", "step")}
     milliseconds = "-" if record["ms"] is None else f"{record['ms']:.1f}"
-    rest = (record[name] or "-" for name in ("caller", "door", "sessionKey", "step"))
-    return (when, *words, milliseconds, *rest)
+    at = format_time(record["at"], "seconds")[:19]  # without the offset from UTC
+    return [at, texts.pop("tool"), texts.pop("outcome"), milliseconds, *texts.values()]

@@ -17,18 +17,18 @@ COMMANDS = {
     "up": "start every surface on this machine",
     "down": "stop what up started",
     "status": "what runs here and whether it answers",
-    "doctor": "what is in order here, what is not, and what to do about it",
-    "sessions": "the conversations there are",
+    "doctor": "what works here, what does not, and how to repair it",
+    "sessions": "list the sessions",
     "logs": "the log of what runs here; -f follows it",
     "demo": "walk through the four surfaces and see them work",
     "connect": "put our surfaces into an MCP client's settings",
-    "disconnect": "take them out again",
+    "disconnect": "remove them again",
     "proxy": "lend the tools of apps to MCP clients, over HTTP or stdio",
     "gateway": "serve the gateway, or call a method of one",
     "chat": "talk to an agent in this terminal",
-    "channels": "how the channels are, and who asks to be let in",
+    "channels": "the state of the channels, and who asks for access",
     "outbox": "messages that wait to be sent or could not be",
-    "cron": "scheduled jobs: add, list, change, run them, see what came of them",
+    "cron": "scheduled jobs: add, list, change, run them, see their results",
     "config": "read, change and check openclaw.json",
     "mcp-server": "order_openclaw for MCP clients, over stdin and stdout",
     "node": "this machine's capabilities over MCP and over a gateway",
@@ -36,8 +36,8 @@ COMMANDS = {
     "approvals": "answer what the node asks, and change its rules and consents",
     "mcp": "other MCP servers: add, list, remove them, see and call their tools",
     "echo": "an MCP server with one tool, to check that a client can reach us",
-    "policy": "which tools a caller may use, and which rule says so",
-    "audit": "which tools were called, by whom, and what became of it",
+    "policy": "which tools a caller may use, and by which rule",
+    "audit": "which tools were called, by whom, and with which outcome",
 }
 """Command to summary. The module of the same name in this package defines `arguments(parser)` and `run(options)`."""
 
@@ -45,7 +45,7 @@ DONE, FAILED, WRONG_USAGE = 0, 1, 2
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, on stderr, and exits with status 2."""
+    """Prints errors as one line on stderr and exits with status 2."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG_USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
@@ -60,18 +60,18 @@ def parse_port(text: str) -> int:
 
 
 def require_cwd() -> None:
-    """Raises when the folder we were started in is gone: what we start could not start there."""
+    """Raises when the current folder was removed: no program could be started in it."""
     try:
         Path.cwd()
     except FileNotFoundError:
-        raise OpenClawError("the folder you are in is gone; change to one that is there and try again") from None
+        raise OpenClawError("the folder you are in is gone; change to another one and try again") from None
 
 
 def repeat_options(add_options: Callable[[argparse.ArgumentParser], None], *parsers: argparse.ArgumentParser) -> None:
-    """Let options stand after the verb as well as before it."""
-    for verb in parsers:
-        verb.argument_default = argparse.SUPPRESS  # what was said before the verb counts unless it is said again
-        add_options(verb)
+    """Accept the options after the verb as well as before it."""
+    for parser in parsers:
+        parser.argument_default = argparse.SUPPRESS  # a value given before the verb stays unless it is given again
+        add_options(parser)
 
 
 def run(args: list[str]) -> int:
@@ -94,7 +94,7 @@ def run(args: list[str]) -> int:
     except OpenClawError as exc:
         print(f"openclaw {name}: {exc}", file=sys.stderr)
         return FAILED
-    except BrokenPipeError:  # whoever read our output has had enough of it
+    except BrokenPipeError:  # the reader of our output closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:
@@ -109,7 +109,7 @@ def _help_text() -> str:
         "usage: openclaw COMMAND [options]\n\n"
         "Agents, machines and apps reachable through MCP.\n\n"
         f"commands:\n{rows}\n\n"
-        "openclaw COMMAND --help tells a command's options; openclaw --version the version."
+        "openclaw COMMAND --help shows a command's options; openclaw --version the version."
     )
 
 

@@ -1,4 +1,4 @@
-"""`openclaw connect`: put our surfaces into an MCP client's settings, after showing what would change."""
+"""`openclaw connect`: add our surfaces to an MCP client's settings, after showing the change."""
 
 import argparse
 import difflib
@@ -24,7 +24,7 @@ from .gateway import ensure_token_file, token_file_path
 
 SURFACES: Final = ("node", "order", "tools", "proxy")
 ENTRY_NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "openclaw-tools", "proxy": "openclaw-app"}
-"""What each surface is called in a client's settings."""
+"""The name of each surface in a client's settings."""
 NODE_OFF_HINT: Final = (
     f"the node's MCP server is {run_state.OFF_LABEL}; set enableMcpServer to true there, or leave --http out"
 )
@@ -39,66 +39,67 @@ def parse_client(name: str) -> SupportedClient:
     """An option's client."""
     known = CLIENTS.get(ALIASES.get(name.lower(), name.lower()))
     if known is None:
-        raise argparse.ArgumentTypeError(f"there is no client {name!r} we know; it is one of {', '.join(CLIENTS)}")
+        raise argparse.ArgumentTypeError(f"the client {name!r} is not supported; give one of {', '.join(CLIENTS)}")
     return known
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     common_arguments(parser)
     parser.add_argument("--print", action="store_true", help="only print the entries, write nothing")
-    parser.add_argument("--http", action="store_true", help="by address instead of by program; the token stays outside")
+    parser.add_argument(
+        "--http", action="store_true", help="by address instead of by program; the token is not written"
+    )
     parser.add_argument("--session", metavar="ID", help="for the proxy: the app's session")
     parser.add_argument("--device", metavar="ID", help="for the proxy: the newest session of this device")
     parser.add_argument("--force", action="store_true", help="replace an entry of the same name that is not ours")
 
 
 def common_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `connect` and `disconnect` have in common."""
+    """The options that `connect` and `disconnect` share."""
     parser.add_argument("client", type=parse_client, metavar="CLIENT", help=f"one of {', '.join(CLIENTS)}")
+    parser.add_argument("--surface", choices=(*SURFACES, "all"), default="all", help="which surface (default all)")
     parser.add_argument(
-        "--surface", choices=(*SURFACES, "all"), default="all", help="which surface (default all of them)"
+        "--project", metavar="DIR", nargs="?", const=".", help="the settings of this folder instead of yours"
     )
-    parser.add_argument("--project", metavar="DIR", nargs="?", const=".", help="the settings of a folder, not yours")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask before writing")
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
 
 
 def run(options: argparse.Namespace) -> int:
     if options.project is not None and not Path(options.project).expanduser().is_dir():
-        raise UsageError(f"{options.project} is no folder; give --project the folder whose settings are meant")
+        raise UsageError(f"{options.project} is no folder; give --project the folder whose settings to change")
     folder = state_dir_path(options.state_dir)
     surfaces = _select_surfaces(options, folder)
     entries = [_make_entry(surface, options, folder) for surface in surfaces]
-    chosen: SupportedClient = options.client
+    client: SupportedClient = options.client
     if options.print:
-        print(chosen.format_entries(entries), end="")
+        print(client.format_entries(entries), end="")
         return 0
-    ledger = SettingsEditor(state_dir(options.state_dir))
-    change = ledger.connect(chosen, settings_file(options), entries, force=options.force)
+    editor = SettingsEditor(state_dir(options.state_dir))
+    change = editor.connect(client, settings_file(options), entries, force=options.force)
     if not change.is_empty and not confirm_change(change, yes=options.yes):
         return 1
     _ensure_tokens(surfaces, folder, http=options.http)
-    ledger.apply(change)
+    editor.apply(change)
     if change.is_empty:
-        print(f"{chosen.title} is connected already ({change.file}).")
+        print(f"{client.title} is connected already ({change.file}).")
         return 0
     names = ", ".join(entry.name for entry in entries)
-    print(f"{chosen.title} now has {names} ({change.file}): {chosen.next_step}.")
+    print(f"{client.title} now has {names} ({change.file}): {client.next_step}.")
     for entry in entries:
-        if (
-            isinstance(entry, HttpClientEntry)
-            and entry.token_env
-            and not (chosen.reads_token_file and entry.token_file)
-        ):
-            print(_token_hint(entry))
+        if isinstance(entry, HttpClientEntry):
+            if entry.token_env and not (client.reads_token_file and entry.token_file):
+                print(_token_hint(entry))
         elif entry.name == ENTRY_NAMES["tools"] and token_file_path(folder) is None:
-            named = "$OPENCLAW_GATEWAY_TOKEN"
-            print(f"The token of {entry.name} is read from {named}: start {chosen.title} with it in its environment.")
+            variable = "$OPENCLAW_GATEWAY_TOKEN"
+            print(
+                f"The token of {entry.name} is read from {variable}: start {client.title} with it in its environment."
+            )
     return 0
 
 
 def _ensure_tokens(surfaces: list[str], folder: Path, *, http: bool) -> None:
-    """What the entries name is there once they are."""
+    """Create the token files that the entries name."""
     if "node" in surfaces and http:
         TokenFile(folder).ensure()
     if "tools" in surfaces:
@@ -106,17 +107,17 @@ def _ensure_tokens(surfaces: list[str], folder: Path, *, http: bool) -> None:
 
 
 def settings_file(options: argparse.Namespace) -> Path:
-    """The settings file that is meant."""
-    chosen: SupportedClient = options.client
+    """The settings file that the options name."""
+    client: SupportedClient = options.client
     if options.project is None:
-        return chosen.settings_file()
-    if chosen.project_file is None:
-        raise UsageError(f"{chosen.title} has no settings of a folder; leave --project out")
-    return Path(options.project) / chosen.project_file
+        return client.settings_file()
+    if client.project_file is None:
+        raise UsageError(f"{client.title} has no settings of a folder; leave --project out")
+    return Path(options.project) / client.project_file
 
 
 def confirm_change(change: SettingsEdit, *, yes: bool) -> bool:
-    """Show what would change; whether the person wants it."""
+    """Show the change; whether the person agrees."""
     old, new = (change.old or "").splitlines(keepends=True), (change.new or "").splitlines(keepends=True)
     name = str(change.file)
     gone = "(removed)" if change.new is None else name
@@ -124,7 +125,7 @@ def confirm_change(change: SettingsEdit, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        print("Nothing was written: add --yes to write this without being asked.", file=sys.stderr)
+        print("Nothing was written: add --yes to write this without a question.", file=sys.stderr)
         return False
     if input("Write this? [y/N] ").strip().lower() in ("y", "yes"):
         return True
@@ -140,15 +141,13 @@ def _select_surfaces(options: argparse.Namespace, folder: Path) -> list[str]:
             **({"order": "it is started as a program; connect it without --http"} if options.http else {}),
             **({"node": NODE_OFF_HINT} if off else {}),
         }
-        for surface, why in left_out.items():
-            print(f"Left out: {ENTRY_NAMES[surface]}: {why}.", file=sys.stderr)
+        for surface, reason in left_out.items():
+            print(f"Left out: {ENTRY_NAMES[surface]}: {reason}.", file=sys.stderr)
         return [surface for surface in SURFACES if surface not in left_out]
     if options.surface == "node" and off:
         raise UsageError(f"there is no address to connect to: {NODE_OFF_HINT}")
     if options.surface == "proxy" and not named:
-        raise UsageError(
-            "an app's tools belong to a session: say which with --session ID, or --device ID for its newest"
-        )
+        raise UsageError("an app's tools belong to a session: give --session ID, or --device ID for its newest")
     if options.surface == "order" and options.http:
         raise UsageError("order_openclaw is started as a program; leave --http out")
     return [options.surface]
@@ -197,7 +196,7 @@ def _http_entry(surface: str, options: argparse.Namespace, folder: Path) -> Http
                 token_file=token_file_path(folder),
             )  # fmt: skip
     if not options.session:
-        raise UsageError("an address names one session: say which with --session ID")
+        raise UsageError("an address is of one session: give --session ID")
     proxy = proxy_settings.read_settings()
     token = "OPENCLAW_PROXY_OPENCLAW_TOKEN" if proxy.mcp_token else ""
     return HttpClientEntry(name=name, url=f"{_proxy_url(proxy, folder)}/v1/mcp/{options.session}", token_env=token)
@@ -211,10 +210,10 @@ def _gateway_url(scheme: str, folder: Path) -> str:
 
 
 def _node_url(folder: Path) -> str:
-    """Where it is now, else where it will be; empty while it is switched off."""
-    here = run_state.read(folder)
-    if here is not None:
-        return here.surface("node").address
+    """Its present address, else its configured one; empty while it is switched off."""
+    up = run_state.read(folder)
+    if up is not None:
+        return up.surface("node").address
     settings = node_settings.load_settings(folder / node_settings.SETTINGS_FILE)
     number = parse_whole_number(os.environ.get("OPENCLAW_MCP_PORT", ""))
     port = settings.mcp_port if number is None else number
@@ -222,15 +221,15 @@ def _node_url(folder: Path) -> str:
 
 
 def _proxy_url(settings: proxy_settings.ProxySettings, folder: Path) -> str:
-    """As told, else where it is now, else where it will be."""
-    here = run_state.read(folder)
-    if here is not None and settings.server_url == proxy_settings.DEFAULT_URL:
-        return here.surface("proxy").address
+    """The address in the settings, else the present one, else the default."""
+    up = run_state.read(folder)
+    if up is not None and settings.server_url == proxy_settings.DEFAULT_URL:
+        return up.surface("proxy").address
     return settings.server_url.rstrip("/")
 
 
 def _gateway_env(folder: Path) -> dict[str, str]:
-    """Nothing when it is where a program looks anyway."""
+    """Empty when the gateway is at the default address."""
     named = os.environ.get("OPENCLAW_GATEWAY_URL")
     if named:
         return {"OPENCLAW_GATEWAY_URL": named}
@@ -239,13 +238,13 @@ def _gateway_env(folder: Path) -> dict[str, str]:
 
 
 def _state_env(options: argparse.Namespace, folder: Path) -> dict[str, str]:
-    """What the program would not find by itself: a client may start it with hardly any environment."""
+    """The variables the program needs: a client may start it with hardly any environment."""
     elsewhere = options.state_dir or os.environ.get("OPENCLAW_STATE_DIR")
     return {"OPENCLAW_STATE_DIR": str(folder)} if elsewhere else {}
 
 
 def script_path(name: str) -> str:
-    """The whole path: programs started from a desktop rarely have a shell's PATH."""
+    """The full path: programs started from a desktop rarely have a shell's PATH."""
     beside = Path(sys.argv[0]).resolve().with_name(name)
     return str(beside) if beside.exists() else shutil.which(name) or name
 

@@ -1,4 +1,4 @@
-"""`openclaw demo`: a walk through the four surfaces of the running system, by the real protocol."""
+"""`openclaw demo`: shows the four surfaces of the running system, over the real protocol."""
 
 import argparse
 import asyncio
@@ -26,8 +26,8 @@ from .connect import script_path
 from .run_state import UpState
 
 SCREENSHOT_FILE: Final = "demo-screen.png"
-TOOLS_SHOWN: Final = 4  # tools that are named
-MAX_ANSWER_CHARS: Final = 100  # characters of an answer that are shown
+TOOLS_SHOWN: Final = 4  # tools of each surface
+MAX_ANSWER_CHARS: Final = 100  # characters of each answer
 ANY_PORT_ARGS: Final = ("--gateway-port", "0", "--node-port", "0", "--proxy-port", "0")
 
 
@@ -43,27 +43,27 @@ def run(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _ensure_system(folder: Path) -> Iterator[tuple[Path, UpState]]:
-    """The system that runs; one of our own, for as long as the demo lasts, when none does."""
+    """The running system; without one, a temporary system for as long as the demo lasts."""
     found = run_state.read(folder)
     if found is not None:
         yield folder, found
         return
     print("openclaw is not up, so one is started for the demo and stopped after it.\n", flush=True)
-    with tempfile.TemporaryDirectory(prefix="openclaw-demo-") as place:
+    with tempfile.TemporaryDirectory(prefix="openclaw-demo-") as temporary:
         program = (sys.executable, "-m", "openclaw_mcp")
-        where = ("--state-dir", place)
-        subprocess.run([*program, "up", "--detach", *ANY_PORT_ARGS, *where], stdout=subprocess.DEVNULL, check=True)
+        state = ("--state-dir", temporary)
+        subprocess.run([*program, "up", "--detach", *ANY_PORT_ARGS, *state], stdout=subprocess.DEVNULL, check=True)
         try:
-            started = run_state.read(Path(place))
+            started = run_state.read(Path(temporary))
             if started is None:
                 raise OpenClawError("the system stopped right after it started; try openclaw up to see why")
-            yield Path(place), started
+            yield Path(temporary), started
         finally:
-            subprocess.run([*program, "down", *where], stdout=subprocess.DEVNULL, check=False)
+            subprocess.run([*program, "down", *state], stdout=subprocess.DEVNULL, check=False)
 
 
 class SurfaceOff(Exception):
-    """A surface that nobody switched on."""
+    """A surface that is switched off."""
 
 
 async def _run_demo(folder: Path, running: UpState) -> int:
@@ -95,7 +95,7 @@ async def _show_node(folder: Path, running: UpState) -> None:
         names = _show_tool_list(client)
         await _call_tool(client, "device.info", {})
         if "screen.snapshot" not in names:
-            print("   there is no screen here, so no picture of it; openclaw node doctor says what is missing")
+            print("   there is no screen here, so no picture of it; openclaw node doctor names what is missing")
             return
         result = await _call_tool(client, "screen.snapshot", {"format": "png"})
         for block in result.content:
@@ -106,11 +106,10 @@ async def _show_node(folder: Path, running: UpState) -> None:
 
 
 async def _show_order(folder: Path, running: UpState) -> None:
-    print("2. The agent: an MCP client orders it about over stdio (openclaw mcp-server)")
+    print("2. The agent: an MCP client gives it orders over stdio (openclaw mcp-server)")
     settings = {"OPENCLAW_STATE_DIR": str(folder), "OPENCLAW_GATEWAY_URL": _gateway_url(running)}
-    async with _connect_client(
-        "order", {"command": script_path("openclaw"), "args": ["mcp-server"], "env": settings}
-    ) as client:
+    entry = {"command": script_path("openclaw"), "args": ["mcp-server"], "env": settings}
+    async with _connect_client("order", entry) as client:
         _show_tool_list(client)
         await _call_tool(client, "order_openclaw", {"message": "Hello! Who are you?", "sessionKey": "demo"})
 
@@ -127,9 +126,8 @@ async def _show_tools(folder: Path, running: UpState) -> None:
             "REMOTECLAW_TO": "demo",
             "REMOTECLAW_SENDER_IS_OWNER": "true",
         }
-        async with _connect_client(
-            "tools", {"command": script_path("remoteclaw-mcp-server"), "env": settings}
-        ) as client:
+        entry = {"command": script_path("remoteclaw-mcp-server"), "env": settings}
+        async with _connect_client("tools", entry) as client:
             _show_tool_list(client)
             await _call_tool(client, "sessions_list", {"limit": 3})
             await _call_tool(client, "message_send", {"target": "demo", "message": "The demo was here."})
@@ -159,13 +157,13 @@ def _gateway_url(running: UpState) -> str:
 
 @contextlib.asynccontextmanager
 async def _connect_client(name: str, entry: Json) -> AsyncIterator[McpClient]:
-    """Our own MCP client, connected as any other would be."""
-    async with McpServerPool({name: entry}) as roster:
-        yield await roster.find(name).start()
+    """Our own MCP client, connected like any other."""
+    async with McpServerPool({name: entry}) as pool:
+        yield await pool.find(name).start()
 
 
 def _show_tool_list(client: McpClient) -> list[str]:
-    """The names of the tools there are."""
+    """Print the tools; their names."""
     names = [spec.name for spec in client.tools]
     more = f", and {len(names) - TOOLS_SHOWN} more" if len(names) > TOOLS_SHOWN else ""
     print(f"   tools/list: {', '.join(names[:TOOLS_SHOWN])}{more}")
@@ -176,10 +174,9 @@ async def _call_tool(client: McpClient, name: str, arguments: Json) -> ToolResul
     begun = time.perf_counter()
     result = await client.call(name, arguments)
     took = (time.perf_counter() - begun) * 1000
-    words = " ".join(block.text for block in result.content if isinstance(block, Text))
-    said = " ".join(words.split())
-    shown = said if len(said) <= MAX_ANSWER_CHARS else said[:MAX_ANSWER_CHARS] + " …"
+    text = " ".join(" ".join(block.text for block in result.content if isinstance(block, Text)).split())
+    text = text if len(text) <= MAX_ANSWER_CHARS else text[:MAX_ANSWER_CHARS] + " …"
     if result.failed:
-        raise OpenClawError(f"{name}: {shown}")
-    print(f"   tools/call {name} ({took:.0f} ms): {shown}")
+        raise OpenClawError(f"{name}: {text}")
+    print(f"   tools/call {name} ({took:.0f} ms): {text}")
     return result

@@ -8,7 +8,7 @@ import psutil
 from ..net.state_dir import state_dir
 from . import run_state
 
-STOP_TIMEOUT = 30.0  # seconds for runs to be written down and programs to end, before it is killed
+STOP_TIMEOUT = 30.0  # seconds for runs to be stored and programs to end, before it is killed
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

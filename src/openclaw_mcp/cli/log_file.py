@@ -1,4 +1,4 @@
-"""The log of a server command: a file of bounded size in the state directory, which is what `logs.tail` reads."""
+"""The log of a server command: a file of bounded size in the state directory, which `logs.tail` reads."""
 
 import logging
 import os
@@ -11,12 +11,12 @@ from ..net.files import open_to_append
 from .logging_setup import quiet_loggers
 
 LOG_FILE: Final = "gateway.log"
-LOG_BYTES: Final = 5 << 20  # of one log file; KEPT_LOGS older ones stay beside it
+LOG_BYTES: Final = 5 << 20  # of one log file; LOG_BACKUPS older ones are kept
 LOG_BACKUPS: Final = 3
 
 
 class PrivateLogHandler(RotatingFileHandler):
-    """For this user alone, and never written through a link."""
+    """Private, and never written through a link."""
 
     def _open(self) -> TextIOWrapper:
         return os.fdopen(open_to_append(Path(self.baseFilename)), "a", encoding=self.encoding)

@@ -1,11 +1,11 @@
-"""What a server says on stderr, and which libraries say nothing there."""
+"""Logging to stderr, and the libraries that are kept quiet."""
 
 import logging
 import sys
 from typing import Final
 
 NOISY_LOGGERS: Final = ("websockets", "httpx", "httpcore", "uvicorn", "alembic", "asyncio")
-"""Libraries that would log message bodies, addresses and headers with secrets in them, or their own starting up."""
+"""Libraries that would log message bodies, addresses and headers with secrets, or their own start-up."""
 
 
 def log_to_stderr(*, verbose: bool) -> None:
@@ -15,5 +15,5 @@ def log_to_stderr(*, verbose: bool) -> None:
 
 
 def quiet_loggers() -> None:
-    for talker in NOISY_LOGGERS:
-        logging.getLogger(talker).setLevel(logging.WARNING)
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""`openclaw logs`: the end of the log, and what comes after."""
+"""`openclaw logs`: the end of the log, and new lines as they come."""
 
 import argparse
 import os
@@ -13,12 +13,14 @@ from ..net.files import open_private
 from ..net.state_dir import state_dir
 from .log_file import LOG_FILE
 
-POLL_INTERVAL: Final = 0.25  # seconds between two looks for more
+POLL_INTERVAL: Final = 0.25  # seconds between two reads
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--follow", action="store_true", help="go on as lines are written")
-    parser.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="how many of the last (default 50)")
+    parser.add_argument("-f", "--follow", action="store_true", help="print new lines as they are written")
+    parser.add_argument(
+        "-n", "--lines", type=int, default=50, metavar="N", help="how many of the last lines (default 50)"
+    )
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
 
 
@@ -40,7 +42,7 @@ def _open_log(path: Path) -> BinaryIO:
 
 
 def _follow(path: Path, file: BinaryIO) -> None:
-    """Until Ctrl-C. A log that was put away is followed into the one that took its place."""
+    """Until Ctrl-C. When the log is rotated, the new file is followed."""
     while True:
         data = file.read()
         if data:

@@ -1,4 +1,4 @@
-"""`openclaw mcp`: name other MCP servers in the config, look at their tools, call one."""
+"""`openclaw mcp`: other MCP servers in the config: add, list, remove them, list and call their tools."""
 
 import argparse
 import asyncio
@@ -14,6 +14,7 @@ import msgspec
 from ..config import text
 from ..config.file import CONFIG_FILE, ConfigFile, Snapshot
 from ..core.errors import BadRequest, OpenClawError
+from ..core.json_values import drop_none
 from ..core.model import (
     LOCAL_CALLER,
     Audio,
@@ -37,34 +38,35 @@ from ..protocol.mcp import encode_tool, encode_tool_result
 from ..tools.dispatcher import ToolDispatcher
 from ..tools.registry import ToolRegistry
 from .commands import DONE, FAILED, Parser
+from .report import print_json
 
 LEND_HINT = "put mcp/{} into tools.alsoAllow (or tools.allow, where that is set)"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_ActionParser)
-    add = _add_action(actions, "add", "put a server into the config, after a first talk with it")
-    add.add_argument("name", help="what to call it; its tools are called NAME__TOOL")
+    add = _add_action(actions, "add", "add a server to the config, after a first connection to it")
+    add.add_argument("name", help="its name; its tools are called NAME__TOOL")
     add.usage = "%(prog)s NAME [options] [-- PROGRAM [ARG ...]]"
     add.add_argument("--command", help="the program to start; or put it and its arguments after --")
     add.add_argument("--arg", action="append", default=[], help="an argument for --command; may be repeated")
     add.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated; ${X} is filled in"
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated; ${X} is replaced"
     )
     add.add_argument("--cwd", help="the folder to start the program in")
     add.add_argument("--url", help="the address of an HTTP server instead of a program")
     add.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="may be repeated, with --url")
-    add.add_argument("--transport", choices=["streamable-http"], help="how to talk to --url")
+    add.add_argument("--transport", choices=["streamable-http"], help="the transport of --url")
     add.add_argument("--protocol", choices=["auto", "handshake", "stateless"], help="the era of MCP (default auto)")
     add.add_argument("--agent", action="append", default=[], help="only this agent may use it; may be repeated")
-    add.add_argument("--include", help="only these tools: names or * patterns, with commas between")
+    add.add_argument("--include", help="only these tools: names or * patterns, separated by commas")
     add.add_argument("--exclude", help="not these tools")
     add.add_argument("--timeout", type=float, metavar="SECONDS", help="for an answer (default 60)")
     add.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="for the start (default 30)")
     add.add_argument("--disabled", action="store_true", help="keep it in the config, unused")
     add.add_argument("--no-probe", action="store_true", help="do not start it now")
-    _add_action(actions, "list", "what is in the config", json=True)
-    remove = _add_action(actions, "remove", "take a server out of the config")
+    _add_action(actions, "list", "the servers in the config", json=True)
+    remove = _add_action(actions, "remove", "remove a server from the config")
     remove.add_argument("name")
     tools = _add_action(actions, "tools", "start the servers and list their tools", json=True)
     tools.add_argument("name", nargs="?", help="of this server only")
@@ -75,15 +77,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class _ActionParser(Parser):
-    """Takes what comes after `--` aside as it stands, into `program`: argparse would want it next to the name."""
+    """Puts what comes after `--` into `program` unchanged: argparse would expect it next to the name."""
 
-    def parse_known_args(  # type: ignore[override]  # of the base's overloads this is the one that is called
+    def parse_known_args(  # type: ignore[override]  # the one of its overloads that is called
         self, args: list[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        words = list(args or ())
-        cut = words.index("--") if "--" in words else len(words)
-        found, unknown = super().parse_known_args(words[:cut], namespace)
-        found.program = words[cut + 1 :]
+        given = list(args or ())
+        cut = given.index("--") if "--" in given else len(given)
+        found, unknown = super().parse_known_args(given[:cut], namespace)
+        found.program = given[cut + 1 :]
         return found, unknown
 
 
@@ -99,17 +101,9 @@ def run(options: argparse.Namespace) -> int:
     if options.program and options.action != "add":
         raise BadArguments(f"nothing may follow --; only add takes a program there, {options.action} does not")
     file = state_dir(options.state_dir) / CONFIG_FILE
-    match options.action:
-        case "add":
-            return _add(options, file)
-        case "list":
-            return _list(options, file)
-        case "remove":
-            return _remove(options, file)
-        case "tools":
-            return asyncio.run(_list_tools(options, file))
-        case _:
-            return asyncio.run(_call_tool(options, file))
+    if options.action in ("tools", "call"):
+        return asyncio.run((_list_tools if options.action == "tools" else _call_tool)(options, file))
+    return {"add": _add, "list": _list, "remove": _remove}[options.action](options, file)
 
 
 # ---- the config ----
@@ -130,8 +124,8 @@ def _add(options: argparse.Namespace, file: Path) -> int:
         servers[options.name] = value
 
     _edit_servers(file, edit)
-    told = "" if tools is None else f"; its tools: {tools}"
-    print(f"{options.name} is {'replaced' if known else 'added'} in {file}{told}")
+    count = "" if tools is None else f"; its tools: {tools}"
+    print(f"{options.name} is {'replaced' if known else 'added'} in {file}{count}")
     print(
         f"its tools are for the owner; to lend them to everybody your agents answer, {LEND_HINT.format(options.name)}"
     )
@@ -139,14 +133,14 @@ def _add(options: argparse.Namespace, file: Path) -> int:
 
 
 async def _probe(name: str, value: Json) -> int:
-    async with McpServerPool({name: value}) as roster:
-        server = roster.find(name)
+    async with McpServerPool({name: value}) as pool:
+        server = pool.find(name)
         await server.start()
         return len(server.specs())
 
 
 def _entry_from_options(options: argparse.Namespace) -> Json:
-    """The entry these options describe, without what they leave open."""
+    """The entry that these options describe."""
     command, args = options.command, list(options.arg)
     if options.program:
         if command is not None:
@@ -169,25 +163,25 @@ def _entry_from_options(options: argparse.Namespace) -> Json:
         "connectionTimeoutMs": _milliseconds(options.connect_timeout),
         "enabled": False if options.disabled else None,
     }
-    return {key: item for key, item in value.items() if item is not None}
+    return drop_none(value)
 
 
 def _check_unused_options(options: argparse.Namespace) -> None:
-    """What is meant for the other kind of server would be kept, and never used."""
+    """Raises BadServerEntry for options of the other kind of server, which would be stored and never used."""
     if options.url:
-        others, why = ["arg", "env", "cwd"], "is for programs; a server at --url gets what it needs with --header"
+        others, reason = ["arg", "env", "cwd"], "is for programs; a server at --url gets what it needs with --header"
     else:
-        others, why = ["header", "transport"], "is for servers at a --url; a program gets what it needs with --env"
-    for word in others:
-        if getattr(options, word):
-            raise entry.BadServerEntry(f"--{word} {why}")
+        others, reason = ["header", "transport"], "is for servers at a --url; a program gets what it needs with --env"
+    for name in others:
+        if getattr(options, name):
+            raise entry.BadServerEntry(f"--{name} {reason}")
 
 
 def _list(options: argparse.Namespace, file: Path) -> int:
     servers = _read_servers(file)
     shown = text.redact_secrets({"servers": servers}, text.MASK)["servers"]
     if options.json:
-        _print_json(shown)
+        print_json(shown)
         return DONE
     if not servers:
         print(f"no MCP servers in {file}; add one with: openclaw mcp add NAME -- PROGRAM")
@@ -217,7 +211,7 @@ def _remove(options: argparse.Namespace, file: Path) -> int:
 
 
 def _read_servers(file: Path) -> Json:
-    """The servers in the config, as they are written there."""
+    """The servers in the config, as written."""
     try:
         raw = (read_if_exists(file) or b"").decode(errors="replace")
         return _servers_section(text.parse(raw) if raw.strip() else {})
@@ -226,18 +220,18 @@ def _read_servers(file: Path) -> Json:
 
 
 def _edit_servers(file: Path, edit: Callable[[Json], None]) -> None:
-    """Have `edit` change the servers in the config; whatever else is in it stays as it is."""
+    """Let `edit` change the servers in the config; everything else in it stays."""
 
-    def edited(before: Snapshot) -> Json:
+    def change(before: Snapshot) -> Json:
         config = copy.deepcopy(before.parsed)
         edit(_servers_section(config))
         return config
 
-    ConfigFile(file.parent).change(edited)
+    ConfigFile(file.parent).change(change)
 
 
 def _servers_section(config: Json) -> Json:
-    """`mcp.servers`, there to be changed. Raises BadRequest when something else stands in its place."""
+    """`mcp.servers`, created if absent. Raises BadRequest when it is not an object."""
     mcp = config.setdefault("mcp", {})
     servers = mcp.setdefault("servers", {}) if type(mcp) is dict else None
     if type(servers) is not dict:
@@ -250,21 +244,19 @@ def _servers_section(config: Json) -> Json:
 
 async def _list_tools(options: argparse.Namespace, file: Path) -> int:
     servers = _read_servers(file)
-    async with McpServerPool(servers) as roster:
+    async with McpServerPool(servers) as pool:
         if options.name is not None:
-            server = roster.find(options.name)
+            server = pool.find(options.name)
             await server.start()
             found: dict[str, PooledMcpServer] = {options.name: server}
             missing: dict[str, str] = {}
         else:
-            missing = {**roster.errors, **await roster.start()}
-            found = {server.entry.name: server for server in roster.sources().values()}
+            missing = {**pool.errors, **await pool.start()}
+            found = {server.entry.name: server for server in pool.sources().values()}
         if options.json:
-            _print_json({name: [encode_tool(spec) for spec in server.specs()] for name, server in found.items()})
+            print_json({name: [encode_tool(spec) for spec in server.specs()] for name, server in found.items()})
         else:
-            for server in found.values():
-                for spec in server.specs():
-                    print(_format_tool(spec))
+            print(*(f"{_format_tool(spec)}\n" for server in found.values() for spec in server.specs()), sep="", end="")
         for reason in missing.values():
             print(f"openclaw mcp: {reason}", file=sys.stderr)
     return FAILED if missing else DONE
@@ -278,12 +270,12 @@ def _format_tool(spec: ToolSpec) -> str:
 async def _call_tool(options: argparse.Namespace, file: Path) -> int:
     given = _parse_arguments(options.arguments)
     servers = _read_servers(file)
-    async with McpServerPool(servers) as roster:
-        server = roster.find(options.name)
+    async with McpServerPool(servers) as pool:
+        server = pool.find(options.name)
         await server.start()
         name = server.full_tool_name(options.tool)
-        desk = ToolDispatcher(ToolRegistry({f"mcp/{options.name}": server}))
-        result = await desk.call(ToolCall(caller=LOCAL_CALLER, name=name, arguments=given, context=NULL_CONTEXT))
+        dispatcher = ToolDispatcher(ToolRegistry({f"mcp/{options.name}": server}))
+        result = await dispatcher.call(ToolCall(caller=LOCAL_CALLER, name=name, arguments=given, context=NULL_CONTEXT))
     _print_result(result, as_json=options.json)
     return FAILED if result.failed else DONE
 
@@ -322,22 +314,18 @@ def _format_block(block: ContentBlock) -> str:
             return f"[{name}: {uri}]"
 
 
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
 def _parse_pairs(items: list[str], option: str) -> dict[str, str] | None:
     pairs = {}
-    for word in items:
-        name, between, value = word.partition("=")
-        if not between or not name:
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
             raise entry.BadServerEntry(f"{option} {name}: give it as NAME=VALUE")
         pairs[name] = value
     return pairs or None
 
 
 def _split_commas(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _milliseconds(seconds: float | None) -> int | None:

@@ -1,4 +1,4 @@
-"""`openclaw node`: this machine's capabilities over MCP and over a gateway; its doctor, its wizard, its token."""
+"""`openclaw node`: this machine's capabilities over MCP and over a gateway; checks, set-up, token and key."""
 
 import asyncio
 import signal
@@ -27,7 +27,7 @@ async def _serve_stdio(opened: StdioHandover | None, folder: str | None) -> None
 
 
 def default_server() -> McpServer:
-    """The server as it introduces itself on any machine, whatever its settings."""
+    """The server with default settings, as it introduces itself on any machine."""
     return LocalNode(resolve_state_dir(), NodeSettings()).create_mcp_server()
 
 
@@ -36,16 +36,16 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
         "action",
         nargs="?",
         choices=("doctor", "setup", "token", "key"),
-        help="say what works here and why the rest does not; answer a few questions; say which file holds the token; "
-        "keep the ElevenLabs key, asked for here or read from a pipe",
+        help="doctor: what works here and why the rest does not; setup: answer a few questions; token: which file "
+        "holds the token; key: store the ElevenLabs key, asked for here or read from a pipe",
     )
     parser.add_argument("--stdio", action="store_true", help="serve MCP on stdin and stdout instead")
     parser.add_argument("--port", help="a number, 0 for any free one, or auto for the next free one (default 8765)")
     parser.add_argument("--state-dir", help="where the node keeps its files (default ~/.openclaw-mcp)")
     parser.add_argument("--json", action="store_true", help="with doctor: answer as JSON")
     parser.add_argument("--yes", action="store_true", help="with setup: take every default without asking")
-    parser.add_argument("--reset", action="store_true", help="with token: make a new one")
-    parser.add_argument("--forget", action="store_true", help="with key: forget it")
+    parser.add_argument("--reset", action="store_true", help="with token: create a new one")
+    parser.add_argument("--forget", action="store_true", help="with key: delete it")
     parser.add_argument("-v", "--verbose", action="store_true", help="log each call")
 
 
@@ -75,7 +75,7 @@ async def _serve(options: "argparse.Namespace") -> None:
 
 
 def _gateway_link(node: LocalNode) -> AbstractAsyncContextManager[str]:
-    from ..node.gateway_link import make_gateway_connector  # here for start-up: most nodes serve MCP alone
+    from ..node.gateway_link import make_gateway_connector  # here for start-up: most nodes serve only MCP
 
     return make_gateway_connector(_announce)(node)
 

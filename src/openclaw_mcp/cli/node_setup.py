@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
 
 GATEWAY_ALLOW_KEY = "gateway.nodes.commands.allow"
-"""Where a gateway lists the commands it lets a node offer beyond its own defaults."""
+"""The key by which a gateway allows a node more commands than the defaults."""
 GATEWAY_DEFAULT_COMMANDS = ("system.", "screen.snapshot", "camera.list", "location.get")
 
 
@@ -40,16 +40,22 @@ def run(options: "argparse.Namespace") -> int:
 
 
 def doctor(folder: Path, port: str | None, *, as_json: bool) -> int:
-    """What works here, why the rest does not, and what to do about it. Fails when something is broken, not absent."""
+    """What works here, why the rest does not, and the remedy. Exit status 1 when something is broken, not absent."""
     report: dict[str, Any] = {"stateDirectory": str(folder), "problems": []}
     try:
         node = LocalNode(folder)
         report["settings"] = str(node.settings_path)
         report["mcp"] = _mcp_report(node, port)
         report["gateway"] = _gateway_report(node)
-        report["commands"] = [msgspec.to_builtins(standing) for standing in node.capabilities.statuses()]
-        for check in (node.approvals.load_policy, node.consents.load, TokenFile(folder).current_token):
-            _collect(check, report["problems"])
+        report["commands"] = msgspec.to_builtins(node.capabilities.statuses())
+        checks: tuple[Callable[[], Any], ...] = (
+            node.approvals.load_policy, node.consents.load, TokenFile(folder).current_token,
+        )  # fmt: skip
+        for check in checks:
+            try:
+                check()
+            except OpenClawError as exc:
+                report["problems"].append(str(exc))
     except OpenClawError as exc:
         report["problems"].append(str(exc))
     if as_json:
@@ -57,13 +63,6 @@ def doctor(folder: Path, port: str | None, *, as_json: bool) -> int:
     else:
         _print_report(report)
     return 1 if report["problems"] else 0
-
-
-def _collect(check: Callable[[], Any], problems: list[str]) -> None:
-    try:
-        check()
-    except OpenClawError as exc:
-        problems.append(str(exc))
 
 
 def _mcp_report(node: LocalNode, port: str | None) -> dict[str, Any]:
@@ -95,7 +94,7 @@ def _print_report(report: dict[str, Any]) -> None:
             if missing:
                 print(f"       {missing['reason']} {missing['remedy']}")
         if gateway["on"] and gateway["toAllowThere"]:
-            print(f"A gateway of OpenClaw's own hands these on only when {GATEWAY_ALLOW_KEY} lists them:")
+            print(f"A real OpenClaw gateway offers these only when {GATEWAY_ALLOW_KEY} lists them:")
             print(f"  {json.dumps(gateway['toAllowThere'])}")
     for problem in report["problems"]:
         print(f"problem   {problem}")
@@ -105,7 +104,7 @@ def _print_report(report: dict[str, Any]) -> None:
 
 
 def token(folder: Path, *, reset: bool) -> int:
-    """Where the token is; never the token: screens are watched and output is kept."""
+    """Print the token's file, never the token: terminals are watched and output is stored."""
     file = TokenFile(folder)
     if reset:
         file.reset()
@@ -119,17 +118,16 @@ def token(folder: Path, *, reset: bool) -> int:
 
 
 def key(folder: Path, *, forget: bool) -> int:
-    """Keep the ElevenLabs key, or forget it. It is never an argument: those show in the list of processes."""
+    """Store the ElevenLabs key, or delete it. It is never an argument: those are visible in the list of processes."""
     keys = KeyStore(folder)
     if forget:
         keys.delete(ELEVENLABS_KEY)
-        print("The ElevenLabs key is forgotten.")
+        print("The ElevenLabs key is deleted.")
         return 0
     given = getpass("ElevenLabs API key: ") if sys.stdin.isatty() else sys.stdin.readline()
-    where = (
-        "the desktop's keyring" if keys.store(ELEVENLABS_KEY, given) == "keyring" else str(keys.path(ELEVENLABS_KEY))
-    )
-    print(f"The ElevenLabs key is kept in {where}.")
+    in_keyring = keys.store(ELEVENLABS_KEY, given) == "keyring"
+    place = "the desktop's keyring" if in_keyring else keys.path(ELEVENLABS_KEY)
+    print(f"The ElevenLabs key is kept in {place}.")
     return 0
 
 
@@ -137,7 +135,7 @@ def key(folder: Path, *, forget: bool) -> int:
 
 
 def setup(folder: Path, *, ask: Callable[[str, str], str]) -> int:
-    """A few questions, then the settings file and what to tell a client."""
+    """A few questions, then the settings file and the entry for a client."""
     path = folder / node_settings.SETTINGS_FILE
     old = node_settings.load_settings(path)
     mcp = _ask_yes_no(ask, "Serve MCP clients of this machine?", default=old.enable_mcp_server)
@@ -154,7 +152,7 @@ def setup(folder: Path, *, ask: Callable[[str, str], str]) -> int:
         capabilities={**old.capabilities, **switches},
     )
     node_settings.save_settings(path, fresh)
-    print(f"\nWritten to {path}; a running node takes it over at once.")
+    print(f"\nWritten to {path}; a running node applies it at once.")
     if mcp:
         file = TokenFile(folder)
         file.ensure()
@@ -177,9 +175,9 @@ def _print_clients(port: int, token_path: Path) -> None:
 
 def _ask_yes_no(ask: Callable[[str, str], str], question: str, *, default: bool) -> bool:
     while True:
-        said = ask(question, "yes" if default else "no").lower()
-        if said in ("y", "yes", "n", "no"):
-            return said.startswith("y")
+        answer = ask(question, "yes" if default else "no").lower()
+        if answer in ("y", "yes", "n", "no"):
+            return answer.startswith("y")
         print("Please answer yes or no.")
 
 

@@ -1,10 +1,14 @@
-"""What a look around found: each finding in one sentence, with its remedy; as lines or as JSON."""
+"""How commands print: findings with their remedies, tables, times, JSON."""
 
+import json
 from collections.abc import Sequence
-from typing import Literal
+from datetime import datetime
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+
+from ..core.json_values import drop_none
 
 FindingState = Literal["fine", "note", "attention"]
 MARKS = {"fine": "ok ", "note": "-  ", "attention": "!! "}
@@ -22,12 +26,12 @@ def fine(area: str, message: str) -> Finding:
 
 
 def note(area: str, message: str, remedy: str | None = None) -> Finding:
-    """Good to know; nothing is wrong."""
+    """Information; nothing is wrong."""
     return Finding(area=area, state="note", says=message, remedy=remedy)
 
 
 def attention(area: str, message: str, remedy: str) -> Finding:
-    """Something does not work, or is not safe, until somebody does what `remedy` says."""
+    """Something does not work, or is not safe, until a person carries out `remedy`."""
     return Finding(area=area, state="attention", says=message, remedy=remedy)
 
 
@@ -36,10 +40,7 @@ def has_problems(findings: Sequence[Finding]) -> bool:
 
 
 def findings_to_json(findings: Sequence[Finding]) -> list[dict[str, str]]:
-    """For JSON."""
-    return [
-        {key: value for key, value in msgspec.to_builtins(finding).items() if value is not None} for finding in findings
-    ]
+    return [drop_none(msgspec.to_builtins(finding)) for finding in findings]
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
@@ -48,3 +49,21 @@ def print_findings(findings: Sequence[Finding]) -> None:
         print(f"{MARKS[finding.state]} {finding.area:{width}}  {finding.says}")
         if finding.remedy:
             print(f"    {'':{width}}  → {finding.remedy}")
+
+
+def format_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as aligned columns; the first row is the heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def format_time(ms: Any, timespec: str = "minutes") -> str:
+    """Unix milliseconds as local time; `-` for anything else."""
+    if not isinstance(ms, int | float):
+        return "-"
+    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec=timespec)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,11 +1,9 @@
-"""`openclaw sessions`: the conversations there are, as the running gateway or the store's file tells them."""
+"""`openclaw sessions`: lists the sessions, from the running gateway or from the store's file."""
 
 import argparse
 import asyncio
-import json
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ..config.file import ConfigFile
 from ..config.views import store_location
@@ -14,20 +12,21 @@ from ..core.model import Json
 from ..core.numbers import parse_whole_number
 from ..net.state_dir import state_dir
 from . import probe, store_file
+from .report import format_table, format_time, print_json
 
 DEFAULT_STORE: Final = "file"
-"""`--store file`: the store's own file, whatever gateway runs."""
+"""`--store file`: the store's own file, even while a gateway runs."""
 DEFAULT_LIMIT: Final = 100
 MAX_TITLE_CHARS: Final = 60
+COLUMNS: Final = ("session", "last used", "state", "messages", "about")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     probe.arguments(parser)
-    words = "read this SQLite file, and change nothing; the word file means the one in the state directory"
-    parser.add_argument("--store", metavar="FILE", help=words)
-    parser.add_argument(
-        "--limit", type=_parse_limit, default=DEFAULT_LIMIT, help="the last used so many (default %(default)s)"
-    )
+    store_help = "read this SQLite file, and change nothing; the word file means the one in the state directory"
+    parser.add_argument("--store", metavar="FILE", help=store_help)
+    limit_help = "at most so many, the last used first (default %(default)s)"
+    parser.add_argument("--limit", type=_parse_limit, default=DEFAULT_LIMIT, help=limit_help)
 
 
 def _parse_limit(text: str) -> int:
@@ -42,17 +41,16 @@ def run(options: argparse.Namespace) -> int:
     where, found = _find_sessions(options, folder)
     listed = found[: options.limit]
     if options.json:
-        print(json.dumps({"from": where, "count": len(listed), "sessions": listed}, indent=2, ensure_ascii=False))
+        print_json({"from": where, "count": len(listed), "sessions": listed})
     elif not listed:
         print(f"There are no sessions in {where}.")
     else:
-        _show_table(listed)
-        print(f"\n{len(listed)} of {where}.")
+        print(format_table([COLUMNS, *map(_format_row, listed)]), f"\n{len(listed)} of {where}.", sep="\n")
     return 0
 
 
 def _find_sessions(options: argparse.Namespace, folder: Path) -> tuple[str, list[Json]]:
-    """Where they come from, and the sessions."""
+    """The source, and its sessions."""
     if options.store is not None and options.store != DEFAULT_STORE:
         return options.store, store_file.read_sessions(options.store)
     snapshot = ConfigFile(folder).read()
@@ -66,35 +64,17 @@ def _find_sessions(options: argparse.Namespace, folder: Path) -> tuple[str, list
         if seen.is_configured:
             raise OpenClawError(f"{seen.problem}; openclaw sessions --store file reads the store itself")
     if "://" not in own and not Path(own).exists():
-        return own, []  # nobody has talked yet
+        return own, []  # no session yet
     return own, store_file.read_sessions(own)
 
 
-def _show_table(sessions: list[Json]) -> None:
-    rows = [("session", "last used", "state", "messages", "about")]
-    rows += [
-        (
-            str(row.get("key")),
-            _format_time(row.get("updatedAt")),
-            str(row.get("status") or "-"),
-            str(row.get("messageCount", "-")),
-            _printable_line(row.get("derivedTitle") or row.get("displayName") or row.get("label") or ""),
-        )
-        for row in sessions
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=False))
-        print(f"{'  '.join(cells)}  {row[4]}".rstrip())
-
-
-def _format_time(ms: Any) -> str:
-    if not isinstance(ms, int | float):
-        return "-"
-    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec="minutes")
+def _format_row(row: Json) -> list[str]:
+    title = _printable_line(row.get("derivedTitle") or row.get("displayName") or row.get("label") or "")
+    state, count = str(row.get("status") or "-"), str(row.get("messageCount", "-"))
+    return [str(row.get("key")), format_time(row.get("updatedAt")), state, count, title]
 
 
 def _printable_line(text: str) -> str:
-    """One line, and nothing a terminal would obey."""
+    """One line without control characters."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
     return shown if len(shown) <= MAX_TITLE_CHARS else shown[: MAX_TITLE_CHARS - 1] + "…"

@@ -1,13 +1,11 @@
-"""`openclaw status`: what runs here, whether each part answers, and who would answer an order."""
+"""`openclaw status`: what runs here, whether each part answers, and which agent an order would reach."""
 
 import argparse
 import asyncio
 import http.client
-import json
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from .. import __version__
@@ -18,11 +16,21 @@ from ..core.model import Json
 from ..net.state_dir import state_dir
 from . import doctor_agents, doctor_files, run_state, store_file
 from .probe import GatewayProbe, arguments, probe_gateway
-from .report import Finding, attention, findings_to_json, fine, has_problems, note, print_findings
+from .report import (
+    Finding,
+    attention,
+    findings_to_json,
+    fine,
+    format_time,
+    has_problems,
+    note,
+    print_findings,
+    print_json,
+)
 
 __all__ = ["arguments", "run"]
 
-ANSWER_TIMEOUT: Final = 5.0  # seconds for a surface to say anything at all
+ANSWER_TIMEOUT: Final = 5.0  # seconds for a surface to answer
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,11 +40,11 @@ def run(options: argparse.Namespace) -> int:
     seen = asyncio.run(probe_gateway(folder, config, url=options.url, token=options.token))
     findings = list(_collect_findings(folder, snapshot, seen))
     if options.json:
-        print(json.dumps(_json_report(folder, seen, findings), indent=2, ensure_ascii=False))
+        print_json(_json_report(folder, seen, findings))
     else:
         print_findings(findings)
         if has_problems(findings):
-            print("openclaw doctor looks closer.")
+            print("openclaw doctor checks more.")
     return 1 if has_problems(findings) else 0
 
 
@@ -76,19 +84,19 @@ def _check_surfaces(folder: Path) -> Iterator[Finding]:
     if up is None:
         yield note("up", "openclaw up does not run with this state directory", "openclaw up -d starts every surface")
         return
-    yield fine("up", f"process {up.pid}, since {_format_time(up.started * 1000)}")
+    yield fine("up", f"process {up.pid}, since {format_time(up.started * 1000)}")
     for surface in up.surfaces:
         if not surface.address:
             yield note(surface.name, f"{run_state.OFF_LABEL}: {surface.use}")
         elif _has_http_server(surface.address):
             yield fine(surface.name, f"{surface.address}, {surface.use}")
         else:
-            words = f"{surface.address} does not answer within {ANSWER_TIMEOUT:g} s"
-            yield attention(surface.name, words, "see openclaw logs; openclaw down and openclaw up start it anew")
+            problem = f"{surface.address} does not answer within {ANSWER_TIMEOUT:g} s"
+            yield attention(surface.name, problem, "see openclaw logs; openclaw down and openclaw up restart it")
 
 
 def _has_http_server(address: str) -> bool:
-    """Whether an HTTP server is there. What it says to a stranger does not matter."""
+    """Whether an HTTP server answers there, with any status."""
     place = urlsplit(address)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=ANSWER_TIMEOUT)
     try:
@@ -103,14 +111,18 @@ def _has_http_server(address: str) -> bool:
 def _check_gateway(probe: GatewayProbe) -> Iterator[Finding]:
     if probe.answers:
         if probe.health.get("ok", True):
-            yield fine("gateway", f"{probe.title} at {probe.url} is well")
+            yield fine("gateway", f"{probe.title} at {probe.url} is healthy")
         else:
-            yield attention("gateway", f"{probe.title} at {probe.url} says it is not well", "see openclaw logs")
+            yield attention(
+                "gateway", f"{probe.title} at {probe.url} reports that it is not healthy", "see openclaw logs"
+            )
     elif probe.is_configured or probe.is_listening:
-        yield attention("gateway", probe.problem, "openclaw doctor says who is there; give its address and token")
+        yield attention(
+            "gateway", probe.problem, "openclaw doctor names what listens there; give its address and token"
+        )
     else:
-        words = f"none at {probe.url}; orders are carried out by the agent in the server's own process"
-        yield note("gateway", words, "openclaw up starts one")
+        message = f"none at {probe.url}; orders are carried out by the agent in the server's own process"
+        yield note("gateway", message, "openclaw up starts one")
 
 
 def _check_sessions(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> Finding:
@@ -123,7 +135,7 @@ def _check_sessions(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> Fi
     try:
         return fine("sessions", f"{len(store_file.read_sessions(where))} in {where}; openclaw sessions lists them")
     except store_file.NoStore as exc:
-        return attention("sessions", str(exc), "openclaw doctor looks closer")
+        return attention("sessions", str(exc), "openclaw doctor checks more")
 
 
 def _check_channels(probe: GatewayProbe) -> Iterator[Finding]:
@@ -131,9 +143,9 @@ def _check_channels(probe: GatewayProbe) -> Iterator[Finding]:
         accounts = (probe.channels.get("channelAccounts") or {}).get(name) or ()
         for account in accounts:
             state = account.get("state") or ("running" if account.get("running") else "stopped")
-            words = f"{name} {account.get('accountId', '')} {state}"
-            trouble = account.get("lastError")
-            yield note("channels", f"{words}: {trouble}") if trouble else fine("channels", words)
+            account_state = f"{name} {account.get('accountId', '')} {state}"
+            error = account.get("lastError")
+            yield note("channels", f"{account_state}: {error}") if error else fine("channels", account_state)
     for issue in probe.issues:
         yield attention("channels", issue, "openclaw channels shows each; correct its settings with openclaw config")
 
@@ -145,9 +157,5 @@ def _check_cron(probe: GatewayProbe) -> Iterator[Finding]:
         yield note("cron", "switched off", "openclaw config set cron.enabled true")
         return
     due = probe.cron.get("nextWakeAtMs")
-    words = f"next at {_format_time(due)}" if due else "nothing is due"
-    yield fine("cron", f"{probe.cron.get('jobs', 0)} jobs, {words}")
-
-
-def _format_time(ms: Any) -> str:
-    return datetime.fromtimestamp(float(ms) / 1000).astimezone().isoformat(sep=" ", timespec="minutes")
+    next_due = f"next at {format_time(due)}" if due else "nothing is due"
+    yield fine("cron", f"{probe.cron.get('jobs', 0)} jobs, {next_due}")

@@ -1,4 +1,4 @@
-"""A SQLite store read straight from its file, by nobody but us and changing nothing."""
+"""Reading sessions directly from a store, without a gateway and without changing anything."""
 
 import os
 import sqlite3
@@ -9,10 +9,11 @@ from typing import Final
 from urllib.parse import quote
 
 from ..core.errors import OpenClawError
+from ..core.json_values import drop_none
 from ..core.model import Json
 from ..store.engine import create_engines, is_url, redact_location
 
-BUSY_WAIT: Final = 5.0  # seconds; a reader waits only while the file is put in order after a crash
+BUSY_WAIT: Final = 5.0  # seconds; a reader waits only while the file is recovered after a crash
 MAX_SESSIONS: Final = 10_000  # sessions of one list
 COLUMNS: Final = (
     "key", "agent_id", "session_id", "created_at", "updated_at", "message_count", "status", "label", "title",
@@ -24,19 +25,19 @@ SESSIONS_QUERY: Final = (
 
 
 class NoStore(OpenClawError):
-    """There is nothing to read, or it is no store of ours."""
+    """There is no store, or it is not one of ours."""
 
     code = "no_store"
 
 
 @contextmanager
 def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Read-only, also where nothing may be written beside it."""
-    place = f"file:{quote(str(path.resolve()))}"
-    # A read-only folder has no room for the log's index; without a log nobody is writing either.
-    still = not os.access(path.parent, os.W_OK) and not path.with_name(path.name + "-wal").exists()
-    mode = "immutable=1" if still else "mode=ro"
-    with closing(sqlite3.connect(f"{place}?{mode}", uri=True, timeout=BUSY_WAIT)) as connection:
+    """Read-only, also in a folder where nothing may be written."""
+    uri = f"file:{quote(str(path.resolve()))}"
+    # In a read-only folder SQLite can't create the index of its log; without a log there is no writer either.
+    is_static = not os.access(path.parent, os.W_OK) and not path.with_name(path.name + "-wal").exists()
+    mode = "immutable=1" if is_static else "mode=ro"
+    with closing(sqlite3.connect(f"{uri}?{mode}", uri=True, timeout=BUSY_WAIT)) as connection:
         yield connection
 
 
@@ -69,19 +70,20 @@ def _rows_from_server(location: str) -> list[tuple[object, ...]]:
 
 
 def _session_json(row: Json) -> Json:
-    """As `sessions.list` would name it."""
-    found = {
-        "key": row["key"],
-        "agentId": row["agent_id"],
-        "sessionId": row["session_id"],
-        "createdAt": row["created_at"],
-        "updatedAt": row["updated_at"],
-        "messageCount": row["message_count"],
-        "status": row["status"],
-        "label": row["label"],
-        "derivedTitle": row["title"],
-        "totalTokens": (row["input_tokens"] or 0) + (row["output_tokens"] or 0),
-        "model": row["model"],
-        "archived": bool(row["archived"]) or None,
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    """With the field names of `sessions.list`."""
+    return drop_none(
+        {
+            "key": row["key"],
+            "agentId": row["agent_id"],
+            "sessionId": row["session_id"],
+            "createdAt": row["created_at"],
+            "updatedAt": row["updated_at"],
+            "messageCount": row["message_count"],
+            "status": row["status"],
+            "label": row["label"],
+            "derivedTitle": row["title"],
+            "totalTokens": (row["input_tokens"] or 0) + (row["output_tokens"] or 0),
+            "model": row["model"],
+            "archived": bool(row["archived"]) or None,
+        }
+    )

@@ -1,4 +1,4 @@
-"""What we wrote into other programs' settings, so that it can be taken out again to the byte."""
+"""Our edits of other programs' settings, recorded so that they can be undone to the byte."""
 
 import contextlib
 import hashlib
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..net.files import StateBroken, make_private_folder, read_if_exists, write_atomic
 from .clients import SupportedClient
@@ -20,11 +20,11 @@ LARGEST_FILE: Final = 16 << 20  # bytes of a settings file: Claude Code keeps it
 
 
 class ConnectionRecord(Struct, kw_only=True, rename="camel"):
-    """What we know of one settings file."""
+    """Our edits of one settings file."""
 
     client: str
     names: list[str]
-    """The entries that are ours."""
+    """The names of our entries."""
     after: str
     """The hash of the file as we left it."""
     before: str | None = None
@@ -32,11 +32,11 @@ class ConnectionRecord(Struct, kw_only=True, rename="camel"):
     new: bool = False
     """Whether there was no file."""
     made_room: bool = False
-    """Whether there was no place for servers in it."""
+    """Whether there was no section for servers in it."""
 
 
 class SettingsEdit(Struct, frozen=True, kw_only=True):
-    """An edit that may be looked at before it is made. `new` None: the file goes."""
+    """An edit that can be shown before it is applied. `new` None: the file is removed."""
 
     file: Path
     old: str | None
@@ -49,7 +49,7 @@ class SettingsEdit(Struct, frozen=True, kw_only=True):
 
 
 class SettingsEditor:
-    """The book of edits, in the state directory."""
+    """Plans and applies edits; their records are in the state directory."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / RECORDS_FILE
@@ -58,9 +58,8 @@ class SettingsEditor:
         try:
             self._records = {} if found is None else msgspec.json.decode(found, type=dict[str, ConnectionRecord])
         except msgspec.MsgspecError as exc:
-            raise StateBroken(
-                f"{self._path} can't be read; mend it, or remove it to forget what was connected"
-            ) from exc
+            problem = "can't be read; repair it, or remove it to forget what was connected"
+            raise StateBroken(f"{self._path} {problem}") from exc
 
     def connect(
         self, client: SupportedClient, file: Path, entries: list[ClientEntry], *, force: bool = False
@@ -71,28 +70,24 @@ class SettingsEditor:
         text = old or ""
         with _prefix_errors(file):
             for entry in entries:
-                stranger = not force and (known is None or entry.name not in known.names)
-                if stranger and client.has_server(text, entry.name):
-                    raise CannotEdit(f"it has a server called {entry.name} already; take it out first, or add --force")
+                is_foreign = not force and (known is None or entry.name not in known.names)
+                if is_foreign and client.has_server(text, entry.name):
+                    raise CannotEdit(f"it has a server called {entry.name} already; remove it first, or add --force")
                 text = client.put(text, entry)
             made_room = not client.has_server(old or "")
         names = sorted({*(known.names if known else ()), *(entry.name for entry in entries)})
         if known is None:
             backup = None if old is None else f"{file.name}.{_hash_text(f'{file}:{old}')[:16]}"
-            written = ConnectionRecord(
-                client=client.id,
-                names=names,
-                after=_hash_text(text),
-                before=backup,
-                new=old is None,
+            record = ConnectionRecord(
+                client=client.id, names=names, after=_hash_text(text), before=backup, new=old is None,
                 made_room=made_room,
-            )
+            )  # fmt: skip
         else:
-            written = _update_record(known, old or "", names, text)
-        return SettingsEdit(file=file, old=old, new=text, record=written)
+            record = _update_record(known, old or "", names, text)
+        return SettingsEdit(file=file, old=old, new=text, record=record)
 
     def disconnect(self, client: SupportedClient, file: Path, names: list[str] | None = None) -> SettingsEdit:
-        """Take out `names` of ours, or all. Nothing of ours: an empty change."""
+        """Remove our entries of these names, or all. Without any, the edit is empty."""
         file = file.expanduser().resolve()
         old, known = _read_text(file), self._records.get(str(file))
         if known is None or old is None:
@@ -106,19 +101,18 @@ class SettingsEditor:
                 text = text if name in staying else client.drop(text, name)
             if not staying and known.made_room:
                 text = client.drop_empty_section(text)
-        return SettingsEdit(
-            file=file, old=old, new=text, record=_update_record(known, old, staying, text) if staying else None
-        )
+        record = _update_record(known, old, staying, text) if staying else None
+        return SettingsEdit(file=file, old=old, new=text, record=record)
 
     def apply(self, edit: SettingsEdit) -> None:
-        """Write it: backup, then book, then file. After a crash the book knows too much, never too little."""
-        written = edit.record
-        if written is not None and written.before and edit.old is not None:
-            backup = make_private_folder(self._backups) / written.before
+        """Write backup, record and file, in this order: a crash may leave a record too many, never one too few."""
+        record = edit.record
+        if record is not None and record.before and edit.old is not None:
+            backup = make_private_folder(self._backups) / record.before
             if read_if_exists(backup) is None:
                 write_atomic(backup, edit.old.encode())
-        if written is not None:
-            self._records[str(edit.file)] = written
+        if record is not None:
+            self._records[str(edit.file)] = record
             self._write_records()
         if _read_text(edit.file) != edit.old:
             raise CannotEdit(f"{edit.file} was changed by another program just now; try again")
@@ -129,12 +123,12 @@ class SettingsEditor:
             edit.file.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(edit.file, edit.new.encode())
             edit.file.chmod(mode)
-        if written is None and str(edit.file) in self._records:
+        if record is None and str(edit.file) in self._records:
             del self._records[str(edit.file)]
             self._write_records()
 
     def records(self) -> dict[str, ConnectionRecord]:
-        """What is ours, by file."""
+        """Our edits, by file."""
         return dict(self._records)
 
     def _write_records(self) -> None:
@@ -145,7 +139,7 @@ class SettingsEditor:
             return None
         found = read_if_exists(self._backups / record.before) if record.before else None
         if found is None:
-            raise StateBroken(f"the backup {record.before} is gone from {self._backups}; take our entries out by hand")
+            raise StateBroken(f"the backup {record.before} is missing in {self._backups}; remove our entries by hand")
         return found.decode()
 
 
@@ -162,15 +156,10 @@ def _read_text(file: Path) -> str | None:
 
 
 def _update_record(record: ConnectionRecord, old: str, names: list[str], new: str) -> ConnectionRecord:
-    """What we know after one more edit. If others wrote in between, the backup is no longer what they had."""
-    return ConnectionRecord(
-        client=record.client,
-        names=names,
-        after=_hash_text(new),
-        before=record.before if record.after == _hash_text(old) else None,
-        new=record.new and record.after == _hash_text(old),
-        made_room=record.made_room,
-    )
+    """The record after one more edit. If another program wrote in between, the backup is out of date."""
+    is_ours = record.after == _hash_text(old)
+    before = record.before if is_ours else None
+    return structs.replace(record, names=names, after=_hash_text(new), before=before, new=record.new and is_ours)
 
 
 def _hash_text(text: str) -> str:
@@ -179,7 +168,7 @@ def _hash_text(text: str) -> str:
 
 @contextlib.contextmanager
 def _prefix_errors(file: Path) -> Iterator[None]:
-    """Say which file it is that can't be edited."""
+    """Name the file in errors."""
     try:
         yield
     except CannotEdit as exc:

@@ -1,4 +1,4 @@
-"""What is put into a client's settings: a program to start, or an address with a token by reference."""
+"""Entries in a client's settings: a program to start, or an address and where its token is."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 class StdioClientEntry(Struct, frozen=True, kw_only=True):
-    """A stdio server. It finds its token by itself, so none is written anywhere."""
+    """A stdio server. It finds its token itself, so none is written."""
 
     name: str
     command: str
@@ -21,7 +21,7 @@ class StdioClientEntry(Struct, frozen=True, kw_only=True):
 
 
 class HttpClientEntry(Struct, frozen=True, kw_only=True):
-    """An HTTP server. The client reads the token from `token_env`, or from `token_file` where it can."""
+    """An HTTP server. The client reads the token from `token_env`, or from `token_file` if it can."""
 
     name: str
     url: str
@@ -32,35 +32,27 @@ class HttpClientEntry(Struct, frozen=True, kw_only=True):
 ClientEntry = StdioClientEntry | HttpClientEntry
 
 
-def format_claude_code(entry: ClientEntry) -> Json:
-    """Claude Code's shape, which Claude Desktop and VS Code share."""
-    if isinstance(entry, StdioClientEntry):
-        return {"type": "stdio", **_format_command(entry)}
-    return {"type": "http", "url": entry.url, **_format_headers(entry, "${%s}")}
+class JsonFormat(Struct, frozen=True):
+    """How most clients write an entry."""
+
+    has_type: bool = False
+    url_key: str = "url"
+    env_reference: str = "${env:%s}"
+    """How a header refers to an environment variable."""
+
+    def __call__(self, entry: ClientEntry) -> Json:
+        if isinstance(entry, StdioClientEntry):
+            return {**({"type": "stdio"} if self.has_type else {}), **_format_command(entry)}
+        address = {**({"type": "http"} if self.has_type else {}), self.url_key: entry.url}
+        if not entry.token_env:
+            return address
+        return {**address, "headers": {"Authorization": f"Bearer {self.env_reference % entry.token_env}"}}
 
 
 def format_claude_desktop(entry: ClientEntry) -> Json:
     if isinstance(entry, StdioClientEntry):
         return _format_command(entry)
     raise CannotEdit("Claude Desktop starts programs only; leave --http out")
-
-
-def format_cursor(entry: ClientEntry) -> Json:
-    if isinstance(entry, StdioClientEntry):
-        return _format_command(entry)
-    return {"url": entry.url, **_format_headers(entry, "${env:%s}")}
-
-
-def format_vscode(entry: ClientEntry) -> Json:
-    if isinstance(entry, StdioClientEntry):
-        return {"type": "stdio", **_format_command(entry)}
-    return {"type": "http", "url": entry.url, **_format_headers(entry, "${env:%s}")}
-
-
-def format_gemini(entry: ClientEntry) -> Json:
-    if isinstance(entry, StdioClientEntry):
-        return _format_command(entry)
-    return {"httpUrl": entry.url, **_format_headers(entry, "$%s")}
 
 
 def format_codex(entry: ClientEntry) -> Json:
@@ -72,19 +64,14 @@ def format_codex(entry: ClientEntry) -> Json:
 def format_opencode(entry: ClientEntry) -> Json:
     if isinstance(entry, StdioClientEntry):
         local: Json = {"type": "local", "command": [entry.command, *entry.args], "enabled": True}
-        return {**local, "environment": dict(entry.env)} if entry.env else local
+        return local | ({"environment": dict(entry.env)} if entry.env else {})
     remote: Json = {"type": "remote", "url": entry.url, "oauth": False, "enabled": True}
-    if entry.token_file is not None:
-        remote["headers"] = {"Authorization": f"Bearer {{file:{entry.token_file}}}"}
-    elif entry.token_env:
-        remote["headers"] = {"Authorization": f"Bearer {{env:{entry.token_env}}}"}
+    token = f"file:{entry.token_file}" if entry.token_file is not None else f"env:{entry.token_env}"
+    if token != "env:":
+        remote["headers"] = {"Authorization": f"Bearer {{{token}}}"}
     return remote
 
 
 def _format_command(entry: StdioClientEntry) -> Json:
-    shape: Json = {"command": entry.command, "args": list(entry.args)}
-    return {**shape, "env": dict(entry.env)} if entry.env else shape
-
-
-def _format_headers(entry: HttpClientEntry, pattern: str) -> Json:
-    return {"headers": {"Authorization": f"Bearer {pattern % entry.token_env}"}} if entry.token_env else {}
+    env = {"env": dict(entry.env)} if entry.env else {}
+    return {"command": entry.command, "args": list(entry.args), **env}

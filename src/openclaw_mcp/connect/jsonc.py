@@ -1,4 +1,4 @@
-"""Edits to JSON that a person keeps by hand: a member goes in or out, every other byte stays as it was."""
+"""Edits of JSON that a person maintains: a member is added or removed, every other byte stays."""
 
 import json
 from typing import Any, Final, NamedTuple
@@ -12,7 +12,7 @@ SPACE: Final = " \t\r\n\ufeff"
 
 
 class CannotEdit(OpenClawError):
-    """The file is not what it should be; it is left alone."""
+    """The file has not the expected form; it is not changed."""
 
     code = "cannot_edit"
 
@@ -20,7 +20,7 @@ class CannotEdit(OpenClawError):
 class MemberSpan(NamedTuple):
     name: str
     start: int
-    """Where its name begins."""
+    """The position of its name."""
     value: int
     end: int
     """Just after its value."""
@@ -30,15 +30,15 @@ class ObjectSpan(NamedTuple):
     """An object in the text."""
 
     start: int
-    """Where its `{` stands."""
+    """The position of its `{`."""
     end: int
-    """Where its `}` stands."""
+    """The position of its `}`."""
     members: tuple[MemberSpan, ...]
 
 
 def put(text: str, path: tuple[str, ...], name: str, value: Any) -> str:
-    """`text` with `name: value` in the object at `path`, in place of what is there under that name. Missing objects on
-    the way are made. Raises CannotEdit."""
+    """`text` with `name: value` in the object at `path`, replacing a member of that name. Missing objects are
+    created. Raises CannotEdit."""
     if not text.strip(SPACE):
         text = text.rstrip(SPACE) + "{}\n"
     here = _parse_object(text, _skip_space(text, 0))
@@ -52,13 +52,12 @@ def put(text: str, path: tuple[str, ...], name: str, value: Any) -> str:
     found = _find_member(here, name)
     if found is None:
         return _insert_member(text, here, name, value)
-    return (
-        text[: found.value] + _format_value(value, _indent_at(text, found.start), _newline_of(text)) + text[found.end :]
-    )
+    new = _format_value(value, _indent_at(text, found.start), _newline_of(text))
+    return text[: found.value] + new + text[found.end :]
 
 
 def drop(text: str, path: tuple[str, ...], name: str) -> str:
-    """`text` without that member, and without the comma and line it leaves; the same text when it is not there."""
+    """`text` without that member and its comma and line; the same text when there is no such member."""
     here = _parse_object(text, _skip_space(text, 0))
     for step in path:
         found = _find_member(here, step)
@@ -72,7 +71,7 @@ def drop(text: str, path: tuple[str, ...], name: str) -> str:
 
 
 def read(text: str) -> dict[str, Any]:
-    """What the text says; nothing at all is an empty object. Raises CannotEdit."""
+    """The object in the text; empty text is an empty object. Raises CannotEdit."""
     if not text.strip(SPACE):
         return {}
     try:
@@ -89,21 +88,18 @@ def _find_member(span: ObjectSpan, name: str) -> MemberSpan | None:
 
 
 def _insert_member(text: str, span: ObjectSpan, name: str, value: Any) -> str:
-    newline = _newline_of(text)
-    if span.members:
-        last = span.members[-1]
-        indent = _indent_at(text, last.start)
-        member = f"{json.dumps(name, ensure_ascii=False)}: {_format_value(value, indent, newline)}"
-        return f"{text[: last.end]},{newline}{indent}{member}{text[last.end :]}"
+    newline, last = _newline_of(text), span.members[-1] if span.members else None
     outer = _indent_at(text, span.start)
-    indent = outer + ("\t" if "\n\t" in text else INDENT)
+    indent = outer + ("\t" if "\n\t" in text else INDENT) if last is None else _indent_at(text, last.start)
     member = f"{json.dumps(name, ensure_ascii=False)}: {_format_value(value, indent, newline)}"
+    if last is not None:
+        return f"{text[: last.end]},{newline}{indent}{member}{text[last.end :]}"
     return f"{text[: span.start + 1]}{newline}{indent}{member}{newline}{outer}{text[span.end :]}"
 
 
 def _remove_member(text: str, span: ObjectSpan, index: int) -> str:
     member = span.members[index]
-    if index:  # with the comma before it: what `_insert` wrote
+    if index:  # with the comma before it, as `_insert_member` wrote it
         comma = _skip_space(text, span.members[index - 1].end)
         between = text[comma + 1 : member.start]
         return text[:comma] + (between.rstrip(SPACE) if between.strip(SPACE) else "") + text[member.end :]
@@ -112,7 +108,7 @@ def _remove_member(text: str, span: ObjectSpan, index: int) -> str:
     rest = _skip_space(text, member.end)
     rest = rest + 1 if text[rest] == "," else member.end
     if text[span.start + 1 : member.start].strip(SPACE) or text[rest : span.end].strip(SPACE):
-        return text[: member.start] + text[rest:]  # somebody's comment stays
+        return text[: member.start] + text[rest:]  # a comment stays
     return text[: span.start + 1] + text[span.end :]
 
 
@@ -135,7 +131,7 @@ def _indent_at(text: str, at: int) -> str:
 
 
 def _skip_space(text: str, at: int) -> int:
-    """The next place that is neither white space nor comment."""
+    """The next position that is neither white space nor comment."""
     while at < len(text):
         if text[at] in SPACE:
             at += 1
@@ -152,15 +148,19 @@ def _skip_space(text: str, at: int) -> int:
     raise CannotEdit("it ends too early")
 
 
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
+
+
 def _parse_object(text: str, at: int) -> ObjectSpan:
     if text[at] != "{":
-        raise CannotEdit(f"line {text.count(chr(10), 0, at) + 1} should begin an object")
+        raise CannotEdit(f"line {_line(text, at)} should begin an object")
     members, place = [], _skip_space(text, at + 1)
     while text[place] != "}":
         name, after = _parse_string(text, place)
         colon = _skip_space(text, after)
         if text[colon] != ":":
-            raise CannotEdit(f"line {text.count(chr(10), 0, colon) + 1} lacks a colon")
+            raise CannotEdit(f"line {_line(text, colon)} lacks a colon")
         value = _skip_space(text, colon + 1)
         end = _skip_value(text, value)
         members.append(MemberSpan(name, place, value, end))
@@ -168,20 +168,20 @@ def _parse_object(text: str, at: int) -> ObjectSpan:
         if text[place] == ",":
             place = _skip_space(text, place + 1)
         elif text[place] != "}":
-            raise CannotEdit(f"line {text.count(chr(10), 0, place) + 1} lacks a comma")
+            raise CannotEdit(f"line {_line(text, place)} lacks a comma")
     return ObjectSpan(at, place, tuple(members))
 
 
 def _parse_string(text: str, at: int) -> tuple[str, int]:
     if text[at] != '"':
-        raise CannotEdit(f"line {text.count(chr(10), 0, at) + 1} has a name without double quotes")
+        raise CannotEdit(f"line {_line(text, at)} has a name without double quotes")
     end = at + 1
     while end < len(text) and text[end] != '"':
         end += 2 if text[end] == "\\" else 1
     try:
         return json.loads(text[at : end + 1]), end + 1
     except ValueError as exc:
-        raise CannotEdit(f"line {text.count(chr(10), 0, at) + 1} has a broken string") from exc
+        raise CannotEdit(f"line {_line(text, at)} has a broken string") from exc
 
 
 def _skip_value(text: str, at: int) -> int:
@@ -200,5 +200,5 @@ def _skip_value(text: str, at: int) -> int:
     while end < len(text) and text[end] not in ",]}" and text[end] not in SPACE and text[end] != "/":
         end += 1
     if end == at:
-        raise CannotEdit(f"line {text.count(chr(10), 0, at) + 1} lacks a value")
+        raise CannotEdit(f"line {_line(text, at)} lacks a value")
     return end

@@ -1,4 +1,4 @@
-"""Edits to TOML that a person keeps by hand: a table goes to the end or out, every other byte stays as it was."""
+"""Edits of TOML that a person maintains: a table is appended or removed, every other byte stays."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from .jsonc import CannotEdit
 
 
 def put(text: str, table: str, name: str, value: dict[str, Any]) -> str:
-    """`text` with the table `[table.name]`, in place of one of that name. Raises CannotEdit."""
+    """`text` with the table `[table.name]`, replacing one of that name. Raises CannotEdit."""
     before = read(text)
     if not isinstance(before.get(table, {}), dict):
         raise CannotEdit(f"its {table} is no table")
@@ -30,7 +30,7 @@ def put(text: str, table: str, name: str, value: dict[str, Any]) -> str:
 
 
 def drop(text: str, table: str, name: str) -> str:
-    """`text` without that table and its sub-tables; the same text when it is not there. Raises CannotEdit."""
+    """`text` without that table and its sub-tables; the same text when there is none. Raises CannotEdit."""
     before = read(text)
     if name not in before.get(table, {}):
         return text
@@ -39,10 +39,10 @@ def drop(text: str, table: str, name: str) -> str:
     others = {key: item for key, item in before[table].items() if key != name}
     kept = text[:start] + text[end:]
     if not text[end:].strip() and kept.endswith("\n\n"):
-        kept = kept[:-1]  # the empty line `put` set before it
+        kept = kept[:-1]  # the empty line that `put` added before it
     found = tomllib.loads(kept)
     if found.get(table, {}) != others or {key: item for key, item in found.items() if key != table} != wanted:
-        raise CannotEdit(f"[{table}.{name}] is written in a way we can't take out; remove it by hand")
+        raise CannotEdit(f"[{table}.{name}] is written in a way that we can't remove; remove it by hand")
     return kept
 
 
@@ -58,7 +58,7 @@ def _find_table(text: str, table: str, name: str) -> tuple[int, int]:
     ours = re.compile(rf"^\[\s*{re.escape(table)}\s*\.\s*{key}\s*(?:\.[^\]]*)?\]", re.MULTILINE)
     first = ours.search(text)
     if first is None:
-        raise CannotEdit(f"[{table}.{name}] is written in a way we can't take out; remove it by hand")
+        raise CannotEdit(f"[{table}.{name}] is written in a way that we can't remove; remove it by hand")
     end = first.end()
     for header in re.compile(r"^\[", re.MULTILINE).finditer(text, first.end()):
         if not ours.match(text, header.start()):
