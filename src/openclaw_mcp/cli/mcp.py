@@ -13,21 +13,10 @@ import msgspec
 
 from ..config import text
 from ..config.file import CONFIG_FILE, ConfigFile, Snapshot
+from ..core import model
 from ..core.errors import BadRequest, OpenClawError
 from ..core.json_values import drop_none
-from ..core.model import (
-    LOCAL_CALLER,
-    Audio,
-    ContentBlock,
-    Embedded,
-    Image,
-    Json,
-    Link,
-    Text,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-)
+from ..core.model import Json
 from ..core.ports import NULL_CONTEXT
 from ..mcp.client import entry
 from ..mcp.client.server import PooledMcpServer
@@ -262,7 +251,7 @@ async def _list_tools(options: argparse.Namespace, file: Path) -> int:
     return FAILED if missing else DONE
 
 
-def _format_tool(spec: ToolSpec) -> str:
+def _format_tool(spec: model.ToolSpec) -> str:
     about = (spec.title or spec.description).strip().splitlines()
     return f"{spec.name}  {about[0][:100]}" if about else spec.name
 
@@ -275,7 +264,9 @@ async def _call_tool(options: argparse.Namespace, file: Path) -> int:
         await server.start()
         name = server.full_tool_name(options.tool)
         dispatcher = ToolDispatcher(ToolRegistry({f"mcp/{options.name}": server}))
-        result = await dispatcher.call(ToolCall(caller=LOCAL_CALLER, name=name, arguments=given, context=NULL_CONTEXT))
+        result = await dispatcher.call(
+            model.ToolCall(caller=model.LOCAL_CALLER, name=name, arguments=given, context=NULL_CONTEXT)
+        )
     _print_result(result, as_json=options.json)
     return FAILED if result.failed else DONE
 
@@ -294,7 +285,7 @@ class BadArguments(OpenClawError):
     code = "bad_request"
 
 
-def _print_result(result: ToolResult, *, as_json: bool) -> None:
+def _print_result(result: model.ToolResult, *, as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode(encode_tool_result(result)).decode())
         return
@@ -302,15 +293,15 @@ def _print_result(result: ToolResult, *, as_json: bool) -> None:
         print(_format_block(block))
 
 
-def _format_block(block: ContentBlock) -> str:
+def _format_block(block: model.ContentBlock) -> str:
     match block:
-        case Text(text=text):
+        case model.Text(text=text):
             return text
-        case Image(data=data, mime_type=kind) | Audio(data=data, mime_type=kind):
+        case model.Image(data=data, mime_type=kind) | model.Audio(data=data, mime_type=kind):
             return f"[{kind}, {len(data)} bytes]"
-        case Embedded(resource=resource):
+        case model.Embedded(resource=resource):
             return resource.text if resource.text is not None else f"[{resource.uri}]"
-        case Link(uri=uri, name=name):
+        case model.Link(uri=uri, name=name):
             return f"[{name}: {uri}]"
 
 

@@ -14,19 +14,8 @@ from ..config.file import ConfigFile, Snapshot
 from ..config.views import store_location
 from ..core.model import Json
 from ..net.state_dir import state_dir
-from . import doctor_agents, doctor_files, run_state, store_file
+from . import doctor_agents, doctor_files, report, run_state, store_file
 from .probe import GatewayProbe, arguments, probe_gateway
-from .report import (
-    Finding,
-    attention,
-    findings_to_json,
-    fine,
-    format_time,
-    has_problems,
-    note,
-    print_findings,
-    print_json,
-)
 
 __all__ = ["arguments", "run"]
 
@@ -40,15 +29,15 @@ def run(options: argparse.Namespace) -> int:
     seen = asyncio.run(probe_gateway(folder, config, url=options.url, token=options.token))
     findings = list(_collect_findings(folder, snapshot, seen))
     if options.json:
-        print_json(_json_report(folder, seen, findings))
+        report.print_json(_json_report(folder, seen, findings))
     else:
-        print_findings(findings)
-        if has_problems(findings):
+        report.print_findings(findings)
+        if report.has_problems(findings):
             print("openclaw doctor checks more.")
-    return 1 if has_problems(findings) else 0
+    return 1 if report.has_problems(findings) else 0
 
 
-def _collect_findings(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> Iterator[Finding]:
+def _collect_findings(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> Iterator[report.Finding]:
     yield from _check_surfaces(folder)
     yield from _check_gateway(probe)
     yield _check_sessions(folder, snapshot, probe)
@@ -60,11 +49,11 @@ def _collect_findings(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> 
         yield from doctor_files.check_config(snapshot)
 
 
-def _json_report(folder: Path, probe: GatewayProbe, findings: list[Finding]) -> Json:
+def _json_report(folder: Path, probe: GatewayProbe, findings: list[report.Finding]) -> Json:
     up = run_state.read(folder)
     return {
         "version": __version__,
-        "ok": not has_problems(findings),
+        "ok": not report.has_problems(findings),
         "stateDirectory": str(folder),
         "up": None if up is None else up.pid,
         "gateway": {
@@ -75,24 +64,26 @@ def _json_report(folder: Path, probe: GatewayProbe, findings: list[Finding]) -> 
         },
         "channels": probe.channels,
         "cron": probe.cron,
-        "findings": findings_to_json(findings),
+        "findings": report.findings_to_json(findings),
     }
 
 
-def _check_surfaces(folder: Path) -> Iterator[Finding]:
+def _check_surfaces(folder: Path) -> Iterator[report.Finding]:
     up = run_state.read(folder)
     if up is None:
-        yield note("up", "openclaw up does not run with this state directory", "openclaw up -d starts every surface")
+        yield report.note(
+            "up", "openclaw up does not run with this state directory", "openclaw up -d starts every surface"
+        )
         return
-    yield fine("up", f"process {up.pid}, since {format_time(up.started * 1000)}")
+    yield report.fine("up", f"process {up.pid}, since {report.format_time(up.started * 1000)}")
     for surface in up.surfaces:
         if not surface.address:
-            yield note(surface.name, f"{run_state.OFF_LABEL}: {surface.use}")
+            yield report.note(surface.name, f"{run_state.OFF_LABEL}: {surface.use}")
         elif _has_http_server(surface.address):
-            yield fine(surface.name, f"{surface.address}, {surface.use}")
+            yield report.fine(surface.name, f"{surface.address}, {surface.use}")
         else:
             problem = f"{surface.address} does not answer within {ANSWER_TIMEOUT:g} s"
-            yield attention(surface.name, problem, "see openclaw logs; openclaw down and openclaw up restart it")
+            yield report.attention(surface.name, problem, "see openclaw logs; openclaw down and openclaw up restart it")
 
 
 def _has_http_server(address: str) -> bool:
@@ -108,54 +99,62 @@ def _has_http_server(address: str) -> bool:
         connection.close()
 
 
-def _check_gateway(probe: GatewayProbe) -> Iterator[Finding]:
+def _check_gateway(probe: GatewayProbe) -> Iterator[report.Finding]:
     if probe.answers:
         if probe.health.get("ok", True):
-            yield fine("gateway", f"{probe.title} at {probe.url} is healthy")
+            yield report.fine("gateway", f"{probe.title} at {probe.url} is healthy")
         else:
-            yield attention(
+            yield report.attention(
                 "gateway", f"{probe.title} at {probe.url} reports that it is not healthy", "see openclaw logs"
             )
     elif probe.is_configured or probe.is_listening:
-        yield attention(
+        yield report.attention(
             "gateway", probe.problem, "openclaw doctor names what listens there; give its address and token"
         )
     else:
         message = f"none at {probe.url}; orders are carried out by the agent in the server's own process"
-        yield note("gateway", message, "openclaw up starts one")
+        yield report.note("gateway", message, "openclaw up starts one")
 
 
-def _check_sessions(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> Finding:
+def _check_sessions(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> report.Finding:
     if probe.answers:
         count = (probe.health.get("sessions") or {}).get("count")
-        return fine("sessions", f"{'some' if count is None else count}; openclaw sessions lists them")
+        return report.fine("sessions", f"{'some' if count is None else count}; openclaw sessions lists them")
     where = store_location(folder, snapshot.config if snapshot.is_valid else {})
     if "://" not in where and not Path(where).exists():
-        return note("sessions", "none yet")
+        return report.note("sessions", "none yet")
     try:
-        return fine("sessions", f"{len(store_file.read_sessions(where))} in {where}; openclaw sessions lists them")
+        return report.fine(
+            "sessions", f"{len(store_file.read_sessions(where))} in {where}; openclaw sessions lists them"
+        )
     except store_file.NoStore as exc:
-        return attention("sessions", str(exc), "openclaw doctor checks more")
+        return report.attention("sessions", str(exc), "openclaw doctor checks more")
 
 
-def _check_channels(probe: GatewayProbe) -> Iterator[Finding]:
+def _check_channels(probe: GatewayProbe) -> Iterator[report.Finding]:
     for name in probe.channels.get("channelOrder") or ():
         accounts = (probe.channels.get("channelAccounts") or {}).get(name) or ()
         for account in accounts:
             state = account.get("state") or ("running" if account.get("running") else "stopped")
             account_state = f"{name} {account.get('accountId', '')} {state}"
             error = account.get("lastError")
-            yield note("channels", f"{account_state}: {error}") if error else fine("channels", account_state)
+            yield (
+                report.note("channels", f"{account_state}: {error}")
+                if error
+                else report.fine("channels", account_state)
+            )
     for issue in probe.issues:
-        yield attention("channels", issue, "openclaw channels shows each; correct its settings with openclaw config")
+        yield report.attention(
+            "channels", issue, "openclaw channels shows each; correct its settings with openclaw config"
+        )
 
 
-def _check_cron(probe: GatewayProbe) -> Iterator[Finding]:
+def _check_cron(probe: GatewayProbe) -> Iterator[report.Finding]:
     if not probe.cron:
         return
     if not probe.cron.get("enabled", True):
-        yield note("cron", "switched off", "openclaw config set cron.enabled true")
+        yield report.note("cron", "switched off", "openclaw config set cron.enabled true")
         return
     due = probe.cron.get("nextWakeAtMs")
-    next_due = f"next at {format_time(due)}" if due else "nothing is due"
-    yield fine("cron", f"{probe.cron.get('jobs', 0)} jobs, {next_due}")
+    next_due = f"next at {report.format_time(due)}" if due else "nothing is due"
+    yield report.fine("cron", f"{probe.cron.get('jobs', 0)} jobs, {next_due}")

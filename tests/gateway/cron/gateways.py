@@ -1,4 +1,4 @@
-"""The clock with store and agents, under a time the test turns by hand, and a mailroom that keeps its letters."""
+"""Cron with store and agents, a time that the test sets, and a delivery that keeps messages in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +24,7 @@ def ms(text: str) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-class TwinTime:
+class ManualTime:
     """Stands still until the test moves it."""
 
     def __init__(self, at: str = "2027-01-01T00:00:00") -> None:
@@ -63,11 +63,11 @@ class TwinTime:
         self.move(self._now + round(seconds * 1000))
 
 
-class Mailbox:
-    """A `Mailroom` that delivers into a list, once per key."""
+class MemoryDelivery:
+    """A `MessageDelivery` into a list, once per key."""
 
     def __init__(self, *, route: ChatAddress | None = None, refuse: str | None = None) -> None:
-        self.letters: dict[str, tuple[ChatAddress, OutboundMessage]] = {}
+        self.posted: dict[str, tuple[ChatAddress, OutboundMessage]] = {}
         self.known = route
         self.refuse = refuse
 
@@ -76,7 +76,7 @@ class Mailbox:
     ) -> PostResult:
         if self.refuse is not None:
             raise ChannelRefused(self.refuse)
-        self.letters.setdefault(key, (address, message))
+        self.posted.setdefault(key, (address, message))
         return PostResult(id=key, status="sent", receipts=(DeliveryReceipt(message_id="1", at=0),))
 
     async def find_address(self, session: str) -> ChatAddress | None:
@@ -86,16 +86,16 @@ class Mailbox:
         return False
 
     @property
-    def said(self) -> list[tuple[str, str, str]]:
-        return [(address.channel, address.to, letter.text) for address, letter in self.letters.values()]
+    def texts(self) -> list[tuple[str, str, str]]:
+        return [(address.channel, address.to, message.text) for address, message in self.posted.values()]
 
 
-class Clockwork(House):
-    """The methods of the whole house, and the time."""
+class CronHarness(House):
+    """All methods of the gateway, and the time."""
 
-    room: CronMethods
-    book: SqlCronJobRepository
-    time: TwinTime
+    service: CronMethods
+    jobs: SqlCronJobRepository
+    time: ManualTime
 
     async def add(self, schedule: Json, payload: Json = TURN, **more: Any) -> Json:
         job = {"name": "a job", "schedule": schedule, "payload": payload, "delivery": {"mode": "none"}, **more}
@@ -118,7 +118,7 @@ class Clockwork(House):
         """Wait until nothing goes and the clock sleeps, knowing all there is to know; when it wants to be woken."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                busy = self.room._executor._tasks or self.room.scheduler._woken.is_set()
+                busy = self.service._executor._tasks or self.service.scheduler._woken.is_set()
                 if not busy and self.time.next is not None and self.time.next > self.time.now():
                     return self.time.next
                 await asyncio.sleep(0.001)
@@ -130,26 +130,31 @@ class Clockwork(House):
 
 
 @asynccontextmanager
-async def clockwork(
-    where: str, *, time: TwinTime | None = None, runner: RunExecutor | None = None, mailroom: Any = None, **config: Any
-) -> AsyncIterator[Clockwork]:
+async def open_cron(
+    where: str,
+    *,
+    time: ManualTime | None = None,
+    runner: RunExecutor | None = None,
+    channels: Any = None,
+    **config: Any,
+) -> AsyncIterator[CronHarness]:
     async with house(where) as rooms:
-        works = Clockwork()
-        works.methods, works.events, works.news, works.memory = rooms.methods, rooms.events, rooms.news, rooms.memory
-        works.time, works.book = time or TwinTime(), SqlCronJobRepository(rooms.memory.store)
-        works.room = CronMethods(
-            works.book,
+        cron = CronHarness()
+        cron.methods, cron.events, cron.news, cron.memory = rooms.methods, rooms.events, rooms.news, rooms.memory
+        cron.time, cron.jobs = time or ManualTime(), SqlCronJobRepository(rooms.memory.store)
+        cron.service = CronMethods(
+            cron.jobs,
             runner or rooms.memory.runs,
             rooms.memory.sessions,
             rooms.publish,
             store_path=where,
             config=lambda: config,
-            channels=mailroom,
-            time=works.time,
+            channels=channels,
+            time=cron.time,
         )
-        works.offer(works.room.methods())
-        async with works.room:
-            yield works
+        cron.offer(cron.service.methods())
+        async with cron.service:
+            yield cron
 
 
 async def until(happened: Callable[[], Awaitable[bool]]) -> None:

@@ -15,7 +15,7 @@ from openclaw_mcp.core.signal import Signal
 from openclaw_mcp.gateway.cron.scheduler import CATCH_UP_AT_ONCE, CATCH_UP_WITHIN_MS
 from openclaw_mcp.store.runs import QUEUE_CAP
 
-from .gateways import EVENT, TURN, Clockwork, TwinTime, clockwork, ms, until
+from .gateways import EVENT, TURN, CronHarness, ManualTime, ms, open_cron, until
 
 MINUTE = 60_000
 
@@ -31,18 +31,18 @@ def every(seconds: float) -> Json:
 
 def test_a_job_fires_when_it_is_due_and_not_before(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where) as works:
-            job = await works.add(every(60), EVENT)
+        async with open_cron(where) as cron:
+            job = await cron.add(every(60), EVENT)
             assert job["nextRunAtMs"] == ms("2027-01-01T00:01:00")
-            await works.pass_time(59.999)
-            assert await works.runs() == []
-            await works.pass_time(0.001)
-            await works.until("cron", action="finished")
-            await works.pass_time(120)
-            await works.quiet()
+            await cron.pass_time(59.999)
+            assert await cron.runs() == []
+            await cron.pass_time(0.001)
+            await cron.until("cron", action="finished")
+            await cron.pass_time(120)
+            await cron.quiet()
             due = [ms(f"2027-01-01T00:0{n}:00") for n in (1, 2, 3)]
-            assert [entry["runAtMs"] for entry in await works.runs()] == due
-            assert (await works.call("cron.get", {"id": job["id"]}))["nextRunAtMs"] == due[-1] + MINUTE
+            assert [entry["runAtMs"] for entry in await cron.runs()] == due
+            assert (await cron.call("cron.get", {"id": job["id"]}))["nextRunAtMs"] == due[-1] + MINUTE
 
     asyncio.run(story())
 
@@ -51,7 +51,7 @@ def test_a_year_of_jobs_in_several_zones_through_the_clock(where: str) -> None:
     """The schedules themselves are compared with an oracle elsewhere: here nothing is lost or doubled on the way."""
 
     async def story() -> None:
-        async with clockwork(where, time=TwinTime("2028-01-01T00:00:00")) as works:
+        async with open_cron(where, time=ManualTime("2028-01-01T00:00:00")) as cron:
             wanted = {
                 ("30 2 * * *", "Europe/Vienna"): 366,
                 ("0 9 * * 1", "America/New_York"): 52,
@@ -61,13 +61,13 @@ def test_a_year_of_jobs_in_several_zones_through_the_clock(where: str) -> None:
             names = {}
             for expr, zone in wanted:
                 schedule = {"kind": "cron", "expr": expr, "tz": zone}
-                names[(await works.add(schedule, EVENT))["id"]] = (expr, zone)
+                names[(await cron.add(schedule, EVENT))["id"]] = (expr, zone)
             fired: list[tuple[str, int]] = []
             end = ms("2029-01-01T00:00:00")
-            while (due := await works.book.next_due()) is not None and due < end:
-                works.time.move(max(due, works.time.now()))
-                await works.quiet()
-            fired = [(event["jobId"], event["runAtMs"]) for event in works.heard("cron", action="finished")]
+            while (due := await cron.jobs.next_due()) is not None and due < end:
+                cron.time.move(max(due, cron.time.now()))
+                await cron.quiet()
+            fired = [(event["jobId"], event["runAtMs"]) for event in cron.heard("cron", action="finished")]
             assert len(set(fired)) == len(fired)
             counted = {names[job]: sum(job == other for other, _ in fired) for job in names}
             assert counted == wanted
@@ -77,14 +77,14 @@ def test_a_year_of_jobs_in_several_zones_through_the_clock(where: str) -> None:
 
 def test_two_processes_on_one_store_fire_each_job_once(where: str) -> None:
     async def story() -> None:
-        time = TwinTime()
-        async with clockwork(where, time=time) as one, clockwork(where, time=time) as other:
+        time = ManualTime()
+        async with open_cron(where, time=time) as one, open_cron(where, time=time) as other:
             for _ in range(20):
                 await one.add(every(60), EVENT)
             for _ in range(5):
                 time.after(60)
-                one.room.scheduler.wake()
-                other.room.scheduler.wake()
+                one.service.scheduler.wake()
+                other.service.scheduler.wake()
                 await settled(one, other)
             entries = await one.runs()
             assert len(entries) == 100
@@ -93,30 +93,30 @@ def test_two_processes_on_one_store_fire_each_job_once(where: str) -> None:
     asyncio.run(story())
 
 
-async def settled(*works: Clockwork) -> None:
+async def settled(*crons: CronHarness) -> None:
     """Until nothing is due and nothing goes."""
     async with asyncio.timeout(30):
         while True:
-            due = await works[0].book.next_due()
-            if due is not None and due > works[0].time.now() and not any(len(w.room._executor) for w in works):
+            due = await crons[0].jobs.next_due()
+            if due is not None and due > crons[0].time.now() and not any(len(w.service._executor) for w in crons):
                 return
             await asyncio.sleep(0.01)
 
 
 def test_a_job_that_still_runs_is_not_begun_again(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where) as works:
-            job = await works.add(every(60), {"kind": "command", "argv": ["sleep", "30"]})
-            works.time.after(60)
-            await works.until("cron", action="started")
+        async with open_cron(where) as cron:
+            job = await cron.add(every(60), {"kind": "command", "argv": ["sleep", "30"]})
+            cron.time.after(60)
+            await cron.until("cron", action="started")
             for _ in range(3):
-                works.time.after(60)
-                works.room.scheduler.wake()
+                cron.time.after(60)
+                cron.service.scheduler.wake()
                 await asyncio.sleep(0.05)  # it would begin at once
-            assert len(works.heard("cron", action="started")) == 1
-            again = await works.call("cron.run", {"id": job["id"]})
+            assert len(cron.heard("cron", action="started")) == 1
+            again = await cron.call("cron.run", {"id": job["id"]})
             assert (again["ran"], again["reason"]) == (False, "already-running")
-            shown = await works.call("cron.get", {"id": job["id"]})
+            shown = await cron.call("cron.get", {"id": job["id"]})
             assert shown["state"]["runningAtMs"] == ms("2027-01-01T00:01:00")
 
     asyncio.run(story())
@@ -125,94 +125,94 @@ def test_a_job_that_still_runs_is_not_begun_again(where: str) -> None:
 def test_missed_jobs_run_once_each_and_not_all_at_the_same_moment(where: str) -> None:
     async def story() -> None:
         count = CATCH_UP_AT_ONCE + 10
-        async with clockwork(where) as works:
-            jobs = [(await works.add(every(60), EVENT))["id"] for _ in range(count)]
-        down = TwinTime("2027-01-03T12:00:30")
-        async with clockwork(where, time=down) as works:
-            await works.quiet()
-            assert len(await works.runs()) == CATCH_UP_AT_ONCE
-            await works.pass_time(29)
-            await works.quiet()
+        async with open_cron(where) as cron:
+            jobs = [(await cron.add(every(60), EVENT))["id"] for _ in range(count)]
+        down = ManualTime("2027-01-03T12:00:30")
+        async with open_cron(where, time=down) as cron:
+            await cron.quiet()
+            assert len(await cron.runs()) == CATCH_UP_AT_ONCE
+            await cron.pass_time(29)
+            await cron.quiet()
             first: dict[str, int] = {}
-            for entry in await works.runs():
+            for entry in await cron.runs():
                 first.setdefault(entry["jobId"], entry["runAtMs"])
             assert len(first) == CATCH_UP_AT_ONCE + 5
-            await works.pass_time(CATCH_UP_WITHIN_MS / 1000)
-            assert {entry["jobId"] for entry in await works.runs()} == set(jobs)
+            await cron.pass_time(CATCH_UP_WITHIN_MS / 1000)
+            assert {entry["jobId"] for entry in await cron.runs()} == set(jobs)
 
     asyncio.run(story())
 
 
 def test_missed_recurring_jobs_can_be_skipped_but_one_shots_never_are(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where) as works:
-            await works.add(every(60), EVENT)
-            once = await works.add({"kind": "at", "at": "2027-01-01T06:00:00Z"}, EVENT, name="once")
-        down = TwinTime("2027-01-03T12:00:30")
-        async with clockwork(where, time=down, skipMissedJobs=True) as works:
-            await works.quiet()
-            assert [entry["jobId"] for entry in await works.runs()] == [once["id"]]
+        async with open_cron(where) as cron:
+            await cron.add(every(60), EVENT)
+            once = await cron.add({"kind": "at", "at": "2027-01-01T06:00:00Z"}, EVENT, name="once")
+        down = ManualTime("2027-01-03T12:00:30")
+        async with open_cron(where, time=down, skipMissedJobs=True) as cron:
+            await cron.quiet()
+            assert [entry["jobId"] for entry in await cron.runs()] == [once["id"]]
 
     asyncio.run(story())
 
 
 def test_failures_in_a_row_wait_longer_and_a_success_forgets_them(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where) as works:
+        async with open_cron(where) as cron:
             failing = {"kind": "agentTurn", "message": "!fail on purpose"}
-            job = await works.add(every(10), failing)
+            job = await cron.add(every(10), failing)
             for _ in range(6):
-                due = (await works.call("cron.get", {"id": job["id"]}))["nextRunAtMs"]
-                works.time.move(due)
-                await works.quiet()
-            entries = await works.runs()
+                due = (await cron.call("cron.get", {"id": job["id"]}))["nextRunAtMs"]
+                cron.time.move(due)
+                await cron.quiet()
+            entries = await cron.runs()
             assert {(entry["status"], entry["error"]) for entry in entries} == {("error", "on purpose")}
             times = [entry["runAtMs"] for entry in entries]
             waits = [later - sooner for sooner, later in pairwise(times)]
             assert waits == [30_000, 60_000, 300_000, 900_000, 3_600_000]
-            assert (await works.call("cron.get", {"id": job["id"]}))["state"]["consecutiveErrors"] == 6
-            await works.call("cron.update", {"id": job["id"], "patch": {"payload": TURN}})
-            works.time.after(3600)
-            await works.quiet()
-            state = (await works.call("cron.get", {"id": job["id"]}))["state"]
+            assert (await cron.call("cron.get", {"id": job["id"]}))["state"]["consecutiveErrors"] == 6
+            await cron.call("cron.update", {"id": job["id"], "patch": {"payload": TURN}})
+            cron.time.after(3600)
+            await cron.quiet()
+            state = (await cron.call("cron.get", {"id": job["id"]}))["state"]
             assert (state["consecutiveErrors"], state["lastRunStatus"]) == (0, "ok")
-            assert state["nextRunAtMs"] - works.time.now() <= 10_000
+            assert state["nextRunAtMs"] - cron.time.now() <= 10_000
 
     asyncio.run(story())
 
 
 def test_a_one_shot_goes_when_it_went_well_and_stays_disabled_otherwise(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where) as works:
+        async with open_cron(where) as cron:
             at = {"kind": "at", "at": "2027-01-01T00:01:00Z"}
-            good = await works.add(at, name="good")
-            kept = await works.add(at, name="kept", deleteAfterRun=False)
-            bad = await works.add(at, {"kind": "agentTurn", "message": "!fail no"}, name="bad")
-            works.time.after(60)
-            await works.quiet()
-            left = (await works.call("cron.list", {"includeDisabled": True, "sortBy": "name"}))["jobs"]
+            good = await cron.add(at, name="good")
+            kept = await cron.add(at, name="kept", deleteAfterRun=False)
+            bad = await cron.add(at, {"kind": "agentTurn", "message": "!fail no"}, name="bad")
+            cron.time.after(60)
+            await cron.quiet()
+            left = (await cron.call("cron.list", {"includeDisabled": True, "sortBy": "name"}))["jobs"]
             assert [(job["name"], job["enabled"], job.get("nextRunAtMs")) for job in left] == [
                 ("bad", False, None),
                 ("kept", False, None),
             ]
             assert {job["id"] for job in left} == {kept["id"], bad["id"]}
-            assert works.heard("cron", action="removed") == [{"jobId": good["id"], "action": "removed"}]
-            assert len(await works.runs(id=good["id"])) == 1  # its history stays
+            assert cron.heard("cron", action="removed") == [{"jobId": good["id"], "action": "removed"}]
+            assert len(await cron.runs(id=good["id"])) == 1  # its history stays
 
     asyncio.run(story())
 
 
 def test_a_one_shot_moved_while_it_runs_keeps_its_new_time(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where) as works:
+        async with open_cron(where) as cron:
             sleeping = {"kind": "command", "argv": ["sh", "-c", "read line"], "input": None}
-            job = await works.add({"kind": "at", "at": "2027-01-01T00:01:00Z"}, {**sleeping, "argv": ["sleep", "0.3"]})
-            works.time.after(60)
-            await works.until("cron", action="started")
+            job = await cron.add({"kind": "at", "at": "2027-01-01T00:01:00Z"}, {**sleeping, "argv": ["sleep", "0.3"]})
+            cron.time.after(60)
+            await cron.until("cron", action="started")
             later = {"schedule": {"kind": "at", "at": "2027-01-01T02:00:00Z"}}
-            await works.call("cron.update", {"id": job["id"], "patch": later})
-            await works.until("cron", action="finished")
-            shown = await works.call("cron.get", {"id": job["id"]})
+            await cron.call("cron.update", {"id": job["id"], "patch": later})
+            await cron.until("cron", action="finished")
+            shown = await cron.call("cron.get", {"id": job["id"]})
             assert (shown["enabled"], shown["nextRunAtMs"]) == (True, ms("2027-01-01T02:00:00"))
 
     asyncio.run(story())
@@ -220,16 +220,16 @@ def test_a_one_shot_moved_while_it_runs_keeps_its_new_time(where: str) -> None:
 
 def test_a_disabled_job_does_not_fire_but_can_be_tried(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where) as works:
-            job = await works.add(every(60), EVENT, enabled=False)
+        async with open_cron(where) as cron:
+            job = await cron.add(every(60), EVENT, enabled=False)
             assert "nextRunAtMs" not in job
-            await works.pass_time(300)
-            assert await works.runs() == []
-            assert (await works.call("cron.run", {"id": job["id"], "mode": "if-enabled"}))["reason"] == "disabled"
-            assert (await works.call("cron.run", {"id": job["id"]}))["enqueued"] is True
-            await works.quiet()
-            assert len(await works.runs()) == 1
-            shown = await works.call("cron.get", {"id": job["id"]})
+            await cron.pass_time(300)
+            assert await cron.runs() == []
+            assert (await cron.call("cron.run", {"id": job["id"], "mode": "if-enabled"}))["reason"] == "disabled"
+            assert (await cron.call("cron.run", {"id": job["id"]}))["enqueued"] is True
+            await cron.quiet()
+            assert len(await cron.runs()) == 1
+            shown = await cron.call("cron.get", {"id": job["id"]})
             assert (shown["enabled"], shown.get("nextRunAtMs")) == (False, None)
 
     asyncio.run(story())
@@ -237,94 +237,94 @@ def test_a_disabled_job_does_not_fire_but_can_be_tried(where: str) -> None:
 
 def test_trying_a_job_leaves_its_next_time_alone(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where) as works:
-            job = await works.add(every(3600), {"kind": "agentTurn", "message": "!fail no"})
-            works.time.after(10)
-            await works.call("cron.run", {"id": job["id"]})
-            await works.until("cron", action="finished")
-            assert (await works.call("cron.get", {"id": job["id"]}))["nextRunAtMs"] == job["nextRunAtMs"]
+        async with open_cron(where) as cron:
+            job = await cron.add(every(3600), {"kind": "agentTurn", "message": "!fail no"})
+            cron.time.after(10)
+            await cron.call("cron.run", {"id": job["id"]})
+            await cron.until("cron", action="finished")
+            assert (await cron.call("cron.get", {"id": job["id"]}))["nextRunAtMs"] == job["nextRunAtMs"]
 
     asyncio.run(story())
 
 
 def test_a_schedule_faster_than_it_can_be_is_slowed_down(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where) as works:
-            await works.add({"kind": "every", "everyMs": 1}, EVENT)
-            await works.pass_time(10)
-            await works.quiet()
-            assert len(await works.runs()) == 5
+        async with open_cron(where) as cron:
+            await cron.add({"kind": "every", "everyMs": 1}, EVENT)
+            await cron.pass_time(10)
+            await cron.quiet()
+            assert len(await cron.runs()) == 5
 
     asyncio.run(story())
 
 
 def test_with_cron_switched_off_nothing_fires_and_everything_can_be_read(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where, enabled=False) as works:
-            await works.add(every(60), EVENT)
-            works.time.after(600)
-            await works.quiet()
-            status = await works.call("cron.status")
+        async with open_cron(where, enabled=False) as cron:
+            await cron.add(every(60), EVENT)
+            cron.time.after(600)
+            await cron.quiet()
+            status = await cron.call("cron.status")
             assert (status["enabled"], status["jobs"]) == (False, 1)
-            assert await works.runs() == []
+            assert await cron.runs() == []
 
     asyncio.run(story())
 
 
 def test_at_most_so_many_agents_work_at_once_and_the_others_wait_their_turn(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where, maxConcurrentRuns=2) as works:
+        async with open_cron(where, maxConcurrentRuns=2) as cron:
             at = {"kind": "at", "at": "2027-01-01T00:01:00Z"}
             for n in range(6):
-                await works.add(at, {"kind": "agentTurn", "message": "!sleep 0.05\n!say x"}, name=f"j{n}")
+                await cron.add(at, {"kind": "agentTurn", "message": "!sleep 0.05\n!say x"}, name=f"j{n}")
             most = 0
-            works.time.after(60)
-            await works.until("cron", action="started")
-            while len(works.heard("cron", action="finished")) < 6:
+            cron.time.after(60)
+            await cron.until("cron", action="started")
+            while len(cron.heard("cron", action="finished")) < 6:
                 most = max(
                     most,
                     len(
-                        await works.memory.store.read(
+                        await cron.memory.store.read(
                             lambda c: c.exec_driver_sql("SELECT 1 FROM runs WHERE status = 'running'").all()
                         )
                     ),
                 )
                 await asyncio.sleep(0.005)
             assert most == 2
-            assert {entry["status"] for entry in await works.runs()} == {"ok"}
+            assert {entry["status"] for entry in await cron.runs()} == {"ok"}
 
     asyncio.run(story())
 
 
 def test_a_job_that_cannot_be_read_does_not_hold_up_the_others(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where) as works:
-            broken = await works.add(every(60), EVENT)
-            works.time.after(1)
-            good = await works.add(every(60), EVENT)
+        async with open_cron(where) as cron:
+            broken = await cron.add(every(60), EVENT)
+            cron.time.after(1)
+            good = await cron.add(every(60), EVENT)
             spoil = f"UPDATE cron_jobs SET spec = '{{}}' WHERE id = '{broken['id']}'"
-            await works.memory.store.write(lambda connection: connection.exec_driver_sql(spoil) and None)
-            await works.pass_time(61)
-            await works.quiet()
-            assert [entry["jobId"] for entry in await works.runs()] == [good["id"]]
+            await cron.memory.store.write(lambda connection: connection.exec_driver_sql(spoil) and None)
+            await cron.pass_time(61)
+            await cron.quiet()
+            assert [entry["jobId"] for entry in await cron.runs()] == [good["id"]]
 
     asyncio.run(story())
 
 
 def test_an_event_for_a_session_that_is_too_busy_is_told_with_its_next_prompt(where: str) -> None:
     async def story() -> None:
-        async with clockwork(where) as works:
-            await works.call("chat.send", {"sessionKey": "main", "message": "!sleep 60", "idempotencyKey": "long"})
+        async with open_cron(where) as cron:
+            await cron.call("chat.send", {"sessionKey": "main", "message": "!sleep 60", "idempotencyKey": "long"})
             for n in range(QUEUE_CAP):
                 said = {"sessionKey": "main", "message": "x", "idempotencyKey": f"r{n}", "queueMode": "followup"}
-                await works.call("chat.send", said)
-            job = await works.add(every(3600), {"kind": "systemEvent", "text": "tea"}, wakeMode="now")
-            run = await works.call("cron.run", {"id": job["id"]})
-            ended = await works.until("cron", action="finished", runId=run["runId"])
+                await cron.call("chat.send", said)
+            job = await cron.add(every(3600), {"kind": "systemEvent", "text": "tea"}, wakeMode="now")
+            run = await cron.call("cron.run", {"id": job["id"]})
+            ended = await cron.until("cron", action="finished", runId=run["runId"])
             assert (ended["status"], ended["summary"]) == ("ok", "tea")
-            await works.call("chat.abort", {"sessionKey": "main"})
-            await works.say("hello", run="last")
-            history = await works.call("chat.history", {"sessionKey": "main"})
+            await cron.call("chat.abort", {"sessionKey": "main"})
+            await cron.say("hello", run="last")
+            history = await cron.call("chat.history", {"sessionKey": "main"})
             asked = [message["content"] for message in history["messages"] if message["role"] == "user"]
             assert asked[-2].endswith("] tea")
 
@@ -357,26 +357,26 @@ class Deaf:
 @pytest.mark.parametrize("after", [False, True], ids=["before it was admitted", "after it was admitted"])
 def test_a_firing_whose_process_died_is_taken_up_and_its_agent_asked_once(where: str, after: bool) -> None:
     async def story() -> None:
-        time = TwinTime()
+        time = ManualTime()
         async with contextlib.AsyncExitStack() as first:
-            works = await first.enter_async_context(clockwork(where, time=time))
-            works.room._executor._runner = Deaf(works.memory.runs, after=after)
+            cron = await first.enter_async_context(open_cron(where, time=time))
+            cron.service._executor._runner = Deaf(cron.memory.runs, after=after)
             at = {"kind": "at", "at": "2027-01-01T00:01:00Z"}
-            job = await works.add(at, sessionTarget="session:target", deleteAfterRun=False)
+            job = await cron.add(at, sessionTarget="session:target", deleteAfterRun=False)
             time.after(60)
-            await works.until("cron", action="started")
+            await cron.until("cron", action="started")
             if after:
 
-                async def answered(works: Clockwork = works) -> bool:
-                    history = await works.call("chat.history", {"sessionKey": "target"})
+                async def answered(cron: CronHarness = cron) -> bool:
+                    history = await cron.call("chat.history", {"sessionKey": "target"})
                     return bool(history["totalMessages"] == 2)
 
                 await until(answered)
-        async with clockwork(where, time=time) as works:
-            await works.until("cron", action="finished")
-            (entry,) = await works.runs(id=job["id"])
+        async with open_cron(where, time=time) as cron:
+            await cron.until("cron", action="finished")
+            (entry,) = await cron.runs(id=job["id"])
             assert (entry["status"], entry["summary"]) == ("ok", "done")
-            history = await works.call("chat.history", {"sessionKey": "target"})
+            history = await cron.call("chat.history", {"sessionKey": "target"})
             assert history["totalMessages"] == 2  # asked once, answered once
 
     asyncio.run(story())
@@ -384,22 +384,22 @@ def test_a_firing_whose_process_died_is_taken_up_and_its_agent_asked_once(where:
 
 def test_a_program_whose_gateway_died_is_not_started_twice(where: str, tmp_path: Path) -> None:
     async def story() -> None:
-        time, file = TwinTime(), tmp_path / "started"
+        time, file = ManualTime(), tmp_path / "started"
         at = {"kind": "at", "at": "2027-01-01T00:01:00Z"}
         argv = ["sh", "-c", f"echo x >> {file}; sleep 30"]
-        async with clockwork(where, time=time) as works:
-            job = await works.add(at, {"kind": "command", "argv": argv})
+        async with open_cron(where, time=time) as cron:
+            job = await cron.add(at, {"kind": "command", "argv": argv})
             time.after(60)
 
             async def begun() -> bool:
                 return file.exists()
 
             await until(begun)
-        async with clockwork(where, time=time) as works:
-            ended = await works.until("cron", action="finished")
+        async with open_cron(where, time=time) as cron:
+            ended = await cron.until("cron", action="finished")
             assert ended["status"] == "error"
             assert "not started a second time" in ended["error"]
             assert file.read_text() == "x\n"
-            assert (await works.call("cron.get", {"id": job["id"]}))["enabled"] is False
+            assert (await cron.call("cron.get", {"id": job["id"]}))["enabled"] is False
 
     asyncio.run(story())

@@ -20,7 +20,7 @@ from openclaw_mcp.core.errors import StoreError
 from openclaw_mcp.core.model import Caller, Grant, Json
 from openclaw_mcp.core.rpc import RpcError
 
-from .gateways import TURN, Clockwork, Mailbox, clockwork, until
+from .gateways import TURN, CronHarness, MemoryDelivery, open_cron, until
 
 EVERY = {"kind": "every", "everyMs": 86_400_000}
 HOME = ChatAddress(channel="telegram", account="default", to="7", thread="3")
@@ -28,24 +28,24 @@ HOME = ChatAddress(channel="telegram", account="default", to="7", thread="3")
 
 @pytest.fixture
 def story(tmp_path: Path) -> Callable[..., None]:
-    def tell(what: Callable[[Clockwork], Awaitable[None]], **more: Any) -> None:
+    def tell(what: Callable[[CronHarness], Awaitable[None]], **more: Any) -> None:
         async def told() -> None:
-            async with clockwork(str(tmp_path / "openclaw.sqlite"), **more) as works:
-                await what(works)
+            async with open_cron(str(tmp_path / "openclaw.sqlite"), **more) as cron:
+                await what(cron)
 
         asyncio.run(told())
 
     return tell
 
 
-async def ran(works: Clockwork, payload: Json = TURN, schedule: Json = EVERY, **more: Any) -> Json:
-    job = await works.add(schedule, payload, **more)
-    return await again(works, job["id"])
+async def ran(cron: CronHarness, payload: Json = TURN, schedule: Json = EVERY, **more: Any) -> Json:
+    job = await cron.add(schedule, payload, **more)
+    return await again(cron, job["id"])
 
 
-async def again(works: Clockwork, job_id: str) -> Json:
-    run = await works.call("cron.run", {"id": job_id})
-    return await works.until("cron", action="finished", runId=run["runId"])
+async def again(cron: CronHarness, job_id: str) -> Json:
+    run = await cron.call("cron.run", {"id": job_id})
+    return await cron.until("cron", action="finished", runId=run["runId"])
 
 
 @pytest.mark.parametrize(
@@ -63,70 +63,70 @@ async def again(works: Clockwork, job_id: str) -> Json:
 def test_an_announced_answer_goes_where_it_was_meant(
     story: Callable[..., None], delivery: Json, there: tuple[str, str, str | None]
 ) -> None:
-    post = Mailbox(route=HOME)
+    post = MemoryDelivery(route=HOME)
 
-    async def what(works: Clockwork) -> None:
-        ended = await ran(works, delivery=delivery)
-        ((address, letter),) = post.letters.values()
+    async def what(cron: CronHarness) -> None:
+        ended = await ran(cron, delivery=delivery)
+        ((address, message),) = post.posted.values()
         assert (address.channel, address.to, address.thread) == there
-        assert letter.text == "done"
+        assert message.text == "done"
         assert (ended["delivered"], ended["deliveryStatus"], ended["completionStatus"]) == (
             True, "delivered", "succeeded",
         )  # fmt: skip
         assert ended["delivery"]["resolved"]["to"] == there[1]
 
-    story(what, mailroom=post)
+    story(what, channels=post)
 
 
 @pytest.mark.parametrize(("said", "why"), [("NO_REPLY", "silent"), ("no_reply", "silent"), ("", "empty")])
 def test_an_agent_that_says_nothing_is_not_quoted(story: Callable[..., None], said: str, why: str) -> None:
-    post = Mailbox(route=HOME)
+    post = MemoryDelivery(route=HOME)
 
-    async def what(works: Clockwork) -> None:
+    async def what(cron: CronHarness) -> None:
         message = f"!say {said}" if said else "!think"
-        ended = await ran(works, {"kind": "agentTurn", "message": message}, delivery={"mode": "announce"})
-        assert post.letters == {}
+        ended = await ran(cron, {"kind": "agentTurn", "message": message}, delivery={"mode": "announce"})
+        assert post.posted == {}
         assert (ended["status"], ended["completionStatus"]) == ("ok", "succeeded")
         assert (ended["deliveryStatus"], ended["deliverySuppressionReason"]) == ("not-delivered", why)
 
-    story(what, mailroom=post)
+    story(what, channels=post)
 
 
 @pytest.mark.parametrize(
     ("post", "delivery", "words"),
     [
         (None, {"mode": "announce"}, "no channel is set up here"),
-        (Mailbox(), {"mode": "announce"}, "no message has come in yet"),
-        (Mailbox(route=HOME), {"mode": "announce", "channel": "matrix"}, "no message has come in on matrix yet"),
-        (Mailbox(route=HOME, refuse="the bot was blocked"), {"mode": "announce"}, "the bot was blocked"),
+        (MemoryDelivery(), {"mode": "announce"}, "no message has come in yet"),
+        (MemoryDelivery(route=HOME), {"mode": "announce", "channel": "matrix"}, "no message has come in on matrix yet"),
+        (MemoryDelivery(route=HOME, refuse="the bot was blocked"), {"mode": "announce"}, "the bot was blocked"),
     ],
 )
 def test_an_answer_that_finds_no_way_is_reported_and_kept_for_the_main_session(
-    story: Callable[..., None], post: Mailbox | None, delivery: Json, words: str
+    story: Callable[..., None], post: MemoryDelivery | None, delivery: Json, words: str
 ) -> None:
-    async def what(works: Clockwork) -> None:
-        ended = await ran(works, delivery=delivery)
+    async def what(cron: CronHarness) -> None:
+        ended = await ran(cron, delivery=delivery)
         assert (ended["status"], ended["completionStatus"], ended["deliveryStatus"]) == (
             "error", "failed", "not-delivered",
         )  # fmt: skip
         assert words in ended["deliveryError"]
         assert (ended["error"], ended["summary"]) == (ended["deliveryError"], "done")
         assert [entry["source"] for entry in ended["diagnostics"]["entries"]] == ["delivery"]
-        state = (await works.call("cron.get", {"id": ended["jobId"]}))["state"]
+        state = (await cron.call("cron.get", {"id": ended["jobId"]}))["state"]
         assert (state["consecutiveErrors"], state["lastDeliveryStatus"]) == (1, "not-delivered")
-        await works.say("hello", run="r")
-        history = await works.call("chat.history", {"sessionKey": "main"})
+        await cron.say("hello", run="r")
+        history = await cron.call("chat.history", {"sessionKey": "main"})
         event = history["messages"][0]["content"]
         assert f"could not deliver its result. The tool cron shows it: action runs, jobId {ended['jobId']}." in event
         assert "done" not in event, "what a run answered is nobody's words: the owner's next prompt has none of it"
-        lenient = await ran(works, delivery={**delivery, "bestEffort": True})
+        lenient = await ran(cron, delivery={**delivery, "bestEffort": True})
         assert (lenient["status"], lenient["completionStatus"]) == ("ok", "succeeded")
 
-    story(what, mailroom=post)
+    story(what, channels=post)
 
 
 def test_a_job_whose_answers_do_not_arrive_is_slowed_and_somebody_is_told_once(story: Callable[..., None]) -> None:
-    class Half(Mailbox):
+    class Half(MemoryDelivery):
         """One conversation is out of reach."""
 
         async def post(self, address: ChatAddress, message: OutboundMessage, **more: Any) -> PostResult:
@@ -138,69 +138,69 @@ def test_a_job_whose_answers_do_not_arrive_is_slowed_and_somebody_is_told_once(s
     tried: list[str] = []
     post = Half(route=HOME)
 
-    async def what(works: Clockwork) -> None:
+    async def what(cron: CronHarness) -> None:
         alert = {"channel": "ops", "to": "1"}
         often = {"kind": "every", "everyMs": 10_000}
-        job = await works.add(often, delivery={"mode": "announce"}, failureAlert=alert)
-        await works.pass_time(200)
-        starts = [entry["runAtMs"] for entry in await works.runs(id=job["id"])]
+        job = await cron.add(often, delivery={"mode": "announce"}, failureAlert=alert)
+        await cron.pass_time(200)
+        starts = [entry["runAtMs"] for entry in await cron.runs(id=job["id"])]
         assert [later - sooner for sooner, later in pairwise(starts)] == [30_000, 60_000]
-        assert [text for _, _, text in post.said] == ["The job 'a job' failed 2 times in a row: the bot was blocked"]
+        assert [text for _, _, text in post.texts] == ["The job 'a job' failed 2 times in a row: the bot was blocked"]
         tried.clear()
-        await works.call("cron.update", {"id": job["id"], "patch": {"enabled": False}})
-        same = await works.add(EVERY, delivery={"mode": "announce"})
+        await cron.call("cron.update", {"id": job["id"], "patch": {"enabled": False}})
+        same = await cron.add(EVERY, delivery={"mode": "announce"})
         for _ in range(3):
-            await again(works, same["id"])
+            await again(cron, same["id"])
         assert tried == ["7"] * 4  # three answers and one alert, which is not tried for ever
-        state = (await works.call("cron.get", {"id": same["id"]}))["state"]
+        state = (await cron.call("cron.get", {"id": same["id"]}))["state"]
         assert state["consecutiveErrors"] == 3
 
-    story(what, mailroom=post)
+    story(what, channels=post)
 
 
 def test_a_job_whose_alert_can_not_be_stored_still_ends_and_runs_again(story: Callable[..., None]) -> None:
-    class FullDisk(Mailbox):
+    class FullDisk(MemoryDelivery):
         async def post(self, address: ChatAddress, message: OutboundMessage, **more: Any) -> PostResult:
             raise StoreError("the disk is full")
 
-    async def what(works: Clockwork) -> None:
-        job = await works.add(EVERY, {**TURN, "message": "!fail broken"}, failureAlert={"to": "1", "after": 1})
+    async def what(cron: CronHarness) -> None:
+        job = await cron.add(EVERY, {**TURN, "message": "!fail broken"}, failureAlert={"to": "1", "after": 1})
         for _ in range(2):
-            assert (await again(works, job["id"]))["status"] == "error"
+            assert (await again(cron, job["id"]))["status"] == "error"
 
-    story(what, mailroom=FullDisk(route=HOME))
+    story(what, channels=FullDisk(route=HOME))
 
 
 def test_a_result_in_its_own_conversation_needs_no_other(story: Callable[..., None]) -> None:
-    async def what(works: Clockwork) -> None:
-        ended = await ran(works, sessionTarget="current", sessionKey="agent:main:desk", delivery={"mode": "announce"})
+    async def what(cron: CronHarness) -> None:
+        ended = await ran(cron, sessionTarget="current", sessionKey="agent:main:desk", delivery={"mode": "announce"})
         assert (ended["deliveryStatus"], ended["sessionKey"]) == ("delivered", "agent:main:desk")
-        named = await ran(works, sessionTarget="session:ideas")
+        named = await ran(cron, sessionTarget="session:ideas")
         assert named["sessionKey"] == "agent:main:ideas"
 
     story(what)
 
 
 def test_somebody_hears_of_a_job_that_keeps_failing_but_not_each_time(story: Callable[..., None]) -> None:
-    post = Mailbox(route=HOME)
+    post = MemoryDelivery(route=HOME)
 
-    async def what(works: Clockwork) -> None:
-        job = await works.add(EVERY, {"kind": "agentTurn", "message": "!fail no luck"}, delivery={"mode": "announce"})
+    async def what(cron: CronHarness) -> None:
+        job = await cron.add(EVERY, {"kind": "agentTurn", "message": "!fail no luck"}, delivery={"mode": "announce"})
         for _ in range(4):
-            await again(works, job["id"])
-        assert [text for _, _, text in post.said] == ["The job 'a job' failed 2 times in a row: no luck"]
-        state = (await works.call("cron.get", {"id": job["id"]}))["state"]
+            await again(cron, job["id"])
+        assert [text for _, _, text in post.texts] == ["The job 'a job' failed 2 times in a row: no luck"]
+        state = (await cron.call("cron.get", {"id": job["id"]}))["state"]
         assert state["lastFailureNotificationDeliveryStatus"] == "not-requested"  # of the last failure
-        works.time.after(3600)
-        await works.call("cron.update", {"id": job["id"], "patch": {"failureAlert": {"channel": "ops", "to": "1"}}})
-        await again(works, job["id"])
-        assert post.said[-1][:2] == ("ops", "1")
-        quiet = await works.add(EVERY, {"kind": "agentTurn", "message": "!fail x"}, failureAlert=False)
+        cron.time.after(3600)
+        await cron.call("cron.update", {"id": job["id"], "patch": {"failureAlert": {"channel": "ops", "to": "1"}}})
+        await again(cron, job["id"])
+        assert post.texts[-1][:2] == ("ops", "1")
+        quiet = await cron.add(EVERY, {"kind": "agentTurn", "message": "!fail x"}, failureAlert=False)
         for _ in range(3):
-            await again(works, quiet["id"])
-        assert len(post.said) == 2
+            await again(cron, quiet["id"])
+        assert len(post.texts) == 2
 
-    story(what, mailroom=post)
+    story(what, channels=post)
 
 
 # ---- webhooks --------------------------------------------------------------------------------------------------------
@@ -238,15 +238,15 @@ OPEN = {"webhookSsrfPolicy": {"allowedHostnames": ["127.0.0.1"]}}
 def test_a_webhook_gets_the_result_with_our_token_and_a_key(story: Callable[..., None]) -> None:
     with receiver() as (url, heard):
 
-        async def what(works: Clockwork) -> None:
-            ended = await ran(works, delivery={"mode": "webhook", "to": url})
+        async def what(cron: CronHarness) -> None:
+            ended = await ran(cron, delivery={"mode": "webhook", "to": url})
             assert (ended["deliveryStatus"], ended["completionStatus"]) == ("delivered", "succeeded")
             ((headers, body),) = heard
             assert headers["authorization"] == "Bearer s3cret"
             assert headers["idempotency-key"] == body["runId"] == ended["runId"]
             assert (body["action"], body["status"], body["summary"]) == ("finished", "ok", "done")
             both = {"mode": "announce", "completionDestination": {"mode": "webhook", "to": url}}
-            await ran(works, delivery={**both, "bestEffort": True})
+            await ran(cron, delivery={**both, "bestEffort": True})
             assert len(heard) == 2
 
         story(what, webhookToken="s3cret", **OPEN)
@@ -256,15 +256,15 @@ def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[.
     agent = Caller(kind="agent", name="main", session="agent:main:main", grant=Grant(agent="main", owner=True))
     with receiver() as (url, heard):
 
-        async def what(works: Clockwork) -> None:
+        async def what(cron: CronHarness) -> None:
             hook = {"mode": "webhook", "to": url}
             job = {"schedule": EVERY, "payload": TURN}
-            own = await works.room.add({**job, "name": "own", "delivery": hook}, agent, agent)
-            assert (await again(works, own["id"]))["deliveryStatus"] == "delivered"
+            own = await cron.service.add({**job, "name": "own", "delivery": hook}, agent, agent)
+            assert (await again(cron, own["id"]))["deliveryStatus"] == "delivered"
             ((headers, _),) = heard
             assert "authorization" not in headers
 
-            theirs = await works.call("cron.add", {**job, "name": "theirs", "declarationKey": "d", "delivery": hook})
+            theirs = await cron.call("cron.add", {**job, "name": "theirs", "declarationKey": "d", "delivery": hook})
             id = theirs["job"]["id"]
             for changed in (
                 {"delivery": {"mode": "webhook", "to": "https://evil.example"}},
@@ -273,10 +273,10 @@ def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[.
                 {"failureAlert": {"mode": "webhook", "to": "https://evil.example"}},
             ):
                 with pytest.raises(RpcError, match="only operators change"):
-                    await works.room.update({"id": id, "patch": changed}, agent, agent)
+                    await cron.service.update({"id": id, "patch": changed}, agent, agent)
                 with pytest.raises(RpcError, match="only operators change"):
-                    await works.room.add({**job, "name": "theirs", "declarationKey": "d", **changed}, agent, agent)
-            await works.room.update({"id": id, "patch": {"name": "renamed"}}, agent, agent)
+                    await cron.service.add({**job, "name": "theirs", "declarationKey": "d", **changed}, agent, agent)
+            await cron.service.update({"id": id, "patch": {"name": "renamed"}}, agent, agent)
 
         story(what, webhookToken="s3cret", **OPEN)
 
@@ -285,8 +285,8 @@ def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[.
 def test_a_webhook_that_refuses_or_sends_us_elsewhere_has_not_got_it(story: Callable[..., None], status: int) -> None:
     with receiver(status) as (url, heard):
 
-        async def what(works: Clockwork) -> None:
-            ended = await ran(works, delivery={"mode": "webhook", "to": url})
+        async def what(cron: CronHarness) -> None:
+            ended = await ran(cron, delivery={"mode": "webhook", "to": url})
             assert (ended["deliveryStatus"], ended["completionStatus"]) == ("not-delivered", "failed")
             assert f"status {status}" in ended["deliveryError"]
             assert len(heard) == 1
@@ -305,8 +305,8 @@ def test_a_webhook_that_refuses_or_sends_us_elsewhere_has_not_got_it(story: Call
 def test_a_webhook_to_this_machine_or_its_network_is_refused_unless_named(
     story: Callable[..., None], host: str
 ) -> None:
-    async def what(works: Clockwork) -> None:
-        ended = await ran(works, delivery={"mode": "webhook", "to": f"http://{host}:9/x"})
+    async def what(cron: CronHarness) -> None:
+        ended = await ran(cron, delivery={"mode": "webhook", "to": f"http://{host}:9/x"})
         assert "allowedHostnames" in ended["deliveryError"]
 
     story(what)
@@ -314,8 +314,8 @@ def test_a_webhook_to_this_machine_or_its_network_is_refused_unless_named(
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "127.0.0.1.", "0x7f000001"])
 def test_a_webhook_to_a_blocked_host_is_refused_though_it_is_named(story: Callable[..., None], host: str) -> None:
-    async def what(works: Clockwork) -> None:
-        ended = await ran(works, delivery={"mode": "webhook", "to": f"http://{host}:9/x"})
+    async def what(cron: CronHarness) -> None:
+        ended = await ran(cron, delivery={"mode": "webhook", "to": f"http://{host}:9/x"})
         assert "blockedHostnames" in ended["deliveryError"]
 
     story(what, webhookSsrfPolicy={"dangerouslyAllowPrivateNetwork": True, "blockedHostnames": ["127.0.0.1"]})
@@ -325,20 +325,20 @@ def test_a_webhook_to_a_blocked_host_is_refused_though_it_is_named(story: Callab
 
 
 def test_a_commands_output_is_its_result(story: Callable[..., None]) -> None:
-    async def what(works: Clockwork) -> None:
+    async def what(cron: CronHarness) -> None:
         command = {"kind": "command", "argv": ["sh", "-c", "read x; echo $x $Y; echo oops >&2"], "input": "in"}
-        ended = await ran(works, {**command, "env": {"Y": "why"}})
+        ended = await ran(cron, {**command, "env": {"Y": "why"}})
         assert (ended["status"], ended["summary"]) == ("ok", "stdout:\nin why\n\nstderr:\noops")
-        ended = await ran(works, {"kind": "command", "argv": ["sh", "-c", "yes | head -c 9999"], "outputMaxBytes": 10})
+        ended = await ran(cron, {"kind": "command", "argv": ["sh", "-c", "yes | head -c 9999"], "outputMaxBytes": 10})
         assert len(ended["summary"]) <= 10
         for argv, words in (
             (["sh", "-c", "exit 3"], "sh ended with exit status 3"),
             (["sh", "-c", "kill -9 $$"], "sh was ended by signal 9"),
             (["no-such-program"], "no-such-program can't be started"),
         ):
-            ended = await ran(works, {"kind": "command", "argv": argv})
+            ended = await ran(cron, {"kind": "command", "argv": argv})
             assert (ended["status"], ended["error"].partition(":")[0]) == ("error", words)
-        assert "OPENCLAW_GATEWAY_TOKEN" not in (await ran(works, {"kind": "command", "argv": ["env"]}))["summary"]
+        assert "OPENCLAW_GATEWAY_TOKEN" not in (await ran(cron, {"kind": "command", "argv": ["env"]}))["summary"]
 
     os.environ["OPENCLAW_GATEWAY_TOKEN"] = "t"
     try:
@@ -356,9 +356,9 @@ def test_a_program_that_goes_on_too_long_is_ended_with_all_it_started(
 ) -> None:
     file = tmp_path / "child"
 
-    async def what(works: Clockwork) -> None:
+    async def what(cron: CronHarness) -> None:
         script = f"sleep 60 & echo $! > {file}; wait"
-        ended = await ran(works, {"kind": "command", "argv": ["sh", "-c", script], **limits})
+        ended = await ran(cron, {"kind": "command", "argv": ["sh", "-c", script], **limits})
         assert words in ended["error"]
 
         async def gone() -> bool:
@@ -371,17 +371,17 @@ def test_a_program_that_goes_on_too_long_is_ended_with_all_it_started(
 
 
 def test_a_job_can_wait_for_a_command_to_end(story: Callable[..., None]) -> None:
-    async def what(works: Clockwork) -> None:
+    async def what(cron: CronHarness) -> None:
         watched = {"kind": "on-exit", "command": "echo built; exit 2"}
-        job = await works.add(watched, {"kind": "agentTurn", "message": "what now?"})
+        job = await cron.add(watched, {"kind": "agentTurn", "message": "what now?"})
         assert "nextRunAtMs" not in job
-        ended = await works.until("cron", action="finished", jobId=job["id"])
+        ended = await cron.until("cron", action="finished", jobId=job["id"])
         assert "The command `echo built; exit 2` ended with exit status 2.\nbuilt" in ended["summary"]
-        assert (await works.call("cron.get", {"id": job["id"]}))["enabled"] is False
-        await works.call("cron.update", {"id": job["id"], "patch": {"enabled": True}})
+        assert (await cron.call("cron.get", {"id": job["id"]}))["enabled"] is False
+        await cron.call("cron.update", {"id": job["id"], "patch": {"enabled": True}})
 
         async def twice() -> bool:
-            return len(await works.runs(id=job["id"])) == 2
+            return len(await cron.runs(id=job["id"])) == 2
 
         await until(twice)
 
@@ -408,23 +408,23 @@ def test_what_a_program_says_is_told_in_batches_as_long_as_it_is_wanted(
     file, more = tmp_path / "pids", tmp_path / "more"
     os.mkfifo(more)
 
-    async def what(works: Clockwork) -> None:
+    async def what(cron: CronHarness) -> None:
         schedule = stream(file, f"echo one; echo two >&2; cat < {more}; exec sleep 600")
-        job = await works.add(schedule, {"kind": "agentTurn", "message": "look:"})
+        job = await cron.add(schedule, {"kind": "agentTurn", "message": "look:"})
         assert "nextRunAtMs" not in job
-        first = await works.until("cron", action="finished", jobId=job["id"])
+        first = await cron.until("cron", action="finished", jobId=job["id"])
         assert sorted(first["summary"].split("look:\n\n")[1].split("\n\n")[0].split()) == ["one", "two"]
         await asyncio.to_thread(more.write_text, "three\n")  # between two firings: it waits
-        works.time.after(31)
-        second = await works.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 31_000)
+        cron.time.after(31)
+        second = await cron.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 31_000)
         assert "look:\n\nthree\n\n" in second["summary"]
         assert len(file.read_text().split()) == 1  # the same program all the while
-        works.time.after(31)
-        await works.until("cron", action="started", jobId=job["id"], runAtMs=first["runAtMs"] + 62_000)
-        await works.call("cron.update", {"id": job["id"], "patch": {"enabled": False}})
+        cron.time.after(31)
+        await cron.until("cron", action="started", jobId=job["id"], runAtMs=first["runAtMs"] + 62_000)
+        await cron.call("cron.update", {"id": job["id"], "patch": {"enabled": False}})
         await ended(file)
-        await works.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 62_000)
-        assert [entry["status"] for entry in await works.runs(id=job["id"])] == ["ok", "ok", "skipped"]
+        await cron.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 62_000)
+        assert [entry["status"] for entry in await cron.runs(id=job["id"])] == ["ok", "ok", "skipped"]
 
     story(what)
 
@@ -434,17 +434,17 @@ def test_a_stream_that_ends_is_reported_and_begun_again_and_ends_with_the_house(
 ) -> None:
     file = tmp_path / "pids"
 
-    async def what(works: Clockwork) -> None:
-        job = await works.add(stream(file, "exit 3"), {"kind": "agentTurn", "message": "look:"})
-        first = await works.until("cron", action="finished", jobId=job["id"])
+    async def what(cron: CronHarness) -> None:
+        job = await cron.add(stream(file, "exit 3"), {"kind": "agentTurn", "message": "look:"})
+        first = await cron.until("cron", action="finished", jobId=job["id"])
         assert "exit status 3" in first["error"]
-        assert (await works.call("cron.get", {"id": job["id"]}))["enabled"] is True
-        works.time.after(31)
-        await works.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 31_000)
+        assert (await cron.call("cron.get", {"id": job["id"]}))["enabled"] is True
+        cron.time.after(31)
+        await cron.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 31_000)
         assert len(file.read_text().split()) == 2
-        await works.call("cron.remove", {"id": job["id"]})
-        last = await works.add(stream(file, "exec sleep 600"), {"kind": "agentTurn", "message": "look:"})
-        await works.until("cron", action="started", jobId=last["id"])
+        await cron.call("cron.remove", {"id": job["id"]})
+        last = await cron.add(stream(file, "exec sleep 600"), {"kind": "agentTurn", "message": "look:"})
+        await cron.until("cron", action="started", jobId=last["id"])
 
         async def begun() -> bool:
             return len(file.read_text().split()) == 3
@@ -458,12 +458,12 @@ def test_a_stream_that_ends_is_reported_and_begun_again_and_ends_with_the_house(
 def test_closing_the_house_ends_the_programs_it_started(story: Callable[..., None], tmp_path: Path) -> None:
     file = tmp_path / "pid"
 
-    async def what(works: Clockwork) -> None:
-        await works.add(
+    async def what(cron: CronHarness) -> None:
+        await cron.add(
             {"kind": "at", "at": "2027-01-01T00:00:01Z"},
             {"kind": "command", "argv": ["sh", "-c", f"trap '' TERM; echo $$ > {file}; sleep 60"]},
         )
-        works.time.after(1)
+        cron.time.after(1)
 
         async def begun() -> bool:
             return file.exists() and bool(file.read_text())

@@ -7,20 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...core.agent import (
-    AgentEvent,
-    AnswerBlock,
-    MediaAttached,
-    ModelSelected,
-    PartialAnswer,
-    ThinkingText,
-    ToolOutcome,
-    ToolUse,
-    Turn,
-    TurnCompleted,
-    TurnFailed,
-    Usage,
-)
+from ...core import agent
 from ...core.errors import ToolError
 from ...core.model import ToolCall
 from ...core.ports import NULL_CONTEXT
@@ -40,8 +27,8 @@ class DemoAgent:
     id = "demo"
     media_types: tuple[str, ...] = ("",)
 
-    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        yield ModelSelected(PROVIDER, MODEL)
+    async def run(self, turn: agent.Turn) -> AsyncIterator[agent.AgentEvent]:
+        yield agent.ModelSelected(PROVIDER, MODEL)
         commands = [line.strip() for line in turn.prompt.splitlines() if line.strip().startswith("!")]
         answer: list[str] = []
         if not commands:
@@ -49,46 +36,46 @@ class DemoAgent:
         for number, command in enumerate(commands, 1):
             name, _, rest = command.removeprefix("!").partition(" ")
             if name == "fail":
-                yield TurnFailed(message=rest or "the demo agent was told to fail")
+                yield agent.TurnFailed(message=rest or "the demo agent was told to fail")
                 return
             async for event in _run_command(turn, name, rest, number):
-                if isinstance(event, PartialAnswer):
+                if isinstance(event, agent.PartialAnswer):
                     answer.append(event.text)
                 yield event
         text = "".join(answer)
-        usage = Usage(input=len(turn.prompt.split()), output=len(text.split()))
+        usage = agent.Usage(input=len(turn.prompt.split()), output=len(text.split()))
         yield usage
-        yield TurnCompleted(text=text, usage=usage)
+        yield agent.TurnCompleted(text=text, usage=usage)
 
 
-def _describe_attachments(turn: Turn) -> str:
+def _describe_attachments(turn: agent.Turn) -> str:
     if not turn.attachments:
         return ""
     names = ", ".join(f"{a.name or a.kind} ({a.mime_type}, {len(a.data or b'')} bytes)" for a in turn.attachments)
     return f"\nAttached: {names}"
 
 
-async def _run_command(turn: Turn, name: str, rest: str, number: int) -> AsyncIterator[AgentEvent]:
+async def _run_command(turn: agent.Turn, name: str, rest: str, number: int) -> AsyncIterator[agent.AgentEvent]:
     match name:
         case "say":
             for word in _split_words(rest):
-                yield PartialAnswer(word)
+                yield agent.PartialAnswer(word)
                 await asyncio.sleep(0)
         case "think":
-            yield ThinkingText(rest)
+            yield agent.ThinkingText(rest)
         case "block":
-            yield PartialAnswer(rest)
-            yield AnswerBlock(rest)
+            yield agent.PartialAnswer(rest)
+            yield agent.AnswerBlock(rest)
         case "sleep":
             await asyncio.sleep(_parse_seconds(rest))
         case "return":
             for attachment in turn.attachments:
-                yield MediaAttached(attachment)
+                yield agent.MediaAttached(attachment)
         case "tool":
             async for event in _use_tool(turn, rest, number):
                 yield event
         case _:
-            yield PartialAnswer(f"There is no demo command !{name}. ")
+            yield agent.PartialAnswer(f"There is no demo command !{name}. ")
 
 
 def _split_words(text: str) -> list[str]:
@@ -104,20 +91,20 @@ def _parse_seconds(text: str) -> float:
         return 0.0
 
 
-async def _use_tool(turn: Turn, rest: str, number: int) -> AsyncIterator[AgentEvent]:
+async def _use_tool(turn: agent.Turn, rest: str, number: int) -> AsyncIterator[agent.AgentEvent]:
     tool, _, written = rest.partition(" ")
     id = f"call_{number}"
     try:
         arguments = json.loads(written or "{}")
     except ValueError:
         arguments = None
-    yield ToolUse(id, tool, arguments if isinstance(arguments, dict) else {})
+    yield agent.ToolUse(id, tool, arguments if isinstance(arguments, dict) else {})
     content, failed = await _call_tool(turn, tool, arguments)
-    yield ToolOutcome(id, tool, content, failed)
-    yield PartialAnswer(" ".join(str(block.get("text", block["type"])) for block in content))
+    yield agent.ToolOutcome(id, tool, content, failed)
+    yield agent.PartialAnswer(" ".join(str(block.get("text", block["type"])) for block in content))
 
 
-async def _call_tool(turn: Turn, tool: str, arguments: Any) -> tuple[tuple[dict[str, Any], ...], bool]:
+async def _call_tool(turn: agent.Turn, tool: str, arguments: Any) -> tuple[tuple[dict[str, Any], ...], bool]:
     if not isinstance(arguments, dict):
         return ({"type": "text", "text": "the arguments are no JSON object"},), True
     if turn.tools is None:

@@ -1,5 +1,6 @@
 """Jobs as people and agents write them, normalized. Raises RpcError that names what to change."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -156,23 +157,33 @@ def unwrap_job(params: Any, method: str) -> Json:
 
 
 def _parse_schedule(fields: Json, method: str) -> Json:
-    found = fields.get("schedule")
-    if isinstance(found, str):
-        found = {"kind": "cron", "expr": found}
-    if not isinstance(found, dict):
-        flat = {name: fields.pop(name) for name in _FLAT_SCHEDULE if fields.get(name) is not None}
-        if not flat:
-            raise RpcError(f"invalid {method} params: must have required property 'schedule'")
-        found = flat
-    found = _normalize_keys(drop_none(found))
-    kind = _SCHEDULES.get(str(found.get("kind", "")).strip().lower())
+    if isinstance(fields.get("schedule"), str):
+        fields["schedule"] = {"kind": "cron", "expr": fields["schedule"]}
+    found = _normalize_keys(drop_none(_part(fields, "schedule", _FLAT_SCHEDULE, method)))
+    kind = _kind(found, _SCHEDULES, {"at": "at", "everyMs": "every", "expr": "cron"})
     if kind == "stream" and (found.get("mode") == "match" or found.get("match")):
         raise RpcError("a stream's match is not served here; have its program print only what counts, as with grep")
-    if kind is None and "kind" not in found:
-        kind = next((k for k, key in (("at", "at"), ("every", "everyMs"), ("cron", "expr")) if key in found), None)
     if kind is None:
         raise RpcError(f"invalid {method} params: at /schedule/kind: must be one of at, every, cron, on-exit, stream")
     return found | {"kind": kind}
+
+
+def _part(fields: Json, name: str, flat_names: tuple[str, ...], method: str) -> Json:
+    """The object of this name; without one, its fields from the job itself, where older clients write them."""
+    found = fields.get(name)
+    if isinstance(found, dict):
+        return dict(found)
+    flat = {key: fields.pop(key) for key in flat_names if fields.get(key) is not None}
+    if not flat:
+        raise RpcError(f"invalid {method} params: must have required property '{name}'")
+    return flat
+
+
+def _kind(part: Json, spellings: Mapping[str, str], kinds_by_key: Mapping[str, str]) -> str | None:
+    """The kind in its one spelling; without one, the kind of the first key that decides it."""
+    if "kind" in part:
+        return spellings.get(str(part["kind"]).strip().lower())
+    return next((kind for key, kind in kinds_by_key.items() if key in part), None)
 
 
 def _normalize_keys(schedule: Json) -> Json:
@@ -189,17 +200,8 @@ def _normalize_keys(schedule: Json) -> Json:
 
 
 def _parse_payload(fields: Json, method: str) -> Json:
-    found = fields.get("payload")
-    if not isinstance(found, dict):
-        flat = {name: fields.pop(name) for name in _FLAT_PAYLOAD if fields.get(name) is not None}
-        if not flat:
-            raise RpcError(f"invalid {method} params: must have required property 'payload'")
-        found = flat
-    found = dict(found)
-    kind = _PAYLOADS.get(str(found.get("kind", "")).strip().lower())
-    if kind is None and "kind" not in found:
-        kinds = (("agentTurn", "message"), ("systemEvent", "text"), ("command", "argv"))
-        kind = next((kind for kind, key in kinds if key in found), None)
+    found = _part(fields, "payload", _FLAT_PAYLOAD, method)
+    kind = _kind(found, _PAYLOADS, {"message": "agentTurn", "text": "systemEvent", "argv": "command"})
     if kind in ("script", "heartbeat"):
         raise RpcError(f"{kind} payloads are not served here; use agentTurn, systemEvent or command")
     if kind is None:

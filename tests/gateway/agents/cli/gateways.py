@@ -102,7 +102,7 @@ class Office:
         return None if token in self.revoked else self.issued.get(token)
 
 
-class World:
+class CliHarness:
     """One agent, its home, and what its program was called with."""
 
     def __init__(self, folder: Path, cli: str = "claude", *attempts: Sequence[Any], bridge: bool = True, **more: Any):

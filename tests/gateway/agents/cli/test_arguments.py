@@ -8,7 +8,7 @@ import pytest
 
 from openclaw_mcp.core.agent import Attachment, TurnFailed
 
-from .gateways import DIALECTS, STRANGER, World
+from .gateways import DIALECTS, STRANGER, CliHarness
 
 OPTIONS = [
     "--file=/etc/passwd", "-m", "--yolo", "--include-directories=/", "-", "", " m", "m --yolo", "m\n--yolo", "\u2013-x",
@@ -29,19 +29,19 @@ OWN_PREFIX = {"claude": "anthropic/", "codex": "openai/", "gemini": "google/", "
 @pytest.mark.parametrize("cli", DIALECTS)
 @pytest.mark.parametrize("model", [model for model in OPTIONS if model])
 def test_a_model_that_looks_like_anything_else_starts_nothing(tmp_path: Path, cli: str, model: str) -> None:
-    world = World(tmp_path, cli)
-    end = world.run(model=model, caller=STRANGER)[-1]
+    harness = CliHarness(tmp_path, cli)
+    end = harness.run(model=model, caller=STRANGER)[-1]
     assert isinstance(end, TurnFailed)
     assert "is no model's name" in end.message
-    assert world.times_called == 0
+    assert harness.times_called == 0
 
 
 @pytest.mark.parametrize("cli", DIALECTS)
 @pytest.mark.parametrize("model", NAMES)
 def test_a_models_name_is_one_word_with_its_option(tmp_path: Path, cli: str, model: str) -> None:
-    world = World(tmp_path, cli)
-    world.final(model=model)
-    words = [word for word in world.called()["args"] if "model" in word and "=" in word and word.startswith("--")]
+    harness = CliHarness(tmp_path, cli)
+    harness.final(model=model)
+    words = [word for word in harness.called()["args"] if "model" in word and "=" in word and word.startswith("--")]
     assert words == [f"--model={model.removeprefix(OWN_PREFIX[cli])}"]
 
 
@@ -63,13 +63,13 @@ LEFT = [
 
 
 def stdin(tmp_path: Path, prompt: str, **more: Any) -> str:
-    world = World(tmp_path, "gemini")
+    harness = CliHarness(tmp_path, "gemini")
     for name in ("plan.txt", "my plan.txt", "*"):
-        (world.work / name).write_text("secret")
-    (world.work / "sub").mkdir()
-    (world.work / "sub" / "inner.txt").write_text("secret")
-    world.final(prompt, **more)
-    said: str = world.called()["stdin"]
+        (harness.work / name).write_text("secret")
+    (harness.work / "sub").mkdir()
+    (harness.work / "sub" / "inner.txt").write_text("secret")
+    harness.final(prompt, **more)
+    said: str = harness.called()["stdin"]
     return said
 
 

@@ -16,7 +16,7 @@ from openclaw_mcp.core.agent import Attachment, EffectsReported, PartialAnswer, 
 from openclaw_mcp.core.model import Caller
 from openclaw_mcp.gateway.agents.cli.run_folder import RunFolders, remove_stale_folders
 
-from .gateways import ANSWERS, CALLER, DIALECTS, STRANGER, World, lines
+from .gateways import ANSWERS, CALLER, DIALECTS, STRANGER, CliHarness, lines
 
 PNG = b"\x89PNG picture"
 KEEP = """
@@ -34,21 +34,21 @@ pathlib.Path(effects).write_text('{"to": "room", "text": "hello"}\\n{"jobId": "j
 """
 
 
-def spying(world: World, cli: str, *after: Any) -> None:
+def spying(harness: CliHarness, cli: str, *after: Any) -> None:
     """The program reads what the server would be started with, and does what the server would do."""
-    spy = world.folder / "spy.py"
+    spy = harness.folder / "spy.py"
     spy.write_text(KEEP)
-    program = world.folder / cli
-    program.write_text(program.read_text().replace("exec ", f'{sys.executable} {spy} {world.folder} "$@"\nexec '))
+    program = harness.folder / cli
+    program.write_text(program.read_text().replace("exec ", f'{sys.executable} {spy} {harness.folder} "$@"\nexec '))
     if after:
-        (world.calls / "steps.json").write_text(json.dumps([list(after)]))
+        (harness.calls / "steps.json").write_text(json.dumps([list(after)]))
 
 
 @pytest.mark.parametrize("cli", DIALECTS)
 def test_the_server_is_told_for_whom_it_works_and_nobody_else_is(tmp_path: Path, cli: str) -> None:
-    world = World(tmp_path, cli)
-    spying(world, cli)
-    events = world.run("the prompt")
+    harness = CliHarness(tmp_path, cli)
+    spying(harness, cli)
+    events = harness.run("the prompt")
     kept = json.loads((tmp_path / "server.json").read_text())
     given = {name.removeprefix("REMOTECLAW_"): value for name, value in kept["env"].items() if "REMOTECLAW" in name}
     effects = given.pop("SIDE_EFFECTS_FILE")
@@ -64,14 +64,14 @@ def test_the_server_is_told_for_whom_it_works_and_nobody_else_is(tmp_path: Path,
         "SENDER_IS_OWNER": "true",
         "TOOL_PROFILE": "full",
     }
-    called = world.called()
+    called = harness.called()
     assert "grant-secret" not in json.dumps(called)
     assert "the prompt" not in json.dumps([called["args"], called["env"]])
     assert "the prompt" in called["stdin"]
-    assert called["cwd"] == str(world.work)
-    assert world.office.issued == {"grant-secret-0": CALLER}
-    assert world.office.revoked == ["grant-secret-0"]
-    assert world.left == []
+    assert called["cwd"] == str(harness.work)
+    assert harness.office.issued == {"grant-secret-0": CALLER}
+    assert harness.office.revoked == ["grant-secret-0"]
+    assert harness.left == []
     assert not Path(effects).exists()
     done = [event for event in events if isinstance(event, EffectsReported)]
     assert [sent.text for sent in done[0].effects.sent] == ["hello"]
@@ -80,27 +80,27 @@ def test_the_server_is_told_for_whom_it_works_and_nobody_else_is(tmp_path: Path,
 
 
 def test_what_was_sent_is_told_after_a_failure_too(tmp_path: Path) -> None:
-    world = World(tmp_path, "codex")
-    spying(world, "codex", {"stderr": "broken"}, {"exit": 1})
-    *_, did, end = world.run()
+    harness = CliHarness(tmp_path, "codex")
+    spying(harness, "codex", {"stderr": "broken"}, {"exit": 1})
+    *_, did, end = harness.run()
     assert isinstance(did, EffectsReported)
     assert isinstance(end, TurnFailed)
 
 
 def test_without_a_gateway_to_call_back_there_is_no_server(tmp_path: Path) -> None:
-    world = World(tmp_path, "claude", bridge=False)
-    assert PartialAnswer("hello") in world.run()
-    assert "--mcp-config" not in world.called()["args"]
-    assert world.office.issued == {}
+    harness = CliHarness(tmp_path, "claude", bridge=False)
+    assert PartialAnswer("hello") in harness.run()
+    assert "--mcp-config" not in harness.called()["args"]
+    assert harness.office.issued == {}
 
 
 def test_our_own_environment_does_not_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENCLAW_GATEWAY_TOKEN", "REMOTECLAW_GATEWAY_TOKEN", "CLAUDECODE", "PYTHONPATH", "BASH_ENV"):
         monkeypatch.setenv(name, "leaked")
     monkeypatch.setenv("PATH", f".:{os.environ['PATH']}")
-    world = World(tmp_path, "claude", runtimeEnv={"MINE": "yes"})
-    world.final()
-    env = world.called()["env"]
+    harness = CliHarness(tmp_path, "claude", runtimeEnv={"MINE": "yes"})
+    harness.final()
+    env = harness.called()["env"]
     assert "leaked" not in env.values()
     assert env["MINE"] == "yes"
     assert not env["PATH"].startswith(".:")
@@ -109,17 +109,17 @@ def test_our_own_environment_does_not_leak(tmp_path: Path, monkeypatch: pytest.M
 def test_further_arguments_come_where_flags_belong(tmp_path: Path) -> None:
     for cli in DIALECTS:
         (tmp_path / cli).mkdir()
-        world = World(tmp_path / cli, cli, runtimeArgs=["--mine", "x"])
-        world.final(resume=None)
-        args = world.called()["args"]
+        harness = CliHarness(tmp_path / cli, cli, runtimeArgs=["--mine", "x"])
+        harness.final(resume=None)
+        args = harness.called()["args"]
         last = args.index("--") if "--" in args else len(args)
         assert args[last - 2 : last] == ["--mine", "x"]
 
 
 def test_the_agent_knows_where_it_is_and_how_to_answer(tmp_path: Path) -> None:
-    world = World(tmp_path, "codex", systemPrompt="You are Otto.")
-    world.final("hi", system_prompt="Speak Latin.", settings={"messageToolHints": ["*bold*"], "timezone": "UTC"})
-    told = world.called()["stdin"]
+    harness = CliHarness(tmp_path, "codex", systemPrompt="You are Otto.")
+    harness.final("hi", system_prompt="Speak Latin.", settings={"messageToolHints": ["*bold*"], "timezone": "UTC"})
+    told = harness.called()["stdin"]
     for words in ("You are Otto.", "Speak Latin.", "NO_REPLY", "[[reply_to_current]]", "*bold*"):
         assert words in told
     assert "channel=local | account=main | conversation=room | thread=t1 | user=Ann | timezone=UTC" in told
@@ -127,9 +127,9 @@ def test_the_agent_knows_where_it_is_and_how_to_answer(tmp_path: Path) -> None:
 
 
 def test_outside_of_a_conversation_it_is_told_no_more_than_it_was_given(tmp_path: Path) -> None:
-    world = World(tmp_path, "codex")
-    world.final("just this", caller=Caller(kind="agent", name="x"))
-    assert world.called()["stdin"] == "just this"
+    harness = CliHarness(tmp_path, "codex")
+    harness.final("just this", caller=Caller(kind="agent", name="x"))
+    assert harness.called()["stdin"] == "just this"
 
 
 def test_one_that_begins_in_an_old_conversation_is_told_what_was_said(tmp_path: Path) -> None:
@@ -142,27 +142,27 @@ def test_one_that_begins_in_an_old_conversation_is_told_what_was_said(tmp_path: 
             {"role": "toolResult", "content": []},
         )
 
-    world = World(tmp_path, "codex")
-    world.final("what is its name?", load_history=recall)
-    told = world.called()["stdin"]
+    harness = CliHarness(tmp_path, "codex")
+    harness.final("what is its name?", load_history=recall)
+    told = harness.called()["stdin"]
     assert "Person: my dog is Rex\nYou: (called message_send)\nYou: noted\n</earlier>" in told
     assert "xxxx" not in told
 
 
 def test_only_the_owner_may_give_the_cli_a_command_of_its_own(tmp_path: Path) -> None:
-    world = World(tmp_path, "claude")
-    world.final("/deploy now", caller=STRANGER)
-    world.final("/deploy now")
-    said = [json.loads(world.called(number)["stdin"])["message"]["content"][-1]["text"] for number in (0, 1)]
+    harness = CliHarness(tmp_path, "claude")
+    harness.final("/deploy now", caller=STRANGER)
+    harness.final("/deploy now")
+    said = [json.loads(harness.called(number)["stdin"])["message"]["content"][-1]["text"] for number in (0, 1)]
     assert said == ["Message: /deploy now", "/deploy now"]
 
 
 def test_gemini_is_not_shown_files_by_whoever_names_them(tmp_path: Path) -> None:
-    world = World(tmp_path, "gemini")
+    harness = CliHarness(tmp_path, "gemini")
     (tmp_path / "work" / "in here.txt").touch()
     text = r"@in\ here.txt, bob@in\ here.txt. and bob@example.com, @/etc/hostname @ @@ @\@"
-    world.final(text, cwd=str(tmp_path / "work"))
-    seen = world.called()["stdin"]
+    harness.final(text, cwd=str(tmp_path / "work"))
+    seen = harness.called()["stdin"]
     assert r"\@in\ here.txt, bob\@in\ here.txt. and bob@example.com, \@/etc/hostname @ @@" in seen
 
 
@@ -174,28 +174,28 @@ def picture() -> Attachment:
 
 
 def test_claude_gets_pictures_in_the_message(tmp_path: Path) -> None:
-    world = World(tmp_path, "claude")
-    world.final("look", attachments=(picture(),))
-    content = json.loads(world.called()["stdin"])["message"]["content"]
+    harness = CliHarness(tmp_path, "claude")
+    harness.final("look", attachments=(picture(),))
+    content = json.loads(harness.called()["stdin"])["message"]["content"]
     assert content[0]["source"]["media_type"] == "image/png"
     assert content[1] == {"type": "text", "text": "look"}
 
 
 @pytest.mark.parametrize(("cli", "before"), [("gemini", "@"), ("codex", "--image="), ("opencode", "--file=")])
 def test_others_get_pictures_as_files(tmp_path: Path, cli: str, before: str) -> None:
-    world = World(tmp_path, cli)
-    world.final("look", attachments=(picture(),))
-    called = world.called()
+    harness = CliHarness(tmp_path, cli)
+    harness.final("look", attachments=(picture(),))
+    called = harness.called()
     words = [*called["args"], *called["stdin"].split()]
     assert [word for word in words if word.startswith(before) and word.endswith("/media/media-0.png")]
     assert "evil" not in json.dumps(called)
-    assert world.left == []
+    assert harness.left == []
 
 
 @pytest.mark.parametrize("cli", ["claude", "codex", "opencode"])
 def test_what_it_can_not_see_is_said_once(tmp_path: Path, cli: str) -> None:
     sound = Attachment(mime_type="audio/ogg", data=b"OggS")
-    events = World(tmp_path, cli).run("listen", attachments=(sound, sound))
+    events = CliHarness(tmp_path, cli).run("listen", attachments=(sound, sound))
     warnings = [event.text for event in events if isinstance(event, PartialAnswer) and "⚠️" in event.text]
     assert "".join(event.text for event in events if isinstance(event, PartialAnswer)).endswith("\n\nhello")
     assert warnings == [f"⚠️ {DIALECTS[cli]().title} can't see audio attachments here; 2 attachments were left out.\n\n"]
@@ -205,8 +205,8 @@ def test_what_it_can_not_see_is_said_once(tmp_path: Path, cli: str) -> None:
 
 
 def test_claudes_own_servers_stay_out_unless_the_owner_wants_them(tmp_path: Path) -> None:
-    World(tmp_path, "claude").final()
-    own = World(tmp_path, "claude", runtimeStrict=False)
+    CliHarness(tmp_path, "claude").final()
+    own = CliHarness(tmp_path, "claude", runtimeStrict=False)
     own.final()
     own.final(caller=STRANGER)
     strict = ["--strict-mcp-config" in own.called(number)["args"] for number in range(3)]
@@ -214,18 +214,18 @@ def test_claudes_own_servers_stay_out_unless_the_owner_wants_them(tmp_path: Path
 
 
 def test_codex_leaves_out_the_users_servers_and_a_projects(tmp_path: Path) -> None:
-    world = World(tmp_path, "codex")
-    (world.home / ".codex").mkdir()
-    (world.work / ".codex").mkdir()
-    file = world.home / ".codex" / "config.toml"
+    harness = CliHarness(tmp_path, "codex")
+    (harness.home / ".codex").mkdir()
+    (harness.work / ".codex").mkdir()
+    file = harness.home / ".codex" / "config.toml"
     file.write_text('[mcp_servers.mine]\ncommand = "x"\n[mcp_servers."an odd.name"]\nurl = "https://secret@x/"\n')
-    (world.home / ".codex" / "work.config.toml").write_text('[mcp_servers.profiled]\ncommand = "x"\n')
-    (world.work / ".codex" / "config.toml").write_text('[mcp_servers.theirs]\ncommand = "x"\n')
-    (world.folder / ".codex").mkdir()
-    (world.folder / ".codex" / "config.toml").write_text('[mcp_servers.above]\ncommand = "x"\n')
+    (harness.home / ".codex" / "work.config.toml").write_text('[mcp_servers.profiled]\ncommand = "x"\n')
+    (harness.work / ".codex" / "config.toml").write_text('[mcp_servers.theirs]\ncommand = "x"\n')
+    (harness.folder / ".codex").mkdir()
+    (harness.folder / ".codex" / "config.toml").write_text('[mcp_servers.above]\ncommand = "x"\n')
     before = file.read_bytes()
-    world.final()
-    args = world.called()["args"]
+    harness.final()
+    args = harness.called()["args"]
     [told] = [tomllib.loads(word)["mcp_servers"] for word in args if word.startswith("mcp_servers=")]
     off = {name for name, entry in told.items() if entry.get("enabled") is False}
     assert off == {"mine", "an odd.name", "profiled", "theirs", "above"}
@@ -238,10 +238,10 @@ def test_codex_leaves_out_the_users_servers_and_a_projects(tmp_path: Path) -> No
 @pytest.mark.parametrize("strict", [False, True])
 def test_opencode_is_told_beside_what_the_user_configured(tmp_path: Path, strict: bool) -> None:
     own = json.dumps({"theme": "x", "mcp": {"mine": {"type": "local", "command": ["x"]}}})
-    world = World(tmp_path, "opencode", runtimeStrict=strict, runtimeEnv={"OPENCODE_CONFIG_CONTENT": own})
-    (world.work / "opencode.jsonc").write_text('{"mcp": {"theirs": {}}, /* a comment */}')
-    world.final()
-    config = json.loads(world.called()["env"]["OPENCODE_CONFIG_CONTENT"])
+    harness = CliHarness(tmp_path, "opencode", runtimeStrict=strict, runtimeEnv={"OPENCODE_CONFIG_CONTENT": own})
+    (harness.work / "opencode.jsonc").write_text('{"mcp": {"theirs": {}}, /* a comment */}')
+    harness.final()
+    config = json.loads(harness.called()["env"]["OPENCODE_CONFIG_CONTENT"])
     assert config["theme"] == "x"
     assert config["mcp"]["remoteclaw"]["enabled"] is True
     off = {"enabled": False}
@@ -250,12 +250,12 @@ def test_opencode_is_told_beside_what_the_user_configured(tmp_path: Path, strict
 
 
 def test_an_unreadable_configuration_is_named(tmp_path: Path) -> None:
-    failed = World(tmp_path, "opencode", runtimeEnv={"OPENCODE_CONFIG_CONTENT": "{"}).failed()
+    failed = CliHarness(tmp_path, "opencode", runtimeEnv={"OPENCODE_CONFIG_CONTENT": "{"}).failed()
     assert "OPENCODE_CONFIG_CONTENT" in failed.message
-    world = World(tmp_path, "gemini")
-    (world.home / ".gemini").mkdir()
-    (world.home / ".gemini" / "settings.json").write_text("{")
-    assert "settings.json" in world.failed().message
+    harness = CliHarness(tmp_path, "gemini")
+    (harness.home / ".gemini").mkdir()
+    (harness.home / ".gemini" / "settings.json").write_text("{")
+    assert "settings.json" in harness.failed().message
 
 
 GEMINI_AT_WORK = """
@@ -271,8 +271,8 @@ pathlib.Path(sys.argv[1], "seen.json").write_text((inside / "settings.json").rea
 
 
 def test_geminis_settings_are_its_own_for_the_run_and_the_users_stay_as_they_were(tmp_path: Path) -> None:
-    world = World(tmp_path, "gemini")
-    real = world.home / ".gemini"
+    harness = CliHarness(tmp_path, "gemini")
+    real = harness.home / ".gemini"
     real.mkdir()
     own = '{"mcpServers": {"mine": {"command": "x"}}, /* mine */ "ui": {"theme": "x"}}'
     (real / "settings.json").write_text(own)
@@ -282,7 +282,7 @@ def test_geminis_settings_are_its_own_for_the_run_and_the_users_stay_as_they_wer
     script.write_text(GEMINI_AT_WORK)
     program = tmp_path / "gemini"
     program.write_text(program.read_text().replace("exec ", f"{sys.executable} {script} {tmp_path}\nexec ", 1))
-    world.final()
+    harness.final()
     seen = json.loads((tmp_path / "seen.json").read_text())
     assert set(seen["mcpServers"]) == {"remoteclaw"}
     assert seen["ui"] == {"theme": "x"}
@@ -290,7 +290,7 @@ def test_geminis_settings_are_its_own_for_the_run_and_the_users_stay_as_they_wer
     assert (real / "oauth_creds.json").read_text() == "refreshed"
     assert json.loads((real / "projects.json").read_text())["projects"] == {"/there": "there", "/here": "here"}
     assert (real / "tmp" / "chat.json").read_text() == "said"
-    assert world.left == []
+    assert harness.left == []
 
 
 # ---- folders ---------------------------------------------------------------------------------------------------------
@@ -320,14 +320,14 @@ def test_what_a_killed_gateway_left_is_swept_and_the_living_keep_theirs(tmp_path
 
 
 def test_two_runs_in_one_folder_do_not_meet(tmp_path: Path) -> None:
-    world = World(tmp_path, "gemini", [{"sleep": 0.3}, *lines(*ANSWERS["gemini"])])
+    harness = CliHarness(tmp_path, "gemini", [{"sleep": 0.3}, *lines(*ANSWERS["gemini"])])
 
     async def story() -> Any:
-        return await asyncio.gather(world.told("one"), world.told("two"))
+        return await asyncio.gather(harness.told("one"), harness.told("two"))
 
     assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(story()))
-    homes = {world.called(number)["env"]["GEMINI_CLI_HOME"] for number in range(world.times_called)}
+    homes = {harness.called(number)["env"]["GEMINI_CLI_HOME"] for number in range(harness.times_called)}
     assert len(homes) == 2
-    assert sorted(world.office.revoked) == sorted(world.office.issued)
-    assert world.leftovers() == []
-    world.folders.close()
+    assert sorted(harness.office.revoked) == sorted(harness.office.issued)
+    assert harness.leftovers() == []
+    harness.folders.close()

@@ -13,7 +13,7 @@ from openclaw_mcp.core.model import Caller, Grant, Sender
 from openclaw_mcp.gateway.agents.cli import codex, opencode
 from openclaw_mcp.gateway.agents.cli.confinement import LONGEST_INSTRUCTIONS
 
-from .gateways import CALLER, DIALECTS, STRANGER, World, remembered
+from .gateways import CALLER, DIALECTS, STRANGER, CliHarness, remembered
 
 SPY = """
 import json, os, pathlib, sys
@@ -29,12 +29,12 @@ pathlib.Path(sys.argv[1], "seen.json").write_text(json.dumps({"entries": seen, "
 EVIL = {"command": "evil-server", "args": ["--all"]}
 
 
-def spying(world: World, cli: str, script: str = SPY) -> None:
+def spying(harness: CliHarness, cli: str, script: str = SPY) -> None:
     """The program looks around first."""
-    spy = world.folder / "spy.py"
+    spy = harness.folder / "spy.py"
     spy.write_text(script)
-    program = world.folder / cli
-    program.write_text(program.read_text().replace("exec ", f'{sys.executable} {spy} {world.folder} "$@"\nexec ', 1))
+    program = harness.folder / cli
+    program.write_text(program.read_text().replace("exec ", f'{sys.executable} {spy} {harness.folder} "$@"\nexec ', 1))
 
 
 def write(path: Path, value: Any) -> None:
@@ -42,10 +42,10 @@ def write(path: Path, value: Any) -> None:
     path.write_text(value if isinstance(value, str) else json.dumps(value))
 
 
-def settle(world: World, cli: str) -> dict[str, str]:
+def settle(harness: CliHarness, cli: str) -> dict[str, str]:
     """Settings of the user and of the workspace that start servers, run commands or widen what the CLI may do, beside
     those that a login needs. All that is not to be loaded says `evil`."""
-    home, work = world.home, world.work
+    home, work = harness.home, harness.work
     match cli:
         case "claude":
             settings = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "evil"}]}]}, "model": "opus"}
@@ -108,22 +108,22 @@ def settle(world: World, cli: str) -> dict[str, str]:
             }  # fmt: skip
 
 
-def started(tmp_path: Path, cli: str, **settings: Any) -> tuple[World, Any, Any]:
-    """A run for a stranger, with all that in place: the world, how the CLI was called, what lay in its homes."""
-    world = World(tmp_path, cli, **settings)
-    world.card.settings["runtimeEnv"].update(settle(world, cli))
-    spying(world, cli)
-    world.final(caller=STRANGER)
-    return world, world.called(), json.loads((tmp_path / "seen.json").read_text())
+def started(tmp_path: Path, cli: str, **settings: Any) -> tuple[CliHarness, Any, Any]:
+    """A run for a stranger, with all that in place: the harness, how the CLI was called, what lay in its homes."""
+    harness = CliHarness(tmp_path, cli, **settings)
+    harness.card.settings["runtimeEnv"].update(settle(harness, cli))
+    spying(harness, cli)
+    harness.final(caller=STRANGER)
+    return harness, harness.called(), json.loads((tmp_path / "seen.json").read_text())
 
 
 @pytest.mark.parametrize("cli", DIALECTS)
 def test_nothing_of_the_users_settings_is_loaded_but_the_login(tmp_path: Path, cli: str) -> None:
-    world, called, seen = started(tmp_path, cli, runtimeArgs=["--evil"])
+    harness, called, seen = started(tmp_path, cli, runtimeArgs=["--evil"])
     assert "evil" not in json.dumps([called["args"], called["stdin"], seen])
     assert [name for name, value in called["env"].items() if "evil" in value.lower()] == []
     assert "login" in json.dumps([called["env"], seen])
-    assert called["cwd"] == called["env"]["PWD"] == str(world.folder / "confined" / "main" / "work")
+    assert called["cwd"] == called["env"]["PWD"] == str(harness.folder / "confined" / "main" / "work")
     assert [path.name for path in Path(called["cwd"]).rglob("*") if path.is_file() and path.read_text()] == []
 
 
@@ -155,7 +155,7 @@ def test_gemini_is_given_no_tools_and_a_home_with_the_login(tmp_path: Path) -> N
 
 
 def test_codex_is_given_no_tools_no_machine_and_a_home_with_the_login(tmp_path: Path) -> None:
-    world, called, seen = started(tmp_path, "codex")
+    harness, called, seen = started(tmp_path, "codex")
     files = {Path(path).name: text for path, text in seen["files"].items()}
     settings = tomllib.loads(files["config.toml"])
     assert (settings["model"], settings["model_provider"]) == ("gpt", "mine")
@@ -164,14 +164,14 @@ def test_codex_is_given_no_tools_no_machine_and_a_home_with_the_login(tmp_path: 
     assert settings["permissions"][settings["default_permissions"]]["filesystem"] == {":root": "deny"}
     assert tomllib.loads(files["environments.toml"]) == {"default": "none", "include_local": True}
     assert called["env"]["MY_KEY"] == "login"
-    assert called["env"]["HOME"] != str(world.home)
+    assert called["env"]["HOME"] != str(harness.home)
     [servers] = [tomllib.loads(word)["mcp_servers"] for word in called["args"] if word.startswith("mcp_servers=")]
     assert list(servers) == ["remoteclaw"]
     assert "--strict-config" in called["args"]  # a Codex that does not know one of these settings must not start
 
 
 def test_opencode_is_given_no_tools_and_a_home_with_nothing(tmp_path: Path) -> None:
-    world, called, seen = started(tmp_path, "opencode")
+    harness, called, seen = started(tmp_path, "opencode")
     config = json.loads(called["env"]["OPENCODE_CONFIG_CONTENT"])
     only_ours = {"*": "deny", "remoteclaw_*": "allow"}
     assert (config["permission"], config["agent"]["build"]["permission"]) == (only_ours, only_ours)
@@ -180,19 +180,19 @@ def test_opencode_is_given_no_tools_and_a_home_with_nothing(tmp_path: Path) -> N
     assert (config["model"], config["small_model"], config["disabled_providers"]) == ("m/one", "m/two", ["n"])
     assert config["provider"] == {"m": {"options": {"baseURL": "http://model"}}}
     assert called["env"]["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
-    assert called["env"]["HOME"] != str(world.home)
+    assert called["env"]["HOME"] != str(harness.home)
     assert seen["entries"]["XDG_CONFIG_HOME"] == []
     assert seen["entries"]["XDG_DATA_HOME"] == ["opencode", "opencode/auth.json"]
 
 
 def test_opencode_is_not_run_with_a_login_that_brings_settings(tmp_path: Path) -> None:
-    world = World(tmp_path, "opencode")
+    harness = CliHarness(tmp_path, "opencode")
     login = {"https://company": {"type": "wellknown", "key": "KEY", "token": "secret-token"}}
-    write(world.home / ".local" / "share" / "opencode" / "auth.json", login)
-    message = world.failed(caller=STRANGER).message
+    write(harness.home / ".local" / "share" / "opencode" / "auth.json", login)
+    message = harness.failed(caller=STRANGER).message
     assert "sign in with a provider's key instead" in message
     assert "secret-token" not in message
-    assert world.times_called == 0
+    assert harness.times_called == 0
 
 
 # ---- what is set for all users of the machine ------------------------------------------------------------------------
@@ -233,13 +233,13 @@ def test_what_would_undo_the_confinement_for_all_users_keeps_a_stranger_out(
     write(file, settings)
     monkeypatch.setattr(codex, "MANAGED_CONFIG", file)
     monkeypatch.setattr(opencode, "SYSTEM_FOLDER", file.parent)
-    world = World(tmp_path, cli)
-    world.final(caller=CALLER)
+    harness = CliHarness(tmp_path, cli)
+    harness.final(caller=CALLER)
     if refused is None:
-        world.final(caller=STRANGER)
+        harness.final(caller=STRANGER)
         return
-    assert f"{file} sets {refused} for all users of this machine" in world.failed(caller=STRANGER).message
-    assert world.times_called == 1
+    assert f"{file} sets {refused} for all users of this machine" in harness.failed(caller=STRANGER).message
+    assert harness.times_called == 1
 
 
 # ---- who is confined -------------------------------------------------------------------------------------------------
@@ -260,29 +260,29 @@ CALLERS: list[tuple[str, Caller, bool]] = [
 
 @pytest.mark.parametrize(("caller", "confined"), [row[1:] for row in CALLERS], ids=[row[0] for row in CALLERS])
 def test_whoever_is_not_the_owner_by_the_grant_is_confined(tmp_path: Path, caller: Caller, confined: bool) -> None:
-    world = World(tmp_path, "claude")
-    world.final(caller=caller)
-    assert ("--tools=" in world.called()["args"]) is confined
-    assert (world.called()["cwd"] != str(world.work)) is confined
+    harness = CliHarness(tmp_path, "claude")
+    harness.final(caller=caller)
+    assert ("--tools=" in harness.called()["args"]) is confined
+    assert (harness.called()["cwd"] != str(harness.work)) is confined
 
 
 def test_a_folder_is_the_owners_to_choose(tmp_path: Path) -> None:
-    world = World(tmp_path, "claude")
+    harness = CliHarness(tmp_path, "claude")
     elsewhere = tmp_path / "elsewhere"
     write(elsewhere / "CLAUDE.md", "Words of another folder.")
-    world.final(caller=STRANGER, cwd=str(elsewhere))
-    world.final(cwd=str(elsewhere))
-    assert [world.called(number)["cwd"] == str(elsewhere) for number in (0, 1)] == [False, True]
+    harness.final(caller=STRANGER, cwd=str(elsewhere))
+    harness.final(cwd=str(elsewhere))
+    assert [harness.called(number)["cwd"] == str(elsewhere) for number in (0, 1)] == [False, True]
 
 
 # ---- what a confined run is told, and what it leaves -----------------------------------------------------------------
 
 
 def note_of(tmp_path: Path, make: Any) -> str:
-    world = World(tmp_path, "codex")
-    make(world.work / "AGENTS.md")
-    world.final("hi", caller=Caller(kind="agent", name="x"))
-    return str(world.called()["stdin"])
+    harness = CliHarness(tmp_path, "codex")
+    make(harness.work / "AGENTS.md")
+    harness.final("hi", caller=Caller(kind="agent", name="x"))
+    return str(harness.called()["stdin"])
 
 
 def test_the_workspaces_own_instructions_are_told(tmp_path: Path) -> None:
@@ -318,21 +318,21 @@ def test_long_instructions_are_cut(tmp_path: Path) -> None:
 
 
 def test_the_owners_instructions_are_the_clis_own_affair(tmp_path: Path) -> None:
-    world = World(tmp_path, "codex")
-    (world.work / "AGENTS.md").write_text("Speak of plants.")
-    world.final("hi")
-    assert "Speak of plants." not in world.called()["stdin"]
+    harness = CliHarness(tmp_path, "codex")
+    (harness.work / "AGENTS.md").write_text("Speak of plants.")
+    harness.final("hi")
+    assert "Speak of plants." not in harness.called()["stdin"]
 
 
 @pytest.mark.parametrize("cli", DIALECTS)
 def test_a_session_goes_on_for_those_alone_for_whom_it_began(tmp_path: Path, cli: str) -> None:
-    world = World(tmp_path, cli)
-    theirs = world.final(caller=STRANGER).resume
-    mine = world.final().resume
+    harness = CliHarness(tmp_path, cli)
+    theirs = harness.final(caller=STRANGER).resume
+    mine = harness.final().resume
     rows = [(CALLER, theirs), (CALLER, mine), (STRANGER, mine), (STRANGER, theirs), (STRANGER, remembered(cli, "s-1"))]
     for caller, resume in rows:
-        world.final(caller=caller, resume=resume)
-    gone_on = [world.resumed("s-1", number + 2) for number in range(len(rows))]
+        harness.final(caller=caller, resume=resume)
+    gone_on = [harness.resumed("s-1", number + 2) for number in range(len(rows))]
     assert gone_on == [False, True, False, True, False]
 
 
@@ -356,20 +356,20 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("cli", LOGINS)
 def test_a_login_that_was_refreshed_is_the_users_afterwards(tmp_path: Path, cli: str, way: str) -> None:
-    world = World(tmp_path, cli)
+    harness = CliHarness(tmp_path, cli)
     file, expression = LOGINS[cli]
-    write(world.home / file, '{"old": {}}')
-    spying(world, cli, f"import os, pathlib\npath = {expression}\nassert path.exists()\n{WAYS[way]}\n")
-    world.final(caller=STRANGER)
-    world.final(caller=STRANGER)
-    assert (world.home / file).read_text() == '{"refreshed": {}}'
-    assert world.left == []
+    write(harness.home / file, '{"old": {}}')
+    spying(harness, cli, f"import os, pathlib\npath = {expression}\nassert path.exists()\n{WAYS[way]}\n")
+    harness.final(caller=STRANGER)
+    harness.final(caller=STRANGER)
+    assert (harness.home / file).read_text() == '{"refreshed": {}}'
+    assert harness.left == []
 
 
 @pytest.mark.parametrize("cli", DIALECTS)
 def test_what_a_confined_run_makes_besides_does_not_come_home(tmp_path: Path, cli: str) -> None:
-    world = World(tmp_path, cli)
-    before = sorted(path.relative_to(world.home) for path in world.home.rglob("*"))
+    harness = CliHarness(tmp_path, cli)
+    before = sorted(path.relative_to(harness.home) for path in harness.home.rglob("*"))
     script = """
 import os, pathlib
 for name in ("GEMINI_CLI_HOME", "CODEX_HOME", "XDG_CONFIG_HOME"):
@@ -380,9 +380,9 @@ for name in ("GEMINI_CLI_HOME", "CODEX_HOME", "XDG_CONFIG_HOME"):
             for each in ("GEMINI.md", "AGENTS.md", "hooks.json", "opencode.json", "policies.toml"):
                 (folder / each).write_text("evil")
 """
-    spying(world, cli, script)
-    world.final(caller=STRANGER)
-    made = {path.name for path in world.home.rglob("*") if path.relative_to(world.home) not in before}
+    spying(harness, cli, script)
+    harness.final(caller=STRANGER)
+    made = {path.name for path in harness.home.rglob("*") if path.relative_to(harness.home) not in before}
     assert made == set()
 
 
@@ -399,13 +399,13 @@ with seen.open("a") as file:
 
 def test_gemini_finds_the_chats_of_its_own_conversation_and_no_others(tmp_path: Path) -> None:
     """It lets every run read the folder they lie in."""
-    world = World(tmp_path, "gemini")
-    spying(world, "gemini", CHAT)
+    harness = CliHarness(tmp_path, "gemini")
+    spying(harness, "gemini", CHAT)
     rooms = {"session_key": "agent:main:local:group:#a"}, {"session_key": "agent:main:local:group:#b"}
     for more in (*rooms, *rooms, {**rooms[0], "session_id": "begun-anew"}):
-        world.final(caller=STRANGER, **more)
+        harness.final(caller=STRANGER, **more)
     assert (tmp_path / "chats").read_text().splitlines() == ["[]", "[]", "['1.jsonl']", "['2.jsonl']", "[]"]
-    assert [path.name for path in world.home.rglob("*.jsonl")] == []
+    assert [path.name for path in harness.home.rglob("*.jsonl")] == []
 
 
 def test_no_file_that_cant_be_read_is_passed_over(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_no_file_that_cant_be_read_is_passed_over(tmp_path: Path) -> None:
         (tmp_path / cli).mkdir()
         for number, caller in enumerate((CALLER, STRANGER)):
             (tmp_path / cli / str(number)).mkdir()
-            world = World(tmp_path / cli / str(number), cli)
-            write(world.home / file, "{ [")
-            assert Path(file).name in world.failed(caller=caller).message
-            assert world.times_called == 0
+            harness = CliHarness(tmp_path / cli / str(number), cli)
+            write(harness.home / file, "{ [")
+            assert Path(file).name in harness.failed(caller=caller).message
+            assert harness.times_called == 0

@@ -16,7 +16,7 @@ from openclaw_mcp.core.agent import (
     Usage,
 )
 
-from .gateways import DIALECTS, World, lines, remembered
+from .gateways import DIALECTS, CliHarness, lines, remembered
 
 CLAUDE: list[Any] = [
     {"type": "system", "subtype": "init", "session_id": "s-1", "model": "claude-x", "mcp_servers": []},
@@ -115,8 +115,8 @@ USED = {
 
 @pytest.mark.parametrize("cli", DIALECTS)
 def test_a_turn_with_a_tool_is_told_as_it_happens(tmp_path: Path, cli: str) -> None:
-    world = World(tmp_path, cli, [*lines(*TODAY[cli])])
-    events = world.run()
+    harness = CliHarness(tmp_path, cli, [*lines(*TODAY[cli])])
+    events = harness.run()
     assert isinstance(events[0], ModelSelected)
     assert "".join(event.text for event in events if isinstance(event, PartialAnswer)) == "let me look\n\ndone"
     assert [event for event in events if isinstance(event, ToolUse)] == [
@@ -170,8 +170,8 @@ OLDER: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("cli", DIALECTS)
 def test_older_field_names_are_understood(tmp_path: Path, cli: str) -> None:
-    world = World(tmp_path, cli, [{"raw": "a banner, not JSON"}, {"raw": "[1]"}, *lines(*OLDER[cli])])
-    events = world.run()
+    harness = CliHarness(tmp_path, cli, [{"raw": "a banner, not JSON"}, {"raw": "[1]"}, *lines(*OLDER[cli])])
+    events = harness.run()
     assert "".join(event.text for event in events if isinstance(event, PartialAnswer)) == "done"
     outcomes = [event for event in events if isinstance(event, ToolOutcome)]
     assert [(event.name, event.failed, event.content) for event in outcomes] == (
@@ -186,7 +186,7 @@ def test_codex_shells_are_tool_calls_with_their_status(tmp_path: Path) -> None:
     item = {"id": "c", "type": "command_execution", "command": "ls", "aggregated_output": "no such file"}
     started = {"type": "item.started", "item": item}
     ended = {"type": "item.completed", "item": {**item, "exit_code": 2, "status": "failed"}}
-    events = World(tmp_path, "codex", lines(started, ended, {"type": "turn.completed"})).run()
+    events = CliHarness(tmp_path, "codex", lines(started, ended, {"type": "turn.completed"})).run()
     assert ToolUse("c", "command_execution", {"command": "ls"}) in events
     assert ToolOutcome("c", "command_execution", ({"type": "text", "text": "no such file"},), failed=True) in events
 
@@ -206,18 +206,18 @@ def test_what_a_cli_counts_for_the_whole_session_is_told_for_the_turn(
         usage = {"input_tokens": 450, "cached_input_tokens": 70, "output_tokens": 80}
         events[-1] = {"type": "turn.completed", "usage": usage}
     resume = remembered(cli, "s-1", used={"type": "usage", **counted})
-    end = World(tmp_path, cli, lines(*events)).final(resume=resume)
+    end = CliHarness(tmp_path, cli, lines(*events)).final(resume=resume)
     assert end.usage == share
 
 
 def test_a_session_that_counts_anew_is_believed(tmp_path: Path) -> None:
     resume = remembered("codex", "s-1", used={"type": "usage", "input": 9999, "output": 9999})
-    assert World(tmp_path, "codex", lines(*CODEX)).final(resume=resume).usage == USED["codex"]
+    assert CliHarness(tmp_path, "codex", lines(*CODEX)).final(resume=resume).usage == USED["codex"]
 
 
 def test_ten_thousand_lines_arrive_whole_and_in_order(tmp_path: Path) -> None:
     result = {"type": "result", "status": "success"}
-    events = World(tmp_path, "gemini", [{"count": 10_000}, *lines(result)]).run()
+    events = CliHarness(tmp_path, "gemini", [{"count": 10_000}, *lines(result)]).run()
     said = "".join(event.text for event in events if isinstance(event, PartialAnswer))
     assert said.split() == [str(number) for number in range(10_000)]
 
@@ -226,5 +226,7 @@ def test_a_line_beyond_all_measure_is_dropped_and_the_rest_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openclaw_mcp.gateway.agents.cli.process.MAX_LINE_LENGTH", 10_000)
-    events = World(tmp_path, "claude", [{"raw": '{"type": "' + "x" * 200_000 + '"}'}, *lines(*OLDER["claude"])]).run()
+    events = CliHarness(
+        tmp_path, "claude", [{"raw": '{"type": "' + "x" * 200_000 + '"}'}, *lines(*OLDER["claude"])]
+    ).run()
     assert PartialAnswer("done") in events

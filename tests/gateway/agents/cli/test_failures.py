@@ -10,7 +10,7 @@ import pytest
 
 from openclaw_mcp.core.agent import PartialAnswer, TurnCompleted, TurnFailed
 
-from .gateways import ANSWERS, DIALECTS, PATIENCE, World, gone, lines, remembered, until
+from .gateways import ANSWERS, DIALECTS, PATIENCE, CliHarness, gone, lines, remembered, until
 
 STAY = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -18,13 +18,13 @@ DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time
 
 @pytest.mark.parametrize("cli", DIALECTS)
 def test_one_that_is_not_installed_says_how_to_install_it(tmp_path: Path, cli: str) -> None:
-    failed = World(tmp_path, cli, runtimeCommand="", runtimeEnv={"PATH": str(tmp_path / "nothing")}).failed()
+    failed = CliHarness(tmp_path, cli, runtimeCommand="", runtimeEnv={"PATH": str(tmp_path / "nothing")}).failed()
     assert DIALECTS[cli]().install in failed.message
     assert "npm install -g" in failed.message
 
 
 def test_a_wrong_command_names_the_setting(tmp_path: Path) -> None:
-    failed = World(tmp_path, "codex", runtimeCommand="/no/such/codex").failed()
+    failed = CliHarness(tmp_path, "codex", runtimeCommand="/no/such/codex").failed()
     assert "/no/such/codex" in failed.message
     assert "runtimeCommand" in failed.message
 
@@ -33,13 +33,13 @@ def test_a_file_that_is_no_program_is_a_sentence(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF nothing")
     broken.chmod(0o755)
-    assert "can't be started" in World(tmp_path, "codex", runtimeCommand=str(broken)).failed().message
+    assert "can't be started" in CliHarness(tmp_path, "codex", runtimeCommand=str(broken)).failed().message
 
 
 def test_a_folder_it_may_not_work_in_is_named(tmp_path: Path) -> None:
-    world = World(tmp_path, "codex")
+    harness = CliHarness(tmp_path, "codex")
     (tmp_path / "file").touch()
-    assert str(tmp_path / "file") in world.failed(cwd=str(tmp_path / "file")).message
+    assert str(tmp_path / "file") in harness.failed(cwd=str(tmp_path / "file")).message
 
 
 COMPLAINTS: list[tuple[str, str, str, bool]] = [
@@ -57,7 +57,7 @@ COMPLAINTS: list[tuple[str, str, str, bool]] = [
 
 @pytest.mark.parametrize(("complaint", "kind", "words", "drop"), COMPLAINTS)
 def test_a_complaint_on_stderr_is_understood(tmp_path: Path, complaint: str, kind: str, words: str, drop: bool) -> None:
-    failed = World(tmp_path, "codex", [{"stderr": complaint}, {"exit": 1}]).failed()
+    failed = CliHarness(tmp_path, "codex", [{"stderr": complaint}, {"exit": 1}]).failed()
     assert (failed.kind, failed.drop_resume) == (kind, drop)
     assert words in failed.message
     assert failed.detail is not None
@@ -87,7 +87,7 @@ ERRORS: dict[str, list[Any]] = {
 @pytest.mark.parametrize("status", [0, 1])
 @pytest.mark.parametrize("cli", DIALECTS)
 def test_an_error_event_fails_the_turn_whatever_the_exit_status(tmp_path: Path, cli: str, status: int) -> None:
-    events = World(tmp_path, cli, [*lines(*ERRORS[cli]), {"exit": status}]).run()
+    events = CliHarness(tmp_path, cli, [*lines(*ERRORS[cli]), {"exit": status}]).run()
     end = events[-1]
     assert isinstance(end, TurnFailed)
     assert end.kind == "rate_limit"
@@ -96,13 +96,13 @@ def test_an_error_event_fails_the_turn_whatever_the_exit_status(tmp_path: Path, 
 
 @pytest.mark.parametrize("cli", DIALECTS)
 def test_an_end_without_an_answer_is_no_success(tmp_path: Path, cli: str) -> None:
-    failed = World(tmp_path, cli, [*lines(*ANSWERS[cli][:-1]), {"exit": 0}]).failed()
+    failed = CliHarness(tmp_path, cli, [*lines(*ANSWERS[cli][:-1]), {"exit": 0}]).failed()
     assert DIALECTS[cli]().title in failed.message
 
 
 def test_secrets_are_not_repeated(tmp_path: Path) -> None:
     key = "sk-very-secret-key"
-    failed = World(
+    failed = CliHarness(
         tmp_path, "codex", [{"stderr": f"Incorrect API key provided: {key} and grant-secret-0"}, {"exit": 1}],
         runtimeEnv={"OPENAI_API_KEY": key},
     ).failed()  # fmt: skip
@@ -126,25 +126,25 @@ GONE: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("cli", DIALECTS)
 def test_a_session_it_no_longer_knows_is_begun_anew_once(tmp_path: Path, cli: str) -> None:
-    world = World(tmp_path, cli, GONE[cli], lines(*ANSWERS[cli]))
-    end = world.final(resume=remembered(cli, "old"))
+    harness = CliHarness(tmp_path, cli, GONE[cli], lines(*ANSWERS[cli]))
+    end = harness.final(resume=remembered(cli, "old"))
     assert end.resume == remembered(cli, "s-1") or '"id":"s-1"' in (end.resume or "")
-    assert world.times_called == 2
-    assert [world.resumed("old", number) for number in range(2)] == [True, False]
+    assert harness.times_called == 2
+    assert [harness.resumed("old", number) for number in range(2)] == [True, False]
 
 
 def test_a_session_that_can_not_be_begun_anew_either_is_dropped(tmp_path: Path) -> None:
-    world = World(tmp_path, "codex", GONE["codex"])
-    failed = world.failed(resume=remembered("codex", "old"))
+    harness = CliHarness(tmp_path, "codex", GONE["codex"])
+    failed = harness.failed(resume=remembered("codex", "old"))
     assert failed.drop_resume
-    assert world.times_called == 2
+    assert harness.times_called == 2
 
 
 def test_one_that_has_acted_is_not_started_again(tmp_path: Path) -> None:
     said = {"type": "item.completed", "item": {"id": "a", "type": "agent_message", "text": "sent it"}}
-    world = World(tmp_path, "codex", [*lines(said), *GONE["codex"]])
-    world.failed(resume=remembered("codex", "old"))
-    assert world.times_called == 1
+    harness = CliHarness(tmp_path, "codex", [*lines(said), *GONE["codex"]])
+    harness.failed(resume=remembered("codex", "old"))
+    assert harness.times_called == 1
 
 
 MIGRATING: list[Any] = [
@@ -154,105 +154,105 @@ MIGRATING: list[Any] = [
 
 
 def test_one_that_met_another_first_start_of_its_own_is_started_again(tmp_path: Path) -> None:
-    world = World(tmp_path, "opencode", MIGRATING, MIGRATING, GONE["opencode"], lines(*ANSWERS["opencode"]))
-    world.final(resume=remembered("opencode", "old"))
-    assert [world.resumed("old", number) for number in range(world.times_called)] == [True, True, True, False]
+    harness = CliHarness(tmp_path, "opencode", MIGRATING, MIGRATING, GONE["opencode"], lines(*ANSWERS["opencode"]))
+    harness.final(resume=remembered("opencode", "old"))
+    assert [harness.resumed("old", number) for number in range(harness.times_called)] == [True, True, True, False]
 
 
 def test_one_that_never_gets_its_store_ready_is_given_up(tmp_path: Path) -> None:
-    world = World(tmp_path, "opencode", MIGRATING)
-    failed = world.failed(resume=remembered("opencode", "old"))
+    harness = CliHarness(tmp_path, "opencode", MIGRATING)
+    failed = harness.failed(resume=remembered("opencode", "old"))
     assert "CREATE TABLE" in failed.message
     assert not failed.drop_resume
-    assert world.times_called == 4
+    assert harness.times_called == 4
 
 
 def test_another_runtimes_session_is_not_taken_up(tmp_path: Path) -> None:
-    world = World(tmp_path, "codex")
-    world.final(resume=remembered("claude", "theirs"))
-    assert "theirs" not in world.called()["args"]
-    World(tmp_path, "codex").final(resume="not ours at all")
+    harness = CliHarness(tmp_path, "codex")
+    harness.final(resume=remembered("claude", "theirs"))
+    assert "theirs" not in harness.called()["args"]
+    CliHarness(tmp_path, "codex").final(resume="not ours at all")
 
 
 # ---- ends ------------------------------------------------------------------------------------------------------------
 
 
 def test_one_that_says_nothing_at_the_start_is_stopped(tmp_path: Path) -> None:
-    world = World(tmp_path, "claude", [{"child": STAY}, {"sleep": 600}], runtimeStartupSeconds=1)
-    failed = world.failed()
+    harness = CliHarness(tmp_path, "claude", [{"child": STAY}, {"sleep": 600}], runtimeStartupSeconds=1)
+    failed = harness.failed()
     assert failed.kind == "timeout"
     assert "runtimeStartupSeconds" in failed.message
-    assert gone(world.called()["pid"], *world.children())
+    assert gone(harness.called()["pid"], *harness.children())
 
 
 def test_one_that_falls_silent_is_stopped(tmp_path: Path) -> None:
-    world = World(tmp_path, "claude", [*lines(ANSWERS["claude"][0]), {"sleep": 600}], runtimeIdleSeconds=1)
-    failed = world.failed()
+    harness = CliHarness(tmp_path, "claude", [*lines(ANSWERS["claude"][0]), {"sleep": 600}], runtimeIdleSeconds=1)
+    failed = harness.failed()
     assert failed.kind == "timeout"
     assert "runtimeIdleSeconds" in failed.message
-    assert gone(world.called()["pid"])
+    assert gone(harness.called()["pid"])
 
 
 def test_an_abort_ends_everything_it_started(tmp_path: Path) -> None:
     """Children that ignore SIGTERM and children that left the group included, within what an abort may take."""
     steps = [{"child": DEAF}, {"child": STAY, "apart": True}, *lines(ANSWERS["claude"][0]), {"sleep": 600}]
-    world = World(tmp_path, "claude", steps)
+    harness = CliHarness(tmp_path, "claude", steps)
 
     async def story() -> float:
-        async with aclosing(world.agent.run(world.turn())) as events:
+        async with aclosing(harness.agent.run(harness.turn())) as events:
             async with asyncio.timeout(PATIENCE):
                 await anext(events)
-            await until(lambda: len(world.children()) == 2)
+            await until(lambda: len(harness.children()) == 2)
             began = time.monotonic()
         return time.monotonic() - began
 
     took = asyncio.run(story())
-    assert len(world.children()) == 2
-    assert gone(world.called()["pid"], *world.children())
-    assert world.office.revoked == list(world.office.issued)
-    assert world.leftovers() == []
+    assert len(harness.children()) == 2
+    assert gone(harness.called()["pid"], *harness.children())
+    assert harness.office.revoked == list(harness.office.issued)
+    assert harness.leftovers() == []
     assert took < 5
-    world.folders.close()
+    harness.folders.close()
 
 
 def test_a_cancelled_run_ends_everything_too(tmp_path: Path) -> None:
-    world = World(tmp_path, "codex", [*lines(ANSWERS["codex"][0]), {"child": STAY}, {"sleep": 600}])
+    harness = CliHarness(tmp_path, "codex", [*lines(ANSWERS["codex"][0]), {"child": STAY}, {"sleep": 600}])
 
     async def story() -> None:
-        task = asyncio.ensure_future(world.told())
-        await until(world.children)
+        task = asyncio.ensure_future(harness.told())
+        await until(harness.children)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(story())
-    assert gone(world.called()["pid"], *world.children())
-    assert world.office.revoked == list(world.office.issued)
-    world.folders.close()
+    assert gone(harness.called()["pid"], *harness.children())
+    assert harness.office.revoked == list(harness.office.issued)
+    harness.folders.close()
 
 
 def test_a_child_that_outlives_it_and_holds_its_output_does_not_hold_the_run(tmp_path: Path) -> None:
-    world = World(tmp_path, "claude", [{"child": DEAF}, *lines(*ANSWERS["claude"]), {"exit": 0}])
+    harness = CliHarness(tmp_path, "claude", [{"child": DEAF}, *lines(*ANSWERS["claude"]), {"exit": 0}])
     began = time.monotonic()
-    assert isinstance(world.run()[-1], TurnCompleted)
+    assert isinstance(harness.run()[-1], TurnCompleted)
     assert time.monotonic() - began < 10
-    assert gone(*world.children())
+    assert gone(*harness.children())
 
 
 def test_what_left_the_group_of_a_program_that_died_ends_with_it(tmp_path: Path) -> None:
-    world = World(tmp_path, "claude", [{"child": DEAF, "apart": True}, *lines(*ANSWERS["claude"]), {"exit": 0}])
-    assert isinstance(world.run()[-1], TurnCompleted)
-    assert gone(*world.children())
+    harness = CliHarness(tmp_path, "claude", [{"child": DEAF, "apart": True}, *lines(*ANSWERS["claude"]), {"exit": 0}])
+    assert isinstance(harness.run()[-1], TurnCompleted)
+    assert gone(*harness.children())
 
 
 def test_nine_at_once_wait_their_turn(tmp_path: Path) -> None:
     """Four places in this house; all are answered, never more than four at once."""
-    world = World(tmp_path, "gemini", [{"sleep": 0.2}, *lines(*ANSWERS["gemini"])])
+    harness = CliHarness(tmp_path, "gemini", [{"sleep": 0.2}, *lines(*ANSWERS["gemini"])])
 
     async def story() -> list[Any]:
-        return await asyncio.gather(*(world.told() for _ in range(9)))
+        return await asyncio.gather(*(harness.told() for _ in range(9)))
 
     assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(story()))
-    assert world.times_called == 9
-    assert world.office.most_at_once == 4
-    world.folders.close()
+    assert harness.times_called == 9
+    assert harness.office.most_at_once == 4
+    harness.folders.close()

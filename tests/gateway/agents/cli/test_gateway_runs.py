@@ -15,7 +15,7 @@ from ....claw import gateways as claw
 from ....order.test_server import order, said, server
 from ....running import END_WAIT
 from ...wiring.test_gateway import WAIT, Served, serving
-from .gateways import ANSWERS, World, alive, lines
+from .gateways import ANSWERS, CliHarness, alive, lines
 from .test_events import CODEX
 
 
@@ -33,18 +33,18 @@ def answered(served: Served, run: str) -> Any:
     return ask(served, "agent.wait", {"runId": run, "timeoutMs": WAIT * 1000})
 
 
-def configured(folder: Path, cli: str, *attempts: Any) -> World:
+def configured(folder: Path, cli: str, *attempts: Any) -> CliHarness:
     """A state directory whose one agent is the stand-in."""
-    world = asyncio.run(_world(folder, cli, *attempts))
+    harness = asyncio.run(_world(folder, cli, *attempts))
     state = folder / "state"
     state.mkdir()
-    settings = {**world.card.settings, "id": "main", "runtime": cli, "workspace": str(world.work)}
+    settings = {**harness.card.settings, "id": "main", "runtime": cli, "workspace": str(harness.work)}
     (state / "openclaw.json").write_text(json.dumps({"agents": {"list": [settings]}}))
-    return world
+    return harness
 
 
-async def _world(folder: Path, cli: str, *attempts: Any) -> World:
-    return World(folder, cli, *attempts)
+async def _world(folder: Path, cli: str, *attempts: Any) -> CliHarness:
+    return CliHarness(folder, cli, *attempts)
 
 
 def wait_for(true: Callable[[], Any]) -> None:
@@ -55,7 +55,7 @@ def wait_for(true: Callable[[], Any]) -> None:
 
 
 def test_a_turn_by_a_cli_is_in_the_history_with_its_tools_and_its_cost(tmp_path: Path) -> None:
-    world = configured(tmp_path, "codex", lines(*CODEX))
+    harness = configured(tmp_path, "codex", lines(*CODEX))
     with serving(tmp_path / "state") as served:
         say(served, "find it", "r1")
         assert answered(served, "r1")["status"] == "ok"
@@ -74,34 +74,34 @@ def test_a_turn_by_a_cli_is_in_the_history_with_its_tools_and_its_cost(tmp_path:
     assert (result["toolName"], result["isError"]) == ("message_send", False)
     assert answer["content"][-1]["text"] == "let me look\n\ndone"
     assert (answer["provider"], answer["usage"]["input"], answer["usage"]["output"]) == ("openai", 7, 3)
-    assert "s-1" not in world.called(0)["args"]
-    assert "s-1" in world.called(1)["args"]
+    assert "s-1" not in harness.called(0)["args"]
+    assert "s-1" in harness.called(1)["args"]
     assert found
 
 
 def test_an_aborted_run_leaves_no_process(tmp_path: Path) -> None:
     steps = [*lines(ANSWERS["claude"][0]), {"child": "import time; time.sleep(600)"}, {"sleep": 600}]
-    world = configured(tmp_path, "claude", steps)
+    harness = configured(tmp_path, "claude", steps)
     with serving(tmp_path / "state") as served:
         say(served, "work", "r1")
-        wait_for(world.children)
+        wait_for(harness.children)
         ask(served, "chat.abort", {"sessionKey": "main", "runId": "r1"})
         answered(served, "r1")
-        wait_for(lambda: not any(map(alive, [world.called()["pid"], *world.children()])))
+        wait_for(lambda: not any(map(alive, [harness.called()["pid"], *harness.children()])))
 
 
 def test_a_cancelled_sub_agent_leaves_no_process(tmp_path: Path) -> None:
     """By the tool: the CLI itself, what it started, and what left its group."""
     stays = "import time; time.sleep(600)"
     steps = [*lines(ANSWERS["codex"][0]), {"child": stays}, {"child": stays, "apart": True}, {"sleep": 600}]
-    world = configured(tmp_path, "codex", steps)
+    harness = configured(tmp_path, "codex", steps)
     with serving(tmp_path / "state") as served:
         env = claw.environment(served.ws, served.token, tmp_path / "effects")
         with claw.server(env) as peer:
             claw.introduce(peer)
             spawned = claw.call(peer, "sessions_spawn", 1, prompt="work for ever")["structuredContent"]
-            wait_for(lambda: len(world.children()) == 2)
-            started = [world.called()["pid"], *world.children()]
+            wait_for(lambda: len(harness.children()) == 2)
+            started = [harness.called()["pid"], *harness.children()]
             assert all(map(alive, started))
             cancelled = claw.call(peer, "subagents", 2, action="cancel", runId=spawned["runId"])["structuredContent"]
             assert cancelled["terminated"] == 1
@@ -113,17 +113,17 @@ def test_a_cancelled_sub_agent_leaves_no_process(tmp_path: Path) -> None:
 
 def test_a_killed_gateway_takes_its_clis_with_it_and_the_next_one_sweeps(tmp_path: Path) -> None:
     steps = [*lines(ANSWERS["gemini"][0]), {"child": "import time; time.sleep(600)"}, {"sleep": 600}]
-    world = configured(tmp_path, "gemini", steps, lines(*ANSWERS["gemini"]))
-    runs, own = tmp_path / "state" / "runs", world.home / ".gemini" / "settings.json"
+    harness = configured(tmp_path, "gemini", steps, lines(*ANSWERS["gemini"]))
+    runs, own = tmp_path / "state" / "runs", harness.home / ".gemini" / "settings.json"
     own.parent.mkdir()
     own.write_text('{"mcpServers": {"mine": {"command": "x"}}} // as I left it')
     before = own.read_bytes()
     with serving(tmp_path / "state") as served:
         say(served, "work", "r1")
-        wait_for(world.children)
+        wait_for(harness.children)
         os.kill(served.child.pid, signal.SIGKILL)
         served.child.wait(END_WAIT)
-        wait_for(lambda: not any(map(alive, [world.called()["pid"], *world.children()])))
+        wait_for(lambda: not any(map(alive, [harness.called()["pid"], *harness.children()])))
     assert list(runs.glob("owner-*"))
     assert own.read_bytes() == before
     with serving(tmp_path / "state") as served:
@@ -144,10 +144,10 @@ def test_a_cli_that_is_not_there_is_said_in_the_chat(tmp_path: Path) -> None:
 
 
 def test_an_agent_ordered_without_a_gateway_may_be_a_cli(tmp_path: Path) -> None:
-    world = configured(tmp_path, "codex")
+    harness = configured(tmp_path, "codex")
     with server(tmp_path / "state") as one:
         assert said(order(one, "hello?")) == "hello"
-    assert "hello?" in world.called()["stdin"]
+    assert "hello?" in harness.called()["stdin"]
 
 
 def test_a_gateway_without_cli_agents_loads_none_of_them() -> None:

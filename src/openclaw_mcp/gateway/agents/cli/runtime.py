@@ -15,17 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from ....core.agent import (
-    AgentEvent,
-    Attachment,
-    EffectsReported,
-    PartialAnswer,
-    ToolUse,
-    Turn,
-    TurnCompleted,
-    TurnFailed,
-    Usage,
-)
+from ....core import agent
 from ....core.agents import AgentProfile
 from ....core.effects import RunEffects
 from ....core.errors import OpenClawError
@@ -69,11 +59,11 @@ class CliRuntimeContext(Struct, frozen=True, kw_only=True):
 
 
 class ResumeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The content of `Turn.resume`: the CLI's session, and its usage so far if the CLI counts per session."""
+    """The content of `agent.Turn.resume`: the CLI's session, and its usage so far if the CLI counts per session."""
 
     runtime: str
     id: str
-    used: Usage | None = None
+    used: agent.Usage | None = None
     confined: bool = False
     """Whether a confined run made it: what the owner's tools have read into a session must not reach other people."""
 
@@ -85,7 +75,7 @@ class CliAgent:
         self.id, self.media_types = adapter.id, adapter.media_types
         self._adapter, self._context = adapter, context
 
-    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+    async def run(self, turn: agent.Turn) -> AsyncGenerator[agent.AgentEvent]:
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(self._context.slots)
@@ -93,11 +83,11 @@ class CliAgent:
             except (OpenClawError, OSError) as exc:
                 yield errors.start_failure(self._adapter, exc)
                 return
-            if isinstance(prepared, TurnFailed):
+            if isinstance(prepared, agent.TurnFailed):
                 yield prepared
                 return
             if prepared.attachment_warning:
-                yield PartialAnswer(prepared.attachment_warning)
+                yield agent.PartialAnswer(prepared.attachment_warning)
             resume_state = prepared.resume_state
             for number in range(1, MAX_TRIES + 1):
                 attempt = CliAttempt(prepared, await prepared.build_cli_turn(resume_state), resume_state)
@@ -112,7 +102,7 @@ class CliAgent:
             for event in await prepared.final_events(attempt):
                 yield event
 
-    async def _prepare(self, turn: Turn, stack: AsyncExitStack) -> "PreparedTurn | TurnFailed":
+    async def _prepare(self, turn: agent.Turn, stack: AsyncExitStack) -> "PreparedTurn | agent.TurnFailed":
         profile = self._context.get_agent(turn.agent_id)
         check_model_name(_model_name(turn, profile))  # wherever it comes from: it becomes an argument
         settings = parse_cli_settings(profile.settings)
@@ -144,7 +134,7 @@ class CliAgent:
             guard=self._context.guard,
         )
 
-    def _ensure_workspace(self, turn: Turn, profile: AgentProfile) -> Path:
+    def _ensure_workspace(self, turn: agent.Turn, profile: AgentProfile) -> Path:
         chosen = (turn.cwd if turn.caller.is_owner else None) or profile.workspace
         path = Path(chosen).expanduser() if chosen else self._context.state_folder / "workspaces" / profile.id
         path.mkdir(parents=True, exist_ok=True)
@@ -155,7 +145,7 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
     """Everything a turn needs, except the session it continues."""
 
     adapter: CliAdapter
-    turn: Turn
+    turn: agent.Turn
     profile: AgentProfile
     settings: CliSettings
     program: str
@@ -228,11 +218,11 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
             stdin=invocation.stdin,
         )
 
-    async def final_events(self, attempt: "CliAttempt") -> Sequence[AgentEvent]:
+    async def final_events(self, attempt: "CliAttempt") -> Sequence[agent.AgentEvent]:
         """The last events: the run's effects, then how it ended."""
         access = self.gateway_access
         effects = RunEffects() if access is None else await access.collect_effects()
-        return [*([EffectsReported(effects)] if effects != RunEffects() else []), *attempt.end_events()]
+        return [*([agent.EffectsReported(effects)] if effects != RunEffects() else []), *attempt.end_events()]
 
 
 class CliAttempt:
@@ -241,12 +231,12 @@ class CliAttempt:
     def __init__(self, prepared: PreparedTurn, cli_turn: CliTurn, resume_state: ResumeState | None) -> None:
         self._prepared, self._cli_turn, self._resume_state = prepared, cli_turn, resume_state
         self._reader = prepared.adapter.create_reader(cli_turn)
-        self._failure: TurnFailed | None = None
+        self._failure: agent.TurnFailed | None = None
         self._has_output = False
         self.retry_reason: Literal["resume", "store"] | None = None
         """Why another start may succeed. Nothing has happened in this one."""
 
-    async def events(self) -> AsyncGenerator[AgentEvent]:
+    async def events(self) -> AsyncGenerator[agent.AgentEvent]:
         prepared, adapter = self._prepared, self._prepared.adapter
         try:
             command = await prepared.build_command(self._cli_turn)
@@ -263,12 +253,12 @@ class CliAttempt:
         finally:
             await finish(asyncio.to_thread(adapter.after_run, self._cli_turn))
 
-    async def _read_events(self, process: CliProcess) -> AsyncGenerator[AgentEvent]:
+    async def _read_events(self, process: CliProcess) -> AsyncGenerator[agent.AgentEvent]:
         async with aclosing(process.lines()) as lines:
             async for line in lines:
                 decoded = _decode_event(line)
                 for event in self._reader.read_event(decoded) if decoded is not None else ():
-                    self._has_output = self._has_output or isinstance(event, ToolUse | PartialAnswer)
+                    self._has_output = self._has_output or isinstance(event, agent.ToolUse | agent.PartialAnswer)
                     yield event
 
     def _check_result(self, process: CliProcess) -> None:
@@ -281,40 +271,40 @@ class CliAttempt:
         prepared = self._prepared
         self._failure = errors.run_failure(prepared.adapter, error, process.status, secrets=prepared.secrets)
 
-    def end_events(self) -> Sequence[AgentEvent]:
+    def end_events(self) -> Sequence[agent.AgentEvent]:
         reader = self._reader
         usage, total = self._turn_usage(reader.usage)
         if self._failure is not None:
             return [*([usage] if usage is not None else []), self._failure]
         resume = self._encode_resume(reader.session, total) if reader.session else None
-        text = [PartialAnswer(reader.text)] if reader.text else []
-        return [*text, TurnCompleted(stop_reason=reader.stop_reason, usage=usage, resume=resume)]
+        text = [agent.PartialAnswer(reader.text)] if reader.text else []
+        return [*text, agent.TurnCompleted(stop_reason=reader.stop_reason, usage=usage, resume=resume)]
 
-    def _encode_resume(self, session: str, total: Usage | None) -> str:
+    def _encode_resume(self, session: str, total: agent.Usage | None) -> str:
         prepared = self._prepared
         confined = prepared.confined_folder is not None
         state = ResumeState(runtime=prepared.adapter.id, id=session, used=total, confined=confined)
         return msgspec.json.encode(state).decode()
 
-    def _turn_usage(self, reported: Usage | None) -> tuple[Usage | None, Usage | None]:
+    def _turn_usage(self, reported: agent.Usage | None) -> tuple[agent.Usage | None, agent.Usage | None]:
         """This turn's usage, and the total to be stored if the CLI counts per session."""
         names = self._prepared.adapter.cumulative_usage
         if reported is None or not names:
             return reported, None
-        before = (self._resume_state.used if self._resume_state is not None else None) or Usage()
+        before = (self._resume_state.used if self._resume_state is not None else None) or agent.Usage()
         share = {name: (getattr(reported, name) or 0) - (getattr(before, name) or 0) for name in names}
         if min(share.values()) < 0:
             return reported, reported  # it started counting from zero
         return msgspec.structs.replace(reported, **share), reported
 
 
-def _escape_command(turn: Turn) -> str:
+def _escape_command(turn: agent.Turn) -> str:
     """The message; one that is not the owner's never looks like a command of the CLI."""
     command = turn.prompt.lstrip().startswith("/") and not turn.caller.is_owner
     return f"Message: {turn.prompt}" if command else turn.prompt
 
 
-def _model_name(turn: Turn, profile: AgentProfile) -> str | None:
+def _model_name(turn: agent.Turn, profile: AgentProfile) -> str | None:
     """The model the CLI is to use; None: it chooses itself."""
     return cli_model(turn.candidate_models[0]) if turn.candidate_models else turn.model or profile.model
 
@@ -343,11 +333,11 @@ def _decode_event(line: bytes | None) -> dict[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-def _is_visible(attachment: Attachment, media_types: Sequence[str]) -> bool:
+def _is_visible(attachment: agent.Attachment, media_types: Sequence[str]) -> bool:
     return attachment.data is not None and attachment.mime_type.startswith(tuple(media_types))
 
 
-def _write_attachments(attachments: Sequence[Attachment], folder: Path) -> tuple[tuple[Path, str], ...]:
+def _write_attachments(attachments: Sequence[agent.Attachment], folder: Path) -> tuple[tuple[Path, str], ...]:
     """Attachments as files, under names of ours: no name comes from outside."""
     media = folder / "media"
     written: list[tuple[Path, str]] = []
