@@ -1,14 +1,18 @@
 """A CLI that does not answer: each way to fail is one sentence that says what to do, and leaves nothing behind."""
 
 import asyncio
+import threading
 import time
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from openclaw_mcp.core.agent import PartialAnswer, TurnCompleted, TurnFailed
+from openclaw_mcp.core.errors import BadRequest
+from openclaw_mcp.gateway.agents.cli.runtime import CliAttempt
 
 from .gateways import ANSWERS, DIALECTS, PATIENCE, CliHarness, gone, lines, remembered, until
 
@@ -256,3 +260,37 @@ def test_nine_at_once_wait_their_turn(tmp_path: Path) -> None:
     assert harness.times_called == 9
     assert harness.office.most_at_once == 4
     harness.folders.close()
+
+
+def test_files_are_moved_back_before_a_run_ends_however_often_it_is_cancelled() -> None:
+    begun, may_end, moved = threading.Event(), threading.Event(), threading.Event()
+
+    class Adapter:
+        title = "Slow"
+
+        def create_reader(self, cli_turn: Any) -> None:
+            return None
+
+        def after_run(self, cli_turn: Any) -> None:
+            begun.set()
+            may_end.wait(PATIENCE)
+            moved.set()
+
+    async def build_command(cli_turn: Any) -> Any:
+        raise BadRequest("it can't be started")
+
+    async def story() -> None:
+        prepared: Any = SimpleNamespace(adapter=Adapter(), build_command=build_command)
+        events = CliAttempt(prepared, prepared, None).events()
+        ending = asyncio.ensure_future(anext(events, None))
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        for _ in range(2):
+            ending.cancel()
+            await asyncio.wait((ending,), timeout=0.05)
+            assert not ending.done()
+        may_end.set()
+        await asyncio.wait((ending,), timeout=PATIENCE)
+        assert ending.cancelled()
+        assert moved.is_set()
+
+    asyncio.run(story())
