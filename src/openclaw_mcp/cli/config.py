@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..config import merge, text
+from ..config import merge, parsing, redaction
 from ..config.file import ConfigFile, Snapshot, invalid_config_error
 from ..config.schema import ConfigSchema
 from ..core.errors import BadRequest
@@ -55,9 +55,9 @@ def _get(file: ConfigFile, options: argparse.Namespace) -> int:
     snapshot = file.read()
     if not snapshot.is_valid:
         raise invalid_config_error(snapshot.issues, snapshot.path)
-    value: Any = file.redact_config(snapshot) if options.defaults else text.redact_secrets(snapshot.parsed)
+    value: Any = file.redact_config(snapshot) if options.defaults else redaction.redact_secrets(snapshot.parsed)
     if options.path:
-        value = text.value_at(value, _parse_path(options.path))
+        value = parsing.value_at(value, _parse_path(options.path))
         if value is None:
             print(f"openclaw config: {options.path} is not set", file=sys.stderr)
             return 1
@@ -79,9 +79,9 @@ def _set(file: ConfigFile, options: argparse.Namespace) -> int:
     def edit(before: Snapshot) -> Json:
         result: Json = merge.merge_patch(before.parsed, patch)
         if value is not None:  # a merge patch can't say "exactly this"
-            holder = text.value_at(result, steps[:-1])
+            holder = parsing.value_at(result, steps[:-1])
             holder[steps[-1]] = value
-        kept: Json = text.restore_secrets(result, before.parsed)
+        kept: Json = redaction.restore_secrets(result, before.parsed)
         return kept
 
     _, after = file.change(edit)
@@ -111,7 +111,7 @@ def _validate(file: ConfigFile, options: argparse.Namespace) -> int:
     return 0 if snapshot.is_valid else 1
 
 
-def _parse_path(path: str) -> text.ConfigPath:
+def _parse_path(path: str) -> parsing.ConfigPath:
     steps = [step for step in path.replace("[", ".").replace("]", "").split(".") if step]
     if not steps:
         raise BadRequest("name a part of the config, such as gateway.port")
@@ -121,6 +121,6 @@ def _parse_path(path: str) -> text.ConfigPath:
 def _parse_value(raw: str) -> Any:
     """JSON5 when it is that, else the text itself; `null` is not a value, --unset removes."""
     try:
-        return text.parse(f'{{"value": {raw}}}')["value"]
+        return parsing.parse(f'{{"value": {raw}}}')["value"]
     except (BadRequest, msgspec.DecodeError):
         return raw

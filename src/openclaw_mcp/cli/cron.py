@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ..core.config.cron import parse_duration
 from ..core.errors import BadRequest, OpenClawError
 from ..core.jobs import Schedule
 from ..core.model import Json
@@ -20,7 +21,6 @@ from ..core.rpc import RpcError
 from ..gateway.cron.delivery import DeliveryTarget, split_target
 from ..gateway.cron.parsing import format_duration
 from ..gateway.cron.schedule import iterate_due, to_iso
-from ..gateway.cron.settings import parse_duration
 from ..net.state_dir import state_dir
 from . import gateway
 from .commands import parse_port

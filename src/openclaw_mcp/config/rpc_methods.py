@@ -9,13 +9,14 @@ from typing import Annotated, Final, Self
 from msgspec import Meta, Struct
 
 from .. import __version__
+from ..core.config.keys import ReloadKind
 from ..core.errors import BadRequest, StoreError
 from ..core.model import Json
 from ..core.repositories import ConfigHistory
 from ..core.rpc import ADMIN, READ, Publish, RpcCall, RpcError, RpcEvent, RpcMethod, read_params
 from ..core.sessions import ConfigChange, now_ms
 from ..core.signal import Signal
-from . import merge, secret_recipients, text
+from . import merge, parsing, redaction
 from .file import (
     ConfigFile,
     ConfigInvalid,
@@ -28,7 +29,7 @@ from .file import (
 )
 from .permission import ConfigChangeDenied, check_run_changes, is_person
 from .schema import hint_of
-from .schema_parts import ReloadKind
+from .secrets import recipients
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class ConfigService:
 
     async def _get(self, call: RpcCall) -> Json:
         snapshot = await asyncio.to_thread(self._file.read)
-        parsed = text.redact_secrets(snapshot.parsed)
+        parsed = redaction.redact_secrets(snapshot.parsed)
         return {
             "path": str(snapshot.path),
             "exists": snapshot.exists,
@@ -188,15 +189,15 @@ class ConfigService:
         )
 
     def _write_patch(self, request: WriteParams, check: WriteCheck, dropped: list[str]) -> tuple[Snapshot, Snapshot]:
-        patch = text.parse(request.raw)
+        patch = parsing.parse(request.raw)
 
         def edit(before: Snapshot) -> Json:
             check_base_hash(before, request.base_hash)
-            result: Json = merge.merge_patch(before.parsed, text.restore_secrets(patch, before.parsed))
+            result: Json = merge.merge_patch(before.parsed, redaction.restore_secrets(patch, before.parsed))
             merge.refuse_entry_loss(before.parsed, result, request.replace_paths)
-            left = secret_recipients.find_misdirected_secrets(before.parsed, result, patch)
-            dropped.extend(map(text.join_path, left))
-            return secret_recipients.remove_paths(result, left) if left else result
+            left = recipients.find_misdirected_secrets(before.parsed, result, patch)
+            dropped.extend(map(parsing.join_path, left))
+            return recipients.remove_paths(result, left) if left else result
 
         return self._file.change(edit, check)
 
@@ -257,7 +258,7 @@ class ConfigService:
         if self.history is None:
             return
         after = change.after
-        shown = text.redact_text(after.raw, after.parsed)  # the file is the one place where a secret may stand
+        shown = redaction.redact_text(after.raw, after.parsed)  # the file is the one place where a secret may stand
         entry = ConfigChange(
             at=now_ms(), hash=after.hash, actor=actor, method=method, raw=shown, note=note, paths=change.paths
         )
@@ -310,7 +311,7 @@ def _redact_raw(snapshot: Snapshot) -> str | None:
     """A text we can't parse might hold secrets anywhere."""
     if not snapshot.exists or not snapshot.is_readable:
         return None
-    return text.redact_text(snapshot.raw, snapshot.parsed)
+    return redaction.redact_text(snapshot.raw, snapshot.parsed)
 
 
 def _sentinel(kind: str, note: str | None) -> Json:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.gateway.nodes.tools import NodeToolSources
 from openclaw_mcp.gateway.wiring.gateway import GatewayServer
 from openclaw_mcp.gateway.wiring.nodes import open_nodes
@@ -162,7 +163,7 @@ async def machines(
     folder: Path, *, book: MemoryBook | None = None, config: dict[str, Any] | None = None
 ) -> AsyncIterator[MachineHouse]:
     kept = MemoryBook() if book is None else book
-    said = {} if config is None else config
+    said = read_config(config or {})
 
     furnished: list[NodeToolSources] = []
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from ...core.config.cron import CronSettings
 from ...core.jobs import JobFiring
 from . import views
 from .delivery import ResultDelivery, delivery_target
 from .job_state import FiringResult
-from .settings import CronSettings
 
 ALERT_AFTER: Final = 2  # failures in a row
 ALERT_COOLDOWN_MS: Final = 3_600_000

@@ -11,6 +11,7 @@ import msgspec
 
 from ...core.agents import AgentRoster
 from ...core.channel import ChatAddress
+from ...core.config.cron import CronSettings
 from ...core.errors import OpenClawError, StoreError
 from ...core.jobs import (
     AgentTurnPayload,
@@ -41,7 +42,6 @@ from .job_state import FiringResult, apply_result
 from .line_triggers import StreamSources, StreamStopped
 from .outcome import apply_delivery_report, describe_exit, result_from_run, suppression_reason
 from .session_targets import SessionTargets
-from .settings import CronSettings
 from .slots import JobSlots
 
 logger = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from ...core.agents import AgentRoster
 from ...core.channel import MessageDelivery
+from ...core.config.cron import CronSettings
 from ...core.jobs import (
     CommandPayload,
     CronJob,
@@ -39,7 +40,6 @@ from .permissions import JobPermissions, changes_effects, replace_spec
 from .redaction import Redactor, can_see_programs, check_operator_program, redact_all, redact_job
 from .scheduler import JobScheduler, SystemTime, TimeSource
 from .session_targets import SessionTargets
-from .settings import CronSettings, parse_cron_settings
 
 MAX_JOBS: Final = 20_000  # twice what was measured; a program gone wrong must not fill the disk
 MAX_PER_PAGE: Final = 200
@@ -117,14 +117,14 @@ class CronMethods:
         *,
         store_path: str,
         roster: Callable[[], AgentRoster] = AgentRoster,
-        config: Callable[[], Json] = dict,
+        settings: Callable[[], CronSettings] = CronSettings,
         channels: MessageDelivery | None = None,
         time: TimeSource | None = None,
         guard: ProcessGuard | None = None,
     ) -> None:
         self.redact: Redactor = redact_all
         self._jobs, self._runner, self._publish, self._roster = jobs, runner, publish, roster
-        self._config, self._store_path = config, store_path
+        self.settings, self._store_path = settings, store_path
         self._time = time or SystemTime()
         self._delivery = ResultDelivery(self.settings, channels)
         self._executor = JobExecutor(
@@ -142,9 +142,6 @@ class CronMethods:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.scheduler.__aexit__(*exc)
-
-    def settings(self) -> CronSettings:
-        return parse_cron_settings(self._config())
 
     def set_channels(self, channels: MessageDelivery) -> None:
         """From now on results reach conversations."""

@@ -111,7 +111,7 @@ def settle(world: World, cli: str) -> dict[str, str]:
 def started(tmp_path: Path, cli: str, **settings: Any) -> tuple[World, Any, Any]:
     """A run for a stranger, with all that in place: the world, how the CLI was called, what lay in its homes."""
     world = World(tmp_path, cli, **settings)
-    world.card.settings["runtimeEnv"].update(settle(world, cli))
+    world.card.settings.runtime_env.update(settle(world, cli))
     spying(world, cli)
     world.final(caller=STRANGER)
     return world, world.called(), json.loads((tmp_path / "seen.json").read_text())

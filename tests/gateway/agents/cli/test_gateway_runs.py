@@ -38,7 +38,7 @@ def configured(folder: Path, cli: str, *attempts: Any) -> World:
     world = asyncio.run(_world(folder, cli, *attempts))
     state = folder / "state"
     state.mkdir()
-    settings = {**world.card.settings, "id": "main", "runtime": cli, "workspace": str(world.work)}
+    settings = {**world.settings, "id": "main", "runtime": cli, "workspace": str(world.work)}
     (state / "openclaw.json").write_text(json.dumps({"agents": {"list": [settings]}}))
     return world
 

@@ -31,7 +31,7 @@ from .grant_bridge import GatewayAccess, RunGatewayAccess, open_gateway_access
 from .process import RUN_MARK_VARIABLE, CliCommand, CliProcess, CliSilentError
 from .prompt import build_system_prompt, format_history
 from .run_folder import RunFolders
-from .settings import CliSettings, base_environment, find_secrets, parse_cli_settings
+from .settings import CliSettings, base_environment, cli_settings, find_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class CliAgent:
     async def _prepare(self, turn: Turn, stack: AsyncExitStack) -> "PreparedTurn | TurnFailed":
         card = self._context.get_agent(turn.agent_id)
         check_model_name(_model_name(turn, card))  # whoever named it: it becomes a word of the command line
-        settings = parse_cli_settings(card.settings)
+        settings = cli_settings(card.settings)
         env = base_environment() | dict(settings.env)
         command = settings.command or self._adapter.program
         program = await asyncio.to_thread(_find_program, command, env["PATH"])
@@ -203,9 +203,7 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="try-", dir=self.folder))
         return CliTurn(
             prompt=prompt,
-            system_prompt=build_system_prompt(
-                turn, (self.profile.settings.get("systemPrompt"), note, turn.system_prompt)
-            ),
+            system_prompt=build_system_prompt(turn, (self.profile.settings.system_prompt, note, turn.system_prompt)),
             session=resume_state.id if resume_state is not None else None,
             model=_model_name(turn, self.profile),
             effort=EFFORTS.get(turn.thinking or ""),
