@@ -1,5 +1,6 @@
 """The types of openclaw.json: what the schema written by hand accepted and refused is accepted and refused, by path."""
 
+import ast
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +9,15 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+import openclaw_mcp
+from openclaw_mcp.cli.doctor_files import check_config
 from openclaw_mcp.config.file import ConfigFile
 from openclaw_mcp.config.schema import ConfigSchema
 from openclaw_mcp.core.config.config import Config, read_config
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.tools.policy_rules import from_config
 
-from .test_config import SECRETIVE
+from .test_config import SECRETIVE, openclaw
 from .test_permission import CONFIG, PATCHES
 
 BEFORE: Json = json.loads(Path(__file__).with_name("accepted_before.schema.json").read_text())
@@ -45,10 +48,8 @@ def places(node: Json) -> Iterator[list[str | int]]:
 def config_with(path: list[str | int], value: Any) -> Json:
     """A config with nothing but this value, and the ids that entries of lists need."""
     for step in reversed(path):
-        if isinstance(step, int):
-            value = [{"id": "a", **value} if isinstance(value, dict) else value]
-        else:
-            value = {step: value}
+        entry = {"id": "a", **value} if isinstance(value, dict) else value
+        value = [entry] if isinstance(step, int) else {step: value}
     config: Json = value
     return config
 
@@ -133,7 +134,7 @@ def test_a_file_that_is_not_valid_sets_nothing(tmp_path: Path) -> None:
 
 UNUSED: list[tuple[Json, list[str]]] = [
     ({"hooks": {"enabled": True}, "skills": {}, "talk": {"x": 1}, "wizard": {}}, ["hooks", "skills", "talk", "wizard"]),
-    ({"gateway": {"controlUi": {"enabled": True}, "auth": {"password": "x"}}}, ["gateway.auth.password", "gateway.controlUi"]),
+    ({"gateway": {"controlUi": {}, "auth": {"password": "x"}}}, ["gateway.auth.password", "gateway.controlUi"]),
     ({"gateway": {"bind": "lan", "auth": {"mode": "none"}}}, ["gateway.auth.mode", "gateway.bind"]),
     ({"gateway": {"bind": "loopback", "auth": {"mode": "token", "token": "t"}, "port": 1}}, []),
     ({"gateway": {"http": {"endpoints": {"responses": {"enabled": True}}}}}, ["gateway.http.endpoints.responses"]),
@@ -152,3 +153,33 @@ def test_keys_that_no_code_reads_are_named(config: Json, paths: list[str]) -> No
     assert sorted(warning["path"] for warning in found) == paths
     assert all(warning["message"] == "accepted, but this version does not use it" for warning in found)
     assert not ConfigSchema().find_issues(config)
+
+
+def test_validate_and_doctor_name_them_and_the_file_stays_valid(tmp_path: Path) -> None:
+    (tmp_path / "openclaw.json").write_text('{"hooks": {"enabled": true}, "gateway": {"controlUi": {"x": 1}}}')
+    named = ["hooks: accepted, but this version does not use it", "gateway.controlUi: accepted, but this version"]
+
+    checked = openclaw(tmp_path, "config", "validate")
+    assert (checked.returncode, all(text in checked.stderr for text in named)) == (0, True)
+    assert "is valid" in checked.stdout
+    warnings = json.loads(openclaw(tmp_path, "config", "validate", "--json").stdout)["warnings"]
+    assert {warning["path"] for warning in warnings} == {"hooks", "gateway.controlUi"}
+    findings = list(check_config(ConfigFile(tmp_path).read()))
+    assert [finding.state for finding in findings] == ["note", "note", "fine"]
+    assert all(any(text in finding.says for finding in findings) for text in named)
+
+
+def unused_paths(node: Json, path: str = "") -> Iterator[str]:
+    if node.get("x-unused"):
+        yield path
+    for name, inner in node.get("properties", {}).items():
+        yield from unused_paths(inner, f"{path}.{name}" if path else name)
+
+
+def test_no_text_advises_a_setting_that_no_code_reads() -> None:
+    unused = {path for path in unused_paths(ConfigSchema().json_schema) if "." in path}
+    assert "gateway.controlUi" in unused
+    for module in Path(openclaw_mcp.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not [path for path in unused if path in node.value], module

@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     change.add_argument("--unset", action="store_true", help="remove it")
     validate = verbs.add_parser("validate", help="check the config, or another file")
     validate.add_argument("file", nargs="?", type=Path)
-    validate.add_argument("--json", action="store_true", help="print {valid, issues}")
+    validate.add_argument("--json", action="store_true", help="print {valid, issues, warnings}")
     verbs.add_parser("schema", help="print the JSON Schema, for editors")
     repeat_options(_common_arguments, *verbs.choices.values())
 
@@ -100,11 +100,13 @@ def _validate(file: ConfigFile, options: argparse.Namespace) -> int:
             raise BadRequest(f"{options.file} can't be read: {exc.strerror}") from exc
     else:
         snapshot = file.read()
+    unused = file.schema.find_unused(snapshot.parsed) if snapshot.is_valid else []
+    warnings = [*snapshot.warnings, *unused]
     if options.json:
-        print(json.dumps({"valid": snapshot.is_valid, "issues": snapshot.issues, "warnings": snapshot.warnings}))
+        print(json.dumps({"valid": snapshot.is_valid, "issues": snapshot.issues, "warnings": warnings}))
         return 0 if snapshot.is_valid else 1
     where = options.file or file.path
-    for issue in [*snapshot.issues, *snapshot.warnings]:
+    for issue in [*snapshot.issues, *warnings]:
         print(f"{issue['path'] or where}: {issue['message']}", file=sys.stderr)
     if snapshot.is_valid:
         print(f"{where} is valid" if snapshot.exists or options.file else f"{where} does not exist; defaults are used")

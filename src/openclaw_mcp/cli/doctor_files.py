@@ -9,6 +9,7 @@ from typing import Final
 
 from ..config.file import CONFIG_FILE, Snapshot
 from ..config.locations import store_location
+from ..config.schema import ConfigSchema
 from ..connect.changes import ConnectionRecord, SettingsEditor
 from ..connect.clients import CLIENTS
 from ..connect.jsonc import CannotEdit
@@ -76,6 +77,8 @@ def check_config(snapshot: Snapshot) -> Iterator[Finding]:
     for warning in snapshot.warnings:
         remedy = "set it, or take the reference out"
         yield attention("config", f"{warning['path']}: {warning['message']}", remedy)
+    for warning in ConfigSchema().find_unused(snapshot.parsed) if snapshot.is_valid else ():
+        yield note("config", f"{warning['path']}: {warning['message']}", "remove it, unless another program reads it")
     if not snapshot.issues and not snapshot.warnings:
         there = "is valid" if snapshot.exists else "does not exist; defaults are used"
         yield fine("config", f"{snapshot.path} {there}")

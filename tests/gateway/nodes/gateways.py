@@ -163,13 +163,13 @@ async def machines(
     folder: Path, *, book: MemoryBook | None = None, config: dict[str, Any] | None = None
 ) -> AsyncIterator[MachineHouse]:
     kept = MemoryBook() if book is None else book
-    said = read_config(config or {})
+    written = {} if config is None else config
 
     furnished: list[NodeToolSources] = []
 
     @contextlib.asynccontextmanager
     async def furnish(gateway: GatewayServer) -> AsyncIterator[None]:
-        async with open_nodes(gateway, kept, config=lambda: said) as stalls:
+        async with open_nodes(gateway, kept, config=lambda: read_config(written)) as stalls:
             furnished.append(stalls)
             yield
 
