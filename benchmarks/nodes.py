@@ -37,7 +37,8 @@ from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 challenge, token, folder, command = json.loads(sys.argv[1])
 who = ClientInfo(id="node-host", version="1", platform="linux", mode="node", device_family="Linux")
 profile = ClientProfile(client=who, role="node", caps=("system",), commands=(command,))
-connect = profile.build_connect(challenge, Credentials(token=token), DeviceIdentity.load(Path(folder) / "node-identity.json"))
+identity = DeviceIdentity.load(Path(folder) / "node-identity.json")
+connect = profile.build_connect(challenge, Credentials(token=token), identity)
 sys.stdout.buffer.write(msgspec.json.encode(connect))
 """
 """A node's `connect`, signed. Run by the interpreter ours is installed for: this one has no cryptography."""

@@ -15,9 +15,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from openclaw_mcp.cli.commands import COMMANDS, Parser
-from openclaw_mcp.config.key_permissions import FREE, class_of
+from openclaw_mcp.config.key_permissions import class_of
+from openclaw_mcp.config.parsing import ConfigPath as Place
 from openclaw_mcp.config.schema import ConfigSchema
-from openclaw_mcp.config.text import ConfigPath as Place
+from openclaw_mcp.core.config.keys import FREE
 from openclaw_mcp.core.model import ToolSpec
 from openclaw_mcp.core.rpc import RpcMethod
 from openclaw_mcp.gateway.wiring.assembly import AssembledGateway, GatewayOptions, assemble_gateway

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_mcp.config import merge, text
+from openclaw_mcp.config import merge, parsing, redaction
 from openclaw_mcp.config.file import ConfigFile, ConfigInvalid
 from openclaw_mcp.config.rpc_methods import ConfigService, ConfigUpdate
 from openclaw_mcp.config.schema import ConfigSchema
@@ -51,7 +51,7 @@ def test_secrets_are_hidden_everywhere_and_come_back_unchanged(tmp_path: Path) -
         everything = json.dumps(got)
         for secret in ("s3cret", "123:abc", "from-env"):
             assert secret not in everything
-        assert got["parsed"]["gateway"]["auth"]["token"] == text.REDACTED
+        assert got["parsed"]["gateway"]["auth"]["token"] == redaction.REDACTED
         assert got["parsed"]["models"]["providers"]["fake"]["apiKey"] == "${FAKE_KEY}"
         assert "// the door" in got["raw"]
         assert got["config"]["gateway"]["bind"] == "loopback"
@@ -60,7 +60,7 @@ def test_secrets_are_hidden_everywhere_and_come_back_unchanged(tmp_path: Path) -
         assert (tmp_path / "openclaw.json").read_text() == WRITTEN.replace("18800", "18801").replace(
             "'s3cret-\"quoted\"'", "'s3cret-\\\"quoted\\\"'"
         )
-        assert text.parse((tmp_path / "openclaw.json").read_text())["gateway"]["auth"]["token"] == 's3cret-"quoted"'
+        assert parsing.parse((tmp_path / "openclaw.json").read_text())["gateway"]["auth"]["token"] == 's3cret-"quoted"'
         assert (tmp_path / "openclaw.json.bak").read_text() == WRITTEN
         assert len(house.heard("config.changed", hash=done["hash"])) == 1
 
@@ -154,11 +154,11 @@ def test_an_edit_by_hand_is_taken_in_and_a_broken_one_is_not(tmp_path: Path) -> 
         async with room:
             (tmp_path / "openclaw.json").write_text('{"session":{"mainKey":"bb"}}')
             await asyncio.wait_for(changed.wait(), 20)
-            assert room.current.config["session"]["mainKey"] == "bb"
+            assert room.current.config.session.main_key == "bb"
             assert (changes[0].paths, changes[0].reload) == (("session.mainKey",), "none")
             (tmp_path / "openclaw.json").write_text("{ nonsense")
             await room.reload()
-            assert room.current.config["session"]["mainKey"] == "bb"
+            assert room.current.config.session.main_key == "bb"
             got = await house.call("config.get")
             assert (got["valid"], got["raw"], len(got["issues"])) == (False, None, 1)
         assert len(changes) == 1
@@ -233,11 +233,13 @@ Values = st.recursive(
 @given(config=st.dictionaries(st.sampled_from(["a", "token", "password", "n"]), Values, max_size=4))
 def test_whatever_is_hidden_comes_back(config: Any) -> None:
     raw = json.dumps(config)
-    shown = text.redact_text(raw, config)
-    for path, _ in text.walk_values(config):
-        assert not text.is_secret(config, path) or text.REDACTED in text.value_at(text.parse(shown), path)
-    assert text.parse(text.restore_text(shown, config)) == config
-    assert text.restore_secrets(text.redact_secrets(config), config) == config
+    shown = redaction.redact_text(raw, config)
+    for path, _ in parsing.walk_values(config):
+        assert not redaction.is_secret(config, path) or redaction.REDACTED in parsing.value_at(
+            parsing.parse(shown), path
+        )
+    assert parsing.parse(redaction.restore_text(shown, config)) == config
+    assert redaction.restore_secrets(redaction.redact_secrets(config), config) == config
 
 
 @given(base=Values, patch=Values)
@@ -248,7 +250,7 @@ def test_a_patch_applied_twice_changes_nothing_more(base: Any, patch: Any) -> No
 
 def test_a_hidden_secret_with_nothing_behind_it_is_refused() -> None:
     with pytest.raises(BadRequest, match="token"):
-        text.restore_text(f'{{"token":"{text.REDACTED}"}}', {})
+        redaction.restore_text(f'{{"token":"{redaction.REDACTED}"}}', {})
 
 
 def openclaw(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -263,7 +265,7 @@ def test_the_command_line_reads_changes_and_checks(tmp_path: Path) -> None:
     changed = openclaw(tmp_path, "config", "set", "gateway.port", "18800")
     assert "restart the gateway" in changed.stdout
     assert openclaw(tmp_path, "config", "get", "gateway.port").stdout == "18800\n"
-    assert openclaw(tmp_path, "config", "get", "gateway.auth.token").stdout == f"{text.REDACTED}\n"
+    assert openclaw(tmp_path, "config", "get", "gateway.auth.token").stdout == f"{redaction.REDACTED}\n"
     assert json.loads((tmp_path / "openclaw.json").read_text())["gateway"]["auth"]["token"] == "hush"
     refused = openclaw(tmp_path, "config", "set", "gateway.port", "no")
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -293,7 +295,7 @@ def test_keys_of_models_are_hidden_however_they_are_written() -> None:
     }
     config = {"models": {"providers": {"lab": provider, "other": {"apiKey": "sk-four"}}}}
     assert not ConfigSchema().find_issues(config)
-    shown = json.dumps(text.redact_secrets(config))
+    shown = json.dumps(redaction.redact_secrets(config))
     assert "sk-" not in shown
     assert all(word in shown for word in ("A_KEY", "${B_KEY}", "${TEAM}"))
 
@@ -377,8 +379,8 @@ def test_secrets_are_hidden_in_a_config_of_the_wrong_shape_too(tmp_path: Path, c
         (tmp_path / "openclaw.json").write_text(json.dumps(config))
         got = await house.call("config.get")
         assert "hush" not in json.dumps(got)
-        assert text.REDACTED in got["raw"]
-        assert text.restore_secrets(got["parsed"], config) == config
+        assert redaction.REDACTED in got["raw"]
+        assert redaction.restore_secrets(got["parsed"], config) == config
 
     asyncio.run(story())
 
@@ -388,9 +390,9 @@ def test_secrets_are_hidden_in_a_config_of_the_wrong_shape_too(tmp_path: Path, c
 )
 def test_a_comment_that_may_hold_a_secret_is_left_out_and_others_stay(comment: str) -> None:
     raw = f"{{ // the 'door'\n  gateway: {{ port: 1, {comment}\n }}, ui: {{ seamColor: '// token' }} }}"
-    assert "hush" not in text.redact_text(raw, text.parse(raw))
-    assert "// the 'door'" in text.redact_text(raw, text.parse(raw))
-    assert text.parse(text.redact_text(raw, text.parse(raw))) == text.parse(raw)
+    assert "hush" not in redaction.redact_text(raw, parsing.parse(raw))
+    assert "// the 'door'" in redaction.redact_text(raw, parsing.parse(raw))
+    assert parsing.parse(redaction.redact_text(raw, parsing.parse(raw))) == parsing.parse(raw)
 
 
 def test_what_only_looks_like_a_secret_stays_to_be_seen() -> None:
@@ -412,27 +414,29 @@ def test_what_only_looks_like_a_secret_stays_to_be_seen() -> None:
         "models": {"providers": {"p": {"apiKey": {"source": "env", "id": "A_KEY"}}}},
     }
 
-    assert text.redact_secrets(plain) == plain
+    assert redaction.redact_secrets(plain) == plain
 
 
 def test_a_hidden_secret_follows_its_owner_and_no_other() -> None:
     stored = {"agents": SECRETIVE["agents"], "args": ["-y", "db://u:hush@h"]}
-    shown = text.redact_secrets(stored)
+    shown = redaction.redact_secrets(stored)
 
-    second = text.restore_secrets({"agents": {"list": shown["agents"]["list"][1:]}}, stored)
+    second = redaction.restore_secrets({"agents": {"list": shown["agents"]["list"][1:]}}, stored)
 
     assert second["agents"]["list"] == stored["agents"]["list"][1:]
     with pytest.raises(BadRequest, match=r"args\.0: nothing is stored"):
-        text.restore_secrets({"args": shown["args"][1:]}, stored)
+        redaction.restore_secrets({"args": shown["args"][1:]}, stored)
 
 
 def test_a_hidden_argument_is_not_given_away_by_changing_the_one_before_it() -> None:
     stored = {"args": ["--token", "hush"]}
-    assert text.restore_secrets({"args": ["--api-key", text.REDACTED]}, stored) == {"args": ["--api-key", "hush"]}
+    assert redaction.restore_secrets({"args": ["--api-key", redaction.REDACTED]}, stored) == {
+        "args": ["--api-key", "hush"]
+    }
     with pytest.raises(BadRequest, match=r"args\.1: .* would be shown"):
-        text.restore_secrets({"args": ["--name", text.REDACTED]}, stored)
+        redaction.restore_secrets({"args": ["--name", redaction.REDACTED]}, stored)
     with pytest.raises(BadRequest, match=r"args\.1: .* would be shown"):
-        text.restore_text(json.dumps({"args": ["--name", text.REDACTED]}), stored)
+        redaction.restore_text(json.dumps({"args": ["--name", redaction.REDACTED]}), stored)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.config import text
+from openclaw_mcp.config import parsing, redaction
 from openclaw_mcp.core.errors import BadRequest
 
-MARK = text.REDACTED
+MARK = redaction.REDACTED
 SECRET = "sk-4711"
 STORED: dict[str, Any] = {
     "meta": {"aKey": "*/ //", "bKey": "*/", "cKey": '", "name": "'},
@@ -48,7 +48,7 @@ LISTS = {
 @pytest.mark.parametrize("raw", LISTS.values(), ids=LISTS.keys())
 def test_a_text_that_holds_the_mark_elsewhere_is_refused(raw: str) -> None:
     with pytest.raises(BadRequest, match=r"write it in quotes|nothing is stored|would be shown"):
-        text.restore_text(raw, STORED)
+        redaction.restore_text(raw, STORED)
 
 
 @pytest.mark.parametrize("quote", ['"', "'"])
@@ -56,11 +56,11 @@ def test_a_text_that_holds_the_mark_elsewhere_is_refused(raw: str) -> None:
 def test_whatever_the_secret_says_it_is_one_value(secret: Any, quote: str) -> None:
     stored = {"meta": {"aKey": secret, "note": "n"}, "ui": {"x": 1}}
     raw = f"{{ // a line\n'meta': {{'aKey': {quote}{MARK}{quote}, /* more */ 'note': 'n'}},\n 'ui': {{'x': 1}} }}"
-    back = text.restore_text(raw, stored)
-    assert text.parse(back) == stored
+    back = redaction.restore_text(raw, stored)
+    assert parsing.parse(back) == stored
     assert "// a line\n" in back
 
 
 def test_what_was_shown_can_be_written_back() -> None:
     raw = json.dumps(STORED, indent=2)
-    assert text.parse(text.restore_text(text.redact_text(raw, STORED), STORED)) == STORED
+    assert parsing.parse(redaction.restore_text(redaction.redact_text(raw, STORED), STORED)) == STORED

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_mcp.config import merge, text
+from openclaw_mcp.config import merge, parsing, redaction
 from openclaw_mcp.config.file import ConfigFile
-from openclaw_mcp.config.key_permissions import CLASS_BY_PATH, FREE, MODEL, class_of, schema_paths
+from openclaw_mcp.config.key_permissions import class_of
 from openclaw_mcp.config.permission import ABSENT, ConfigChangeDenied, check_run_changes, diff_values, is_person
 from openclaw_mcp.config.rpc_methods import ConfigService
 from openclaw_mcp.config.schema import ConfigSchema
-from openclaw_mcp.config.schema_parts import section
-from openclaw_mcp.config.schema_parts import string as text_key
+from openclaw_mcp.core.config.keys import FREE, MODEL, UNKNOWN
 from openclaw_mcp.core.model import LOCAL_CALLER, Caller, Grant, Json
 from openclaw_mcp.core.rpc import ADMIN, RpcCall, RpcError
 from tests.gateway.sessions.gateways import House, TwinLink
@@ -82,7 +82,7 @@ class Room:
 
     @property
     def stored(self) -> Any:
-        return text.parse(self.path.read_text())
+        return parsing.parse(self.path.read_text())
 
 
 PATCHES: list[tuple[str, Any, str]] = [
@@ -159,7 +159,7 @@ PATCHES: list[tuple[str, Any, str]] = [
     # where secrets and messages go
     ("a provider's address", {"models": {"providers": {"near": {"baseUrl": "https://evil.example"}}}}, "near.baseUrl"),
     ("its address with its key", {"models": {"providers": {"near": {"baseUrl": "https://evil.example",
-        "apiKey": text.REDACTED}}}}, "baseUrl|address beside"),
+        "apiKey": redaction.REDACTED}}}}, "baseUrl|address beside"),
     ("a known provider's address", {"models": {"providers": {"openai": {"baseUrl": "https://e.example"}}}}, "openai"),
     ("a provider's headers", {"models": {"providers": {"near": {"headers": {"X-A": None}}}}}, "near.headers"),
     ("a provider's key", {"models": {"providers": {"near": {"apiKey": "another"}}}}, "near.apiKey"),
@@ -217,12 +217,14 @@ PATCHES: list[tuple[str, Any, str]] = [
 def test_a_run_changes_nothing_that_binds_it(tmp_path: Path, patch: Any, named: str) -> None:
     async def story() -> None:
         room = Room(tmp_path, CONFIG)
-        everything = [text.join_path(path) for path, _ in text.walk_values(CONFIG)]
+        everything = [parsing.join_path(path) for path, _ in parsing.walk_values(CONFIG)]
         paths = [*everything, *(path.rpartition(".")[0] for path in everything)]
         with pytest.raises(RpcError, match=named) as refused:
             await room.ask("config.patch", RUN, raw=json.dumps(patch), replacePaths=paths[:256])
         assert refused.value.kind == "FORBIDDEN" or "address beside" in str(refused.value)
-        whole = merge.merge_patch(CONFIG, text.restore_secrets(patch, CONFIG) if "REDACTED" in str(patch) else patch)
+        whole = merge.merge_patch(
+            CONFIG, redaction.restore_secrets(patch, CONFIG) if "REDACTED" in str(patch) else patch
+        )
         for method in ("config.apply", "config.set"):
             with pytest.raises(RpcError):
                 await room.ask(method, RUN, raw=json.dumps(whole))
@@ -350,31 +352,54 @@ def test_a_refusal_names_paths_and_no_values(tmp_path: Path) -> None:
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 
-def test_every_key_of_the_schema_has_a_class_and_every_class_a_key() -> None:
-    found = set(schema_paths(ConfigSchema().json_schema))
+def leaves(node: Any, declared: bool = False, path: str = "") -> Iterator[tuple[str, bool]]:
+    """Every place of a schema that holds a value, and whether a class is declared there or above."""
+    declared = declared or "x-agents" in node
+    below = [(path, choice) for choice in node.get("oneOf", ())]
+    below += [(f"{path}.{name}", inner) for name, inner in node.get("properties", {}).items()]
+    below += [(f"{path}[]", node.get("items")), (f"{path}.*", node.get("additionalProperties"))]
+    below = [(place, inner) for place, inner in below if isinstance(inner, dict)]
+    if not below or node.get("additionalProperties") is True:
+        yield path, declared
+    for place, inner in below:
+        yield from leaves(inner, declared, place)
 
-    assert found - CLASS_BY_PATH.keys() == set(), "give these keys a class in config/classes.py"
-    assert CLASS_BY_PATH.keys() - found == set(), "these are no keys (any more)"
+
+def test_every_key_has_a_declared_class() -> None:
+    missing = [path for path, declared in leaves(ConfigSchema().json_schema) if not declared]
+    assert missing == [], "declare who may change these, in core/config"
 
 
+KEY = {"type": "string"}
 NEW = [
-    {"fresh": text_key("A new section")},
-    {"fresh": section("A new section", {"inner": text_key("with a key")})},
-    {"fresh": section("An open one", {}, allow_extra=True)},
-    {"fresh": {"type": "array", "items": {"type": "string"}}},
-    {"fresh": {"type": "object", "additionalProperties": text_key("by name")}},
-    {"fresh": {"oneOf": [{"type": "boolean"}, section("either", {"inner": text_key("or")})]}},
-    {"ui": section("One more key", {"seamColor": text_key("x"), "assistant": {"type": "object"}, "fresh": {}})},
-    {"session": {"type": "object"}},
+    {"fresh": KEY},
+    {"fresh": {"type": "object", "properties": {"inner": KEY}, "additionalProperties": False}},
+    {"fresh": {"type": "object", "additionalProperties": True}},
+    {"fresh": {"type": "array", "items": KEY}},
+    {"fresh": {"type": "object", "additionalProperties": KEY}},
+    {"fresh": {"oneOf": [{"type": "boolean"}, {"type": "object", "properties": {"inner": KEY}}]}},
+    {"fresh": {}},
 ]
 
 
-@pytest.mark.parametrize("extra", NEW)
-def test_a_new_key_is_missed_in_the_table_and_closed_until_it_has_a_class(extra: Json) -> None:
-    new = set(schema_paths(ConfigSchema(extra).json_schema)) - CLASS_BY_PATH.keys()
+@pytest.mark.parametrize("added", NEW)
+def test_a_new_key_without_a_class_is_closed_to_runs(added: Json) -> None:
+    schema = {**ConfigSchema().json_schema}
+    schema["properties"] = {**schema["properties"], **added}
 
-    assert new
-    assert all(class_of(tuple(path.replace("[]", ".0").split("."))) not in (FREE, MODEL) for path in new)
+    assert any(not declared for _, declared in leaves(schema))
+    for path in (("fresh",), ("fresh", "inner"), ("fresh", 0), ("fresh", "a", "b")):
+        assert class_of(path, schema) == UNKNOWN
+
+
+def test_a_class_holds_for_what_is_below_it() -> None:
+    assert class_of(("meta", "any", 0, "thing")) == FREE
+    assert class_of(("agents", "defaults", "model", "fallbacks", 0)) == MODEL
+    assert class_of(("messages", "inbound", "byChannel", "telegram")) == FREE
+    assert class_of(("messages", "inbound")) == FREE
+    assert class_of(("messages",)) == UNKNOWN
+    assert class_of(("gateway", "nothing")) == UNKNOWN
+    assert class_of(("gateway", "auth", "token", "below")) == UNKNOWN
 
 
 JSON = st.recursive(

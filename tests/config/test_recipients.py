@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.config import text
+from openclaw_mcp.config import parsing, redaction
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.rpc import RpcError
 
@@ -85,10 +85,10 @@ def test_a_patch_of_an_address_drops_what_was_stored_for_the_one_before(
         room = Room(tmp_path, CONFIG)
         done = await room.ask("config.patch", PERSON, raw=json.dumps(patch))
         assert done["droppedSecrets"] == sorted(paths)
-        for path, value in text.walk_values(CONFIG):
-            dropped = any(text.join_path(path).startswith(gone) for gone in paths)
+        for path, value in parsing.walk_values(CONFIG):
+            dropped = any(parsing.join_path(path).startswith(gone) for gone in paths)
             assert (
-                text.value_at(room.stored, path) == (None if dropped else text.value_at(patch, path) or value)
+                parsing.value_at(room.stored, path) == (None if dropped else parsing.value_at(patch, path) or value)
                 or path[-1] == "baseUrl"
             )
 
@@ -127,7 +127,7 @@ def test_the_token_of_webhooks_does_not_follow_news_of_failures_elsewhere(
         room = Room(tmp_path, {"cron": {"webhookToken": "HOOK", "failureAlert": {"mode": "webhook", **before}}})
         done = await room.ask("config.patch", PERSON, raw=json.dumps({"cron": {"failureAlert": patch}}))
         assert done.get("droppedSecrets", []) == (["cron.webhookToken"] if dropped else [])
-        assert text.value_at(room.stored, ("cron", "webhookToken")) == (None if dropped else "HOOK")
+        assert parsing.value_at(room.stored, ("cron", "webhookToken")) == (None if dropped else "HOOK")
 
     asyncio.run(story())
 
@@ -137,9 +137,9 @@ def test_a_secret_stays_while_its_address_does(tmp_path: Path, patch: Json) -> N
     async def story() -> None:
         room = Room(tmp_path, CONFIG)
         assert "droppedSecrets" not in await room.ask("config.patch", PERSON, raw=json.dumps(patch))
-        for path, value in text.walk_values(CONFIG):
-            if text.is_secret(CONFIG, path):
-                assert text.value_at(room.stored, path) == value
+        for path, value in parsing.walk_values(CONFIG):
+            if redaction.is_secret(CONFIG, path):
+                assert parsing.value_at(room.stored, path) == value
 
     asyncio.run(story())
 
@@ -159,7 +159,7 @@ def test_a_key_given_with_the_new_address_is_kept(tmp_path: Path) -> None:
 
 def moved(*path: str, to: str | None = "https://evil.example") -> Json:
     config = copy.deepcopy(CONFIG)
-    holder = text.value_at(config, path[:-1])
+    holder = parsing.value_at(config, path[:-1])
     if to is None:
         del holder[path[-1]]
     else:
@@ -186,7 +186,7 @@ RETURNED: list[tuple[str, Json]] = [
 def test_a_hidden_secret_is_not_put_back_beside_another_address(tmp_path: Path, config: Json, method: str) -> None:
     async def story() -> None:
         room = Room(tmp_path, CONFIG)
-        asked = text.redact_secrets(config)
+        asked = redaction.redact_secrets(config)
         if method == "config.patch":
             asked["models"]["providers"]["near"].setdefault("baseUrl", None)
         raw = json.dumps(asked)
@@ -245,6 +245,6 @@ def test_a_person_who_edits_the_file_has_the_last_word(tmp_path: Path) -> None:
         edited = moved("models", "providers", "near", "baseUrl", to="https://mine.example")
         room.path.write_text(json.dumps(edited))
         await room.room.reload()
-        assert room.room.current.config["models"]["providers"]["near"]["apiKey"] == "k-near"
+        assert room.room.current.config.models.providers["near"].api_key == "k-near"
 
     asyncio.run(story())

@@ -201,7 +201,7 @@ def test_a_full_disk_loses_the_history_and_not_the_change(tmp_path: Path, caplog
         house, room = rooms(tmp_path, BASE, history=Book(full=True))
         done = await house.call("config.set", {"raw": NEW, "baseHash": room.current.hash})
         assert room.current.hash == done["hash"]
-        assert "its history could not be kept: the disk is full" in caplog.text
+        assert "change not recorded in the history (the disk is full)" in caplog.text
 
     asyncio.run(story())
 
@@ -228,11 +228,11 @@ def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, capl
         room.changed.connect(changes.append)
         await room.reload()
         assert (changes, book.kept) == ([], [])
-        for raw, words in (("{ nonsense", "not valid JSON5"), ('{"bogus":1}', "bogus"), (None, "the file is gone")):
+        for raw, words in (("{ nonsense", "not valid JSON5"), ('{"bogus":1}', "bogus"), (None, "the file is missing")):
             file.unlink() if raw is None else file.write_text(raw)
             caplog.clear()
             await room.reload()
-            assert "the config changed but is not used" in caplog.text
+            assert "changed file not adopted" in caplog.text
             assert words in caplog.text
             assert room.current.parsed == json.loads(BASE)
             caplog.clear()
@@ -249,7 +249,7 @@ def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, capl
         caplog.set_level(logging.INFO)
         file.write_text(f"{NEW} // said")
         await room.reload()
-        assert "config changed: nothing but its text" in caplog.text
+        assert "config: changed nothing but its text" in caplog.text
         assert len(house.heard("config.changed")) == 2
 
     asyncio.run(story())
@@ -284,6 +284,33 @@ def test_however_a_file_is_changed_that_is_seen(tmp_path: Path, change: Callable
             assert room.current.parsed == json.loads(NEW)
 
     asyncio.run(story())
+
+
+def test_a_check_of_the_file_that_fails_does_not_end_the_watching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("openclaw_mcp.config.rpc_methods.WATCH_EVERY", 0.01)
+    monkeypatch.setattr("openclaw_mcp.net.tasks.FIRST_BACK_OFF", 0.01)
+    failures = iter([OSError("no such share"), OSError("no such share")])
+
+    async def story() -> None:
+        _, room = rooms(tmp_path, BASE)
+        changed, read = asyncio.Event(), room._file.read
+
+        def fail_first() -> Any:
+            for failure in failures:
+                raise failure
+            return read()
+
+        room._file.read = fail_first  # type: ignore[method-assign]  # a disk that fails twice
+        room.changed.connect(lambda _: changed.set())
+        async with room:
+            (tmp_path / "openclaw.json").write_text(NEW)
+            await asyncio.wait_for(changed.wait(), 20)
+        assert room.current.parsed == json.loads(NEW)
+
+    asyncio.run(story())
+    assert caplog.text.count("watching the file failed") == 2
 
 
 @pytest.mark.parametrize(

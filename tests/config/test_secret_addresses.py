@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.config import text
+from openclaw_mcp.config import parsing, redaction
 from openclaw_mcp.core.errors import BadRequest
 from openclaw_mcp.core.rpc import RpcError
 from tests.config.test_config import rooms
 from tests.gateway.wiring.gateways import joined, world
 
-MARK = text.REDACTED
+MARK = redaction.REDACTED
 HUSH = "hush7Xw9LmT4vB2kN8"
 
 HIDDEN: list[tuple[str, Any, str]] = [
@@ -68,13 +68,13 @@ def config(place: str, value: Any) -> dict[str, Any]:
 
 
 def shown(place: str, value: Any, mark: str = MARK) -> Any:
-    return text.value_at(text.redact_secrets(config(place, value), mark), tuple(place.split(".")))
+    return parsing.value_at(redaction.redact_secrets(config(place, value), mark), tuple(place.split(".")))
 
 
 @pytest.mark.parametrize(("place", "value", "host"), HIDDEN)
 def test_behind_its_host_a_secret_address_is_hidden(place: str, value: str, host: str) -> None:
     assert shown(place, value) == host + MARK
-    assert shown(place, value, text.MASK) == host + text.MASK
+    assert shown(place, value, redaction.MASK) == host + redaction.MASK
 
 
 @pytest.mark.parametrize(("place", "value"), WHOLE)
@@ -91,23 +91,23 @@ def test_an_address_that_tells_nothing_stays_to_be_seen(place: str, value: str) 
 def test_it_is_kept_at_its_own_place_for_its_own_host(place: str, value: str) -> None:
     stored = config(place, value)
     raw = f"// kept\n{json.dumps(stored, indent=2)}"
-    hidden = text.redact_text(raw, stored)
+    hidden = redaction.redact_text(raw, stored)
     assert "hush" not in hidden
     assert "// kept" in hidden
-    assert text.parse(text.restore_text(hidden, stored)) == stored
-    for mark in (text.redact_secrets(stored), config(place, MARK)):
-        assert text.restore_secrets(mark, stored) == stored
+    assert parsing.parse(redaction.restore_text(hidden, stored)) == stored
+    for mark in (redaction.redact_secrets(stored), config(place, MARK)):
+        assert redaction.restore_secrets(mark, stored) == stored
     for other in (f"https://evil/{MARK}", f"{shown(place, value)}x", f"{shown(place, value)}{MARK}", f" {MARK}"):
         with pytest.raises(BadRequest):
-            text.restore_secrets(config(place, other), stored)
+            redaction.restore_secrets(config(place, other), stored)
         with pytest.raises(BadRequest):
-            text.restore_text(json.dumps(config(place, other)), stored)
+            redaction.restore_text(json.dumps(config(place, other)), stored)
 
 
 @pytest.mark.parametrize("comment", [f"// https://h/{HUSH}", f"/* at https://h/a?b={HUSH} */"])
 def test_a_comment_with_such_an_address_is_left_out(comment: str) -> None:
     raw = f"{{ {comment}\n ui: {{}} }}"
-    assert HUSH not in text.redact_text(raw, text.parse(raw))
+    assert HUSH not in redaction.redact_text(raw, parsing.parse(raw))
 
 
 SERVERS = {"x": {"url": "https://mcp.zapier.com/api/mcp/s/hush/mcp", "headers": {"x-team": "hush"}}}

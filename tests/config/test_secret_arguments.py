@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_mcp.config import text
+from openclaw_mcp.config import redaction
 from openclaw_mcp.core.errors import BadRequest
 from tests.running import OPENCLAW
 
@@ -169,13 +169,13 @@ PLAIN = [
 
 
 PARTS: list[tuple[list[str], str]] = [
-    (["-e", "SLACK=hush"], "SLACK=" + text.REDACTED),
-    (["env", "-i", "SLACK=hush"], "SLACK=" + text.REDACTED),
-    (['--config={"a": 1, "apiKey": "hush"}'], '--config={"a": 1, "apiKey": "' + text.REDACTED + '"}'),
-    (["-c", 'p.x.http_headers={a="hush"}'], "p.x.http_headers=" + text.REDACTED),
-    (["https://me:hush@mcp.example:8443/mcp"], "https://mcp.example:8443/" + text.REDACTED),
-    (["https://[::1]:80/hush7Xw9LmT4vB2kN8"], "https://[::1]:80/" + text.REDACTED),
-    (["--url=https://h/?api_key=hush"], "--url=https://h/" + text.REDACTED),
+    (["-e", "SLACK=hush"], "SLACK=" + redaction.REDACTED),
+    (["env", "-i", "SLACK=hush"], "SLACK=" + redaction.REDACTED),
+    (['--config={"a": 1, "apiKey": "hush"}'], '--config={"a": 1, "apiKey": "' + redaction.REDACTED + '"}'),
+    (["-c", 'p.x.http_headers={a="hush"}'], "p.x.http_headers=" + redaction.REDACTED),
+    (["https://me:hush@mcp.example:8443/mcp"], "https://mcp.example:8443/" + redaction.REDACTED),
+    (["https://[::1]:80/hush7Xw9LmT4vB2kN8"], "https://[::1]:80/" + redaction.REDACTED),
+    (["--url=https://h/?api_key=hush"], "--url=https://h/" + redaction.REDACTED),
 ]
 """Arguments of which a part tells no secret: that part stays to be seen."""
 
@@ -183,29 +183,31 @@ PARTS: list[tuple[list[str], str]] = [
 @pytest.mark.parametrize(("args", "part"), PARTS)
 def test_what_is_no_secret_of_an_argument_is_shown_and_written_back(args: list[str], part: str) -> None:
     stored = {"args": ["server", *args]}
-    assert text.redact_secrets(stored)["args"][-1] == part
-    assert text.redact_secrets(stored, text.MASK)["args"][-1] == part.replace(text.REDACTED, text.MASK)
+    assert redaction.redact_secrets(stored)["args"][-1] == part
+    assert redaction.redact_secrets(stored, redaction.MASK)["args"][-1] == part.replace(
+        redaction.REDACTED, redaction.MASK
+    )
     other = part.replace("h/", "evil/").replace("example", "evil").replace("SLACK", "LOG").replace("p.x", "p.y")
     for changed in (other if other != part else f"x{part}", f"{part}x", part + part):
         with pytest.raises(BadRequest):
-            text.restore_secrets({"args": ["server", *args[:-1], changed]}, stored)
+            redaction.restore_secrets({"args": ["server", *args[:-1], changed]}, stored)
         with pytest.raises(BadRequest):
-            text.restore_text(json.dumps({"args": ["server", *args[:-1], changed]}), stored)
-    whole = {"args": ["server", *args[:-1], text.REDACTED]}
-    assert text.restore_secrets(whole, stored) == stored
+            redaction.restore_text(json.dumps({"args": ["server", *args[:-1], changed]}), stored)
+    whole = {"args": ["server", *args[:-1], redaction.REDACTED]}
+    assert redaction.restore_secrets(whole, stored) == stored
 
 
 def test_the_program_env_is_known_as_the_command_too() -> None:
     entry = {"command": "/usr/bin/env", "args": ["-i", "SLACK=hush", "server", "FOO=bar"]}
-    assert text.redact_secrets(entry)["args"] == ["-i", "SLACK=" + text.REDACTED, "server", "FOO=bar"]
-    assert text.restore_secrets(text.redact_secrets(entry), entry) == entry
+    assert redaction.redact_secrets(entry)["args"] == ["-i", "SLACK=" + redaction.REDACTED, "server", "FOO=bar"]
+    assert redaction.restore_secrets(redaction.redact_secrets(entry), entry) == entry
     with pytest.raises(BadRequest, match="would be shown"):
-        text.restore_secrets(text.redact_secrets(entry) | {"command": "server"}, entry)
+        redaction.restore_secrets(redaction.redact_secrets(entry) | {"command": "server"}, entry)
 
 
 def shown(args: list[str]) -> str:
     servers = {"x": {"command": "npx", "args": ["server", *args]}}
-    return json.dumps(text.redact_secrets({"mcp": {"servers": servers}}))
+    return json.dumps(redaction.redact_secrets({"mcp": {"servers": servers}}))
 
 
 @pytest.mark.parametrize("case", SECRET)
@@ -214,14 +216,14 @@ def test_a_secret_argument_is_hidden_and_comes_back(case: str) -> None:
 
     assert "hush" not in shown(args).lower()
     stored = {"args": ["server", *args]}
-    assert text.restore_secrets(text.redact_secrets(stored), stored) == stored
+    assert redaction.restore_secrets(redaction.redact_secrets(stored), stored) == stored
     raw = json.dumps(stored)
-    assert "hush" not in text.redact_text(raw, stored).lower()
+    assert "hush" not in redaction.redact_text(raw, stored).lower()
 
 
 @pytest.mark.parametrize("args", PLAIN, ids=" ".join)
 def test_an_argument_that_is_no_secret_stays_to_be_seen(args: list[str]) -> None:
-    assert text.redact_secrets({"args": ["server", *args]}) == {"args": ["server", *args]}
+    assert redaction.redact_secrets({"args": ["server", *args]}) == {"args": ["server", *args]}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +242,7 @@ def test_an_argument_that_is_no_secret_stays_to_be_seen(args: list[str]) -> None
     ],
 )
 def test_a_command_line_in_one_text_hides_it_too(line: str) -> None:
-    assert "hush" not in json.dumps(text.redact_secrets({"command": line})).lower()
+    assert "hush" not in json.dumps(redaction.redact_secrets({"command": line})).lower()
 
 
 def test_no_command_shows_it(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.config import text
+from openclaw_mcp.config import redaction
 
 HUSH = "hidden-hush-value"
 PLUGIN = ("plugins", "entries", "p", "config")
@@ -30,7 +30,7 @@ def put(path: tuple[Any, ...], value: Any) -> Any:
 def test_what_is_called_secret_is_hidden(name: str, under: tuple[Any, ...]) -> None:
     if name == "auth" and under:
         return  # `auth: {mode}` says how, not with what
-    assert HUSH not in json.dumps(text.redact_secrets(put((*PLUGIN, name, *under), HUSH)))
+    assert HUSH not in json.dumps(redaction.redact_secrets(put((*PLUGIN, name, *under), HUSH)))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_is_called_secret_is_hidden(name: str, under: tuple[Any, ...]) -> N
 def test_what_stands_at_a_secret_place_is_hidden(path: tuple[Any, ...], value: Any) -> None:
     if value == 4711 and ("keys" in path):
         return  # how many keys there are is no secret
-    assert str(value) not in json.dumps(text.redact_secrets(put(path, value)))
+    assert str(value) not in json.dumps(redaction.redact_secrets(put(path, value)))
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,18 @@ def test_what_stands_at_a_secret_place_is_hidden(path: tuple[Any, ...], value: A
 )  # fmt: skip
 def test_secret_arguments_are_hidden(arguments: list[str]) -> None:
     config = {"mcp": {"servers": {"m": {"command": "/bin/true", "args": arguments}}}}
-    assert HUSH not in json.dumps(text.redact_secrets(config))
-    assert HUSH not in text.redact_text(json.dumps(config), config)
+    assert HUSH not in json.dumps(redaction.redact_secrets(config))
+    assert HUSH not in redaction.redact_text(json.dumps(config), config)
 
 
 def test_a_webhook_that_is_its_own_secret_is_hidden_wherever_it_stands() -> None:
     config = put((*PLUGIN, "webhook"), f"https://hooks.slack.com/services/T000/B000/{HUSH}")
-    assert HUSH not in json.dumps(text.redact_secrets(config))
+    assert HUSH not in json.dumps(redaction.redact_secrets(config))
 
 
 def test_a_comment_that_names_a_secret_shortly_is_not_shown() -> None:
     for word in ("pass", "pwd", "pin", "creds", "jwt"):
-        assert HUSH not in text.redact_text(f"{{ // {word} {HUSH}\n }}", {})
+        assert HUSH not in redaction.redact_text(f"{{ // {word} {HUSH}\n }}", {})
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_a_comment_that_names_a_secret_shortly_is_not_shown() -> None:
 )
 def test_what_is_no_secret_is_shown(path: tuple[Any, ...], value: Any) -> None:
     config = put(path, value)
-    assert text.redact_secrets(config) == config
+    assert redaction.redact_secrets(config) == config
 
 
 def test_where_a_key_is_kept_is_shown() -> None:
     config = put(("models", "providers", "x", "apiKey"), {"source": "env", "id": "A_KEY"})
-    assert text.redact_secrets(config) == config
+    assert redaction.redact_secrets(config) == config

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -25,6 +26,7 @@ from openclaw_mcp.core.agent import (
     TurnFailed,
 )
 from openclaw_mcp.core.agents import AgentProfile
+from openclaw_mcp.core.config.agents import AgentSettings
 from openclaw_mcp.core.model import Caller
 from openclaw_mcp.gateway.agents.cli.grant_bridge import GatewayAccess
 from openclaw_mcp.gateway.agents.cli.run_folder import RunFolders
@@ -55,9 +57,9 @@ class World:
         self.folders = RunFolders(folder / "state" / "runs")
         env = {**path(), **environment(cli, folder / "home", model.url), **settings.pop("runtimeEnv", {})}
         given = {"runtimeCommand": program(cli, folder), "runtimeEnv": env, **settings}
-        card = AgentProfile(
-            id="main", runtime=cli, model=MODEL.get(cli), workspace=str(folder / "work"), settings=given
-        )  # fmt: skip
+        made = msgspec.convert(given, AgentSettings)
+        work = str(folder / "work")
+        card = AgentProfile(id="main", runtime=cli, model=MODEL.get(cli), workspace=work, settings=made)
         server = (sys.executable, str(TINY))
         bridge = GatewayAccess(
             url="ws://127.0.0.1:1", grants=self.office, server_command=server, read_effects=read_effects

@@ -48,7 +48,7 @@ class Attacked(World):
 
     @property
     def runtime_env(self) -> Any:
-        return self.card.settings["runtimeEnv"]
+        return self.card.settings.runtime_env
 
     @property
     def asked(self) -> list[Any]:
@@ -112,7 +112,7 @@ def test_for_somebody_else_nothing_that_was_set_up_is_obeyed(world: Attacked) ->
 def test_a_plugin_of_claudes_brings_no_server_and_for_somebody_else_nothing(tmp_path: Path) -> None:
     with ScriptedModel() as model:
         world = Attacked("claude", tmp_path, model)
-        world.hostile.plug_in(world.card.settings["runtimeCommand"])
+        world.hostile.plug_in(str(world.card.settings.runtime_command))
         assert said(world.run("[[say hi]]", caller=STRANGER)) == "hi"
         assert world.hostile.left() == set()
         assert said(world.run("[[say hi]]", caller=CALLER)) == "hi"

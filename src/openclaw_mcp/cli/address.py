@@ -50,7 +50,7 @@ def read_config_value(folder: Path, *path: str) -> object:
     """What the config file says there. Raises ConfigInvalid rather than serve with half a config."""
     # Here for start-up: a command that was told the port needs no config.
     from ..config.file import ConfigFile, invalid_config_error
-    from ..config.text import value_at  # here for start-up, as above
+    from ..config.parsing import value_at  # here for start-up, as above
 
     snapshot = ConfigFile(folder, key=b"nobody sees the hash").read()
     # A reference nobody resolved must not serve as a token: anybody could guess it.

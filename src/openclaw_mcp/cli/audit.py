@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ..config.file import ConfigFile, invalid_config_error
-from ..config.views import store_location
+from ..config.locations import store_location
 from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.sessions import AuditQuery, now_ms

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..config import merge, text
+from ..config import merge, parsing, redaction
 from ..config.file import ConfigFile, Snapshot, invalid_config_error
 from ..config.schema import ConfigSchema
 from ..core.errors import BadRequest
@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     change.add_argument("--unset", action="store_true", help="remove it")
     validate = verbs.add_parser("validate", help="check the config, or another file")
     validate.add_argument("file", nargs="?", type=Path)
-    validate.add_argument("--json", action="store_true", help="print {valid, issues}")
+    validate.add_argument("--json", action="store_true", help="print {valid, issues, warnings}")
     verbs.add_parser("schema", help="print the JSON Schema, for editors")
     repeat_options(_common_arguments, *verbs.choices.values())
 
@@ -55,9 +55,9 @@ def _get(file: ConfigFile, options: argparse.Namespace) -> int:
     snapshot = file.read()
     if not snapshot.is_valid:
         raise invalid_config_error(snapshot.issues, snapshot.path)
-    value: Any = file.redact_config(snapshot) if options.defaults else text.redact_secrets(snapshot.parsed)
+    value: Any = file.redact_config(snapshot) if options.defaults else redaction.redact_secrets(snapshot.parsed)
     if options.path:
-        value = text.value_at(value, _parse_path(options.path))
+        value = parsing.value_at(value, _parse_path(options.path))
         if value is None:
             print(f"openclaw config: {options.path} is not set", file=sys.stderr)
             return 1
@@ -79,9 +79,9 @@ def _set(file: ConfigFile, options: argparse.Namespace) -> int:
     def edit(before: Snapshot) -> Json:
         result: Json = merge.merge_patch(before.parsed, patch)
         if value is not None:  # a merge patch can't say "exactly this"
-            holder = text.value_at(result, steps[:-1])
+            holder = parsing.value_at(result, steps[:-1])
             holder[steps[-1]] = value
-        kept: Json = text.restore_secrets(result, before.parsed)
+        kept: Json = redaction.restore_secrets(result, before.parsed)
         return kept
 
     _, after = file.change(edit)
@@ -100,18 +100,20 @@ def _validate(file: ConfigFile, options: argparse.Namespace) -> int:
             raise BadRequest(f"{options.file} can't be read: {exc.strerror}") from exc
     else:
         snapshot = file.read()
+    unused = file.schema.find_unused(snapshot.parsed) if snapshot.is_valid else []
+    warnings = [*snapshot.warnings, *unused]
     if options.json:
-        print(json.dumps({"valid": snapshot.is_valid, "issues": snapshot.issues, "warnings": snapshot.warnings}))
+        print(json.dumps({"valid": snapshot.is_valid, "issues": snapshot.issues, "warnings": warnings}))
         return 0 if snapshot.is_valid else 1
     where = options.file or file.path
-    for issue in [*snapshot.issues, *snapshot.warnings]:
+    for issue in [*snapshot.issues, *warnings]:
         print(f"{issue['path'] or where}: {issue['message']}", file=sys.stderr)
     if snapshot.is_valid:
         print(f"{where} is valid" if snapshot.exists or options.file else f"{where} does not exist; defaults are used")
     return 0 if snapshot.is_valid else 1
 
 
-def _parse_path(path: str) -> text.ConfigPath:
+def _parse_path(path: str) -> parsing.ConfigPath:
     steps = [step for step in path.replace("[", ".").replace("]", "").split(".") if step]
     if not steps:
         raise BadRequest("name a part of the config, such as gateway.port")
@@ -121,6 +123,6 @@ def _parse_path(path: str) -> text.ConfigPath:
 def _parse_value(raw: str) -> Any:
     """JSON5 when it is that, else the text itself; `null` is not a value, --unset removes."""
     try:
-        return text.parse(f'{{"value": {raw}}}')["value"]
+        return parsing.parse(f'{{"value": {raw}}}')["value"]
     except (BadRequest, msgspec.DecodeError):
         return raw

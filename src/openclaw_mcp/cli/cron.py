@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ..core.config.cron import parse_duration
 from ..core.errors import BadRequest, OpenClawError
 from ..core.jobs import Schedule
 from ..core.json_values import drop_none
@@ -19,7 +20,6 @@ from ..core.rpc import RpcError
 from ..gateway.cron.delivery import DeliveryTarget, split_target
 from ..gateway.cron.parsing import format_duration
 from ..gateway.cron.schedule import iterate_due, to_iso
-from ..gateway.cron.settings import parse_duration
 from ..net.gateway_client.client import GatewayClient
 from .gateway_options import arguments as gateway_arguments
 from .gateway_options import connect_from_options

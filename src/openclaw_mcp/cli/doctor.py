@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from .. import __version__
-from ..config import text
+from ..config import redaction
 from ..config.file import ConfigFile
 from ..core.errors import OpenClawError
 from ..net.state_dir import state_dir
@@ -44,13 +44,12 @@ def _examine(options: argparse.Namespace, folder: Path) -> Iterator[Finding]:
     yield from _run_check("state", lambda: doctor_files.check_state_dir(folder))
     snapshot = ConfigFile(folder).read()
     yield from doctor_files.check_config(snapshot)
-    # What can't be read is said once; the rest is looked at as if nothing were configured.
-    config = snapshot.config if snapshot.is_valid else {}
+    config = snapshot.config  # the defaults, when the file is not valid: that is reported once, above
     yield from _run_check("store", lambda: doctor_files.check_store(folder, config))
     gateway = asyncio.run(probe_gateway(folder, config, url=options.url, token=options.token))
     yield from _check_gateway(gateway)
     yield from _check_ports(folder)
-    shown = text.redact_secrets(snapshot.parsed, text.MASK)
+    shown = redaction.redact_secrets(snapshot.parsed, redaction.MASK)
     if snapshot.is_valid:
         yield from doctor_agents.check_agents(config, shown)
     yield from doctor_agents.check_cli_agents()

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ..config.text import value_at
-from ..config.views import roster_from_config
+from ..config.parsing import value_at
+from ..config.roster import roster_from_config
 from ..core.agents import AgentProfile
+from ..core.config.config import Config
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
 from ..core.providers import model_choices, split_model_name
@@ -18,7 +19,6 @@ from ..gateway.agents.cli.codex import CodexAdapter
 from ..gateway.agents.cli.dialect import CliAdapter
 from ..gateway.agents.cli.gemini import GeminiAdapter
 from ..gateway.agents.cli.opencode import OpenCodeAdapter
-from ..gateway.agents.cli.settings import parse_cli_settings
 from ..gateway.agents.models.api_keys import KeyRing
 from ..gateway.agents.models.errors import ModelError
 from ..gateway.agents.models.settings import ModelProvider, choose_model, read_providers
@@ -34,7 +34,7 @@ from .report import Finding, attention, fine, note
 DIALECTS: Final[tuple[CliAdapter, ...]] = (ClaudeAdapter(), GeminiAdapter(), CodexAdapter(), OpenCodeAdapter())
 
 
-def check_agents(config: Json, redacted_config: Json) -> Iterator[Finding]:
+def check_agents(config: Config, redacted_config: Json) -> Iterator[Finding]:
     """Each agent the config names: what it runs on, and whether that is there.
 
     `shown`: the config as it is written, its secrets hidden; findings repeat nothing else of what may hold one.
@@ -43,14 +43,14 @@ def check_agents(config: Json, redacted_config: Json) -> Iterator[Finding]:
         yield _check_agent(card, config, redacted_config)
 
 
-def _check_agent(card: AgentProfile, config: Json, redacted_config: Json) -> Finding:
+def _check_agent(card: AgentProfile, config: Config, redacted_config: Json) -> Finding:
     dialect = next((each for each in DIALECTS if each.id == card.runtime), None)
     who = f"agent {card.id}"
     if card.runtime == "demo":
         words = f"{who} is the demo, which repeats what it hears; no model is configured"
         return note("agents", words, "openclaw config set agents.defaults.model PROVIDER/MODEL")
     if dialect is not None:
-        command = parse_cli_settings(card.settings).command or dialect.program
+        command = card.settings.runtime_command or dialect.program
         if shutil.which(command) is None:
             remedy = f"{dialect.install}, or set the agent's runtimeCommand"
             return attention("agents", f"{who} runs on {dialect.title}, and there is no program {command}", remedy)
@@ -58,9 +58,9 @@ def _check_agent(card: AgentProfile, config: Json, redacted_config: Json) -> Fin
     return _check_model(card, config, redacted_config, who)
 
 
-def _check_model(card: AgentProfile, config: Json, redacted_config: Json, label: str) -> Finding:
-    providers = read_providers(config)
-    first, _ = model_choices(card.settings.get("model"))
+def _check_model(card: AgentProfile, config: Config, redacted_config: Json, label: str) -> Finding:
+    providers = read_providers(config.models)
+    first, _ = model_choices(card.settings.model)
     if not first:
         remedy = "openclaw config set agents.defaults.model PROVIDER/MODEL"
         return attention("agents", f"{label} runs on {card.runtime} and has no model", remedy)
@@ -103,9 +103,9 @@ def check_cli_agents() -> Iterator[Finding]:
     yield fine("cli agents", words) if here else note("cli agents", words)
 
 
-def check_servers(config: Json, redacted_config: Json) -> Iterator[Finding]:
+def check_servers(config: Config, redacted_config: Json) -> Iterator[Finding]:
     """The entries of `mcp.servers`: whether each can be started. None is. `shown`: as for `agents`."""
-    for name, value in (config.get("mcp", {}).get("servers") or {}).items():
+    for name, value in config.mcp.servers.items():
         yield _check_server(name, value, value_at(redacted_config, ("mcp", "servers", name)))
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from ..config.file import CONFIG_FILE, Snapshot
-from ..config.views import store_location
+from ..config.locations import store_location
+from ..config.schema import ConfigSchema
 from ..connect.changes import ConnectionRecord, SettingsEditor
 from ..connect.clients import CLIENTS
 from ..connect.jsonc import CannotEdit
+from ..core.config.config import Config
 from ..core.errors import OpenClawError
-from ..core.model import Json
 from ..net.files import read_if_exists
 from ..net.state_dir import AUDIT_KEY_FILE, TOKEN_FILE
 from ..node.token import TokenFile
@@ -76,6 +77,8 @@ def check_config(snapshot: Snapshot) -> Iterator[Finding]:
     for warning in snapshot.warnings:
         remedy = "set it, or take the reference out"
         yield attention("config", f"{warning['path']}: {warning['message']}", remedy)
+    for warning in ConfigSchema().find_unused(snapshot.parsed) if snapshot.is_valid else ():
+        yield note("config", f"{warning['path']}: {warning['message']}", "remove it, unless another program reads it")
     if not snapshot.issues and not snapshot.warnings:
         there = "is valid" if snapshot.exists else "does not exist; defaults are used"
         yield fine("config", f"{snapshot.path} {there}")
@@ -84,7 +87,7 @@ def check_config(snapshot: Snapshot) -> Iterator[Finding]:
 # ---- the store ----
 
 
-def check_store(folder: Path, config: Json) -> Iterator[Finding]:
+def check_store(folder: Path, config: Config) -> Iterator[Finding]:
     where = store_location(folder, config)
     if not is_url(where) and not Path(where).exists():
         yield note("store", f"{where} is not there yet; the first start makes it")

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..config import text
+from ..config import parsing, redaction
 from ..config.file import CONFIG_FILE, ConfigFile, Snapshot
 from ..core import model
 from ..core.errors import BadRequest, OpenClawError
@@ -168,7 +168,7 @@ def _check_unused_options(options: argparse.Namespace) -> None:
 
 def _list(options: argparse.Namespace, file: Path) -> int:
     servers = _read_servers(file)
-    shown = text.redact_secrets({"servers": servers}, text.MASK)["servers"]
+    shown = redaction.redact_secrets({"servers": servers}, redaction.MASK)["servers"]
     if options.json:
         print_json(shown)
         return DONE
@@ -203,7 +203,7 @@ def _read_servers(file: Path) -> Json:
     """The servers in the config, as written."""
     try:
         raw = (read_if_exists(file) or b"").decode(errors="replace")
-        return _servers_section(text.parse(raw) if raw.strip() else {})
+        return _servers_section(parsing.parse(raw) if raw.strip() else {})
     except BadRequest as exc:
         raise entry.BadServerEntry(f"{file}: {exc}") from None
 

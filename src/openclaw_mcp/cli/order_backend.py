@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from ..config.views import gateway_endpoint
+from ..config.locations import gateway_endpoint
 from ..core.agent import AgentEvent
 from ..core.gateway_port import OrderGateway
-from ..core.model import Json
 from ..order.conversation import AgentOrder, run_order
 
 if TYPE_CHECKING:
-    # For the type alone: see `_embedded`.
+    # For the types alone: see `_load_embedded`.
+    from ..core.config.gateway import GatewayConfig
     from ..gateway.wiring.embedded import EmbeddedGateway
 
 logger = logging.getLogger(__name__)
@@ -55,9 +55,10 @@ class OrderService:
     async def _find_gateway(self) -> OrderGateway:
         await self._stack.aclose()  # of one that has gone: whoever waited there knows by now
         folder = await asyncio.to_thread(self._folder)
-        config = await asyncio.to_thread(_read_config, folder)
-        url, token = gateway_endpoint(config)
-        named = os.environ.get("OPENCLAW_GATEWAY_URL") or config.get("gateway", {}).get("mode") == "remote"
+        configured = await asyncio.to_thread(_read_config, folder)
+        url, token = gateway_endpoint(configured)
+        is_remote = configured is not None and configured.mode == "remote"
+        named = os.environ.get("OPENCLAW_GATEWAY_URL") or is_remote
         if named or await _can_connect(url):
             logger.info("orders go to the gateway at %s", url)
             given = os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() or token
@@ -81,15 +82,14 @@ def _load_embedded(folder: Path) -> "EmbeddedGateway":
     return EmbeddedGateway(folder)
 
 
-def _read_config(folder: Path) -> Json:
-    """The config, as far as it says where the gateway is; nothing when there is none or it can't be used."""
+def _read_config(folder: Path) -> "GatewayConfig | None":
+    """The config's `gateway`; its defaults when the file is not valid, None when there is no file."""
     if not (folder / "openclaw.json").exists():
-        return {}
+        return None
     # Here for start-up: most orders go where the environment says, or to the agent in this process.
     from ..config.file import ConfigFile
 
-    snapshot = ConfigFile(folder).read()
-    return snapshot.config if snapshot.is_valid else {}
+    return ConfigFile(folder).read().config.gateway
 
 
 async def _can_connect(url: str) -> bool:

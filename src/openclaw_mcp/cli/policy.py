@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from ..config import text
+from ..config import parsing
 from ..core.errors import BadRequest
 from ..core.model import Caller, EntryPoint, Grant, Sender, ToolSpec
 from ..core.owner import is_owner
@@ -104,7 +104,7 @@ def read_rules(path: Path | None) -> PolicyRules:
 def parse_rules(data: bytes) -> PolicyRules:
     """The rules in a configuration file's bytes. Never raises: a book that can't be read refuses everything."""
     try:
-        return policy_rules.from_config(text.parse(data.decode(errors="replace")))
+        return policy_rules.from_config(parsing.parse(data.decode(errors="replace")))
     except BadRequest as exc:
         return policy_rules.refuse_everything(str(exc))
 

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ..config.views import gateway_endpoint
+from ..config.locations import gateway_endpoint
+from ..core.config.config import Config
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..net.gateway_client.client import GatewayClient
@@ -65,11 +66,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def probe_gateway(
-    folder: Path, config: Json, *, url: str | None = None, token: str | None = None, sessions: Json | None = None
+    folder: Path, config: Config, *, url: str | None = None, token: str | None = None, sessions: Json | None = None
 ) -> GatewayProbe:
     """What the gateway says of itself. `sessions`: the parameters of the list of sessions that is wanted too."""
-    named = bool(url or os.environ.get("OPENCLAW_GATEWAY_URL") or config.get("gateway", {}).get("mode") == "remote")
-    place, its_token = gateway_endpoint(config)
+    named = bool(url or os.environ.get("OPENCLAW_GATEWAY_URL") or config.gateway.mode == "remote")
+    place, its_token = gateway_endpoint(config.gateway)
     stands = None if named or port_from_env() else port_from_state(folder)
     address = url or (f"ws://127.0.0.1:{stands}" if stands else place)
     given = token or os.environ.get("OPENCLAW_GATEWAY_TOKEN") or (its_token if address == place else None)

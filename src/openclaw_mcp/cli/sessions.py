@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from ..config.file import ConfigFile
-from ..config.views import store_location
+from ..config.locations import store_location
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.numbers import parse_whole_number
@@ -53,8 +53,7 @@ def _find_sessions(options: argparse.Namespace, folder: Path) -> tuple[str, list
     """The source, and its sessions."""
     if options.store is not None and options.store != DEFAULT_STORE:
         return options.store, store_file.read_sessions(options.store)
-    snapshot = ConfigFile(folder).read()
-    config = snapshot.config if snapshot.is_valid else {}
+    config = ConfigFile(folder).read().config
     own = store_location(folder, config)
     if options.store is None:
         wanted = {"limit": options.limit, "includeDerivedTitles": True}

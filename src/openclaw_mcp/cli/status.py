@@ -9,9 +9,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from .. import __version__
-from ..config import text
+from ..config import redaction
 from ..config.file import ConfigFile, Snapshot
-from ..config.views import store_location
+from ..config.locations import store_location
 from ..core.model import Json
 from ..net.state_dir import state_dir
 from . import doctor_agents, doctor_files, report, run_state, store_file
@@ -25,8 +25,7 @@ ANSWER_TIMEOUT: Final = 5.0  # seconds for a surface to answer
 def run(options: argparse.Namespace) -> int:
     folder = state_dir(options.state_dir)
     snapshot = ConfigFile(folder).read()
-    config = snapshot.config if snapshot.is_valid else {}
-    seen = asyncio.run(probe_gateway(folder, config, url=options.url, token=options.token))
+    seen = asyncio.run(probe_gateway(folder, snapshot.config, url=options.url, token=options.token))
     findings = list(_collect_findings(folder, snapshot, seen))
     if options.json:
         report.print_json(_json_report(folder, seen, findings))
@@ -44,7 +43,9 @@ def _collect_findings(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> 
     yield from _check_channels(probe)
     yield from _check_cron(probe)
     if snapshot.is_valid:
-        yield from doctor_agents.check_agents(snapshot.config, text.redact_secrets(snapshot.parsed, text.MASK))
+        yield from doctor_agents.check_agents(
+            snapshot.config, redaction.redact_secrets(snapshot.parsed, redaction.MASK)
+        )
     else:
         yield from doctor_files.check_config(snapshot)
 
@@ -120,7 +121,7 @@ def _check_sessions(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> re
     if probe.answers:
         count = (probe.health.get("sessions") or {}).get("count")
         return report.fine("sessions", f"{'some' if count is None else count}; openclaw sessions lists them")
-    where = store_location(folder, snapshot.config if snapshot.is_valid else {})
+    where = store_location(folder, snapshot.config)
     if "://" not in where and not Path(where).exists():
         return report.note("sessions", "none yet")
     try:

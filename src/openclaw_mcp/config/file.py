@@ -13,11 +13,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..core.config.config import Config, read_config
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
 from ..net.files import create_if_absent, make_private_folder, open_private, read_if_exists, write_atomic
-from . import secret_recipients, text
+from . import parsing, redaction
 from .schema import ConfigSchema
+from .secrets import recipients
 
 try:
     import fcntl
@@ -54,8 +56,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     hash: str
     parsed: Json
     resolved: Json
-    config: Json
-    """With defaults."""
+    config: Config
+    """What the file sets, with defaults for the rest; all defaults, when the file is not valid."""
     issues: list[Json]
     warnings: list[Json] = []
 
@@ -98,10 +100,10 @@ class ConfigFile:
         parsed: Json = {}
         issues: list[Json] = []
         try:
-            parsed = text.parse(raw) if raw.strip() else {}
+            parsed = parsing.parse(raw) if raw.strip() else {}
         except BadRequest as exc:
             issues = [{"path": "", "message": str(exc)}]
-        resolved, warnings = text.resolve_environment(parsed, self._environment)
+        resolved, warnings = parsing.resolve_environment(parsed, self._environment)
         issues = issues or self.schema.find_issues(resolved)
         return Snapshot(
             path=self.path,
@@ -110,14 +112,14 @@ class ConfigFile:
             hash=self._hash(raw),
             parsed=parsed,
             resolved=resolved,
-            config=self.schema.fill_defaults(resolved),
+            config=Config() if issues else read_config(resolved),
             issues=issues,
             warnings=warnings,
         )
 
     def redact_config(self, snapshot: Snapshot) -> Json:
         """Its config, with defaults, fit to be seen: secrets are hidden, and `${NAME}` stands as it is written."""
-        return self.schema.fill_defaults(text.redact_secrets(snapshot.parsed))
+        return self.schema.fill_defaults(redaction.redact_secrets(snapshot.parsed))
 
     def _hash(self, raw: str) -> str:
         digest = hmac.digest(self._key, raw.encode(), hashlib.sha256)
@@ -146,9 +148,9 @@ class ConfigFile:
         with self.lock() as before:
             if not force:
                 check_base_hash(before, base_hash)
-            restored = text.restore_text(raw, before.parsed)
+            restored = redaction.restore_text(raw, before.parsed)
             if restored != raw:
-                secret_recipients.find_misdirected_secrets(before.parsed, text.parse(restored), text.parse(raw))
+                recipients.find_misdirected_secrets(before.parsed, parsing.parse(restored), parsing.parse(raw))
             return before, self._write(before, restored, check)
 
     def change(self, edit: Callable[[Snapshot], Json], check: WriteCheck = allow_any) -> tuple[Snapshot, Snapshot]:

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from ..core.config.keys import FREE, MODEL
 from ..core.errors import OpenClawError
 from ..core.model import Caller, Json
 from ..core.model_name import is_model_name
 from ..core.providers import has_provider_rules
-from .key_permissions import FREE, MODEL, class_of, class_of_presence
-from .text import ConfigPath
+from .key_permissions import class_of, class_of_presence
+from .parsing import ConfigPath
 
 ENVIRONMENT_REFERENCE: Final = "${"
 """In a text: a part of it comes from the environment, where secrets are."""

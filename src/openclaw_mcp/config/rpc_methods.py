@@ -1,4 +1,4 @@
-"""`config.*`: read with secrets hidden, written only on top of what was read, told to everybody, kept in history."""
+"""`config.*`: read with secrets hidden, written only on top of what was read, published, recorded in history."""
 
 import asyncio
 import logging
@@ -9,13 +9,15 @@ from typing import Annotated, Final, Self
 from msgspec import Meta, Struct
 
 from .. import __version__
+from ..core.config.keys import ReloadKind
 from ..core.errors import BadRequest, StoreError
 from ..core.model import Json
 from ..core.repositories import ConfigHistory
 from ..core.rpc import ADMIN, READ, Publish, RpcCall, RpcError, RpcEvent, RpcMethod, read_params
 from ..core.sessions import ConfigChange, now_ms
 from ..core.signal import Signal
-from . import merge, secret_recipients, text
+from ..net.tasks import Tasks
+from . import merge, parsing, redaction
 from .file import (
     ConfigFile,
     ConfigInvalid,
@@ -28,17 +30,17 @@ from .file import (
 )
 from .permission import ConfigChangeDenied, check_run_changes, is_person
 from .schema import hint_of
-from .schema_parts import ReloadKind
+from .secrets import recipients
 
 logger = logging.getLogger(__name__)
 
-WATCH_EVERY: Final = 1.0  # seconds between looks at the file; a look is one stat
+WATCH_EVERY: Final = 1.0  # seconds between checks of the file; a check is one stat
 WRITES_PER_MINUTE: Final = 30
 MAX_REPLACED: Final = 256
 
 Raw = Annotated[str, Meta(min_length=1)]
 WriteFile = Callable[[WriteCheck], tuple[Snapshot, Snapshot]]
-"""Writes the file when the check raises nothing: what was, and what is now."""
+"""Writes the file unless the check raises: the snapshots before and after."""
 
 
 class WriteParams(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -53,7 +55,7 @@ class LookupParams(Struct, frozen=True, kw_only=True):
 
 
 class ConfigUpdate(Struct, frozen=True, kw_only=True):
-    """The config is another now."""
+    """The config has changed."""
 
     before: Snapshot
     after: Snapshot
@@ -63,13 +65,13 @@ class ConfigUpdate(Struct, frozen=True, kw_only=True):
 
 
 class ConfigService:
-    """`current` is the last valid config; `changed` rings after each change, made here or by hand."""
+    """`current` is the last valid config; `changed` is emitted after each change, made here or by hand."""
 
     def __init__(self, file: ConfigFile, publish: Publish, history: ConfigHistory | None = None) -> None:
         self._file = file
         self._publish = publish
         self.history = history
-        """Where changes are kept; may be given later, before the room is entered."""
+        """Where changes are recorded; may be set later, before the service is entered."""
         self.changed: Signal[ConfigUpdate] = Signal()
         self.last_read = file.read()
         """The file as last read, valid or not."""
@@ -77,19 +79,18 @@ class ConfigService:
             raise invalid_config_error(self.last_read.issues, self.last_read.path)
         self.current = self.last_read
         self._last_stamp = self._read_stamp()
-        self._watch_task: asyncio.Task[None] | None = None
+        self._tasks = Tasks("config")
         self._write_lock = asyncio.Lock()
         self._generated_at = datetime.now(UTC).isoformat(timespec="seconds")
 
     async def __aenter__(self) -> Self:
         await self._record_offline_change()
-        self._watch_task = asyncio.get_running_loop().create_task(self._watch())
+        # One stat a second costs nothing and works on every file system; a watcher library would not do better.
+        self._tasks.loop(self._check_file, name="watching the file", every=WATCH_EVERY, on_failure="restart")
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        if self._watch_task is not None:
-            self._watch_task.cancel()
-            await asyncio.gather(self._watch_task, return_exceptions=True)
+        await self._tasks.aclose()
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
@@ -105,7 +106,7 @@ class ConfigService:
 
     async def _get(self, call: RpcCall) -> Json:
         snapshot = await asyncio.to_thread(self._file.read)
-        parsed = text.redact_secrets(snapshot.parsed)
+        parsed = redaction.redact_secrets(snapshot.parsed)
         return {
             "path": str(snapshot.path),
             "exists": snapshot.exists,
@@ -129,55 +130,54 @@ class ConfigService:
         }
 
     async def _schema(self, call: RpcCall) -> Json:
-        blueprint = self._file.schema
-        hints = blueprint.ui_hints()
+        schema = self._file.schema
         return {
-            "schema": blueprint.json_schema,
-            "uiHints": hints,
+            "schema": schema.json_schema,
+            "uiHints": schema.ui_hints(),
             "version": __version__,
             "generatedAt": self._generated_at,
         }
 
     async def _lookup(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, LookupParams, call.method)
-        path = tuple(asked.path.replace("[", ".").replace("]", "").replace("/", ".").strip(".").split("."))
-        blueprint = self._file.schema
-        node = blueprint.find_node(path)
+        request = read_params(call.params, LookupParams, call.method)
+        path = tuple(request.path.replace("[", ".").replace("]", "").replace("/", ".").strip(".").split("."))
+        schema = self._file.schema
+        node = schema.find_node(path)
         if node is None:
-            raise RpcError(f"config schema path not found: {asked.path}")
+            raise RpcError(f"config schema path not found: {request.path}")
         required = node.get("required", [])
         children = [
             {
                 "key": key,
-                "path": f"{asked.path}.{key}",
+                "path": f"{request.path}.{key}",
                 "type": inner.get("type"),
                 "required": key in required,
                 "hasChildren": bool(inner.get("properties") or inner.get("items")),
-                "reloadKind": blueprint.reload_kind((*path, key)),
+                "reloadKind": schema.reload_kind((*path, key)),
                 "hint": hint_of(key, inner),
-                "hintPath": f"{asked.path}.{key}",
+                "hintPath": f"{request.path}.{key}",
             }
             for key, inner in node.get("properties", {}).items()
         ]
-        found = {"path": asked.path, "schema": node, "reloadKind": blueprint.reload_kind(path)}
-        return {**found, "hint": hint_of(path[-1], node), "hintPath": asked.path, "children": children}
+        found = {"path": request.path, "schema": node, "reloadKind": schema.reload_kind(path)}
+        return {**found, "hint": hint_of(path[-1], node), "hintPath": request.path, "children": children}
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
     async def _set(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, WriteParams, call.method)
-        return self._write_result(await self._replace(call, asked), None)
+        request = read_params(call.params, WriteParams, call.method)
+        return self._write_result(await self._replace(call, request), None)
 
     async def _apply(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, WriteParams, call.method)
-        return self._write_result(await self._replace(call, asked), _sentinel("config-apply", asked.note))
+        request = read_params(call.params, WriteParams, call.method)
+        return self._write_result(await self._replace(call, request), _sentinel("config-apply", request.note))
 
     async def _patch(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, WriteParams, call.method)
+        request = read_params(call.params, WriteParams, call.method)
         dropped: list[str] = []
-        change = await self._write(call, asked, lambda check: self._write_patch(asked, check, dropped))
+        change = await self._write(call, request, lambda check: self._write_patch(request, check, dropped))
         answer = {
-            **self._write_result(change, _sentinel("config-patch", asked.note)),
+            **self._write_result(change, _sentinel("config-patch", request.note)),
             "changedPaths": list(change.paths),
         }
         return {**answer, "droppedSecrets": dropped} if dropped else answer
@@ -188,22 +188,22 @@ class ConfigService:
         )
 
     def _write_patch(self, request: WriteParams, check: WriteCheck, dropped: list[str]) -> tuple[Snapshot, Snapshot]:
-        patch = text.parse(request.raw)
+        patch = parsing.parse(request.raw)
 
         def edit(before: Snapshot) -> Json:
             check_base_hash(before, request.base_hash)
-            result: Json = merge.merge_patch(before.parsed, text.restore_secrets(patch, before.parsed))
+            result: Json = merge.merge_patch(before.parsed, redaction.restore_secrets(patch, before.parsed))
             merge.refuse_entry_loss(before.parsed, result, request.replace_paths)
-            left = secret_recipients.find_misdirected_secrets(before.parsed, result, patch)
-            dropped.extend(map(text.join_path, left))
-            return secret_recipients.remove_paths(result, left) if left else result
+            left = recipients.find_misdirected_secrets(before.parsed, result, patch)
+            dropped.extend(map(parsing.join_path, left))
+            return recipients.remove_paths(result, left) if left else result
 
         return self._file.change(edit, check)
 
     def _permit_run(self, before: Snapshot, after: Snapshot) -> None:
-        """Raises NotForRuns. A run writes on what a person made, so there must be something to compare with."""
+        """Raises ConfigChangeDenied. A run's change is judged by comparison, so what is there must be valid."""
         if not before.is_valid:
-            raise BadRequest("the config file is not valid now; a person must mend it before a run can change it")
+            raise BadRequest("the config file is not valid now; a person must correct it before a run can change it")
         check_run_changes(
             (before if before.exists else self.current).parsed, after.parsed, self._file.schema.json_schema
         )
@@ -245,7 +245,7 @@ class ConfigService:
         change = ConfigUpdate(before=before, after=after, paths=paths, reload=kind)
         self.current = self.last_read = after
         self._last_stamp = self._read_stamp()
-        logger.info("config changed: %s", ", ".join(paths) or "nothing but its text")
+        logger.info("config: changed %s", ", ".join(paths) or "nothing but its text")
         self._publish(
             RpcEvent(name="config.changed", payload={"path": str(after.path), "hash": after.hash, "ts": now_ms()})
         )
@@ -257,14 +257,14 @@ class ConfigService:
         if self.history is None:
             return
         after = change.after
-        shown = text.redact_text(after.raw, after.parsed)  # the file is the one place where a secret may stand
+        redacted = redaction.redact_text(after.raw, after.parsed)  # secrets are stored in the file alone
         entry = ConfigChange(
-            at=now_ms(), hash=after.hash, actor=actor, method=method, raw=shown, note=note, paths=change.paths
+            at=now_ms(), hash=after.hash, actor=actor, method=method, raw=redacted, note=note, paths=change.paths
         )
         try:
             await self.history.add(entry)
-        except StoreError as exc:  # the file is what counts, and it is written; the next start notes the change
-            logger.warning("the config changed but its history could not be kept: %s", exc)
+        except StoreError as exc:  # the file decides, and it is written; the next start records the change
+            logger.warning("config: change not recorded in the history (%s), the next start records it", exc)
 
     # ---- changes by hand -----------------------------------------------------------------------------------------
 
@@ -275,29 +275,27 @@ class ConfigService:
             return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
-    async def _watch(self) -> None:
-        # A look a second costs nothing and works on every file system; a watcher library would not do better.
-        while True:
-            await asyncio.sleep(WATCH_EVERY)
-            if self._read_stamp() != self._last_stamp:
-                async with self._write_lock:
-                    await self.reload()
+    async def _check_file(self) -> None:
+        if self._read_stamp() != self._last_stamp:
+            async with self._write_lock:
+                await self.reload()
 
     async def reload(self) -> None:
-        """Take in what was changed by hand. A file that is gone or broken changes nothing but the log."""
-        self._last_stamp = self._read_stamp()
+        """Adopt a change made by hand. A file that is missing or not valid changes nothing; the log says so."""
+        stamp = self._read_stamp()
         found = await asyncio.to_thread(self._file.read)
+        self._last_stamp = stamp  # after the read: one that failed is repeated
         if found.hash == self.last_read.hash:
             return
         before, self.last_read = self.current, found
         if not found.exists or not found.is_valid:
-            why = invalid_config_error(found.issues) if found.exists else "the file is gone"
-            logger.warning("the config changed but is not used: %s", why)
+            why = invalid_config_error(found.issues) if found.exists else "the file is missing"
+            logger.warning("config: changed file not adopted (%s), the last valid config stays in force", why)
             return
         await self._record_history(self._adopt(before, found), actor="file", method="edit")
 
     async def _record_offline_change(self) -> None:
-        """History must not miss what was written while we were away, or in the moment of a crash."""
+        """Record what was written while the gateway was not running, or just before it crashed."""
         if self.history is None or not self.current.exists:
             return
         last = await self.history.last(1)
@@ -310,7 +308,7 @@ def _redact_raw(snapshot: Snapshot) -> str | None:
     """A text we can't parse might hold secrets anywhere."""
     if not snapshot.exists or not snapshot.is_readable:
         return None
-    return text.redact_text(snapshot.raw, snapshot.parsed)
+    return redaction.redact_text(snapshot.raw, snapshot.parsed)
 
 
 def _sentinel(kind: str, note: str | None) -> Json:

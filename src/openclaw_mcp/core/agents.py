@@ -1,15 +1,13 @@
-"""Which agents there are. Made from the config by the caretaker, anew after each change."""
+"""Which agents there are: made from the config, again after each change."""
 
 import re
 from typing import Final
 
 from msgspec import Struct
 
-from .model import Json
+from .config.agents import AgentSettings
 from .rpc import RpcError
 
-AGENT_RUNTIMES: Final = ("demo", "openai", "anthropic", "openclaw", "claude", "gemini", "codex", "opencode")
-"""Who may answer for an agent."""
 AGENT_ID_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -20,7 +18,7 @@ class AgentProfile(Struct, frozen=True, kw_only=True):
     model: str | None = None
     """`provider/model`."""
     workspace: str | None = None
-    settings: Json = {}
+    settings: AgentSettings = AgentSettings()
 
 
 class AgentRoster(Struct, frozen=True, kw_only=True):
@@ -29,8 +27,8 @@ class AgentRoster(Struct, frozen=True, kw_only=True):
     main_key: str = "main"
 
     def get_agent(self, agent_id: str) -> AgentProfile:
-        """Raises Fault for an agent nobody set up."""
-        for card in self.agents:
-            if card.id == agent_id:
-                return card
+        """Raises RpcError for an agent that is not configured."""
+        for agent in self.agents:
+            if agent.id == agent_id:
+                return agent
         raise RpcError(f'unknown agent id "{agent_id}"; agents.list names those there are')

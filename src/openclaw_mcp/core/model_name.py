@@ -1,4 +1,4 @@
-"""What a model may be called. Names come from people, agents and jobs, and become arguments of programs."""
+"""Names of models. They come from people, agents and jobs, and become arguments of programs."""
 
 import re
 from typing import Any, Final

@@ -1,11 +1,12 @@
 """Which models may answer for an agent, each under the provider that really answers. Pure.
 
-Rules about tools may go by provider. So whoever asks a model and whoever judges a call find the provider here.
+Rules about tools may go by provider. So the code that asks a model and the code that judges a call both find it here.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal
 
+from .config.agents import ModelFallbacks, ModelSetting
 from .model import Json
 
 ModelApi = Literal["openai", "anthropic", "openclaw"]
@@ -13,7 +14,7 @@ ModelApi = Literal["openai", "anthropic", "openclaw"]
 API_BY_NAME: Final[Mapping[str, ModelApi]] = {
     "openai": "openai",
     "openai-completions": "openai",
-    "openai-responses": "openai",  # whoever serves it serves chat completions beside it
+    "openai-responses": "openai",  # a provider of it offers chat completions too
     "ollama": "openai",
     "anthropic": "anthropic",
     "anthropic-messages": "anthropic",
@@ -28,7 +29,7 @@ CLI_PROVIDERS: Final[Mapping[str, str]] = {"claude": "anthropic", "codex": "open
 MULTI_PROVIDER_CLI: Final = "opencode"
 """The CLI whose models are named as `provider/model`; where none is named it chooses one itself."""
 ANY_MODEL: Final = "*"
-"""Stands for: it may be any model of any provider."""
+"""Any model of any provider."""
 
 
 def provider_api(provider: str, api: object) -> ModelApi:
@@ -36,9 +37,9 @@ def provider_api(provider: str, api: object) -> ModelApi:
     return API_BY_NAME.get(str(api or BUILTIN_PROVIDERS.get(provider, "openai")), "openai")
 
 
-def provider_apis(providers: Mapping[str, Any]) -> dict[str, ModelApi]:
-    """Every provider there is with its API: the well-known ones and those of `models.providers`."""
-    return {name: provider_api(name, _section(providers, name).get("api")) for name in (*BUILTIN_PROVIDERS, *providers)}
+def provider_apis(written: Mapping[str, object]) -> dict[str, ModelApi]:
+    """Every provider there is with its API: the well-known ones, and those of `models.providers` with their `api`."""
+    return {name: provider_api(name, written.get(name)) for name in (*BUILTIN_PROVIDERS, *written)}
 
 
 def split_model_name(model_name: str, providers: Collection[str], *, namesake: str | None = None) -> tuple[str, str]:
@@ -54,14 +55,12 @@ def split_model_name(model_name: str, providers: Collection[str], *, namesake: s
     return (provider, model) if slash else ("", model_name)
 
 
-def model_choices(model: Any) -> tuple[str | None, tuple[str, ...]]:
+def model_choices(model: ModelSetting) -> tuple[str | None, tuple[str, ...]]:
     """An agent's `model`: its first choice, and the others in order."""
-    if isinstance(model, dict):
-        return model.get("primary"), tuple(model.get("fallbacks") or ())
-    return model, ()
+    return (model.primary, model.fallbacks) if isinstance(model, ModelFallbacks) else (model, ())
 
 
-def runtime_for(model: Any, apis: Mapping[str, ModelApi]) -> str:
+def runtime_for(model: ModelSetting, apis: Mapping[str, ModelApi]) -> str:
     """The runtime of an agent that names none: that of its model's provider; without a model, the demo."""
     first, _ = model_choices(model)
     return apis.get(split_model_name(first, apis)[0], "openai") if first else "demo"
@@ -76,11 +75,11 @@ def model_from_settings(settings: Json) -> str | None:
 
 
 def candidate_models(
-    runtime: str, model: Any, providers: Collection[str], override: str | None = None
+    runtime: str, model: ModelSetting, providers: Collection[str], override: str | None = None
 ) -> tuple[str, ...]:
-    """Every model that may answer, in order, as `provider/model`; a CLI's own choice is `provider/`, or `ANY`.
+    """Every model that may answer, in order, as `provider/model`; a CLI's own choice is `provider/`, or `ANY_MODEL`.
 
-    `model` is the agent's, `asked` the run's own in its stead. A fallback may answer too.
+    `model` is the agent's, `override` the run's own instead of it. A fallback may answer too.
     """
     first, others = model_choices(model)
     first = override or first or ""
@@ -92,18 +91,18 @@ def candidate_models(
     if not first:
         return ()
     asks = runtime in MODEL_RUNTIMES
-    words = (first, *others) if asks else (first,)
-    named = (split_model_name(word, providers, namesake=runtime if asks else None) for word in words)
-    return tuple(dict.fromkeys("/".join(part for part in name if part) for name in named))
+    names = (first, *others) if asks else (first,)
+    parts = (split_model_name(name, providers, namesake=runtime if asks else None) for name in names)
+    return tuple(dict.fromkeys("/".join(filter(None, name)) for name in parts))
 
 
 def cli_model(name: str) -> str | None:
-    """What `may_answer` says of a CLI, as the CLI is told; None: it chooses itself."""
+    """A name of `candidate_models` as the CLI takes it; None: the CLI chooses."""
     return None if name == ANY_MODEL or name.endswith("/") else name
 
 
 def has_provider_rules(config: Json) -> bool:
-    """Whether any rules about tools go by who answers: then a change of the model is a change of the rules."""
+    """Whether any rules about tools go by provider: then a change of the model is a change of the rules."""
     agents = _section(config, "agents")
     listed = agents.get("list")
     holders = [config, _section(agents, "defaults"), *_section(agents, "entries").values()]

@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
+from ..core.config.agents import ModelSetting
 from ..core.model import Json
 from ..core.providers import candidate_models, provider_apis, runtime_for
 
@@ -47,10 +48,6 @@ class GlobalTools(ToolRules, frozen=True, kw_only=True):
 
 class SubagentLimits(Struct, frozen=True, kw_only=True, rename="camel"):
     max_spawn_depth: int = 1
-
-
-ModelSetting = str | dict[str, Any] | None
-"""As the config has it: a name, or an object of `primary` and `fallbacks`."""
 
 
 class AgentToolRules(Struct, frozen=True, kw_only=True):
@@ -151,7 +148,8 @@ class PolicyRules(Struct, frozen=True, kw_only=True):
             return ()
         own, defaults = self._find_agent(id) or AgentToolRules(), self.agents.defaults
         model = defaults.model if own.model is UNSET else own.model
-        apis = provider_apis(self.models.providers)
+        providers = self.models.providers
+        apis = provider_apis({name: e.get("api") if isinstance(e, dict) else None for name, e in providers.items()})
         return candidate_models(
             own.runtime or defaults.runtime or runtime_for(model, apis), model, apis, requested_model
         )

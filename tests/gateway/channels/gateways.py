@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.config.views import roster_from_config
+from openclaw_mcp.config.roster import roster_from_config
 from openclaw_mcp.core.channel import (
     Ability,
     ChannelAbilities,
@@ -18,6 +18,7 @@ from openclaw_mcp.core.channel import (
     OnMessage,
     OutboundMessage,
 )
+from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.model import Caller, Json, Sender
 from openclaw_mcp.core.ports import AgentRuntime
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, RpcCall, RpcEvent, RpcMethod
@@ -154,7 +155,7 @@ class House:
             memory.runs,
             factories={"local": self.local.create_channel, "twin": self._make},
             folder=folder / "channels",
-            config=lambda: self.config,
+            config=lambda: read_config(self.config),
             roster=self._roster,
             reset_session=memory.reset_session,
         )
@@ -173,7 +174,7 @@ class House:
 
     def _roster(self) -> Any:
 
-        return roster_from_config(self.config)
+        return roster_from_config(read_config(self.config))
 
     def _make(self, account: str, settings: Json, folder: Path) -> Twin:
         return self.twins.setdefault(account, Twin(account))

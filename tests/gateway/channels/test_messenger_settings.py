@@ -1,7 +1,7 @@
 """The settings of Matrix and Telegram in openclaw.json: checked by name, not in the way of `channels.defaults`."""
 
+from openclaw_mcp.config.redaction import redact_secrets
 from openclaw_mcp.config.schema import ConfigSchema
-from openclaw_mcp.config.text import redact_secrets
 from openclaw_mcp.gateway.channels.settings import read_accounts
 
 
@@ -16,7 +16,7 @@ def test_a_misspelt_setting_is_named() -> None:
 def test_what_all_channels_share_is_not_hidden_by_what_holds_when_nothing_is_set() -> None:
     config = {"channels": {"defaults": {"requireMention": False, "dmPolicy": "open"}, "matrix": {"userId": "@b:x.y"}}}
     filled = ConfigSchema().fill_defaults(config)
-    (account,) = [one for one in read_accounts(filled) if one.channel == "matrix"]
+    (account,) = [one for one in read_accounts(filled["channels"]) if one.channel == "matrix"]
     assert (account.rules.require_mention, account.rules.dm_policy) == (False, "open")
     assert account.settings["userId"] == "@b:x.y"
 

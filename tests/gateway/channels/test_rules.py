@@ -8,8 +8,10 @@ import pytest
 from openclaw_mcp.core.agent import Attachment
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
 from openclaw_mcp.core.channel import ChatAddress, ChatKind, InboundMessage
+from openclaw_mcp.core.config.channels import ChannelRules
+from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.errors import BadRequest
-from openclaw_mcp.core.model import Sender
+from openclaw_mcp.core.model import Json, Sender
 from openclaw_mcp.core.owner import is_owner
 from openclaw_mcp.gateway.channels import commands
 from openclaw_mcp.gateway.channels.access import check_access
@@ -21,7 +23,7 @@ from openclaw_mcp.gateway.channels.reply_text import (
     filter_reply,
 )
 from openclaw_mcp.gateway.channels.routing import session_for
-from openclaw_mcp.gateway.channels.settings import ChannelRules, default_account, read_accounts
+from openclaw_mcp.gateway.channels.settings import default_account, read_accounts
 
 HERE = ChatAddress(channel="telegram", account="default", to="123")
 ROSTER = AgentRoster(agents=(AgentProfile(id="main"), AgentProfile(id="work"), AgentProfile(id="home")))
@@ -108,26 +110,24 @@ def test_the_owner_is_whoever_sits_at_the_terminal_and_whom_the_config_names() -
 
 
 def test_accounts_inherit_from_their_channel_and_local_is_always_there() -> None:
-    config = {
-        "channels": {
-            "telegram": {
-                "dmPolicy": "allowlist",
-                "accounts": {"a": {"botToken": "1"}, "b": {"allowFrom": ["x"]}, "c": {"enabled": False}},
-            },
-            "matrix": {"enabled": False},
-        }
+    config: dict[str, Json] = {
+        "telegram": {
+            "dmPolicy": "allowlist",
+            "accounts": {"a": {"botToken": "1"}, "b": {"allowFrom": ["x"]}, "c": {"enabled": False}},
+        },
+        "matrix": {"enabled": False},
     }
     found = {(account.channel, account.id): account for account in read_accounts(config)}
     assert list(found) == [("local", "default"), ("telegram", "a"), ("telegram", "b")]
     assert found["telegram", "b"].rules.dm_policy == "allowlist"
     assert found["telegram", "a"].settings["botToken"] == "1"
     assert default_account(config, "telegram") == "a"
-    assert read_accounts({"channels": {"local": {"enabled": False}}}) == []
+    assert read_accounts({"local": {"enabled": False}}) == []
 
 
 def test_a_setting_that_makes_no_sense_is_named() -> None:
     with pytest.raises(BadRequest, match=r"channels.telegram, account default: Invalid enum value.*dmPolicy"):
-        read_accounts({"channels": {"telegram": {"dmPolicy": "everybody"}}})
+        read_accounts({"telegram": {"dmPolicy": "everybody"}})
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_a_setting_that_makes_no_sense_is_named() -> None:
     ],
 )
 def test_a_message_finds_its_session(message: InboundMessage, config: Any, key: str) -> None:
-    assert session_for(message, config, ROSTER, owner=True).key == key
+    assert session_for(message, read_config(config), ROSTER, owner=True).key == key
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_message_finds_its_session(message: InboundMessage, config: Any, key: 
 def test_who_is_not_the_owner_gets_the_main_session_only_where_the_config_says_so(
     message: InboundMessage, config: Any, key: str
 ) -> None:
-    assert session_for(message, config, ROSTER, owner=False).key == key
+    assert session_for(message, read_config(config), ROSTER, owner=False).key == key
 
 
 def test_the_most_particular_binding_chooses_the_agent() -> None:
@@ -190,7 +190,7 @@ def test_the_most_particular_binding_chooses_the_agent() -> None:
     other = heard(address=ChatAddress(channel="telegram", account="second", to="123"))
 
     def agent(message: InboundMessage, *bindings: Any) -> str:
-        return session_for(message, {"bindings": list(bindings)}, ROSTER, owner=True).agent_id
+        return session_for(message, read_config({"bindings": list(bindings)}), ROSTER, owner=True).agent_id
 
     assert agent(heard(), channel, peer) == "home"
     assert agent(heard(), peer, channel) == "home"

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from openclaw_mcp.core.channel import ChannelRefused, ChatAddress, DeliveryReceipt, OutboundMessage, PostResult
+from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.ports import RunExecutor
 from openclaw_mcp.core.sessions import Run
@@ -148,7 +149,7 @@ async def open_cron(
             rooms.memory.sessions,
             rooms.publish,
             store_path=where,
-            config=lambda: config,
+            settings=lambda: read_config({"cron": config}).cron,
             channels=channels,
             time=cron.time,
         )

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from openclaw_mcp.config.schema import ConfigSchema
+from openclaw_mcp.core.config.config import read_config
+from openclaw_mcp.core.config.cron import DAY_MS, CronSettings, parse_duration
 from openclaw_mcp.core.errors import BadRequest
-from openclaw_mcp.gateway.cron.settings import DAY_MS, CronSettings, parse_cron_settings, parse_duration
 
 HOUR_MS = DAY_MS // 24
 
@@ -48,7 +49,7 @@ def test_a_setting_nobody_follows_is_refused_by_name(section: Any, path: str, wo
 def test_a_session_is_kept_as_long_as_is_said(said: str | bool, kept: int | None) -> None:
     section = {"sessionRetention": said}
     assert ConfigSchema().find_issues({"cron": section}) == []
-    assert parse_cron_settings(section).retention_ms == kept
+    assert read_config({"cron": section}).cron.retention_ms == kept
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.gateway.nodes.tools import NodeToolSources
 from openclaw_mcp.gateway.wiring.gateway import GatewayServer
 from openclaw_mcp.gateway.wiring.nodes import open_nodes
@@ -162,13 +163,13 @@ async def machines(
     folder: Path, *, book: MemoryBook | None = None, config: dict[str, Any] | None = None
 ) -> AsyncIterator[MachineHouse]:
     kept = MemoryBook() if book is None else book
-    said = {} if config is None else config
+    written = {} if config is None else config
 
     furnished: list[NodeToolSources] = []
 
     @contextlib.asynccontextmanager
     async def furnish(gateway: GatewayServer) -> AsyncIterator[None]:
-        async with open_nodes(gateway, kept, config=lambda: said) as stalls:
+        async with open_nodes(gateway, kept, config=lambda: read_config(written)) as stalls:
             furnished.append(stalls)
             yield
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_mcp.core.config.config import Config
 from openclaw_mcp.core.model import Caller, Grant
 from openclaw_mcp.core.rpc import ADMIN, APPROVALS, READ, WRITE, RpcError
 from openclaw_mcp.gateway.wiring.gateway import GatewayServer
@@ -234,7 +235,7 @@ def test_a_run_neither_asks_nor_answers_whatever_it_may(
     @contextlib.asynccontextmanager
     async def furnish(gateway: GatewayServer) -> Any:
         gateways.append(gateway)
-        async with open_nodes(gateway, MemoryBook(), config=dict):
+        async with open_nodes(gateway, MemoryBook(), config=Config):
             yield
 
     async def test() -> None:
@@ -256,7 +257,7 @@ def test_a_runs_token_opens_no_way_to_approvals(tmp_path: Path, method: str) -> 
     @contextlib.asynccontextmanager
     async def furnish(gateway: GatewayServer) -> Any:
         gateways.append(gateway)
-        async with open_nodes(gateway, MemoryBook(), config=dict):
+        async with open_nodes(gateway, MemoryBook(), config=Config):
             yield
 
     async def test() -> None:

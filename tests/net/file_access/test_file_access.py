@@ -1,5 +1,6 @@
 """The one rule about files that leave, asked directly: every way to name a file, links and races included."""
 
+import json
 import os
 import re
 import threading
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_mcp.config.views import roster_from_config
+from openclaw_mcp.config.file import ConfigFile
+from openclaw_mcp.config.roster import roster_from_config
 from openclaw_mcp.gateway.channels.message_actions import ActionContext
 from openclaw_mcp.gateway.wiring.file_rules import FileRules, secret_files
 from openclaw_mcp.net.file_access import FileAccess, FileOutside, FileRefused, read_file, sendable_folders
@@ -36,8 +38,10 @@ def ground(tmp_path: Path) -> Ground:
 
 def rules(ground: Ground, **config: object) -> FileRules:
     agents = [{"id": "main", "workspace": str(ground.work)}, {"id": "b", "workspace": str(ground.other)}]
-    whole = {"agents": {"list": agents}, **config}
-    return FileRules(state=ground.state, roster=lambda: roster_from_config(whole), config=lambda: whole, token=TOKEN)
+    file = ConfigFile(ground.state, key=TOKEN.encode())
+    snapshot = file.parse_snapshot(json.dumps({"agents": {"list": agents}, **config}))
+    roster = roster_from_config(snapshot.config)
+    return FileRules(state=ground.state, roster=lambda: roster, snapshot=lambda: snapshot, token=TOKEN)
 
 
 def got(place: str, access: FileAccess) -> bytes | None:

@@ -6,8 +6,8 @@ from typing import Literal
 from msgspec import Struct
 
 from ...core.channel import InboundMessage
+from ...core.config.channels import ChannelRules, GroupRules
 from ...core.model import Sender
-from .settings import ChannelRules, GroupRules
 
 
 class AccessVerdict(Struct, frozen=True):

@@ -1,23 +1,20 @@
 """Messages that come quickly one after the other become one: `messages.inbound`. Pure."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...core.channel import InboundMessage
-from ...core.model import Json
+from ...core.config.gateway import InboundConfig
 from . import commands
 
 MAX_COALESCED: Final = 20  # messages of one turn; somebody who writes on and on is answered now and then
-MAX_DEBOUNCE_SECONDS: Final = 60.0
 
 
-def debounce_seconds(config: Json, channel: str) -> float:
+def debounce_seconds(inbound: InboundConfig, channel: str) -> float:
     """Seconds to wait for the next message on this channel; 0: each is a turn of its own."""
-    inbound: Any = config.get("messages", {}).get("inbound", {})
-    own = inbound.get("byChannel", {}).get(channel, inbound.get("debounceMs", 0))
-    return min(max(0, own) / 1000, MAX_DEBOUNCE_SECONDS) if isinstance(own, int) else 0.0
+    return inbound.by_channel.get(channel, inbound.debounce_ms) / 1000
 
 
 def accepts_more(message: InboundMessage) -> bool:

@@ -15,6 +15,8 @@ from msgspec import Struct
 from ...core.agent import Attachment
 from ...core.agents import AgentRoster
 from ...core.channel import ChannelError, ChannelRefused, ChatAddress, InboundMessage
+from ...core.config.channels import ChannelRules
+from ...core.config.config import Config
 from ...core.errors import StoreError
 from ...core.mail import Inbox, InboxEntry, SenderApproval, SenderApprovalRepository
 from ...core.model import Grant, Json
@@ -26,7 +28,6 @@ from ...core.sessions import NewSession, QueueMode, RunRequest, now_ms
 from ...core.transcript import ANSWERS_IN_CONVERSATION
 from . import access, coalescing, commands
 from .routing import session_for
-from .settings import ChannelRules
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class InboundDependencies(Struct, frozen=True, kw_only=True):
     sessions: SessionRepository
     runner: RunExecutor
     roster: Callable[[], AgentRoster]
-    config: Callable[[], Json]
+    config: Callable[[], Config]
     rules_for: Callable[[ChatAddress], ChannelRules | None]
     """What an account follows; None: it is no longer there."""
     reset_session: Callable[[str], Awaitable[object]]
@@ -198,7 +199,7 @@ class InboundProcessor:
         """The next one, with what the same person adds before they pause, and before an order or somebody else."""
         waiting = queue.entries
         first = waiting.popleft()
-        wait = coalescing.debounce_seconds(self._dependencies.config(), first.message.address.channel)
+        wait = coalescing.debounce_seconds(self._dependencies.config().messages.inbound, first.message.address.channel)
         # What a crash left may be with an agent already: nothing is added to it.
         if not wait or first.id <= self._resume_position or not coalescing.accepts_more(first.message):
             return first
@@ -280,7 +281,7 @@ class InboundProcessor:
             logger.info("a message for %s, which is no longer configured", heard.address.channel)
             self._mark_done(entry)
             return
-        owners = self._dependencies.config().get("commands", {}).get("ownerAllowFrom")
+        owners = self._dependencies.config().commands.owner_allow_from
         owner = is_owner(heard.sender, owners, channel=heard.address.channel, vouched=heard.vouched)
         approved = self._approved_senders.get((heard.address.channel, heard.address.account), set())
         verdict = access.check_access(heard, rules, owner=owner, approved=approved)
@@ -328,7 +329,7 @@ class InboundProcessor:
         self, message: InboundMessage, session: NewSession, text: str, run_id: str, *, owner: bool
     ) -> str:
         """Once: the run's id, returned, is the message's. While the session's queue is full, all behind waits too."""
-        mode = self._dependencies.config().get("messages", {}).get("queue", {}).get("mode", "collect")
+        mode = self._dependencies.config().messages.queue_mode
         sent_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
         options: Json = {
             "sender": message.sender.name or message.sender.id,

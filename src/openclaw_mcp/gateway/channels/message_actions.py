@@ -134,7 +134,7 @@ class MessageActions:
         return tuple([await one for one in loading])
 
     async def _broadcast(self, request: ActionRequest, context: ActionContext, *, key: str) -> Json:
-        settings = self._channels.config().get("tools", {}).get("message", {})
+        settings = self._channels.config().tools.get("message", {})
         if settings.get("broadcast", {}).get("enabled", True) is False:
             raise ChannelRefused("broadcasts are switched off (tools.message.broadcast.enabled)")
         names = self._channels.accounts.names if request.channel == ALL_CHANNELS else [request.channel]
@@ -242,7 +242,7 @@ class MessageActions:
         if context.address is not None and context.address.channel == channel:
             return context.address.account
         if context.agent is not None:
-            for binding in self._channels.config().get("bindings", []):
+            for binding in self._channels.config().bindings:
                 match = binding.get("match", {})
                 bound = match.get("accountId")
                 if (
@@ -270,7 +270,7 @@ class MessageActions:
                 f"Cross-context messaging denied: {action} works in the conversation the run is in; "
                 "elsewhere it is for the owner"
             )
-        settings = self._channels.config().get("tools", {}).get("message", {})
+        settings = self._channels.config().tools.get("message", {})
         rules = settings.get("crossContext", {})
         if settings.get("allowCrossContextSend") is True:
             return
@@ -292,7 +292,7 @@ class MessageActions:
     def _add_origin_marker(self, text: str, address: ChatAddress, context: ActionContext) -> str:
         """Words put around what comes from another conversation, when the config wants them."""
         here = context.bound_address or context.address
-        settings = self._channels.config().get("tools", {}).get("message", {})
+        settings = self._channels.config().tools.get("message", {})
         marker = settings.get("crossContext", {}).get("marker", {})
         if here is None or (here.channel, here.to) == (address.channel, address.to):
             return text

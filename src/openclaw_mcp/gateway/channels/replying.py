@@ -11,13 +11,13 @@ from msgspec import Struct
 from ...core import effects
 from ...core.agent import Attachment
 from ...core.channel import Channel, ChannelError, ChatAddress, OutboundMessage
+from ...core.config.channels import ChannelRules
+from ...core.config.config import Config
 from ...core.mail import InboxEntry, Outbox, OutboxMessage
-from ...core.model import Json
 from ...core.ports import RunExecutor
 from ...core.repositories import SessionRepository
 from ...core.sessions import Run
 from .reply_text import AgentReply, ReplyEffects, ToolSentMessage, filter_reply
-from .settings import ChannelRules
 
 RUN_WAIT: Final = 60.0  # seconds of one wait for a run; it is waited for again as long as it lasts
 TYPING_INTERVAL: Final = 4.0  # seconds; messengers forget sooner than six
@@ -31,7 +31,7 @@ class ReplyDependencies(Struct, frozen=True, kw_only=True):
     outbox: Outbox
     sessions: SessionRepository
     runner: RunExecutor
-    config: Callable[[], Json]
+    config: Callable[[], Config]
     find_channel: Callable[[ChatAddress], Channel | None]
     rules_for: Callable[[ChatAddress], ChannelRules | None]
     send_reply: Callable[[ChatAddress, OutboundMessage, str, str], Awaitable[None]]
@@ -92,8 +92,7 @@ class ReplySender:
         reply = await self._run_reply(run)
         if reply is None:
             return None
-        messages = self._dependencies.config().get("messages", {})
-        keep = messages.get("afterToolSend", "drop") == "dedupe"
+        keep = self._dependencies.config().messages.after_tool_send == "dedupe"
         left = filter_reply(reply, heard.address, await self._run_effects(run, heard.address), drop_after_send=not keep)
         if left is None:
             return None

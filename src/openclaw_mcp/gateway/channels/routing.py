@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from ...core.agents import AgentRoster
 from ...core.channel import InboundMessage
-from ...core.model import Json
+from ...core.config.config import Config
 from ...core.sessions import NewSession
 from .settings import DEFAULT_ACCOUNT
 
@@ -13,10 +13,10 @@ MAIN_CONVERSATION: Final = "main"
 """The local conversation that is the main session's; every other local one has a session of its own."""
 
 
-def agent_for(message: InboundMessage, config: Json, roster: AgentRoster) -> str:
+def agent_for(message: InboundMessage, config: Config, roster: AgentRoster) -> str:
     """The agent of the most particular binding that fits: conversation, space, account, channel; else the default."""
     best, rank = roster.default_id, 0
-    for binding in config.get("bindings", []):
+    for binding in config.bindings:
         fits = _match_rank(binding.get("match", {}), message)
         agent = binding.get("agentId")
         if fits > rank and isinstance(agent, str) and any(card.id == agent for card in roster.agents):
@@ -49,7 +49,7 @@ def _is_peer(peer: Any, message: InboundMessage) -> bool:
     return kind in (None, message.chat) and str(peer.get("id")) in ids
 
 
-def session_for(message: InboundMessage, config: Json, roster: AgentRoster, *, owner: bool) -> NewSession:
+def session_for(message: InboundMessage, config: Config, roster: AgentRoster, *, owner: bool) -> NewSession:
     """`owner`: whether the sender is. The main session is the owner's, and others' too where `dmScope` says `main`."""
     agent = agent_for(message, config, roster)
     rest, classification = _session_suffix(message, config, roster.main_key, owner=owner)
@@ -60,18 +60,18 @@ def session_for(message: InboundMessage, config: Json, roster: AgentRoster, *, o
     return NewSession(key=key, agent_id=agent, classification=classification, display_name=message.title)
 
 
-def _session_suffix(message: InboundMessage, config: Json, main_key: str, *, owner: bool) -> tuple[str, str]:
+def _session_suffix(message: InboundMessage, config: Config, main_key: str, *, owner: bool) -> tuple[str, str]:
     address = message.address
     if message.chat != "direct":
         kind: Literal["group", "channel"] = "group" if message.chat == "group" else "channel"
         return f"{address.channel}:{kind}:{address.to}", "group"
-    session = config.get("session", {})
-    scope = session.get("dmScope") or ("main" if owner else "per-channel-peer")
+    session = config.session
+    scope = session.dm_scope or ("main" if owner else "per-channel-peer")
     if address.channel == "local" and address.to != MAIN_CONVERSATION and scope == "main":
         scope = "per-channel-peer"  # whoever names a conversation of their own wants one of its own
     if scope not in DM_SCOPES or scope == "main":
         return main_key, "main"
-    peer = _peer_id(message, session.get("identityLinks", {}))
+    peer = _peer_id(message, session.identity_links)
     if scope == "per-peer":
         return f"direct:{peer}", "direct"
     if scope == "per-channel-peer":

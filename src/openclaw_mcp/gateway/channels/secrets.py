@@ -1,16 +1,15 @@
-"""Where a channel's secrets come from: the config, a file, the environment; in that order."""
+"""A channel's secrets, read from the config, a file or the environment; in that order."""
 
 import os
 from pathlib import Path
 
 from ...core.channel import ChannelRefused
 
-DEFAULT_ACCOUNT = "default"  # the account there is without naming one
 MAX_SECRET_BYTES = 64 * 1024  # bytes; a file beyond this holds something else than a token
 
 
 def read_secret(value: str | None, file: str | None, variable: str | None) -> str | None:
-    """The secret, or None where none of the three says one. A file that is named must be readable and not empty."""
+    """The secret, or None when none of the three has it. A file that is named must be readable and not empty."""
     if value:
         return value
     if file:

@@ -12,6 +12,8 @@ from msgspec import Struct
 from ...core.agent import Attachment
 from ...core.agents import AgentRoster
 from ...core.channel import Ability, Channel, ChannelRefused, ChatAddress, InboundMessage, OutboundMessage, PostResult
+from ...core.config.channels import ChannelRules
+from ...core.config.config import Config
 from ...core.errors import BadRequest
 from ...core.mail import Inbox, NewOutboxMessage, Outbox, OutboxMessage, OutboxOrigin, SenderApprovalRepository
 from ...core.model import Json
@@ -25,7 +27,7 @@ from .chunks import split_text
 from .inbox import InboundDependencies, InboundProcessor
 from .outbox import OutboxSender
 from .replying import ReplyDependencies, ReplySender
-from .settings import ChannelRules, default_account, read_accounts
+from .settings import default_account, read_accounts
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +68,7 @@ class ChannelService:
         *,
         factories: Mapping[str, ChannelFactory],
         folder: Path,
-        config: Callable[[], Json],
+        config: Callable[[], Config],
         roster: Callable[[], AgentRoster],
         reset_session: Callable[[str], Awaitable[object]],
     ) -> None:
@@ -128,7 +130,7 @@ class ChannelService:
     async def apply_config(self) -> None:
         """Start and stop channels as the config says now. A config that can't be followed changes nothing."""
         try:
-            wanted = read_accounts(self.config())
+            wanted = read_accounts(self.config().channels)
         except BadRequest as exc:
             self.config_error = str(exc)
             logger.error("channels stay as they are: %s", exc)  # noqa: TRY400  (a sentence says it all)
@@ -203,7 +205,7 @@ class ChannelService:
 
     def default_account_id(self, channel: str) -> str:
         """The account that speaks when none is named."""
-        return default_account(self.config(), channel)
+        return default_account(self.config().channels, channel)
 
     def _unknown_account_error(self, channel: str, account: str) -> ChannelRefused:
         why = self.accounts.issues.get((channel, account))

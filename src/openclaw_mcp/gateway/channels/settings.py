@@ -1,41 +1,16 @@
-"""The config's words on channels, read: which accounts there are, who may write to them. Pure."""
+"""The accounts that `channels` of the config names, each with the rules it follows. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from ...core.config.channels import ChannelRules
 from ...core.errors import BadRequest
 from ...core.model import Json
 
-DEFAULT_ACCOUNT = "default"
-DmPolicy = Literal["pairing", "allowlist", "open", "disabled"]
-GroupPolicy = Literal["allowlist", "open", "disabled"]
-
-
-class GroupRules(Struct, frozen=True, kw_only=True, rename="camel"):
-    enabled: bool = True
-    require_mention: bool | None = None
-    allow_from: list[str | int] | None = None
-
-
-class ChannelRules(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What an account follows. An empty list lets nobody in; `*` lets everybody in."""
-
-    enabled: bool = True
-    dm_policy: DmPolicy = "pairing"
-    allow_from: list[str | int] = []
-    group_policy: GroupPolicy = "allowlist"
-    group_allow_from: list[str | int] | None = None
-    groups: dict[str, GroupRules] = {}
-    """By conversation; `*` speaks for those not named."""
-    require_mention: bool = True
-    reply_to_mode: Literal["off", "first", "all"] = "off"
-    text_chunk_limit: int | None = None
-    media_max_mb: float | None = None
-    actions: dict[str, bool] = {}
-    """Abilities switched off here."""
+DEFAULT_ACCOUNT = "default"  # the account there is without naming one
+LOCAL, DEFAULTS = "local", "defaults"
 
 
 class ChannelAccount(Struct, frozen=True, kw_only=True):
@@ -47,43 +22,38 @@ class ChannelAccount(Struct, frozen=True, kw_only=True):
     settings: Json
 
 
-def read_accounts(config: Json) -> list[ChannelAccount]:
-    """Every enabled account. `local` is there without being named. Raises BadRequest with the path of what is wrong."""
-    channels: Mapping[str, Any] = config.get("channels", {})
-    found = []
-    for name in ("local", *(name for name in channels if name not in ("local", "defaults"))):
-        section = channels.get(name, {})
-        if not isinstance(section, dict):
-            raise BadRequest(f"channels.{name} must be an object")
-        if section.get("enabled", True):
-            found += _channel_accounts(name, section, channels.get("defaults", {}))
-    return found
+def read_accounts(channels: Mapping[str, Json]) -> list[ChannelAccount]:
+    """Every enabled account; `local` is there without being named. Raises BadRequest with the path of what is wrong."""
+    defaults = channels.get(DEFAULTS, {})
+    return [
+        _read_account(name, id, settings)
+        for name in (LOCAL, *(name for name in channels if name not in (LOCAL, DEFAULTS)))
+        if channels.get(name, {}).get("enabled", True)
+        for id, settings in _merged_settings(channels.get(name, {}), defaults)
+        if settings.get("enabled", True)
+    ]
 
 
-def _channel_accounts(name: str, section: Json, defaults: Json) -> list[ChannelAccount]:
-    common = {key: value for key, value in section.items() if key not in ("accounts", "defaultAccount")}
-    named = section.get("accounts") or {DEFAULT_ACCOUNT: {}}
-    accounts = []
-    for id, own in named.items():
-        settings = {**defaults, **common, **(own or {})}
-        if settings.get("enabled", True):
-            accounts.append(
-                ChannelAccount(channel=name, id=id, rules=_read_rules(name, id, settings), settings=settings)
-            )
-    return accounts
+def _merged_settings(channel: Json, defaults: Json) -> list[tuple[str, Json]]:
+    """The settings of each account: its own, else its channel's, else those of all channels."""
+    common = {key: value for key, value in channel.items() if key not in ("accounts", "defaultAccount")}
+    accounts: Json = channel.get("accounts") or {DEFAULT_ACCOUNT: {}}
+    return [(id, {**defaults, **common, **own}) for id, own in accounts.items()]
 
 
-def default_account(config: Json, channel: str) -> str:
-    section = config.get("channels", {}).get(channel, {})
+def _read_account(channel: str, id: str, settings: Json) -> ChannelAccount:
+    try:
+        rules = msgspec.convert(settings, ChannelRules)
+    except msgspec.ValidationError as exc:
+        raise BadRequest(f"channels.{channel}, account {id}: {exc}") from None
+    return ChannelAccount(channel=channel, id=id, rules=rules, settings=settings)
+
+
+def default_account(channels: Mapping[str, Json], channel: str) -> str:
+    """The account that speaks when none is named."""
+    section = channels.get(channel, {})
     named = section.get("accounts") or {}
     chosen = section.get("defaultAccount")
     if isinstance(chosen, str):
         return chosen
     return DEFAULT_ACCOUNT if DEFAULT_ACCOUNT in named or not named else str(next(iter(named)))
-
-
-def _read_rules(channel: str, account: str, settings: Json) -> ChannelRules:
-    try:
-        return msgspec.convert(settings, ChannelRules)
-    except msgspec.ValidationError as exc:
-        raise BadRequest(f"channels.{channel}, account {account}: {exc}") from None

@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Struct
 
 from ...core.channel import ChannelError, ChatAddress, MessageDelivery, OutboundMessage
+from ...core.config.cron import CronSettings, WebhookRules
 from ...core.errors import OpenClawError
 from ...core.jobs import DeliveryStatus, FailureAlert, FailureDestination, JobDelivery
 from ...core.model import Json
 from ...core.sessions import Run
 from ...net.internet import NoSuchHost, NotPublic, normalize_host, resolve_host, url_host
 from .results import DeliveryDetail, DeliveryPlace, DeliveryReport
-from .settings import CronSettings, WebhookRules
 
 POST_WAIT: Final = 20.0  # seconds for a message to arrive before it is reported as on its way
 WEBHOOK_WAIT: Final = 10.0  # seconds a webhook may take to answer; the reference's own limit

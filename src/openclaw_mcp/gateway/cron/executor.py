@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from ...core.agents import AgentRoster
+from ...core.config.cron import CronSettings
 from ...core.errors import OpenClawError, StoreError
 from ...core.jobs import (
     AgentTurnPayload,
@@ -42,7 +43,6 @@ from .line_triggers import StreamSources, StreamStopped
 from .results import FiringResult, describe_exit, failed_result, result_from_program, result_from_run
 from .routing import ResultRouter
 from .session_targets import SessionTargets
-from .settings import CronSettings
 
 logger = logging.getLogger(__name__)
 

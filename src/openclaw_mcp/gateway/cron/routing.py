@@ -7,12 +7,12 @@ from typing import Final
 from msgspec import structs
 
 from ...core.channel import ChatAddress
+from ...core.config.cron import CronSettings
 from ...core.jobs import CronJob, FailureAlert, JobDelivery, JobFiring, QueuedEvent, SystemEventPayload
 from . import views
 from .delivery import DeliveryTarget, Destination, NoRoute, ResultDelivery, delivery_target
 from .results import AlertOutcome, DeliveryDetail, DeliveryPlace, DeliveryReport, FiringResult, suppression_reason
 from .session_targets import SessionTargets
-from .settings import CronSettings
 
 ALERT_AFTER: Final = 2  # failures in a row
 ALERT_COOLDOWN_MS: Final = 3_600_000

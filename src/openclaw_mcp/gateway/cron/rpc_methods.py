@@ -9,6 +9,7 @@ import msgspec
 from ...core import session_keys
 from ...core.agents import AgentRoster
 from ...core.channel import MessageDelivery
+from ...core.config.cron import CronSettings
 from ...core.jobs import (
     CommandPayload,
     CronJob,
@@ -38,7 +39,6 @@ from .permissions import JobPermissions, changes_effects, replace_spec
 from .redaction import Redactor, can_see_programs, check_operator_program, redact_all, redact_job
 from .scheduler import JobScheduler, SystemTime, TimeSource
 from .session_targets import SessionTargets
-from .settings import CronSettings, parse_cron_settings
 
 MAX_JOBS: Final = 20_000  # twice what was measured; a faulty program must not fill the disk
 WRITES_PER_MINUTE: Final = 600
@@ -60,7 +60,7 @@ class CronMethods:
         *,
         store_path: str,
         roster: Callable[[], AgentRoster] = AgentRoster,
-        config: Callable[[], Json] = dict,
+        settings: Callable[[], CronSettings] = CronSettings,
         channels: MessageDelivery | None = None,
         permissions: JobPermissions = JobPermissions(),
         redact: Redactor = redact_all,
@@ -68,7 +68,7 @@ class CronMethods:
         guard: ProcessGuard | None = None,
     ) -> None:
         self._jobs, self._runner, self._publish, self._roster = jobs, runner, publish, roster
-        self._config, self._store_path = config, store_path
+        self.settings, self._store_path = settings, store_path
         self._permissions, self._redact = permissions, redact
         self._time = time or SystemTime()
         self._delivery = ResultDelivery(self.settings, channels)
@@ -85,9 +85,6 @@ class CronMethods:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.scheduler.__aexit__(*exc)
-
-    def settings(self) -> CronSettings:
-        return parse_cron_settings(self._config())
 
     def methods(self) -> Sequence[RpcMethod]:
         def method(name: str, scope: str, run: CronHandler, per_minute: int | None = None) -> RpcMethod:

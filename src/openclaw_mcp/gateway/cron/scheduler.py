@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, Self
 
+from ...core.config.cron import CronSettings
 from ...core.errors import StoreError
 from ...core.jobs import CronJobRepository
 from ...core.repositories import SessionRepository
@@ -12,7 +13,6 @@ from ...core.sessions import now_ms
 from ...net.tasks import Tasks
 from .executor import JobExecutor
 from .job_state import plan_next
-from .settings import CronSettings
 
 logger = logging.getLogger(__name__)
 

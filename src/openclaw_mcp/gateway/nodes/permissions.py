@@ -42,9 +42,8 @@ def scope_to_invoke(command: str) -> str:
     return ADMIN if command in ADMIN_COMMANDS else WRITE
 
 
-def read_deny_patterns(config: Any) -> tuple[str, ...]:
-    """`gateway.nodes.commands.deny` of a config, or its older name; * and ? are wildcards."""
-    nodes = _section(_section(config, "gateway"), "nodes")
+def read_deny_patterns(nodes: dict[str, Any]) -> tuple[str, ...]:
+    """`commands.deny` of the config's `gateway.nodes`, or its older name; * and ? are wildcards."""
     listed = _section(nodes, "commands").get("deny", nodes.get("denyCommands"))
     return tuple(word for word in listed if isinstance(word, str)) if isinstance(listed, list) else ()
 

@@ -162,7 +162,9 @@ class Authenticator:
         if peer.origin is not None and _origin_host(peer.origin) in self._origins:
             return
         reason = "origin missing or invalid" if peer.origin is None else "origin not allowed"
-        words = "open the Control UI from the gateway host or allow it in gateway.controlUi.allowedOrigins"
+        words = (
+            "open the Control UI from the gateway host, or start the gateway with its host in OPENCLAW_GATEWAY_HOSTS"
+        )
         details = {"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": reason}
         raise HandshakeRefused(RpcError(f"origin not allowed ({words})", details=details))
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from ...config.file import ConfigFile
+from ...config.locations import store_location
+from ...config.redaction import MASK, redact_secrets
+from ...config.roster import roster_from_config
 from ...config.rpc_methods import ConfigService
-from ...config.text import MASK, redact_secrets
-from ...config.views import media_settings, offers_completions, roster_from_config, store_location
 from ...core.agents import AgentRoster
-from ...core.model import Json
 from ...core.ports import ProcessGuard
 from ...core.rpc import RpcModule
 from ...net.orphan_reaper import OrphanReaper
@@ -114,7 +114,7 @@ async def assemble_gateway(options: GatewayOptions, address: str) -> AsyncIterat
                 runtimes={**models, **clis},
                 make_caller=equipment.make_run_caller,
                 run_scope=equipment.run_scope,
-                media_settings=lambda: media_settings(config.current.config),
+                media_settings=lambda: config.current.config.tools.get("media", {}),
             )
         )
         config.history, shelf.repository = memory.config_history, memory.devices
@@ -155,7 +155,7 @@ async def assemble_gateway(options: GatewayOptions, address: str) -> AsyncIterat
             memory.runs,
             roster=roster,
             has_token=gateway.has_token,
-            is_enabled=lambda: offers_completions(config.current.config),
+            is_enabled=lambda: config.current.config.gateway.http.endpoints.chat_completions.enabled,
         )
         attach = AttachMethods(
             gateway.grants,
@@ -203,10 +203,6 @@ def _build_cron(
     guard: ProcessGuard,
     permissions: JobPermissions,
 ) -> CronMethods:
-    def settings() -> Json:
-        found: Json = config.current.config.get("cron", {})
-        return found
-
     return CronMethods(
         SqlCronJobRepository(services.store),
         services.runs,
@@ -214,7 +210,7 @@ def _build_cron(
         gateway.publish,
         store_path=services.store.location,
         roster=roster,
-        config=settings,
+        settings=lambda: config.current.config.cron,
         channels=channels.channels,
         permissions=permissions,
         redact=lambda part: redact_secrets(part, MASK),

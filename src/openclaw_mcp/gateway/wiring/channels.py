@@ -11,7 +11,7 @@ from ...config.rpc_methods import ConfigService
 from ...core.agents import AgentRoster
 from ...core.channel import ChatAddress
 from ...core.claw_methods import DenialCheck
-from ...core.model import Caller, Json
+from ...core.model import Caller
 from ...core.rpc import Publish, RpcModule
 from ...store.local_messages import SqlLocalMessageRepository
 from ...store.messages import SqlInbox, SqlOutbox, SqlSenderApprovalRepository
@@ -47,9 +47,6 @@ async def open_channels(
     """
     local = LocalMethods(SqlLocalMessageRepository(stores.store), publish)
 
-    def current() -> Json:
-        return config.current.config
-
     books = ChannelRepositories(
         outbox=SqlOutbox(stores.store),
         inbox=SqlInbox(stores.store),
@@ -61,11 +58,11 @@ async def open_channels(
         stores.runs,
         factories={"local": local.create_channel, **(factories or {})},
         folder=folder / "channels",
-        config=current,
+        config=lambda: config.current.config,
         roster=roster,
         reset_session=stores.reset_session,
     )
-    files = FileRules(state=folder, roster=roster, config=current, token=token)
+    files = FileRules(state=folder, roster=roster, snapshot=lambda: config.current, token=token)
     actions = MessageActions(mailroom, MediaLoader(), file_access=files.access_for, tool_refusal=tool_refusal)
     changed = asyncio.Event()
 

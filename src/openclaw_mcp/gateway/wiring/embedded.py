@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...config.file import ConfigFile, invalid_config_error
-from ...config.views import media_settings, roster_from_config, store_location
+from ...config.locations import store_location
+from ...config.roster import roster_from_config
 from ...core.errors import ToolTimeout
 from ...core.gateway_port import GatewayEventHandler
 from ...core.model import Caller, Json
@@ -41,7 +42,7 @@ class EmbeddedGateway:
         snapshot = await asyncio.to_thread(lambda: ConfigFile(self._folder).read())
         if not snapshot.is_valid:
             raise invalid_config_error(snapshot.issues, snapshot.path)
-        roster, book = roster_from_config(snapshot.config), policy_rules.from_config(snapshot.config)
+        roster, book = roster_from_config(snapshot.config), policy_rules.from_config(snapshot.resolved)
         models = await self._stack.enter_async_context(
             model_runtimes(self._folder, lambda: snapshot.config, lambda: roster)
         )
@@ -53,16 +54,15 @@ class EmbeddedGateway:
                 self._events.emit,
                 roster=lambda: roster,
                 runtimes={**models, **clis},
-                media_settings=lambda: media_settings(snapshot.config),
-                tools=await self._open_tools(snapshot.config, book),
+                media_settings=lambda: snapshot.config.tools.get("media", {}),
+                tools=await self._open_tools(snapshot.config.mcp.servers, book),
                 make_caller=lambda claim: caller_under_rules(claim, book),
             )
         )
         self._methods = {method.name: method for room in memory.rpc_modules for method in room.methods()}
         return self
 
-    async def _open_tools(self, config: Json, rules: policy_rules.PolicyRules) -> Toolbox | None:
-        servers = config.get("mcp", {}).get("servers")
+    async def _open_tools(self, servers: Json, rules: policy_rules.PolicyRules) -> Toolbox | None:
         if not servers:
             return None
         from .embedded_tools import open_embedded_tools  # here for start-up: most agents here have no servers

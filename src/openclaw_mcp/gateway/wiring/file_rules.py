@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from ...config.file import CONFIG_FILE
-from ...config.views import store_location
+from ...config.file import CONFIG_FILE, Snapshot
+from ...config.locations import store_location
 from ...core.agents import AgentProfile, AgentRoster
-from ...core.model import Json
 from ...net.file_access import WORKSPACES_FOLDER, FileAccess, sendable_folders
 from ...net.state_dir import TOKEN_FILE
 from ..channels.message_actions import ActionContext
@@ -27,7 +26,7 @@ class FileRules(Struct, frozen=True, kw_only=True):
 
     state: Path
     roster: Callable[[], AgentRoster]
-    config: Callable[[], Json]
+    snapshot: Callable[[], Snapshot]
     token: str
 
     def access_for(self, context: ActionContext) -> FileAccess:
@@ -50,13 +49,13 @@ class FileRules(Struct, frozen=True, kw_only=True):
 
     def _secret_paths(self) -> Iterator[Path]:
         """Secrets that need not lie in the state directory, or are links there to somewhere else."""
-        config = self.config()
+        snapshot = self.snapshot()
         yield self.state / CONFIG_FILE
         yield self.state / TOKEN_FILE
-        store = store_location(self.state, config)
+        store = store_location(self.state, snapshot.config)
         if "://" not in store:
             yield from (Path(f"{store}{end}") for end in ("", "-wal", "-shm"))
-        yield from secret_files(config)
+        yield from secret_files(snapshot.resolved)
 
 
 def secret_files(config: Any) -> Iterator[Path]:

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from ...core.agents import AgentRoster
-from ...core.model import Json
+from ...core.config.config import Config
 from ...core.ports import AgentRuntime
 from ...net.gateway_client.address import is_local_gateway
 from ..agents.models.gateway_runtime import OpenClawRuntime, RemoteGateway
@@ -15,7 +15,7 @@ from ..agents.models.runtime import ModelRuntime
 
 @asynccontextmanager
 async def model_runtimes(
-    folder: Path, config: Callable[[], Json], roster: Callable[[], AgentRoster]
+    folder: Path, config: Callable[[], Config], roster: Callable[[], AgentRoster]
 ) -> AsyncIterator[Mapping[str, AgentRuntime]]:
     """`openai`, `anthropic` and `openclaw`. Entering costs nothing: what they need is made at the first turn."""
 

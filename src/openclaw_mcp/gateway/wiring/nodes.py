@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from ...core.config.config import Config
 from ...core.model import Json
 from ...core.repositories import PairingRepository
 from ...core.rpc import APPROVALS
@@ -74,10 +75,12 @@ class DatabasePairingStorage:
 
 @asynccontextmanager
 async def open_nodes(
-    gateway: GatewayServer, repository: PairingRepository, *, config: Callable[[], Json]
+    gateway: GatewayServer, repository: PairingRepository, *, config: Callable[[], Config]
 ) -> AsyncIterator[NodeToolSources]:
     """Nodes join this gateway, are approved, asked and listed while the block runs. Open it before it serves."""
-    async with NodeRegistry(repository, deny_patterns=lambda: permissions.read_deny_patterns(config())) as roll:
+    async with NodeRegistry(
+        repository, deny_patterns=lambda: permissions.read_deny_patterns(config().gateway.nodes)
+    ) as roll:
         telling = NodeReports(roll, gateway.publish)
         nodes = NodeService(
             roll,

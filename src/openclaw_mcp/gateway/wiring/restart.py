@@ -50,12 +50,12 @@ class InPlaceRestart:
             self._run_ended.set()
 
     def on_config_change(self, change: ConfigUpdate) -> None:
-        mode = change.after.config.get("gateway", {}).get("reload", {}).get("mode", "hybrid")
+        mode = change.after.config.gateway.reload.mode
         if change.reload == "restart" and mode in ("hybrid", "restart") and self._is_allowed():
             self._requested.set()
 
     def _is_allowed(self) -> bool:
-        return bool(self._config().config.get("commands", {}).get("restart", True))
+        return self._config().config.commands.restart
 
     async def wait_until_due(self) -> None:
         """Return when it is time."""

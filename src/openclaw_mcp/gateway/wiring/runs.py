@@ -133,7 +133,7 @@ async def open_store_services(
         return demo if name == demo.id else UnconfiguredRuntime(name, dict.fromkeys((demo.id, *known)))
 
     def patience(run: Run) -> float | None:
-        return roster().get_agent(run.agent_id).settings.get("timeoutSeconds")
+        return roster().get_agent(run.agent_id).settings.timeout_seconds
 
     async with open_store(location) as store:
         sessions = SqlSessionRepository(store)

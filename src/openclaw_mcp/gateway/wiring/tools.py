@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
+from ...config.file import Snapshot
 from ...config.rpc_methods import ConfigService, ConfigUpdate
 from ...core import session_keys
 from ...core.agents import AgentRoster
@@ -84,8 +85,8 @@ class AgentTools:
         self._delivery.connected.set_result(channels)
 
     async def __aenter__(self) -> Self:
-        self._apply_rules(self._config.current.config)
-        await self._server_sources.open(_server_entries(self._config.current.config))
+        self._apply_rules(self._config.current)
+        await self._server_sources.open(self._config.current.config.mcp.servers)
         self._quiet = self._config.changed.connect(self._on_config_change)
         self._app_sources.open()
         return self
@@ -138,7 +139,7 @@ class AgentTools:
         if session.spawned_by is not None and self._services is not None:
             began = await find_root_session(session.spawned_by, self._services.sessions)
             session = msgspec.structs.replace(session, spawned_by=began)
-        everybody = self._config.current.config.get("tools", {}).get("apps", {}).get("sessions") == "all"
+        everybody = self._config.current.config.tools.get("apps", {}).get("sessions") == "all"
         apps = self._app_sources.sources_for_session(session.key, include_all=everybody)
         return caller_for_session(session, options, rules=self._gateway.policy.rules, apps=apps)
 
@@ -186,7 +187,7 @@ class AgentTools:
         if runtime not in MODEL_RUNTIMES:
             return None
         try:
-            choose_model(model, read_providers(self._config.current.config), namesake=runtime)
+            choose_model(model, read_providers(self._config.current.config.models), namesake=runtime)
         except BadRequest as exc:
             return str(exc)
         return None
@@ -194,16 +195,16 @@ class AgentTools:
     def _read_settings(self) -> settings.DelegationSettings:
         return settings.parse_delegation_settings(self._config.current.config)
 
-    def _apply_rules(self, config: Json) -> None:
-        book = policy_rules.from_config(config)
+    def _apply_rules(self, snapshot: Snapshot) -> None:
+        book = policy_rules.from_config(snapshot.resolved)
         if book.problem is not None:
             logger.error("no tool is allowed to anybody: %s", book.problem)
         self._gateway.tools.default_agent = book.default_agent
         self._gateway.apply_rules(book)
 
     def _on_config_change(self, change: ConfigUpdate) -> None:
-        self._apply_rules(change.after.config)
-        before, after = _server_entries(change.before.config), _server_entries(change.after.config)
+        self._apply_rules(change.after)
+        before, after = change.before.config.mcp.servers, change.after.config.mcp.servers
         if before != after:
             self._server_sources.update(after)
 
@@ -238,11 +239,6 @@ def _empty_session(key: str, roster: AgentRoster) -> Session:
         updated_at=0,
         classification=session_keys.classify_key(key, roster),
     )
-
-
-def _server_entries(config: Json) -> Json:
-    servers = config.get("mcp", {}).get("servers", {})
-    return servers if isinstance(servers, dict) else {}
 
 
 class _ServerSources:

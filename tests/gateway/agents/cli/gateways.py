@@ -15,6 +15,7 @@ import psutil
 
 from openclaw_mcp.core.agent import AgentEvent, Turn, TurnCompleted, TurnFailed
 from openclaw_mcp.core.agents import AgentProfile
+from openclaw_mcp.core.config.agents import AgentSettings
 from openclaw_mcp.core.effects import CronAdded, RunEffects, SentMessage
 from openclaw_mcp.core.model import Caller, Grant, Sender
 from openclaw_mcp.gateway.agents.cli.claude import ClaudeAdapter
@@ -122,7 +123,9 @@ class CliHarness:
         program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(stand_in), str(self.calls)])} "$@"\n')
         program.chmod(0o755)
         env = {"HOME": str(self.home), **more.pop("runtimeEnv", {})}
-        settings = {"runtimeCommand": str(program), "runtimeEnv": env, **more}
+        self.settings = {"runtimeCommand": str(program), "runtimeEnv": env, **more}
+        """As the config writes them."""
+        settings = msgspec.convert(self.settings, AgentSettings)
         self.card = AgentProfile(id="main", runtime=cli, workspace=str(self.work), settings=settings)
         way = GatewayAccess(
             url="ws://127.0.0.1:1", grants=self.office, server_command=("our-server",), read_effects=read_effects

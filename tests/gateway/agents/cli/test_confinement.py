@@ -111,7 +111,7 @@ def settle(harness: CliHarness, cli: str) -> dict[str, str]:
 def started(tmp_path: Path, cli: str, **settings: Any) -> tuple[CliHarness, Any, Any]:
     """A run for a stranger, with all that in place: the harness, how the CLI was called, what lay in its homes."""
     harness = CliHarness(tmp_path, cli, **settings)
-    harness.card.settings["runtimeEnv"].update(settle(harness, cli))
+    harness.card.settings.runtime_env.update(settle(harness, cli))
     spying(harness, cli)
     harness.final(caller=STRANGER)
     return harness, harness.called(), json.loads((tmp_path / "seen.json").read_text())

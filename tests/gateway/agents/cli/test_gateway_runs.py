@@ -38,7 +38,7 @@ def configured(folder: Path, cli: str, *attempts: Any) -> CliHarness:
     harness = asyncio.run(_world(folder, cli, *attempts))
     state = folder / "state"
     state.mkdir()
-    settings = {**harness.card.settings, "id": "main", "runtime": cli, "workspace": str(harness.work)}
+    settings = {**harness.settings, "id": "main", "runtime": cli, "workspace": str(harness.work)}
     (state / "openclaw.json").write_text(json.dumps({"agents": {"list": [settings]}}))
     return harness
 

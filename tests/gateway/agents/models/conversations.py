@@ -5,8 +5,12 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
+
 from openclaw_mcp.core.agent import AgentEvent, PartialAnswer, Turn, TurnCompleted, TurnFailed
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.config.agents import AgentSettings
+from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.model import LOCAL_CALLER, Json
 from openclaw_mcp.gateway.agents.models.model_clients import ModelClients
 from openclaw_mcp.gateway.agents.models.runtime import ModelRuntime
@@ -34,8 +38,9 @@ class Agent:
         settings: Json | None = None, **more: Any,
     ) -> None:  # fmt: skip
         providers = {"fake": provider(api, model, **more)} if model is not None else {}
-        self._config = config or {"models": {"providers": providers}}
-        card = AgentProfile(id="main", settings={"model": "fake/m", **(settings or {})})
+        self._config = read_config(config or {"models": {"providers": providers}})
+        given = msgspec.convert({"model": "fake/m", **(settings or {})}, AgentSettings)
+        card = AgentProfile(id="main", settings=given)
         self._roster = AgentRoster(agents=(card,))
         self.shop = ModelClients()
         self._runtime = ModelRuntime(api, self.shop, config=lambda: self._config, roster=lambda: self._roster)

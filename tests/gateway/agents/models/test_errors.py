@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.agent import ModelSelected, Notice, PartialAnswer, ToolOutcome, ToolUse, TurnCompleted
+from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.model import Json, ToolCall, ToolResult, text_result
 from openclaw_mcp.gateway.agents.models import api_keys, history
 from openclaw_mcp.gateway.agents.models.errors import ModelError, error_from_response, error_from_stream, retry_after
@@ -427,7 +428,9 @@ def test_keys_come_from_the_environment_or_a_private_file(tmp_path: Path, monkey
         "plain", "${A_KEY}", {"source": "env", "id": "A_KEY"}, {"source": "file", "path": str(bare)},
         {"source": "file", "path": str(inside), "id": "/a/b~1c"},
     ]  # fmt: skip
-    fake = read_providers({"models": {"providers": {"x": {"baseUrl": "http://x", "apiKey": given}}}})["x"]
+    fake = read_providers(
+        read_config({"models": {"providers": {"x": {"baseUrl": "http://x", "apiKey": given}}}}).models
+    )["x"]
     ring = api_keys.KeyRing(fake)
 
     async def read() -> list[str | None]:
@@ -450,13 +453,14 @@ def test_a_key_comes_from_the_keyring_of_the_desktop(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import asyncio, keyring\n"
+        "from openclaw_mcp.core.config.config import read_config\n"
         "from openclaw_mcp.gateway.agents.models.api_keys import KeyRing\n"
         "from openclaw_mcp.gateway.agents.models.settings import read_providers\n"
         "from openclaw_mcp.gateway.agents.models.errors import ModelError\n"
         "keyring.set_password('openclaw-mcp', 'lab', 'sk-9')\n"
         "for account in ('lab', 'other'):\n"
         "    given = {'apiKey': {'source': 'keyring', 'id': account}}\n"
-        "    ring = KeyRing(read_providers({'models': {'providers': {'x': given}}})['x'])\n"
+        "    ring = KeyRing(read_providers(read_config({'models': {'providers': {'x': given}}}).models)['x'])\n"
         "    try:\n"
         "        print(asyncio.run(ring.read(ring.sort_sources()[0])))\n"
         "    except ModelError as exc:\n"

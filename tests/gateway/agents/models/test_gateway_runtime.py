@@ -19,6 +19,7 @@ from openclaw_mcp.core.agent import (
     TurnFailed,
 )
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.model import LOCAL_CALLER, Json
 from openclaw_mcp.gateway.agents.models.gateway_runtime import OpenClawRuntime
 
@@ -79,7 +80,7 @@ def message(*blocks: Json) -> Json:
 
 async def events_of(gateway: TwinGateway, *, config: Json = REMOTE, **more: Any) -> list[AgentEvent]:
     roster = AgentRoster(agents=(AgentProfile(id="main"),))
-    runtime = OpenClawRuntime(gateway.dial, config=lambda: config, roster=lambda: roster)
+    runtime = OpenClawRuntime(gateway.dial, config=lambda: read_config(config), roster=lambda: roster)
     turn = Turn(
         run_id="r",
         agent_id="main",

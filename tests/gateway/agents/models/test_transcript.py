@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.config.agents import AgentSettings
+from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, ToolSpec, text_result
 from openclaw_mcp.gateway.agents.models.model_clients import ModelClients
 from openclaw_mcp.gateway.agents.models.runtime import ModelRuntime
@@ -27,8 +29,10 @@ def test_tools_and_cuts_are_in_the_history(tmp_path: Path) -> None:
 
     async def talk() -> None:
         with FakeModel(call("look"), say("It is a cat."), say("Noted.")) as model:
-            config = {"models": {"providers": {"fake": provider("openai", model, models=[SMALL])}}}
-            roster = AgentRoster(agents=(AgentProfile(id="main", runtime="openai", settings={"model": "fake/m"}),))
+            config = read_config({"models": {"providers": {"fake": provider("openai", model, models=[SMALL])}}})
+            roster = AgentRoster(
+                agents=(AgentProfile(id="main", runtime="openai", settings=AgentSettings(model="fake/m")),)
+            )
             shop = ModelClients()
             runtime = ModelRuntime("openai", shop, config=lambda: config, roster=lambda: roster)
             desk = ToolDispatcher(ToolRegistry({"test": Tools(look=look)}), policy=_allow)

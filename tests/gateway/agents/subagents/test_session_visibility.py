@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.agents import AgentRoster
+from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.model import Caller, Grant
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, RpcCall, RpcError
 from openclaw_mcp.core.sessions import NewSession, Subagent
@@ -162,4 +163,4 @@ def test_a_ring_of_parents_ends(tmp_path: Path) -> None:
 )
 def test_settings_out_of_bounds_are_named(config: dict[str, Any], words: str) -> None:
     with pytest.raises(RpcError, match=words):
-        settings_of(config)
+        settings_of(read_config(config))

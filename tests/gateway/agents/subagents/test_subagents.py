@@ -295,7 +295,7 @@ def test_a_model_of_a_provider_nobody_set_up_sends_nobody_off(house: World) -> N
     told = house.ask("sessions.spawn", **asked)
 
     assert told["status"] == "error"
-    assert told["error"].startswith('the model "nosuch/m" is of a provider nobody set up')
+    assert told["error"].startswith('the model "nosuch/m" is of a provider that is not configured')
     assert house.ask("sessions.list", spawnedBy="agent:main:models")["sessions"] == []
 
 

@@ -31,7 +31,7 @@ from .grant_bridge import GatewayAccess, RunGatewayAccess, open_gateway_access
 from .process import RUN_MARK_VARIABLE, CliCommand, CliProcess, CliSilentError
 from .prompt import build_system_prompt, format_history
 from .run_folder import RunFolders
-from .settings import CliSettings, base_environment, find_secrets, parse_cli_settings
+from .settings import CliSettings, base_environment, cli_settings, find_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class CliAgent:
     async def _prepare(self, turn: agent.Turn, stack: AsyncExitStack) -> "PreparedTurn | agent.TurnFailed":
         profile = self._context.get_agent(turn.agent_id)
         check_model_name(_model_name(turn, profile))  # wherever it comes from: it becomes an argument
-        settings = parse_cli_settings(profile.settings)
+        settings = cli_settings(profile.settings)
         env = base_environment() | dict(settings.env)
         command = settings.command or self._adapter.program
         program = await asyncio.to_thread(_find_program, command, env["PATH"])
@@ -187,7 +187,7 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
         note = None
         if self.confined_folder:
             note = await asyncio.to_thread(read_workspace_instructions, self.workspace, self.adapter.instructions_file)
-        instructions = (self.profile.settings.get("systemPrompt"), note, turn.system_prompt)
+        instructions = (self.profile.settings.system_prompt, note, turn.system_prompt)
         seen = [each for each in turn.attachments if _is_visible(each, self.adapter.media_types)]
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="try-", dir=self.folder))
         return CliTurn(

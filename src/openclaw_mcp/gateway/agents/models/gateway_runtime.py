@@ -24,6 +24,7 @@ from ....core.agent import (
 )
 from ....core.agent import TurnCompleted as Answered
 from ....core.agents import AgentProfile, AgentRoster
+from ....core.config.config import Config
 from ....core.errors import BadRequest, OpenClawError
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
@@ -61,7 +62,7 @@ class OpenClawRuntime:
     media_types: tuple[str, ...] = ("",)
 
     def __init__(
-        self, connect: RemoteGatewayConnector, *, config: Callable[[], Json], roster: Callable[[], AgentRoster]
+        self, connect: RemoteGatewayConnector, *, config: Callable[[], Config], roster: Callable[[], AgentRoster]
     ) -> None:
         self._connect = connect
         self._config = config
@@ -106,20 +107,20 @@ class OpenClawRuntime:
         return self._connections[place]
 
 
-def _target(config: Json, turn: Turn, profile: AgentProfile) -> tuple[ModelProvider, str]:
+def _target(config: Config, turn: Turn, profile: AgentProfile) -> tuple[ModelProvider, str]:
     """Which gateway and which of its agents: the agent's model says, else `gateway.remote` and `main`."""
-    providers: Mapping[str, ModelProvider] = read_providers(config)
-    first = turn.model or model_choices(profile.settings.get("model"))[0]
+    providers: Mapping[str, ModelProvider] = read_providers(config.models)
+    first = turn.model or model_choices(profile.settings.model)[0]
     if first:
         name, agent = split_model_name(first, providers)
         if name in providers and providers[name].api == "openclaw":
             return providers[name], agent or "main"
-    remote = config.get("gateway", {}).get("remote", {})
-    if not remote.get("url"):
+    remote = config.gateway.remote
+    if not remote.url:
         words = 'set gateway.remote.url, or a provider with api "openclaw" and the model provider/agent'
         raise BadRequest(f"no gateway is named; {words}")
-    keys = (KeySource("value", remote["token"]),) if remote.get("token") else ()
-    return ModelProvider(name="gateway.remote", api="openclaw", base_url=remote["url"], keys=keys), "main"
+    keys = (KeySource("value", remote.token),) if remote.token else ()
+    return ModelProvider(name="gateway.remote", api="openclaw", base_url=remote.url, keys=keys), "main"
 
 
 def _new_key(turn: Turn, agent: str) -> str:
@@ -132,7 +133,7 @@ def _new_key(turn: Turn, agent: str) -> str:
 
 def _params(turn: Turn, profile: AgentProfile, key: str) -> Json:
     """Instructions go with the first message: the other gateway's agent has a prompt of its own."""
-    told = [profile.settings.get("systemPrompt"), turn.system_prompt] if turn.resume is None else []
+    told = [profile.settings.system_prompt, turn.system_prompt] if turn.resume is None else []
     message = "\n\n".join(part for part in (*told, turn.prompt) if part)
     params: Json = {"sessionKey": key, "message": message, "queueMode": "followup"}
     if turn.thinking:

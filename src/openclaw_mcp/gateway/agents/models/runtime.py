@@ -6,13 +6,13 @@ from typing import Final
 
 from ....core.agent import AgentEvent, Turn, TurnFailed
 from ....core.agents import AgentProfile, AgentRoster
+from ....core.config.config import Config
 from ....core.errors import BadRequest, OpenClawError
-from ....core.model import Json
 from ....core.providers import candidate_models
 from ....net.file_access import FileAccess, FileRefused, read_file
 from .event_stream import EmitEvent, stream_events
 from .model_clients import ModelClients
-from .settings import ModelChoice, ModelProvider, choose_model, parse_limits, read_providers
+from .settings import ModelChoice, ModelProvider, choose_model, read_providers
 from .turn_loop import AgentLoop
 
 MAX_INSTRUCTIONS_LENGTH: Final = 60_000  # characters of a workspace's own instructions
@@ -27,19 +27,19 @@ class ModelRuntime:
     media_types: tuple[str, ...] = ("image/",)
 
     def __init__(
-        self, id: str, clients: ModelClients, *, config: Callable[[], Json], roster: Callable[[], AgentRoster]
+        self, id: str, clients: ModelClients, *, config: Callable[[], Config], roster: Callable[[], AgentRoster]
     ) -> None:
         self.id = id
         self._clients = clients
         self._config = config
         self._roster = roster
-        self._provider_cache: tuple[Json, Mapping[str, ModelProvider]] | None = None
+        self._provider_cache: tuple[Config, Mapping[str, ModelProvider]] | None = None
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent, None]:
         async def work(tell: EmitEvent) -> AgentEvent:
             card = self._roster().get_agent(turn.agent_id)
             try:
-                choices, limits = self._choices(turn, card), parse_limits(card.settings)
+                choices, limits = self._choices(turn, card), card.settings.limits
                 return await AgentLoop(
                     turn, self._clients, choices, limits, system=_system_prompt(turn, card), emit=tell
                 ).run()
@@ -56,13 +56,13 @@ class ModelRuntime:
     def _providers(self) -> Mapping[str, ModelProvider]:
         config = self._config()
         if self._provider_cache is None or self._provider_cache[0] is not config:
-            self._provider_cache = config, read_providers(config)
+            self._provider_cache = config, read_providers(config.models)
         return self._provider_cache[1]
 
     def _choices(self, turn: Turn, profile: AgentProfile) -> list[ModelChoice]:
         """Those the run is judged by; where nobody judges, the session's model or the agent's, and its fallbacks."""
         providers = self._providers()
-        words = turn.candidate_models or candidate_models(self.id, profile.settings.get("model"), providers, turn.model)
+        words = turn.candidate_models or candidate_models(self.id, profile.settings.model, providers, turn.model)
         if not words:
             raise BadRequest(f"it has no model; set agents.defaults.model, such as {self.id}/MODEL")
         choices = [choose_model(word, providers) for word in words]
@@ -73,7 +73,7 @@ class ModelRuntime:
 
 
 def _system_prompt(turn: Turn, profile: AgentProfile) -> str:
-    parts = [profile.settings.get("systemPrompt"), turn.system_prompt]
+    parts = [profile.settings.system_prompt, turn.system_prompt]
     workspace = turn.cwd or profile.workspace
     if workspace:
         folder = Path(workspace).expanduser()

@@ -1,13 +1,21 @@
-"""What the config says of models: providers, their models and keys, an agent's choices and limits. Pure."""
+"""The providers of models, their models and keys, as the config names them; the choice of one. Pure."""
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
+from ....core.config.models import (
+    ApiKey,
+    EnvironmentKey,
+    FileKey,
+    KeyringKey,
+    ModelEntry,
+    ModelsConfig,
+    ProviderEntry,
+)
 from ....core.errors import BadRequest
-from ....core.model import Json
 from ....core.providers import BUILTIN_PROVIDERS, ModelApi, provider_api, split_model_name
 
 KNOWN_PROVIDERS: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -17,9 +25,6 @@ KNOWN_PROVIDERS: Final[Mapping[str, tuple[str, str | None]]] = {
 }
 """Of the well-known providers: their address, and the environment variable their key is in."""
 
-KEYRING_SERVICE: Final = "openclaw-mcp"  # the service keys are kept under, there as elsewhere in the house
-DEFAULT_WINDOW: Final = 128_000  # tokens, of a model the config says nothing about; what most hosted ones have at least
-IDLE_LIMIT: Final = 120.0  # seconds a model may say nothing at all; long thinkers send pings or thoughts meanwhile
 _UNRESOLVED = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 
 
@@ -43,7 +48,7 @@ class TokenCost(Struct, frozen=True, rename="camel"):
 
 class ModelInfo(Struct, frozen=True, kw_only=True):
     id: str
-    window: int = DEFAULT_WINDOW
+    window: int = ModelEntry(id="").context_window
     max_output: int | None = None
     accepts_images: bool = True
     """Whether it takes images."""
@@ -58,7 +63,7 @@ class ModelProvider(Struct, frozen=True, kw_only=True):
     keys: tuple[KeySource, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     models: tuple[ModelInfo, ...] = ()
-    idle_limit: float = IDLE_LIMIT
+    idle_limit: float = ProviderEntry().timeout_seconds
 
     def find_model(self, id: str) -> ModelInfo:
         return next((card for card in self.models if card.id == id), ModelInfo(id=id))
@@ -75,69 +80,50 @@ class ModelChoice(Struct, frozen=True):
         return f"{self.provider.name}/{self.model.id}"
 
 
-class ModelRunLimits(Struct, frozen=True, kw_only=True):
-    """What one run may use, each a key of `agents.defaults.limits` and of an agent's own `limits`.
-
-    The time it may take is the run's own matter: `timeoutSeconds`, whatever the runtime.
-    """
-
-    model_calls: int = 50
-    """A model that needs more steps than this is most likely going in circles."""
-    tool_calls: int = 200
-    parallel_tools: int = 8
-    """Tool calls of one answer that go at once; the others wait."""
-    tokens: int = 4_000_000
-    """Read and written together, as the provider counts them."""
-    retries: int = 3
-    """Times one request is tried again while the trouble may pass."""
-
-
-def read_providers(config: Json) -> dict[str, ModelProvider]:
+def read_providers(models: ModelsConfig) -> dict[str, ModelProvider]:
     """Every provider by name: the well-known ones, overlaid by `models.providers`."""
-    given: Mapping[str, Any] = config.get("models", {}).get("providers", {})
-    return {name: _parse_provider(name, given.get(name) or {}) for name in (*BUILTIN_PROVIDERS, *given)}
+    return {
+        name: _read_provider(name, models.providers.get(name, ProviderEntry()))
+        for name in (*BUILTIN_PROVIDERS, *models.providers)
+    }
 
 
-def _parse_provider(name: str, config: Json) -> ModelProvider:
+def _read_provider(name: str, entry: ProviderEntry) -> ModelProvider:
     base, variable = KNOWN_PROVIDERS.get(name, ("", None))
-    written = config.get("apiKey")
-    sources = tuple(_parse_key(one) for one in (written if isinstance(written, list) else [written]) if one)
-    if not sources and variable is not None:
-        sources = (KeySource("env", variable),)
+    written = entry.api_key if isinstance(entry.api_key, tuple) else (entry.api_key,)
+    keys = tuple(_read_key(one) for one in written if one)
     return ModelProvider(
         name=name,
-        api=provider_api(name, config.get("api")),
-        base_url=str(config.get("baseUrl") or base).rstrip("/"),
-        keys=sources,
-        headers=tuple(sorted((str(k), str(v)) for k, v in (config.get("headers") or {}).items())),
-        models=tuple(_parse_model(one) for one in config.get("models") or ()),
-        idle_limit=float(config.get("timeoutSeconds") or IDLE_LIMIT),
+        api=provider_api(name, entry.api),
+        base_url=(entry.base_url or base).rstrip("/"),
+        keys=keys or ((KeySource("env", variable),) if variable is not None else ()),
+        headers=tuple(sorted(entry.headers.items())),
+        models=tuple(map(_read_model, entry.models)),
+        idle_limit=entry.timeout_seconds,
     )
 
 
-def _parse_key(config: Any) -> KeySource:
-    if isinstance(config, str):
-        unset = _UNRESOLVED.fullmatch(config)  # the config replaces what the environment has
-        return KeySource("env", unset[1]) if unset else KeySource("value", config)
-    match config.get("source"):
-        case "env":
-            return KeySource("env", str(config.get("id", "")))
-        case "file":
-            return KeySource("file", str(config.get("path", "")), str(config.get("id", "")))
-        case _:
-            return KeySource("keyring", str(config.get("service") or KEYRING_SERVICE), str(config.get("id", "")))
+def _read_key(written: ApiKey) -> KeySource:
+    match written:
+        case EnvironmentKey():
+            return KeySource("env", written.id)
+        case FileKey():
+            return KeySource("file", written.path, written.id)
+        case KeyringKey():
+            return KeySource("keyring", written.service, written.id)
+    unset = _UNRESOLVED.fullmatch(written)  # a variable the environment has was replaced when the config was read
+    return KeySource("env", unset[1]) if unset else KeySource("value", written)
 
 
-def _parse_model(config: Json) -> ModelInfo:
-    cost = config.get("cost")
-    names = {"input": "input", "output": "output", "cache_read": "cacheRead", "cache_write": "cacheWrite"}
+def _read_model(entry: ModelEntry) -> ModelInfo:
+    cost = {name: float(entry.cost.get(name) or 0) for name in ("input", "output", "cacheRead", "cacheWrite")}
     return ModelInfo(
-        id=str(config["id"]),
-        window=int(config.get("contextWindow") or DEFAULT_WINDOW),
-        max_output=config.get("maxTokens"),
-        accepts_images="image" in (config.get("input") or ["text"]),
-        supports_reasoning=bool(config.get("reasoning")),
-        cost=TokenCost(**{ours: float(cost.get(theirs) or 0) for ours, theirs in names.items()}) if cost else None,
+        id=entry.id,
+        window=entry.context_window,
+        max_output=entry.max_tokens,
+        accepts_images="image" in entry.input,
+        supports_reasoning=entry.reasoning,
+        cost=convert(cost, TokenCost) if entry.cost else None,
     )
 
 
@@ -150,7 +136,8 @@ def choose_model(
         raise BadRequest(f'the model "{model_name}" names no provider; write it as provider/model')
     if name not in providers:
         raise BadRequest(
-            f'the model "{model_name}" is of a provider nobody set up; add models.providers.{name} to the config'
+            f'the model "{model_name}" is of a provider that is not configured; '
+            f"add models.providers.{name} to the config"
         )
     provider = providers[name]
     if not provider.base_url:
@@ -158,16 +145,3 @@ def choose_model(
     if not model:
         raise BadRequest(f'the model "{model_name}" has no name after the provider; write it as provider/model')
     return ModelChoice(provider, provider.find_model(model))
-
-
-def parse_limits(settings: Json) -> ModelRunLimits:
-    given = settings.get("limits") or {}
-    return ModelRunLimits(
-        **{ours: given[theirs] for ours, theirs in LIMIT_KEYS.items() if given.get(theirs) is not None}
-    )
-
-
-LIMIT_KEYS: Final = {
-    "model_calls": "modelCalls", "tool_calls": "toolCalls", "parallel_tools": "parallelTools", "tokens": "tokens",
-    "retries": "retries",
-}  # fmt: skip

@@ -7,6 +7,7 @@ import msgspec
 
 from ....core.agent import AgentEvent, ModelSelected, Notice, PartialAnswer, ThinkingText, Turn, TurnFailed, Usage
 from ....core.agent import TurnCompleted as Answered
+from ....core.config.agents import ModelRunLimits
 from ....core.model import Json
 from . import context_window, history
 from .errors import ContextOverflow, ModelError
@@ -24,7 +25,7 @@ from .messages import (
     ToolResultPart,
 )
 from .model_clients import ModelClients, ModelFailover, StreamHandler
-from .settings import ModelChoice, ModelRunLimits
+from .settings import ModelChoice
 from .turn_tools import TurnTools
 
 SHRINK_FACTOR: Final = 0.6  # of its size is left to a conversation each time a provider says it is too long

@@ -1,4 +1,4 @@
-"""What the config says about sub-agents and about sessions that look at each other. Pure."""
+"""The config's rules for sub-agents and for sessions that see each other. Pure."""
 
 from fnmatch import fnmatchcase
 from typing import Annotated, Final, Literal
@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from ....core.config.config import Config
 from ....core.model import Json
 from ....core.providers import has_provider_rules
 from ....core.rpc import RpcError
@@ -13,6 +14,7 @@ from ....core.rpc import RpcError
 DEEPEST: Final = 5  # spawns under one another, whatever the config says: each multiplies the work
 MAX_CHILDREN: Final = 100  # of one session at once, likewise
 MAX_TURNS: Final = 5  # between two agents after a message
+PROVIDER_RULES: Final = "(provider rules)"  # a name no config has
 
 Visibility = Literal["self", "tree", "agent", "all"]
 Count = Annotated[int, Meta(ge=0)]
@@ -74,7 +76,7 @@ class DelegationSettings(Struct, frozen=True, kw_only=True):
     agents: _Agents = _Agents()
     tools: _Tools = _Tools()
     session: _Session = _Session()
-    provider_rules: bool = field(default=False, name="(provider rules)")  # a name no config has
+    provider_rules: bool = field(default=False, name=PROVIDER_RULES)
     """Whether rules about tools go by the model's provider."""
 
     @property
@@ -95,7 +97,7 @@ class DelegationSettings(Struct, frozen=True, kw_only=True):
         return tuple(word.strip().lower() for word in (self.subagents.allow_agents if own is None else own))
 
     def default_model(self, agent: str) -> str | None:
-        """What a sub-agent of that kind works with, unless asked otherwise."""
+        """The model of a sub-agent of that kind, unless the request names another."""
         return self._overrides(agent).model or self.subagents.model
 
     def separation_reason(self, one: str, other: str) -> str | None:
@@ -112,12 +114,18 @@ class DelegationSettings(Struct, frozen=True, kw_only=True):
         return next((entry.subagents for entry in self.agents.list if entry.id == agent), _SubagentOverrides())
 
 
-def parse_delegation_settings(config: Json) -> DelegationSettings:
-    """Raises Fault when they can't be understood: then nothing is handed on."""
+def parse_delegation_settings(config: Config) -> DelegationSettings:
+    """Raises RpcError when they can't be understood: then no work is handed on."""
+    agents = config.agents
+    listed = [{"id": agent.id, "subagents": agent.subagents, "tools": agent.tools} for agent in agents.list]
+    written: Json = {
+        "agents": {"defaults": {"subagents": agents.defaults.subagents}, "list": listed},
+        "tools": config.tools,
+        "session": {"agentToAgent": config.session.agent_to_agent},
+    }
     try:
-        found = msgspec.convert(config, DelegationSettings)
-        return msgspec.structs.replace(found, provider_rules=has_provider_rules(config))
+        return msgspec.convert({**written, PROVIDER_RULES: has_provider_rules(written)}, DelegationSettings)
     except msgspec.ValidationError as exc:
         raise RpcError(
-            f"openclaw.json: {exc}; until that is put right no work is handed on", kind="UNAVAILABLE"
+            f"openclaw.json: {exc}; until that is corrected no work is handed on", kind="UNAVAILABLE"
         ) from None

@@ -1,31 +1,17 @@
 """One Matrix account as `channels.matrix` in openclaw.json describes it."""
 
-from typing import Literal
-
-from msgspec import Struct, ValidationError, convert
+from msgspec import ValidationError, convert
 
 from ....core.channel import ChannelRefused
+from ....core.config.channels import MatrixAccount
 from ....core.model import Json
-from ..secrets import DEFAULT_ACCOUNT, read_secret
+from ..secrets import read_secret
+from ..settings import DEFAULT_ACCOUNT
 
 
-class MatrixSettings(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Further keys of the section are the mailroom's: who may write, and when we answer."""
-
-    homeserver: str = ""
-    user_id: str | None = None
-    access_token: str | None = None
-    access_token_file: str | None = None
-    password: str | None = None
-    password_file: str | None = None
-    device_name: str = "openclaw"
-    encryption: bool = False
-    auto_join: Literal["off", "allowlist", "always"] = "off"
-    """Whose invitations are accepted; `off`: nobody's."""
-    auto_join_allowlist: tuple[str, ...] = ()
-    """Ids of people who may invite us, and ids or aliases of rooms we may be invited to."""
+class MatrixSettings(MatrixAccount, frozen=True):
     media_max_mb: float = 20
-    """Megabytes of one attachment, either way."""
+    """Megabytes of one attachment, in both directions."""
 
     @classmethod
     def read(cls, config: Json) -> "MatrixSettings":
@@ -43,7 +29,7 @@ class MatrixSettings(Struct, frozen=True, kw_only=True, rename="camel"):
         return int(self.media_max_mb * (1 << 20))
 
     def resolve_token(self, account: str) -> str | None:
-        """The environment speaks for the default account alone: two with one token would answer twice."""
+        """The environment is for the default account alone: two with one token would answer twice."""
         own = account == DEFAULT_ACCOUNT and not self.password and not self.password_file
         return read_secret(self.access_token, self.access_token_file, "MATRIX_ACCESS_TOKEN" if own else None)
 

@@ -5,32 +5,22 @@ import hmac
 import re
 from typing import Final
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import ValidationError, convert
 
 from ....core.channel import ChannelRefused
+from ....core.config.channels import TELEGRAM_API_URL, TelegramAccount
 from ....core.model import Json
-from ..secrets import DEFAULT_ACCOUNT, read_secret
+from ..secrets import read_secret
+from ..settings import DEFAULT_ACCOUNT
 
 TOKEN_PATTERN: Final = re.compile(r"\d+:[A-Za-z0-9_-]{10,}")
 SECRET_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,256}")  # what Telegram accepts in its header
-TELEGRAM_API_URL: Final = "https://api.telegram.org"
 MAX_MEDIA_MB: Final = 50  # what the Bot API sends; a local server sends more, which fits few chats
 
 
-class TelegramSettings(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Further keys of the section are the mailroom's: who may write, and when we answer."""
-
-    bot_token: str | None = None
-    token_file: str | None = None
-    base_url: str = TELEGRAM_API_URL
-    """Another server of the Bot API: one's own, or a test's."""
-    webhook_url: str | None = None
-    """The public https address under which Telegram reaches this channel's path; without it we poll."""
-    webhook_secret: str | None = None
-    webhook_secret_file: str | None = None
+class TelegramSettings(TelegramAccount, frozen=True):
     media_max_mb: float = 20
-    """Megabytes of one attachment. The Bot API gives out files of 20 MB and takes such of 50."""
-    link_preview: bool = True
+    """Megabytes of one attachment. The Bot API serves files of 20 MB and accepts files of 50."""
 
     @classmethod
     def read(cls, config: Json) -> "TelegramSettings":
@@ -39,7 +29,7 @@ class TelegramSettings(Struct, frozen=True, kw_only=True, rename="camel"):
             settings = convert(config, cls)
         except ValidationError as exc:
             raise ChannelRefused(f"channels.telegram is not right: {exc}") from exc
-        own = settings.base_url != TELEGRAM_API_URL  # a Bot API server of one's own calls plain http too
+        own = settings.base_url != TELEGRAM_API_URL  # one's own Bot API server may call plain http too
         if settings.webhook_url is not None and not settings.webhook_url.startswith("https://") and not own:
             raise ChannelRefused("channels.telegram.webhookUrl must begin with https://, which Telegram insists on")
         return settings
@@ -49,7 +39,7 @@ class TelegramSettings(Struct, frozen=True, kw_only=True, rename="camel"):
         return int(min(self.media_max_mb, MAX_MEDIA_MB) * (1 << 20))
 
     def resolve_token(self, account: str) -> str:
-        """The environment speaks for the default account alone: two that poll with one token get nowhere."""
+        """The environment is for the default account alone: two that poll with one token block each other."""
         token = read_secret(
             self.bot_token, self.token_file, "TELEGRAM_BOT_TOKEN" if account == DEFAULT_ACCOUNT else None
         )
@@ -62,7 +52,7 @@ class TelegramSettings(Struct, frozen=True, kw_only=True, rename="camel"):
         return token
 
     def resolve_webhook_secret(self, account: str) -> str:
-        """What Telegram says with each call of the webhook. Unless one is set, one that only the token gives away."""
+        """The secret in each call of the webhook: the one that is set, else one computed from the token."""
         own = read_secret(self.webhook_secret, self.webhook_secret_file, None)
         if own is not None and not SECRET_PATTERN.fullmatch(own):
             raise ChannelRefused("channels.telegram.webhookSecret may hold 1 to 256 letters, digits, _ and - only")

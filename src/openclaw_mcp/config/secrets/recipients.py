@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ..core.errors import BadRequest
-from ..core.model import Json
-from .secret_names import has_secret_holder, is_secret_name
-from .text import REDACTED, USER_NAMED_SECTIONS, ConfigPath, is_secret, join_path, value_at, walk_values
+from ...core.errors import BadRequest
+from ...core.model import Json
+from ..parsing import ConfigPath, join_path, value_at, walk_values
+from ..redaction import REDACTED, USER_NAMED_SECTIONS, is_secret
+from .names import has_secret_holder, is_secret_name
 
 ADDRESS_NAME: Final = re.compile(
     r"(?P<of>.*?)(homeserver|base_?url|url|uri|endpoint|hostname|host|address|server)", re.IGNORECASE

@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from .secret_arguments import TOKEN_PATTERNS
-from .secret_names import SECRET_WORD, SHORT_SECRET_WORD
+from .arguments import TOKEN_PATTERNS
+from .names import SECRET_WORD, SHORT_SECRET_WORD
 
 _SECRET_WORD: Final = f"({SECRET_WORD}|credentials)"
 TOKEN_COUNTS: Final = (

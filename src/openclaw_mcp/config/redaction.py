@@ -1,21 +1,22 @@
-"""The config file's text: JSON or JSON5, read into values; secrets taken out of it and put back in place."""
+"""Secrets taken out of a config, and put back in place."""
 
 import json
 import os
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 
+from ..core.config.keys import SECRET
 from ..core.errors import BadRequest
 from ..core.model import Json
-from .key_permissions import SECRET, class_of
-from .secret_addresses import address_origin, has_private_path, has_random_segment
-from .secret_arguments import LOOKBACK_LIMIT, is_secret_argument, variable_prefix
-from .secret_names import VALUE_NAMES, has_secret_holder, is_auth_name, is_plural_name, is_secret_name, is_webhook_name
-from .secret_texts import SECRET_HINT, SECRET_IN_JSON, SECRET_OPTION, SECRET_TEXT
+from .key_permissions import class_of
+from .parsing import REFERENCE, ConfigPath, join_path, map_values, parse, value_at, walk_values
+from .secrets.addresses import address_origin, has_private_path, has_random_segment
+from .secrets.arguments import LOOKBACK_LIMIT, is_secret_argument, variable_prefix
+from .secrets.names import VALUE_NAMES, has_secret_holder, is_auth_name, is_plural_name, is_secret_name, is_webhook_name
+from .secrets.patterns import SECRET_HINT, SECRET_IN_JSON, SECRET_OPTION, SECRET_TEXT
 
 REDACTED: Final = "__OPENCLAW_REDACTED__"
 BAD_PLACEHOLDER: Final = (
@@ -24,9 +25,6 @@ BAD_PLACEHOLDER: Final = (
 MASK: Final = "***"
 """Stands for a secret where people read it and nobody writes it back."""
 NUMBERED_MARK: Final = re.compile(rf"{REDACTED}[0-9a-f]{{16}}_\d+")
-LARGEST_CONFIG: Final = 5 * 1024 * 1024  # bytes; a config beyond this is not one
-DEEPEST_NESTING: Final = 64
-REFERENCE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 ONLY_REFERENCE: Final = re.compile(rf"(Bearer )?{REFERENCE.pattern}")
 USER_NAMED_SECTIONS: Final = frozenset(
     {"servers", "providers", "channels", "accounts", "groups", "entries", "identityLinks", "byProvider"}
@@ -43,66 +41,6 @@ TOML_ARGUMENT: Final = re.compile(r"(?P<name>[\w.\"'-]+\s*=).+", re.DOTALL)
 """An argument that may be TOML."""
 COMMENT: Final = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(//[^\n\r\u2028\u2029]*|/\*.*?\*/)""", re.DOTALL)
 """A comment, its first group; or a text, so that what looks like a comment inside of one is none."""
-ConfigPath = tuple[str | int, ...]
-
-
-def parse(text: str) -> Json:
-    """The object `text` says. Raises BadRequest naming line and column."""
-    if len(text.encode()) > LARGEST_CONFIG:
-        raise BadRequest(f"the config is larger than {LARGEST_CONFIG} bytes")
-    try:
-        value: Any = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        value = _parse_json5(text)
-    if not isinstance(value, dict):
-        raise BadRequest("the config must be an object: { ... }")
-    for path, _ in walk_values(value):
-        if len(path) > DEEPEST_NESTING:
-            raise BadRequest(f"the config is nested deeper than {DEEPEST_NESTING} levels")
-    return value
-
-
-def _parse_json5(text: str) -> Any:
-    import pyjson5  # here for start-up: a plain JSON file needs it not
-
-    try:
-        return pyjson5.decode(text, maxdepth=DEEPEST_NESTING * 2)
-    except pyjson5.Json5Exception as exc:
-        where = getattr(exc, "args", ("",))[0]
-        offset = next((int(n) for n in re.findall(r"near (\d+)", str(where))), None)
-        place = "" if offset is None else _format_position(text, offset)
-        raise BadRequest(f"the config is not valid JSON5{place}") from None
-
-
-def _format_position(text: str, offset: int) -> str:
-    before = text[: max(0, offset - 1)]
-    return f" (line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))})"
-
-
-def walk_values(value: Any, path: ConfigPath = ()) -> Iterator[tuple[ConfigPath, Any]]:
-    """Every value that holds no others, with its path."""
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from walk_values(inner, (*path, key))
-    elif isinstance(value, list) and value:
-        for index, inner in enumerate(value):
-            yield from walk_values(inner, (*path, index))
-    else:
-        yield path, value
-
-
-def value_at(value: Any, path: ConfigPath) -> Any:
-    """What stands at `path`, None when nothing does."""
-    for step in path:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
-
-
-def join_path(path: ConfigPath) -> str:
-    return ".".join(str(step) for step in path)
 
 
 def is_secret(root: Any, path: ConfigPath) -> bool:
@@ -248,15 +186,7 @@ def redact_secrets(value: Any, mark: str = REDACTED) -> Any:
         shown = _redact_value(value, path, inner)
         return inner if shown is None else shown.replace(REDACTED, mark)
 
-    return _map_values(value, (), change)
-
-
-def _map_values(value: Any, path: ConfigPath, change: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _map_values(inner, (*path, key), change) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_map_values(inner, (*path, index), change) for index, inner in enumerate(value)]
-    return change(path, value)
+    return map_values(value, (), change)
 
 
 def redact_text(text: str, value: Json) -> str:
@@ -359,24 +289,4 @@ def restore_secrets(value: Any, stored: Any) -> Any:
             _find_stored_secret(value, stored, path, inner) if isinstance(inner, str) and REDACTED in inner else inner
         )
 
-    return _map_values(value, (), change)
-
-
-def resolve_environment(value: Json, environment: Any) -> tuple[Json, list[Json]]:
-    """`${NAME}` replaced from the environment; and an issue for each name that is not set."""
-    issues: list[Json] = []
-
-    def change(path: ConfigPath, inner: Any) -> Any:
-        if not isinstance(inner, str) or "${" not in inner:
-            return inner
-
-        def look_up(match: "re.Match[str]") -> str:
-            found: str | None = environment.get(match[1])
-            if found is None:
-                issues.append({"path": join_path(path), "message": f"environment variable {match[1]} is not set"})
-                return match[0]
-            return found
-
-        return REFERENCE.sub(look_up, inner)
-
-    return _map_values(value, (), change), issues
+    return map_values(value, (), change)

@@ -1,0 +1,1 @@
+"""Which values of a config are secret, and where each secret goes. Pure."""

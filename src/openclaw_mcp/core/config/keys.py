@@ -1,0 +1,60 @@
+"""How a key of openclaw.json is declared: title, bounds, what a change of it takes and who may make one. Pure."""
+
+from typing import Any, ClassVar, Final, Literal
+
+from msgspec import Meta, Struct
+
+ReloadKind = Literal["hot", "restart", "none"]
+
+FREE: Final = "free"
+MODEL: Final = "free within a provider, while no rules go by provider"
+PROGRAM: Final = "starts programs"
+PERMISSIONS: Final = "decides what agents may do"
+SENDERS: Final = "decides who is heard, as whom"
+SECRET: Final = "holds a secret"
+ADDRESS: Final = "decides where secrets and messages go"
+ACCESS: Final = "opens or guards a way in"
+FILES: Final = "decides which files are read or written"
+LIMIT: Final = "bounds what is used"
+HISTORY: Final = "decides what people see of it later"
+UNKNOWN: Final = "is read by others than this table knows"
+
+DEFAULT_GATEWAY_PORT: Final = 18789
+
+WHOLE_SECONDS: Final = {"type": "integer", "minimum": 1}
+
+
+class Section(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An object of the config; the first line of a section's docstring is its title in the schema.
+
+    Unknown keys are refused by the schema, not here: `is_open` says that they are accepted.
+    """
+
+    is_open: ClassVar[bool] = False
+
+
+def key(
+    title: str = "",
+    agents: str = "",
+    *,
+    reload: ReloadKind | None = None,
+    unused: bool = False,
+    any_object: bool = False,
+    entries: dict[str, type[Section]] | None = None,
+    schema: dict[str, Any] | None = None,
+    **bounds: Any,
+) -> Meta:
+    """The declaration of one key, for `Annotated`.
+
+    `agents` is the class of the value for an agent's run (above); what is below inherits it. `unused`: accepted, and
+    read by no code. `any_object`: the schema accepts every object, the reader checks it. `entries`: the sections of an
+    object that is kept as it is written, by name, `*` for all other names. `schema`: JSON Schema
+    for what the file may hold, where the Python type accepts more.
+    """
+    shown = {"x-agents": agents, "x-reload": reload, "x-unused": unused, **(schema or {})}
+    return Meta(
+        title=title or None,
+        extra_json_schema={name: value for name, value in shown.items() if value} or None,
+        extra={"entries": entries} if entries else {"any_object": True} if any_object else None,
+        **bounds,
+    )
