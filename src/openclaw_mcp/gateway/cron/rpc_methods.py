@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from ...core.agents import AgentRoster
 from ...core.channel import MessageDelivery
+from ...core.fields import NonEmptyStr
 from ...core.jobs import (
     CommandPayload,
     CronJob,
@@ -44,7 +45,6 @@ from .settings import CronSettings, parse_cron_settings
 MAX_JOBS: Final = 20_000  # twice what was measured; a program gone wrong must not fill the disk
 MAX_PER_PAGE: Final = 200
 WRITES_PER_MINUTE: Final = 600
-NonEmptyStr = Annotated[str, Meta(min_length=1)]
 Page = Annotated[int, Meta(ge=1, le=MAX_PER_PAGE)]
 Count = Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
 Direction = Literal["asc", "desc"]

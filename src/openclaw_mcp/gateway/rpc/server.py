@@ -13,6 +13,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
+from ...core.clock import now_ms
 from ...core.model import Json
 from ...core.rpc import READ, RpcError, RpcEvent, RpcMethod
 from ...core.signal import Signal
@@ -25,7 +26,7 @@ from .authenticator import PROXY_HEADERS, Authenticator, PeerInfo
 from .connection import RpcConnection, presence_entry
 from .grants import GRANT_EVENTS
 from .health import redact_health
-from .pairing import DeviceRevocation, now_ms
+from .pairing import DeviceRevocation
 from .throttle import RateLimiter
 
 WEBSOCKET_PATHS: Final = frozenset({"/", "/ws"})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from ... import __version__
+from ...core.clock import now_ms
 from ...core.errors import ToolError, Unauthorized
 from ...core.json_nesting import JsonTooDeep, decode_json
 from ...core.model import Caller, Json
@@ -40,7 +41,7 @@ from ..rpc.devices import DeviceMethods
 from ..rpc.grants import RunGrants
 from ..rpc.health import redact_health
 from ..rpc.logs import LogMethods
-from ..rpc.pairing import DevicePairing, FilePairingStorage, PairingStorage, now_ms
+from ..rpc.pairing import DevicePairing, FilePairingStorage, PairingStorage
 from ..rpc.server import RpcServer
 from . import empty_status, process_stats
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from ...core.errors import Unauthorized
 from ...core.model import LOCAL_CALLER, Caller
 from ...core.numbers import parse_whole_number
+from ...net.peers import is_loopback
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 MAX_BODY_BYTES: Final = 4 << 20
@@ -73,7 +74,7 @@ class HttpAccessRules(Struct, frozen=True, kw_only=True):
 
     def check_source(self, scope: Mapping[str, Any], headers: HeaderMap) -> None:
         """Where a request comes from and for whom it was meant, whatever it asks for. Raises Refusal."""
-        if self.loopback_only and not _is_loopback(scope.get("client")):
+        if self.loopback_only and not is_loopback((scope.get("client") or ("",))[0]):
             raise HttpRefusal(403, "loopback only")
         origin = headers.get("origin")
         if (
@@ -114,11 +115,6 @@ def bearer_auth(token: str, caller: Caller) -> Identify:
 
 def _is_json(headers: HeaderMap) -> bool:
     return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
-
-
-def _is_loopback(client: Any) -> bool:
-    host = client[0] if client else ""
-    return host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")
 
 
 @lru_cache(maxsize=64)

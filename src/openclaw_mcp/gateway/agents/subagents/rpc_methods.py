@@ -7,6 +7,7 @@ from msgspec import Meta, Struct, structs, to_builtins
 
 from ....core import session_keys
 from ....core.agents import AGENT_ID_PATTERN, AgentRoster
+from ....core.fields import NonEmptyStr
 from ....core.model import Caller, Json
 from ....core.model_name import check_model_name
 from ....core.numbers import parse_whole_number
@@ -26,7 +27,6 @@ RECENT_MINUTES: Final = 30  # minutes an ended sub-agent stays on the list
 MOST_RECENT_MINUTES: Final = 1440
 SPAWN_NOTE: Final = "The result comes to this session by itself; there is no need to ask for it again and again."
 
-NonEmptyStr = Annotated[str, Meta(min_length=1)]
 Label = Annotated[str, Meta(min_length=1, max_length=512)]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_RUN)]
 

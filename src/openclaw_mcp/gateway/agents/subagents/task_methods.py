@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from ....core.fields import NonEmptyStr
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
 from ....core.repositories import SubagentRepository
@@ -14,7 +15,6 @@ from . import prompts
 from .session_visibility import SessionVisibility
 from .subagents import SubagentSupervisor
 
-NonEmptyStr = Annotated[str, Meta(min_length=1)]
 Status = Literal["queued", "running", "completed", "failed", "cancelled", "timed_out"]
 OUTCOMES: Final[dict[Status, tuple[str | None, ...]]] = {
     "queued": (),  # a sub-agent goes from the first moment
