@@ -1,6 +1,5 @@
 """Who gets to an HTTP door at all: peer, browser marks, Host, Origin, credential, size, slots."""
 
-import hmac
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -12,6 +11,7 @@ from msgspec import Struct
 from ...core.errors import Unauthorized
 from ...core.model import LOCAL_CALLER, Caller
 from ...core.numbers import parse_whole_number
+from ...net.asgi import has_bearer_token
 from ...net.peers import is_loopback
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -105,8 +105,7 @@ def bearer_auth(token: str, caller: Caller) -> Identify:
     wanted = token.encode()
 
     def identify(headers: HeaderMap) -> Caller:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), wanted):
+        if has_bearer_token(headers, wanted):
             return caller
         raise Unauthorized("missing or invalid bearer token")
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Final
 
 from ...core.model import Json
+from ...net import asgi
 from ...protocol import jsonrpc
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcId
 from .http_gate import HttpRefusal
@@ -115,9 +116,7 @@ async def send_json(send: AsgiSend, body: bytes, *, status: int = 200, headers: 
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_status(send: AsgiSend, status: int) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
-    await send({"type": "http.response.body", "body": b""})
+send_status = asgi.send_status
 
 
 async def send_text(send: AsgiSend, text: str, *, status: int = 200, headers: HeaderList = ()) -> None:

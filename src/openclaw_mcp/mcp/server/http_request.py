@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from ...core.model import Caller
+from ...net import asgi
 from ...net.periodic_sweep import PeriodicSweep
 from ...protocol import header_params, jsonrpc, mcp
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcMessage, JsonRpcRequest, JsonRpcResponse, MalformedMessage
@@ -168,8 +169,7 @@ def _check_envelope(headers: HeaderMap, repeated_header: str | None, request: Js
 
 def read_headers(scope: AsgiScope) -> tuple[dict[str, str], str | None]:
     """Headers by lower-case name, values trimmed (not every server does), and the first MCP header that repeats."""
-    listed = scope["headers"]
-    headers = {key.decode("latin-1"): value.decode("latin-1").strip(" \t") for key, value in listed}
+    listed, headers = scope["headers"], asgi.read_headers(scope)
     if len(headers) == len(listed):
         return headers, None
     names = [key for key, _ in listed]
@@ -178,24 +178,12 @@ def read_headers(scope: AsgiScope) -> tuple[dict[str, str], str | None]:
 
 async def read_body(receive: AsgiReceive, max_bytes: int) -> bytes:
     """The whole body. Raises Refusal when it is too large, too slow or cut off."""
-    event = await receive()
-    if not event.get("more_body"):
-        return _check_size(event.get("body", b""), max_bytes)
-    chunks = [event.get("body", b"")]
-    size = len(chunks[0])
     try:
-        async with asyncio.timeout(BODY_WAIT):
-            while event.get("more_body"):
-                event = await receive()
-                if event["type"] == "http.disconnect":
-                    raise HttpRefusal(400, "the body was cut off")
-                chunks.append(event.get("body", b""))
-                size += len(chunks[-1])
-                if size > max_bytes:
-                    raise _too_large(max_bytes)
-    except TimeoutError:
-        raise HttpRefusal(408, f"the body did not arrive within {BODY_WAIT:g} s") from None
-    return b"".join(chunks)
+        return await asgi.read_body(receive, max_bytes, timeout=BODY_WAIT)
+    except asgi.BodyTooLarge:
+        raise _too_large(max_bytes) from None
+    except asgi.BodyRefused as exc:
+        raise HttpRefusal(exc.status, str(exc)) from None
 
 
 def _check_size(body: bytes, max_bytes: int) -> bytes:
