@@ -338,7 +338,7 @@ class RpcServer:
 class RpcServerSocket(AcceptedWebSocket):
     """One visitor's socket: nobody is known before the handshake."""
 
-    _frames_per_turn = REQUESTS_PER_TURN
+    frames_per_turn = REQUESTS_PER_TURN
 
     def __init__(self, server: RpcServer, connections: set[Any]) -> None:
         super().__init__(ServerProtocol(max_size=gateway_frames.MAX_FRAME), connections, server.untrusted)

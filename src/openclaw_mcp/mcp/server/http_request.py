@@ -37,11 +37,7 @@ class SingleRequestServer:
         """The message of a POST and the way to answer it; None when it was answered already. Raises Refusal."""
         self._access_rules.check_body(headers)
         reply = HttpReply(receive, send, accepts_stream=_accepts_stream(headers.get("accept")))
-        asked = getattr(send, "take_body", None)  # our own web server mostly has it as a whole
-        body = None if asked is None else asked()
-        largest = self._access_rules.largest_body
-        body = await read_body(receive, largest) if body is None else _check_size(body, largest)
-        message = jsonrpc.decode_message(body)
+        message = jsonrpc.decode_message(await read_body(receive, self._access_rules.largest_body))
         if isinstance(message, MalformedMessage):
             await send_json(send, jsonrpc.encode_error(message.id, message.error), status=400)
             return None
@@ -184,12 +180,6 @@ async def read_body(receive: AsgiReceive, max_bytes: int) -> bytes:
         raise _too_large(max_bytes) from None
     except asgi.BodyRefused as exc:
         raise HttpRefusal(exc.status, str(exc)) from None
-
-
-def _check_size(body: bytes, max_bytes: int) -> bytes:
-    if len(body) > max_bytes:
-        raise _too_large(max_bytes)
-    return body
 
 
 def _too_large(max_bytes: int) -> HttpRefusal:
